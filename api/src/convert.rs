@@ -1,0 +1,260 @@
+//! From API objects to what planning keeps of them. Errors name the field and
+//! the mend; the caller adds the object.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::{core::v1 as corev1, discovery::v1::EndpointSlice as ApiSlice},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{LabelSelector, ObjectMeta},
+    },
+};
+use tautline_core::{
+    duration,
+    model::{
+        EndpointSlice, Node, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Taint,
+        Target, TargetKind,
+    },
+    providers, quantity,
+    selector::{Expression, Labels, Selector},
+};
+
+use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
+
+pub use pod::{labels_of, pod};
+
+mod pod;
+
+/// How often a binding is evaluated unless its offer says so.
+pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
+
+/// A field that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {what}")]
+pub struct ConvertError {
+    /// Its path in the object.
+    pub field: String,
+    /// What is wrong, and the mend.
+    pub what: String,
+}
+
+fn bad(field: impl Into<String>, what: impl std::fmt::Display) -> ConvertError {
+    ConvertError {
+        field: field.into(),
+        what: what.to_string(),
+    }
+}
+
+/// A node. Amounts that are no quantities count as none.
+pub fn node(node: &corev1::Node) -> Node {
+    let spec = node.spec.clone().unwrap_or_default();
+    let status = node.status.as_ref();
+    let taint = |t: corev1::Taint| Taint {
+        key: t.key,
+        value: t.value.unwrap_or_default(),
+        effect: t.effect,
+    };
+    Node {
+        name: name(&node.metadata),
+        labels: labels_of(node.metadata.labels.as_ref()),
+        annotations: labels_of(node.metadata.annotations.as_ref()),
+        allocatable: status
+            .and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref()))
+            .into_iter()
+            .flatten()
+            .map(|(n, q)| (n.as_str(), milli(q)))
+            .collect(),
+        taints: spec
+            .taints
+            .unwrap_or_default()
+            .into_iter()
+            .map(taint)
+            .collect(),
+        unschedulable: spec.unschedulable.unwrap_or_default(),
+    }
+}
+
+/// A Service.
+pub fn service(service: &corev1::Service) -> Service {
+    let meta = &service.metadata;
+    let spec = service.spec.clone().unwrap_or_default();
+    let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key));
+    let external = spec.type_.as_deref() == Some("ExternalName");
+    Service {
+        namespace: namespace(meta),
+        name: name(meta),
+        created_unix: meta
+            .creation_timestamp
+            .as_ref()
+            .map_or(0, |t| t.0.as_second()),
+        rules: providers::rules_of(
+            meta.labels
+                .iter()
+                .flatten()
+                .map(|(k, v)| (k.as_str(), v.as_str())),
+        ),
+        priority: annotation(providers::PRIORITY_ANNOTATION)
+            .and_then(|p| p.parse().ok())
+            .unwrap_or(0),
+        tls_required: annotation(providers::TLS_ANNOTATION).is_some_and(|v| v == "required"),
+        allocator: annotation(providers::ALLOCATOR_ANNOTATION)
+            .is_some_and(|v| v == providers::ENABLED),
+        external_name: spec.external_name.filter(|_| external),
+        has_selector: spec.selector.is_some_and(|s| !s.is_empty()),
+        ports: spec
+            .ports
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|p| port(p.name, p.port))
+            .collect(),
+    }
+}
+
+fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
+    Some(ServicePort {
+        name: name.unwrap_or_default(),
+        port: u16::try_from(port).ok()?,
+    })
+}
+
+/// An EndpointSlice; an endpoint that does not say is ready, as the API has it.
+pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
+    let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
+        e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
+    };
+    let labels = slice.metadata.labels.as_ref();
+    EndpointSlice {
+        namespace: namespace(&slice.metadata),
+        name: name(&slice.metadata),
+        service: labels
+            .and_then(|l| l.get("kubernetes.io/service-name"))
+            .map_or_else(|| "".into(), |s| s.as_str().into()),
+        labels: labels_of(labels),
+        ports: slice
+            .ports
+            .iter()
+            .flatten()
+            .filter_map(|p| port(p.name.clone(), p.port?))
+            .collect(),
+        ready: slice
+            .endpoints
+            .iter()
+            .flatten()
+            .filter(ready)
+            .flat_map(|e| e.addresses.clone())
+            .collect(),
+    }
+}
+
+/// A policy.
+///
+/// # Errors
+/// A weight that is negative.
+pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
+    let rule = |(i, r): (usize, &constraint::PolicyRule)| {
+        let weight = u32::try_from(r.weight.unwrap_or(1))
+            .map_err(|_| bad(format!("spec.rules[{i}].weight"), "must be 0 to 1000"))?;
+        Ok(Rule {
+            name: r.name.as_str().into(),
+            request: r.request.0.clone(),
+            limit: r.limit.0.clone(),
+            weight,
+        })
+    };
+    Ok(Policy {
+        namespace: namespace(&policy.metadata),
+        name: name(&policy.metadata),
+        rules: policy
+            .spec
+            .rules
+            .iter()
+            .enumerate()
+            .map(rule)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+/// An offer.
+///
+/// # Errors
+/// A malformed duration or selector, or two targets of one name.
+pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
+    let spec = &offer.spec;
+    let duration = |field: &str, text: &Option<String>, default| match text {
+        None => Ok(default),
+        Some(text) => duration::parse(text).map_err(|e| bad(format!("spec.{field}"), e)),
+    };
+    let mut targets: Vec<Target> = Vec::new();
+    for (i, t) in spec.targets.iter().enumerate() {
+        let field = format!("spec.targets[{i}]");
+        let name: Arc<str> = t.name.as_deref().unwrap_or("default").into();
+        if targets.iter().any(|other| other.name == name) {
+            let what = format!("{name:?} is taken; give every target a name of its own");
+            return Err(bad(format!("{field}.name"), what));
+        }
+        targets.push(Target {
+            name,
+            kind: match t.kind {
+                constraint::TargetKind::Pod => TargetKind::Pod,
+                constraint::TargetKind::Cluster => TargetKind::Cluster,
+                constraint::TargetKind::Endpoint => TargetKind::Endpoint,
+                constraint::TargetKind::NetworkService => TargetKind::NetworkService,
+            },
+            api_version: t.api_version.clone().unwrap_or_default(),
+            selector: t
+                .label_selector
+                .as_ref()
+                .map(|s| selector(&format!("{field}.labelSelector"), s))
+                .transpose()?,
+        });
+    }
+    Ok(Offer {
+        namespace: namespace(&offer.metadata),
+        name: name(&offer.metadata),
+        uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
+        targets,
+        policies: spec.policies.iter().map(|p| p.as_str().into()).collect(),
+        period: duration("period", &spec.period, DEFAULT_PERIOD)?,
+        grace: duration("grace", &spec.grace, Duration::ZERO)?,
+        provider_unavailable: spec.provider_unavailable.map(|p| match p {
+            constraint::ProviderUnavailable::Ignore => ProviderUnavailable::Ignore,
+            constraint::ProviderUnavailable::Reject => ProviderUnavailable::Reject,
+        }),
+    })
+}
+
+fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertError> {
+    let expressions = selector.match_expressions.iter().flatten().enumerate();
+    Ok(Selector {
+        match_labels: selector
+            .match_labels
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
+        match_expressions: expressions
+            .map(|(i, e)| {
+                Expression::new(&e.key, &e.operator, e.values.clone().unwrap_or_default())
+                    .map_err(|e| bad(format!("{field}.matchExpressions[{i}]"), e))
+            })
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn milli(quantity: &Quantity) -> i64 {
+    quantity::parse_milli(&quantity.0).unwrap_or(0)
+}
+
+fn name(meta: &ObjectMeta) -> Arc<str> {
+    meta.name.as_deref().unwrap_or_default().into()
+}
+
+fn namespace(meta: &ObjectMeta) -> Arc<str> {
+    meta.namespace.as_deref().unwrap_or("default").into()
+}
+
+/// The labels as a list of names and values; used for nodes, pods and slices.
+fn labels_from(map: Option<&std::collections::BTreeMap<String, String>>) -> Labels {
+    map.into_iter().flatten().collect()
+}

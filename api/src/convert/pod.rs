@@ -1,0 +1,228 @@
+//! Pods: what they request, and what restricts their placement.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{self as corev1, Container, NodeSelectorTerm, PodSpec},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use tautline_core::{
+    model::{AffinityTerm, Placement, Pod, Resources, Toleration},
+    selector::{Expression, Labels},
+};
+
+use super::{labels_from, milli, name, namespace};
+
+/// Annotation prefixes that the index keeps of pods: records of devices given.
+const KEPT_ANNOTATIONS: [&str; 3] = [
+    "tautline.io/",
+    "alibabacloud.com/gpu",
+    "constraint.ciena.com/",
+];
+
+/// A pod. Affinity terms that are malformed match nothing, as in the scheduler.
+pub fn pod(pod: &corev1::Pod) -> Pod {
+    let spec = pod.spec.as_ref();
+    let node = spec
+        .and_then(|s| s.node_name.as_deref())
+        .filter(|n| !n.is_empty());
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    let kept = |key: &&String| KEPT_ANNOTATIONS.iter().any(|p| key.starts_with(p));
+    Pod {
+        namespace: namespace(&pod.metadata),
+        name: name(&pod.metadata),
+        uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
+        labels: labels_of(pod.metadata.labels.as_ref()),
+        annotations: pod
+            .metadata
+            .annotations
+            .iter()
+            .flatten()
+            .filter(|(k, _)| kept(k))
+            .collect(),
+        node: node.map(Into::into),
+        requests: spec.map(requests).unwrap_or_default(),
+        finished: matches!(phase, Some("Succeeded" | "Failed")),
+        placement: spec
+            .filter(|_| node.is_none())
+            .map(|s| Box::new(placement(s))),
+    }
+}
+
+/// Labels (or annotations), packed.
+pub fn labels_of(map: Option<&BTreeMap<String, String>>) -> Labels {
+    labels_from(map)
+}
+
+/// What the scheduler counts for a pod: the larger of what runs together and
+/// what each init container needs, sidecars included, plus the overhead.
+/// <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
+pub fn requests(spec: &PodSpec) -> Resources {
+    let mut sum: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut peak: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut sidecars: BTreeMap<&str, i64> = BTreeMap::new();
+    for container in &spec.containers {
+        add(&mut sum, asked(container));
+    }
+    for container in spec.init_containers.iter().flatten() {
+        if container.restart_policy.as_deref() == Some("Always") {
+            add(&mut sum, asked(container));
+            add(&mut sidecars, asked(container));
+            for (n, v) in &sidecars {
+                let at = peak.entry(n).or_default();
+                *at = (*at).max(*v);
+            }
+        } else {
+            for (n, v) in asked(container) {
+                let with_sidecars = v.saturating_add(sidecars.get(n).copied().unwrap_or(0));
+                let at = peak.entry(n).or_default();
+                *at = (*at).max(with_sidecars);
+            }
+        }
+    }
+    for (n, v) in peak {
+        let at = sum.entry(n).or_default();
+        *at = (*at).max(v);
+    }
+    add(
+        &mut sum,
+        spec.overhead
+            .iter()
+            .flatten()
+            .map(|(n, q)| (n.as_str(), milli(q))),
+    );
+    sum.into_iter().collect()
+}
+
+/// Requests of a container; what has only a limit requests that, as the API
+/// server's defaults have it.
+fn asked(container: &Container) -> impl Iterator<Item = (&str, i64)> {
+    let of = |map: Option<&'_ BTreeMap<String, Quantity>>, n: &str| {
+        map.is_some_and(|m| m.contains_key(n))
+    };
+    let resources = container.resources.as_ref();
+    let requests = resources.and_then(|r| r.requests.as_ref());
+    let limits = resources.and_then(|r| r.limits.as_ref());
+    let only_limited = limits
+        .into_iter()
+        .flatten()
+        .filter(move |(n, _)| !of(requests, n));
+    requests
+        .into_iter()
+        .flatten()
+        .chain(only_limited)
+        .map(|(n, q)| (n.as_str(), milli(q)))
+}
+
+fn add<'a>(sum: &mut BTreeMap<&'a str, i64>, items: impl Iterator<Item = (&'a str, i64)>) {
+    for (name, amount) in items {
+        let at = sum.entry(name).or_default();
+        *at = at.saturating_add(amount);
+    }
+}
+
+fn placement(spec: &PodSpec) -> Placement {
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref())
+        .and_then(|n| {
+            n.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    let toleration = |t: &corev1::Toleration| Toleration {
+        key: t.key.clone().filter(|k| !k.is_empty()),
+        value: match t.operator.as_deref() {
+            Some("Exists") => None,
+            _ => Some(t.value.clone().unwrap_or_default()),
+        },
+        effect: t.effect.clone().filter(|e| !e.is_empty()),
+    };
+    Placement {
+        scheduler: spec
+            .scheduler_name
+            .clone()
+            .unwrap_or_else(|| "default-scheduler".into()),
+        priority: spec.priority.unwrap_or_default(),
+        gated: spec
+            .scheduling_gates
+            .as_ref()
+            .is_some_and(|g| !g.is_empty()),
+        node_selector: spec
+            .node_selector
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
+        affinity: required.map_or_else(Vec::new, |r| {
+            r.node_selector_terms.iter().map(term).collect()
+        }),
+        tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
+    }
+}
+
+fn term(term: &NodeSelectorTerm) -> AffinityTerm {
+    let mut out = AffinityTerm::default();
+    let mut malformed = false;
+    for e in term.match_expressions.iter().flatten() {
+        let values = e.values.clone().unwrap_or_default();
+        match e.operator.as_str() {
+            op @ ("Gt" | "Lt") => match values.first().and_then(|v| v.parse().ok()) {
+                Some(bound) => out.compare.push((e.key.clone(), op == "Gt", bound)),
+                None => malformed = true,
+            },
+            op => match Expression::new(&e.key, op, values) {
+                Ok(expression) => out.labels.push(expression),
+                Err(_) => malformed = true,
+            },
+        }
+    }
+    for e in term.match_fields.iter().flatten() {
+        match (e.key.as_str(), e.operator.as_str()) {
+            ("metadata.name", op @ ("In" | "NotIn")) => {
+                out.names
+                    .push((op == "In", e.values.clone().unwrap_or_default()));
+            }
+            _ => malformed = true,
+        }
+    }
+    if malformed {
+        AffinityTerm::default()
+    } else {
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(json: &str) -> PodSpec {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn init_containers_and_sidecars_as_the_scheduler_counts() {
+        let spec = spec(
+            r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"},"limits":{"nvidia.com/gpu":"2"}}},
+                              {"name":"b","resources":{"requests":{"cpu":"500m"}}}],
+                "initContainers":[{"name":"side","restartPolicy":"Always","resources":{"requests":{"cpu":"1"}}},
+                                  {"name":"big","resources":{"requests":{"cpu":"3","memory":"1Gi"}}}],
+                "overhead":{"cpu":"250m"}}"#,
+        );
+        let requests = requests(&spec);
+        // init: 3 + the sidecar's 1 = 4 against 2.5 together; plus overhead
+        assert_eq!(requests.milli("cpu"), 4_250);
+        assert_eq!(requests.milli("nvidia.com/gpu"), 2_000);
+        assert_eq!(requests.milli("memory"), 1_073_741_824_000);
+    }
+
+    #[test]
+    fn malformed_affinity_matches_nothing() {
+        let spec = spec(
+            r#"{"containers":[],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
+               {"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Near"}]}]}}}}"#,
+        );
+        assert_eq!(placement(&spec).affinity, [AffinityTerm::default()]);
+    }
+}

@@ -1,0 +1,13 @@
+//! Tautline's custom resources as Rust types, the CRDs made from them, and the
+//! conversions from API objects to what [`tautline_core`] keeps of them.
+
+#![warn(missing_docs)]
+
+pub mod constraint;
+pub mod convert;
+pub mod crds;
+pub mod manifest;
+pub mod scripted;
+
+pub use constraint::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
+pub use scripted::{CostProvider, RuleProvider};

@@ -1,0 +1,122 @@
+//! A map that many readers hold snapshots of while one writer changes it.
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+const SHARDS: usize = 256;
+type Shard<V> = Arc<HashMap<Arc<str>, V>>;
+
+/// A copy-on-write map from names to values. A clone is one reference count; the
+/// first write to a shard after a clone copies that shard alone (1/256th).
+#[derive(Clone, Debug)]
+pub struct CowMap<V> {
+    shards: Arc<[Shard<V>]>,
+    hasher: DefaultHashBuilder,
+    len: usize,
+}
+
+impl<V> Default for CowMap<V> {
+    fn default() -> Self {
+        // One shared empty shard: an empty map costs no 256 tables.
+        let empty: Shard<V> = Arc::default();
+        Self {
+            shards: (0..SHARDS).map(|_| Arc::clone(&empty)).collect(),
+            hasher: DefaultHashBuilder::default(),
+            len: 0,
+        }
+    }
+}
+
+impl<V: Clone> CowMap<V> {
+    fn shard(&self, key: &str) -> usize {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key.as_bytes());
+        // The inner table uses the low and the highest bits; take some between.
+        (hasher.finish() >> 32) as usize % SHARDS
+    }
+
+    pub fn get(&self, key: &str) -> Option<&V> {
+        self.shards[self.shard(key)].get(key)
+    }
+
+    /// For a change in place; copies the entry's shard if a snapshot shares it.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut V> {
+        let i = self.shard(key);
+        self.shards[i].get(key)?;
+        Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]).get_mut(key)
+    }
+
+    pub fn insert(&mut self, key: &str, value: V) -> Option<V> {
+        let i = self.shard(key);
+        let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
+        let old = match shard.get_mut(key) {
+            Some(slot) => Some(std::mem::replace(slot, value)),
+            None => shard.insert(key.into(), value),
+        };
+        self.len += usize::from(old.is_none());
+        old
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<V> {
+        let i = self.shard(key);
+        // Look first: removing what is not there must not copy.
+        self.shards[i].get(key)?;
+        let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
+        let old = shard.remove(key);
+        self.len -= usize::from(old.is_some());
+        old
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        self.shards
+            .iter()
+            .flat_map(|s| s.iter())
+            .map(|(k, v)| (&**k, v))
+    }
+
+    /// All values, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, v)| v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map_and_snapshots_stay(ops in proptest::collection::vec((any::<bool>(), "[a-e]{1,2}", 0..9u8), 0..80)) {
+            let (mut cow, mut map) = (CowMap::default(), BTreeMap::new());
+            let mut kept: Vec<(CowMap<u8>, BTreeMap<String, u8>)> = Vec::new();
+            for (insert, key, value) in ops {
+                if insert {
+                    prop_assert_eq!(cow.insert(&key, value), map.insert(key, value));
+                } else {
+                    prop_assert_eq!(cow.remove(&key), map.remove(&key));
+                }
+                kept.push((cow.clone(), map.clone()));
+            }
+            for (cow, map) in kept {
+                let seen: BTreeMap<String, u8> = cow.iter().map(|(k, v)| (k.to_owned(), *v)).collect();
+                prop_assert_eq!(cow.len(), map.len());
+                prop_assert_eq!(seen, map);
+            }
+        }
+    }
+}

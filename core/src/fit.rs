@@ -1,0 +1,248 @@
+//! Whether a node could host a pod by Kubernetes' own hard rules: cordon, taints,
+//! node selector and required affinity, resources. Used where no kube-scheduler
+//! stands behind a plan.
+
+use crate::{
+    index::Snapshot,
+    model::{AffinityTerm, Node, Placement, Pod, Taint, Toleration},
+};
+
+/// Why a node cannot host a pod, in kube-scheduler's order and words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    Unschedulable,
+    Taint(String),
+    NodeSelector,
+    Insufficient(String),
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unschedulable => f.write_str("node is unschedulable"),
+            Self::Taint(key) => write!(f, "untolerated taint {key}"),
+            Self::NodeSelector => f.write_str("node affinity or selector does not match"),
+            Self::Insufficient(resource) => write!(f, "insufficient {resource}"),
+        }
+    }
+}
+
+/// The first rule that keeps `pod` from `node`, if any.
+pub fn misfit(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
+    let open = Placement::default();
+    let placement = pod.placement.as_deref().unwrap_or(&open);
+    let cordon = Taint {
+        key: "node.kubernetes.io/unschedulable".into(),
+        value: String::new(),
+        effect: "NoSchedule".into(),
+    };
+    if node.unschedulable && !tolerated(&cordon, &placement.tolerations) {
+        return Some(Misfit::Unschedulable);
+    }
+    let hard = |t: &&Taint| t.effect == "NoSchedule" || t.effect == "NoExecute";
+    if let Some(taint) = node
+        .taints
+        .iter()
+        .filter(hard)
+        .find(|t| !tolerated(t, &placement.tolerations))
+    {
+        return Some(Misfit::Taint(taint.key.clone()));
+    }
+    let selected = placement
+        .node_selector
+        .iter()
+        .all(|(k, v)| node.labels.get(k) == Some(v.as_str()));
+    let affine =
+        placement.affinity.is_empty() || placement.affinity.iter().any(|t| term_holds(t, node));
+    if !selected || !affine {
+        return Some(Misfit::NodeSelector);
+    }
+    insufficient(snapshot, pod, node)
+}
+
+fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
+    let there: Vec<_> = snapshot
+        .pods_on(&node.name)
+        .iter()
+        .filter(|p| p.name != pod.name || p.namespace != pod.namespace)
+        .collect();
+    let pods = node.allocatable.milli("pods");
+    if pods > 0 && (there.len() as i64 + 1).saturating_mul(1000) > pods {
+        return Some(Misfit::Insufficient("pods".into()));
+    }
+    pod.requests
+        .iter()
+        .filter(|(_, wanted)| *wanted > 0)
+        .find_map(|(resource, wanted)| {
+            let used: i64 = there
+                .iter()
+                .fold(0, |sum, p| sum.saturating_add(p.requests.milli(resource)));
+            (used.saturating_add(wanted) > node.allocatable.milli(resource))
+                .then(|| Misfit::Insufficient(resource.to_owned()))
+        })
+}
+
+fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    tolerations.iter().any(|t| {
+        t.effect.as_ref().is_none_or(|e| *e == taint.effect)
+            && t.key.as_ref().is_none_or(|k| *k == taint.key)
+            && t.value.as_ref().is_none_or(|v| *v == taint.value)
+    })
+}
+
+fn term_holds(term: &AffinityTerm, node: &Node) -> bool {
+    let selector = crate::selector::Selector {
+        match_expressions: term.labels.clone(),
+        ..Default::default()
+    };
+    // A term without any expression matches nothing, as in Kubernetes.
+    let empty = term.labels.is_empty() && term.compare.is_empty() && term.names.is_empty();
+    !empty
+        && selector.matches(&node.labels)
+        && term.compare.iter().all(|(key, greater, bound)| {
+            let value = node.labels.get(key).and_then(|v| v.parse::<i64>().ok());
+            value.is_some_and(|v| if *greater { v > *bound } else { v < *bound })
+        })
+        && term
+            .names
+            .iter()
+            .all(|(within, names)| names.iter().any(|n| **n == *node.name) == *within)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        index::{Index, Object},
+        model::Resources,
+        selector::Expression,
+    };
+
+    fn node() -> Node {
+        Node {
+            name: "n".into(),
+            labels: [("zone", "a"), ("gen", "7")].into_iter().collect(),
+            allocatable: [("cpu", 4_000), ("pods", 2_000)].into_iter().collect(),
+            ..Node::default()
+        }
+    }
+
+    fn pod(name: &str, cpu: i64, placement: Placement) -> Pod {
+        Pod {
+            namespace: "ns".into(),
+            name: name.into(),
+            requests: [("cpu", cpu)].into_iter().collect::<Resources>(),
+            placement: Some(Box::new(placement)),
+            ..Pod::default()
+        }
+    }
+
+    fn check(node: &Node, pod: &Pod) -> Option<String> {
+        let mut index = Index::default();
+        let used = Pod {
+            node: Some("n".into()),
+            ..self::pod("there", 1_000, Placement::default())
+        };
+        index.apply(Object::Pod(used));
+        misfit(&index.snapshot(), pod, node).map(|m| m.to_string())
+    }
+
+    #[test]
+    fn resources_count_what_is_there() {
+        assert_eq!(check(&node(), &pod("p", 3_000, Placement::default())), None);
+        let too_much = pod("p", 3_001, Placement::default());
+        assert_eq!(check(&node(), &too_much).unwrap(), "insufficient cpu");
+        let full = Node {
+            allocatable: [("cpu", 9_000), ("pods", 1_000)].into_iter().collect(),
+            ..node()
+        };
+        assert_eq!(
+            check(&full, &pod("p", 1, Placement::default())).unwrap(),
+            "insufficient pods"
+        );
+    }
+
+    #[test]
+    fn taints_and_cordon() {
+        let taint = Taint {
+            key: "gpu".into(),
+            value: "yes".into(),
+            effect: "NoSchedule".into(),
+        };
+        let tainted = Node {
+            taints: vec![taint],
+            unschedulable: false,
+            ..node()
+        };
+        assert_eq!(
+            check(&tainted, &pod("p", 1, Placement::default())).unwrap(),
+            "untolerated taint gpu"
+        );
+        let by_value = Toleration {
+            key: Some("gpu".into()),
+            value: Some("yes".into()),
+            effect: None,
+        };
+        let tolerant = Placement {
+            tolerations: vec![by_value],
+            ..Placement::default()
+        };
+        assert_eq!(check(&tainted, &pod("p", 1, tolerant.clone())), None);
+        let cordoned = Node {
+            unschedulable: true,
+            ..node()
+        };
+        assert!(check(&cordoned, &pod("p", 1, tolerant)).is_some());
+        let all = Placement {
+            tolerations: vec![Toleration::default()],
+            ..Placement::default()
+        };
+        assert_eq!(check(&cordoned, &pod("p", 1, all)), None);
+    }
+
+    #[test]
+    fn selector_and_affinity() {
+        let term = |labels: &[(&str, &str, &[&str])]| AffinityTerm {
+            labels: labels
+                .iter()
+                .map(|(k, op, v)| {
+                    Expression::new(k, op, v.iter().map(|s| (*s).to_owned()).collect()).unwrap()
+                })
+                .collect(),
+            ..AffinityTerm::default()
+        };
+        let with = |affinity: Vec<AffinityTerm>| {
+            check(
+                &node(),
+                &pod(
+                    "p",
+                    1,
+                    Placement {
+                        affinity,
+                        ..Placement::default()
+                    },
+                ),
+            )
+        };
+        assert!(with(vec![term(&[("zone", "In", &["b"])])]).is_some());
+        assert!(with(vec![term(&[])]).is_some());
+        assert_eq!(
+            with(vec![
+                term(&[("zone", "In", &["b"])]),
+                term(&[("zone", "Exists", &[])])
+            ]),
+            None
+        );
+        let gen_above = |bound| AffinityTerm {
+            compare: vec![("gen".into(), true, bound)],
+            ..AffinityTerm::default()
+        };
+        assert_eq!(with(vec![gen_above(6)]), None);
+        assert!(with(vec![gen_above(7)]).is_some());
+        let named = AffinityTerm {
+            names: vec![(true, vec!["n".into()])],
+            ..AffinityTerm::default()
+        };
+        assert_eq!(with(vec![named]), None);
+    }
+}

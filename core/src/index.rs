@@ -1,0 +1,470 @@
+//! The cluster as planning sees it: a synchronous index that one writer changes
+//! (apply, delete, reset) and many readers take immutable snapshots of.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::{
+    cow::CowMap,
+    model::{EndpointSlice, Node, Offer, Pod, Policy, Service, TargetKind, key},
+};
+
+/// An object that the index keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    Pod(Pod),
+    Node(Node),
+    Service(Service),
+    EndpointSlice(EndpointSlice),
+    Policy(Policy),
+    Offer(Offer),
+}
+
+/// The kinds of [`Object`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Pod,
+    Node,
+    Service,
+    EndpointSlice,
+    Policy,
+    Offer,
+}
+
+impl Object {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Pod(_) => Kind::Pod,
+            Self::Node(_) => Kind::Node,
+            Self::Service(_) => Kind::Service,
+            Self::EndpointSlice(_) => Kind::EndpointSlice,
+            Self::Policy(_) => Kind::Policy,
+            Self::Offer(_) => Kind::Offer,
+        }
+    }
+
+    /// The key that [`Index::delete`] takes: `namespace/name`, a node's name alone.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Pod(o) => key(&o.namespace, &o.name),
+            Self::Node(o) => o.name.to_string(),
+            Self::Service(o) => key(&o.namespace, &o.name),
+            Self::EndpointSlice(o) => key(&o.namespace, &o.name),
+            Self::Policy(o) => key(&o.namespace, &o.name),
+            Self::Offer(o) => key(&o.namespace, &o.name),
+        }
+    }
+}
+
+/// An offer with the objects that each of its targets selects.
+#[derive(Clone, Debug)]
+pub struct OfferEntry {
+    pub offer: Arc<Offer>,
+    /// For each target, in the offer's order: the selected objects by name.
+    pub members: Vec<CowMap<Member>>,
+}
+
+/// An object that a target selects.
+#[derive(Clone, Debug)]
+pub enum Member {
+    Pod(Arc<Pod>),
+    /// A Service's endpoints, by the Service's name.
+    Endpoint(Arc<str>),
+}
+
+/// An immutable view of the cluster; a clone is a few reference counts.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pods: CowMap<Arc<Pod>>,
+    pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
+    nodes: CowMap<Arc<Node>>,
+    services: CowMap<Arc<Service>>,
+    slices: CowMap<Arc<EndpointSlice>>,
+    slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
+    policies: CowMap<Arc<Policy>>,
+    /// Offers by namespace, by name within one.
+    offers: CowMap<Arc<Vec<OfferEntry>>>,
+    providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
+}
+
+impl Snapshot {
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
+        self.pods.get(&key(namespace, name))
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    /// Pods bound to `node` that have not finished.
+    pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
+        self.pods_by_node.get(node).map_or(&[], |v| v)
+    }
+
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(name)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
+    pub fn policy(&self, namespace: &str, name: &str) -> Option<&Arc<Policy>> {
+        self.policies.get(&key(namespace, name))
+    }
+
+    /// The offers of a namespace, by name.
+    pub fn offers_in(&self, namespace: &str) -> &[OfferEntry] {
+        self.offers.get(namespace).map_or(&[], |v| v)
+    }
+
+    /// The Services labelled as providers of `rule`, in no order.
+    pub fn providers(&self, rule: &str) -> &[Arc<Service>] {
+        self.providers.get(rule).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every Service labelled as a provider of any rule.
+    pub fn all_providers(&self) -> impl Iterator<Item = (&str, &Arc<Service>)> {
+        self.providers
+            .iter()
+            .flat_map(|(rule, list)| list.iter().map(move |s| (&**rule, s)))
+    }
+
+    pub fn slices_of(&self, namespace: &str, service: &str) -> &[Arc<EndpointSlice>] {
+        self.slices_by_service
+            .get(&key(namespace, service))
+            .map_or(&[], |v| v)
+    }
+}
+
+/// The writer's side.
+#[derive(Debug, Default)]
+pub struct Index {
+    now: Snapshot,
+}
+
+impl Index {
+    /// The present state, as an immutable view.
+    pub fn snapshot(&self) -> Snapshot {
+        self.now.clone()
+    }
+
+    /// Adds or replaces an object. Says whether anything changed.
+    pub fn apply(&mut self, object: Object) -> bool {
+        let key = object.key();
+        match object {
+            Object::Pod(new) => self.put_pod(&key, Some(Arc::new(new))),
+            Object::Node(new) => put(&mut self.now.nodes, &key, Some(Arc::new(new))).is_some(),
+            Object::Service(new) => self.put_service(&key, Some(Arc::new(new))),
+            Object::EndpointSlice(new) => self.put_slice(&key, Some(Arc::new(new))),
+            Object::Policy(new) => put(&mut self.now.policies, &key, Some(Arc::new(new))).is_some(),
+            Object::Offer(new) => self.put_offer(new),
+        }
+    }
+
+    /// Removes an object by its [`Object::key`]. Says whether it was there.
+    pub fn delete(&mut self, kind: Kind, key: &str) -> bool {
+        match kind {
+            Kind::Pod => self.put_pod(key, None),
+            Kind::Node => put(&mut self.now.nodes, key, None).is_some(),
+            Kind::Service => self.put_service(key, None),
+            Kind::EndpointSlice => self.put_slice(key, None),
+            Kind::Policy => put(&mut self.now.policies, key, None).is_some(),
+            Kind::Offer => self.delete_offer(key),
+        }
+    }
+
+    /// Makes `objects` all there is of `kind`; objects of other kinds among them
+    /// are left out. Says whether anything changed.
+    pub fn reset(&mut self, kind: Kind, objects: impl IntoIterator<Item = Object>) -> bool {
+        let mut gone: HashSet<String> = self.keys(kind).collect();
+        let mut changed = false;
+        for object in objects.into_iter().filter(|o| o.kind() == kind) {
+            gone.remove(&object.key());
+            changed |= self.apply(object);
+        }
+        for key in gone {
+            changed |= self.delete(kind, &key);
+        }
+        changed
+    }
+
+    fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = String> + '_> {
+        fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = String> + '_> {
+            Box::new(map.iter().map(|(k, _)| k.to_owned()))
+        }
+        match kind {
+            Kind::Pod => of(&self.now.pods),
+            Kind::Node => of(&self.now.nodes),
+            Kind::Service => of(&self.now.services),
+            Kind::EndpointSlice => of(&self.now.slices),
+            Kind::Policy => of(&self.now.policies),
+            Kind::Offer => Box::new(
+                self.now
+                    .offers
+                    .values()
+                    .flat_map(|v| v.iter().map(|e| key(&e.offer.namespace, &e.offer.name))),
+            ),
+        }
+    }
+
+    fn put_pod(&mut self, key: &str, new: Option<Arc<Pod>>) -> bool {
+        let Some(old) = put(&mut self.now.pods, key, new.clone()) else {
+            return false;
+        };
+        let holds = |p: &Option<Arc<Pod>>| {
+            p.as_ref()
+                .filter(|p| !p.finished)
+                .and_then(|p| p.node.clone())
+        };
+        if let (Some(node), Some(old)) = (holds(&old), &old) {
+            edit(&mut self.now.pods_by_node, &node, |list| {
+                list.retain(|p| p.name != old.name || p.namespace != old.namespace)
+            });
+        }
+        if let (Some(node), Some(new)) = (holds(&new), &new) {
+            edit(&mut self.now.pods_by_node, &node, |list| {
+                list.push(Arc::clone(new))
+            });
+        }
+        let Some(either) = new.as_ref().or(old.as_ref()) else {
+            return true;
+        };
+        let Some(offers) = self.now.offers.get(&either.namespace) else {
+            return true;
+        };
+        // Look before writing: most pods are no offer's business.
+        let selects =
+            |entry: &OfferEntry, pod: &Pod| entry.offer.targets.iter().any(|t| selects_pod(t, pod));
+        let touched: Vec<usize> = (0..offers.len())
+            .filter(|i| {
+                [&old, &new]
+                    .into_iter()
+                    .flatten()
+                    .any(|p| selects(&offers[*i], p))
+            })
+            .collect();
+        if touched.is_empty() {
+            return true;
+        }
+        let name = Arc::clone(&either.name);
+        if let Some(offers) = self.now.offers.get_mut(&either.namespace) {
+            let offers = Arc::make_mut(offers);
+            for i in touched {
+                let OfferEntry { offer, members } = &mut offers[i];
+                for (target, members) in offer.targets.iter().zip(members) {
+                    match &new {
+                        Some(pod) if selects_pod(target, pod) => {
+                            members.insert(&name, Member::Pod(Arc::clone(pod)));
+                        }
+                        _ if target.kind == TargetKind::Pod => {
+                            members.remove(&name);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn put_service(&mut self, key: &str, new: Option<Arc<Service>>) -> bool {
+        let Some(old) = put(&mut self.now.services, key, new.clone()) else {
+            return false;
+        };
+        let provides = |s: &Option<Arc<Service>>| s.as_ref().is_some_and(|s| !s.rules.is_empty());
+        if provides(&old) || provides(&new) {
+            let mut by_rule: HashMap<Box<str>, Vec<Arc<Service>>> = HashMap::new();
+            for service in self.now.services.values() {
+                for rule in &service.rules {
+                    by_rule
+                        .entry(rule.clone())
+                        .or_default()
+                        .push(Arc::clone(service));
+                }
+            }
+            self.now.providers = Arc::new(by_rule);
+        }
+        true
+    }
+
+    fn put_slice(&mut self, slice_key: &str, new: Option<Arc<EndpointSlice>>) -> bool {
+        let Some(old) = put(&mut self.now.slices, slice_key, new.clone()) else {
+            return false;
+        };
+        if let Some(old) = &old {
+            edit(
+                &mut self.now.slices_by_service,
+                &key(&old.namespace, &old.service),
+                |list| {
+                    list.retain(|s| s.name != old.name);
+                },
+            );
+        }
+        if let Some(new) = &new {
+            edit(
+                &mut self.now.slices_by_service,
+                &key(&new.namespace, &new.service),
+                |list| {
+                    list.push(Arc::clone(new));
+                },
+            );
+        }
+        let Some(either) = new.or(old) else {
+            return true;
+        };
+        // Slices are few beside pods: the namespace's Endpoint targets start anew.
+        let slices: Vec<Arc<EndpointSlice>> = self
+            .now
+            .slices
+            .values()
+            .filter(|s| s.namespace == either.namespace)
+            .cloned()
+            .collect();
+        if let Some(offers) = self.now.offers.get_mut(&either.namespace) {
+            for OfferEntry { offer, members } in Arc::make_mut(offers) {
+                for (target, members) in offer.targets.iter().zip(members) {
+                    if target.kind == TargetKind::Endpoint {
+                        *members = endpoint_members(target, &slices);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn put_offer(&mut self, new: Offer) -> bool {
+        let namespace = Arc::clone(&new.namespace);
+        let at = self
+            .now
+            .offers_in(&namespace)
+            .binary_search_by(|e| e.offer.name.cmp(&new.name));
+        if let Ok(i) = at
+            && *self.now.offers_in(&namespace)[i].offer == new
+        {
+            return false;
+        }
+        let in_namespace = |ns: &Arc<str>| *ns == namespace;
+        let slices: Vec<_> = self
+            .now
+            .slices
+            .values()
+            .filter(|s| in_namespace(&s.namespace))
+            .cloned()
+            .collect();
+        let members = new.targets.iter().map(|target| match target.kind {
+            TargetKind::Endpoint => endpoint_members(target, &slices),
+            _ => {
+                let mut members = CowMap::default();
+                for pod in self
+                    .now
+                    .pods
+                    .values()
+                    .filter(|p| in_namespace(&p.namespace))
+                {
+                    if selects_pod(target, pod) {
+                        members.insert(&pod.name, Member::Pod(Arc::clone(pod)));
+                    }
+                }
+                members
+            }
+        });
+        let entry = OfferEntry {
+            members: members.collect(),
+            offer: Arc::new(new),
+        };
+        edit(&mut self.now.offers, &namespace, |list| match at {
+            Ok(i) => list[i] = entry,
+            Err(i) => list.insert(i, entry),
+        });
+        true
+    }
+
+    fn delete_offer(&mut self, offer_key: &str) -> bool {
+        let Some((namespace, name)) = offer_key.split_once('/') else {
+            return false;
+        };
+        if !self
+            .now
+            .offers_in(namespace)
+            .iter()
+            .any(|e| &*e.offer.name == name)
+        {
+            return false;
+        }
+        edit(&mut self.now.offers, namespace, |list| {
+            list.retain(|e| &*e.offer.name != name)
+        });
+        true
+    }
+}
+
+/// Puts or removes; `None` if nothing changed, else what was there before.
+fn put<T: PartialEq>(
+    map: &mut CowMap<Arc<T>>,
+    key: &str,
+    new: Option<Arc<T>>,
+) -> Option<Option<Arc<T>>> {
+    match new {
+        Some(new) => {
+            if map.get(key).is_some_and(|old| **old == *new) {
+                return None;
+            }
+            Some(map.insert(key, new))
+        }
+        None => map.remove(key).map(Some),
+    }
+}
+
+/// Changes the list under `key`, made if absent and dropped when empty.
+fn edit<T: Clone>(map: &mut CowMap<Arc<Vec<T>>>, key: &str, change: impl FnOnce(&mut Vec<T>)) {
+    if map.get(key).is_none() {
+        map.insert(key, Arc::default());
+    }
+    let empty = map.get_mut(key).is_some_and(|list| {
+        let list = Arc::make_mut(list);
+        change(list);
+        list.is_empty()
+    });
+    if empty {
+        map.remove(key);
+    }
+}
+
+fn selects_pod(target: &crate::model::Target, pod: &Pod) -> bool {
+    target.kind == TargetKind::Pod
+        && target
+            .selector
+            .as_ref()
+            .is_some_and(|s| s.matches(&pod.labels))
+}
+
+fn endpoint_members(
+    target: &crate::model::Target,
+    slices: &[Arc<EndpointSlice>],
+) -> CowMap<Member> {
+    let mut members = CowMap::default();
+    for slice in slices.iter().filter(|s| !s.service.is_empty()) {
+        if target
+            .selector
+            .as_ref()
+            .is_some_and(|s| s.matches(&slice.labels))
+        {
+            members.insert(&slice.service, Member::Endpoint(Arc::clone(&slice.service)));
+        }
+    }
+    members
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -1,0 +1,26 @@
+//! What Tautline decides, without any I/O: which offers govern a pod, who its
+//! peers are, which provider answers for a rule, and, from the providers' costs,
+//! which nodes are usable and how good each is.
+//!
+//! Nothing here awaits, and nothing here knows Kubernetes' client, gRPC or HTTP.
+
+pub mod ask;
+pub mod compliance;
+pub mod cow;
+pub mod duration;
+pub mod fit;
+pub mod index;
+pub mod model;
+pub mod nodes;
+pub mod planning;
+pub mod providers;
+pub mod quantity;
+pub mod reference;
+pub mod selector;
+
+pub use compliance::Compliance;
+pub use index::{Index, Snapshot};
+pub use reference::Reference;
+
+/// Label and annotation names are formed with this domain.
+pub const DOMAIN: &str = "constraint.ciena.com";

@@ -1,0 +1,240 @@
+//! Which Service answers for a rule, and at which addresses.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use crate::{
+    index::Snapshot,
+    model::{EndpointSlice, Service, ServicePort},
+};
+
+/// Label prefixes that make a Service a provider of the rule named behind them.
+pub const LABELS: [&str; 2] = [
+    "constraint.ciena.com/constraint-",
+    "constraint.ciena.com/provider-",
+];
+/// The only value of such a label that counts.
+pub const ENABLED: &str = "enabled";
+/// Decides among several providers of a rule: the highest wins; default 0.
+pub const PRIORITY_ANNOTATION: &str = "constraint.ciena.com/priority";
+/// `required`: the provider is called over TLS.
+pub const TLS_ANNOTATION: &str = "constraint.ciena.com/tls";
+/// `enabled`: the provider also serves the Allocator.
+pub const ALLOCATOR_ANNOTATION: &str = "constraint.ciena.com/allocator";
+/// The port without any other word on it.
+pub const DEFAULT_PORT: u16 = 5309;
+
+/// The rules that labels make a Service the provider of.
+pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
+    let mut rules: Vec<Box<str>> = labels
+        .filter(|(_, value)| *value == ENABLED)
+        .filter_map(|(key, _)| LABELS.iter().find_map(|prefix| key.strip_prefix(prefix)))
+        .filter(|rule| !rule.is_empty())
+        .map(Into::into)
+        .collect();
+    rules.sort();
+    rules.dedup();
+    rules
+}
+
+/// The provider of `rule` for an offer in `namespace`: the namespace's own before
+/// others, then the higher priority, the older, the name. `allowed` limits the
+/// namespaces that providers are taken from; empty allows all.
+pub fn choose<'a>(
+    snapshot: &'a Snapshot,
+    rule: &str,
+    namespace: &str,
+    allowed: &[String],
+) -> Option<&'a Arc<Service>> {
+    snapshot
+        .providers(rule)
+        .iter()
+        .filter(|s| allowed.is_empty() || allowed.iter().any(|a| **a == *s.namespace))
+        .min_by_key(|s| {
+            let own = *s.namespace == *namespace;
+            (
+                !own,
+                Reverse(s.priority),
+                s.created_unix,
+                &s.namespace,
+                &s.name,
+            )
+        })
+}
+
+/// Where a provider listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// An IP address or a DNS name.
+    pub host: String,
+    pub port: u16,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// The addresses of a provider, sorted. Empty: it has a selector and nothing is
+/// ready behind it.
+pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>]) -> Vec<Address> {
+    if let Some(host) = &service.external_name {
+        let host = host.trim_end_matches('.').to_owned();
+        return vec![Address {
+            host,
+            port: port_of(&service.ports),
+        }];
+    }
+    if slices.is_empty() {
+        if service.has_selector {
+            return Vec::new();
+        }
+        let host = format!("{}.{}.svc", service.name, service.namespace);
+        return vec![Address {
+            host,
+            port: port_of(&service.ports),
+        }];
+    }
+    let mut all: Vec<Address> = slices
+        .iter()
+        .flat_map(|slice| {
+            // A slice's port keeps the service port's name, with the pod's number.
+            let port = port_of(&slice.ports);
+            slice.ready.iter().map(move |host| Address {
+                host: host.clone(),
+                port,
+            })
+        })
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn port_of(ports: &[ServicePort]) -> u16 {
+    let named = ["ruleprovider", "grpc"]
+        .iter()
+        .find_map(|name| ports.iter().find(|p| p.name == **name))
+        .or_else(|| ports.iter().find(|p| p.port == DEFAULT_PORT));
+    match (named, ports) {
+        (Some(p), _) => p.port,
+        (None, [only]) => only.port,
+        (None, _) => DEFAULT_PORT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Index, Object};
+
+    fn service(namespace: &str, name: &str) -> Service {
+        Service {
+            namespace: namespace.into(),
+            name: name.into(),
+            rules: vec!["latency".into()],
+            ..Service::default()
+        }
+    }
+
+    fn chosen(services: &[Service], allowed: &[&str]) -> Option<String> {
+        let allowed: Vec<String> = allowed.iter().map(|a| (*a).to_owned()).collect();
+        let mut results: Vec<Option<String>> = [false, true]
+            .map(|reverse| {
+                let mut index = Index::default();
+                let mut list = services.to_vec();
+                if reverse {
+                    list.reverse();
+                }
+                list.into_iter()
+                    .for_each(|s| _ = index.apply(Object::Service(s)));
+                let snapshot = index.snapshot();
+                choose(&snapshot, "latency", "shop", &allowed)
+                    .map(|s| format!("{}/{}", s.namespace, s.name))
+            })
+            .to_vec();
+        results.dedup();
+        assert_eq!(
+            results.len(),
+            1,
+            "the order of services matters: {results:?}"
+        );
+        results.remove(0)
+    }
+
+    #[test]
+    fn own_namespace_then_priority_then_age_then_name() {
+        let a = service("infra", "a");
+        let newer = Service {
+            created_unix: 5,
+            ..service("infra", "newer")
+        };
+        let high = Service {
+            priority: 7,
+            created_unix: 9,
+            ..service("infra", "high")
+        };
+        let own = Service {
+            priority: -1,
+            created_unix: 9,
+            ..service("shop", "own")
+        };
+        let all = [newer.clone(), a.clone(), high.clone(), own];
+        assert_eq!(chosen(&all, &[]).unwrap(), "shop/own");
+        assert_eq!(chosen(&all, &["infra"]).unwrap(), "infra/high");
+        assert_eq!(chosen(&[newer.clone(), a.clone()], &[]).unwrap(), "infra/a");
+        assert_eq!(chosen(&[service("infra", "b"), a], &[]).unwrap(), "infra/a");
+        assert_eq!(chosen(&[newer, high], &["none"]), None);
+    }
+
+    #[test]
+    fn only_the_value_enabled_counts_with_either_label() {
+        let labels = [
+            ("constraint.ciena.com/constraint-latency", "enabled"),
+            ("constraint.ciena.com/provider-jitter", "enabled"),
+            ("constraint.ciena.com/provider-latency", "enabled"),
+            ("constraint.ciena.com/provider-bandwidth", "true"),
+            ("constraint.ciena.com/constraint-", "enabled"),
+            ("app", "enabled"),
+        ];
+        let rules = rules_of(labels.into_iter());
+        assert_eq!(rules, ["jitter".into(), "latency".into()] as [Box<str>; 2]);
+    }
+
+    #[test]
+    fn addresses_by_kind_of_service() {
+        let port = |name: &str, port| ServicePort {
+            name: name.into(),
+            port,
+        };
+        let text = |s: &Service, slices: &[Arc<EndpointSlice>]| {
+            addresses(s, slices)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
+        let mut s = service("infra", "p");
+        assert_eq!(text(&s, &[]), ["p.infra.svc:5309"]);
+        s.ports = vec![port("http", 80), port("grpc", 7000)];
+        assert_eq!(text(&s, &[]), ["p.infra.svc:7000"]);
+        s.ports = vec![port("http", 80)];
+        assert_eq!(text(&s, &[]), ["p.infra.svc:80"]);
+        s.has_selector = true;
+        assert!(text(&s, &[]).is_empty());
+        let slice = Arc::new(EndpointSlice {
+            ports: vec![port("metrics", 1), port("ruleprovider", 9000)],
+            ready: vec!["fd00::1".into(), "10.0.0.2".into()],
+            ..EndpointSlice::default()
+        });
+        assert_eq!(
+            text(&s, &[slice.clone(), slice]),
+            ["10.0.0.2:9000", "[fd00::1]:9000"]
+        );
+        s.external_name = Some("provider.example.".into());
+        assert_eq!(text(&s, &[]), ["provider.example:80"]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Labels and label selectors.
+
+use std::fmt;
+
+/// An object's labels (or annotations): packed into one allocation, because an
+/// index holds them for every pod of the cluster.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Box<str>);
+
+impl Labels {
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(k, _)| *k == key).map(|(_, v)| v)
+    }
+
+    /// All pairs in the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut parts = self.0.split_terminator('\0');
+        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
+    /// Pairs with a NUL in them are left out: Kubernetes allows none in labels.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let mut packed = String::new();
+        for (k, v) in pairs {
+            let (k, v) = (k.as_ref(), v.as_ref());
+            if k.contains('\0') || v.contains('\0') {
+                continue;
+            }
+            packed.extend([k, "\0", v, "\0"]);
+        }
+        Self(packed.into_boxed_str())
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// Kubernetes' label selector: all parts must hold; an empty one selects all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    pub match_labels: Vec<(String, String)>,
+    pub match_expressions: Vec<Expression>,
+}
+
+/// One of a selector's `matchExpressions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    pub key: String,
+    pub operator: Operator,
+    pub values: Vec<String>,
+}
+
+/// How an [`Expression`] compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+/// Why a selector is malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    #[error("operator {0:?} is unknown; use In, NotIn, Exists or DoesNotExist")]
+    Operator(String),
+    #[error("key {0:?}: {1} needs at least one value")]
+    NoValues(String, &'static str),
+    #[error("key {0:?}: {1} takes no values")]
+    Values(String, &'static str),
+}
+
+impl Expression {
+    /// An expression, checked as the API server checks it.
+    pub fn new(key: &str, operator: &str, values: Vec<String>) -> Result<Self, SelectorError> {
+        let (operator, wants_values, name) = match operator {
+            "In" => (Operator::In, true, "In"),
+            "NotIn" => (Operator::NotIn, true, "NotIn"),
+            "Exists" => (Operator::Exists, false, "Exists"),
+            "DoesNotExist" => (Operator::DoesNotExist, false, "DoesNotExist"),
+            other => return Err(SelectorError::Operator(other.to_owned())),
+        };
+        match (wants_values, values.is_empty()) {
+            (true, true) => Err(SelectorError::NoValues(key.to_owned(), name)),
+            (false, false) => Err(SelectorError::Values(key.to_owned(), name)),
+            _ => Ok(Self {
+                key: key.to_owned(),
+                operator,
+                values,
+            }),
+        }
+    }
+
+    fn matches(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let listed = || value.is_some_and(|v| self.values.iter().any(|w| w == v));
+        match self.operator {
+            Operator::In => listed(),
+            Operator::NotIn => !listed(),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+impl Selector {
+    /// Whether an object with `labels` is selected.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.match_labels
+            .iter()
+            .all(|(k, v)| labels.get(k) == Some(v))
+            && self.match_expressions.iter().all(|e| e.matches(labels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn expr(key: &str, op: &str, values: &[&str]) -> Expression {
+        Expression::new(key, op, values.iter().map(|v| (*v).to_owned()).collect()).unwrap()
+    }
+
+    #[test]
+    fn operators_as_in_kubernetes() {
+        let labels: Labels = [("app", "web"), ("tier", "")].into_iter().collect();
+        let cases = [
+            (expr("app", "In", &["web", "db"]), true),
+            (expr("app", "In", &["db"]), false),
+            (expr("none", "In", &["db"]), false),
+            (expr("app", "NotIn", &["web"]), false),
+            (expr("none", "NotIn", &["web"]), true),
+            (expr("tier", "Exists", &[]), true),
+            (expr("none", "Exists", &[]), false),
+            (expr("none", "DoesNotExist", &[]), true),
+        ];
+        for (e, want) in cases {
+            assert_eq!(e.matches(&labels), want, "{e:?}");
+        }
+    }
+
+    #[test]
+    fn malformed_expressions_are_refused() {
+        assert!(Expression::new("a", "Is", vec![]).is_err());
+        assert!(Expression::new("a", "In", vec![]).is_err());
+        assert!(Expression::new("a", "Exists", vec!["x".into()]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn labels_keep_every_pair(pairs in proptest::collection::btree_map("[a-z./]{0,9}", "[a-z0-9]{0,9}", 0..8)) {
+            let labels: Labels = pairs.iter().collect();
+            for (k, v) in &pairs {
+                prop_assert_eq!(labels.get(k), Some(v.as_str()));
+            }
+            prop_assert_eq!(labels.iter().count(), pairs.len());
+        }
+
+        #[test]
+        fn in_and_not_in_are_opposites(pairs in proptest::collection::btree_map("[ab]", "[xyz]", 0..3),
+                                       key in "[abc]", values in proptest::collection::vec("[xyz]", 1..3)) {
+            let labels: Labels = pairs.iter().collect();
+            let of = |op| Expression::new(&key, op, values.clone()).unwrap().matches(&labels);
+            prop_assert_ne!(of("In"), of("NotIn"));
+        }
+
+        #[test]
+        fn more_requirements_never_select_more(pairs in proptest::collection::btree_map("[ab]", "[xy]", 0..3),
+                                               k in "[ab]", v in "[xy]") {
+            let labels: Labels = pairs.iter().collect();
+            let one = Selector { match_labels: vec![(k.clone(), v.clone())], ..Selector::default() };
+            let mut two = one.clone();
+            two.match_expressions.push(expr("a", "Exists", &[]));
+            prop_assert!(one.matches(&labels) || !two.matches(&labels));
+            prop_assert!(Selector::default().matches(&labels));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reservations at bind, for rules that hand out something countable.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tautline_core::{
+    Snapshot, ask,
+    model::{Rule, Service},
+    reference::Reference,
+};
+use tautline_proto::{allocator as wire, ruleprovider};
+
+use crate::{
+    CallError, Discovery, Question,
+    round::{provider_name, target, wire_rule},
+};
+
+/// How long a provider holds a reservation for its Confirm.
+const HOLD: Duration = Duration::from_secs(30);
+
+/// What was reserved for a pod at one provider.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    service: Arc<Service>,
+    id: String,
+    /// To be written to the pod as it is bound.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, thiserror::Error)]
+#[error("{provider}: rule {rule:?} cannot be reserved on {node}: {error}")]
+pub struct ReserveError {
+    provider: Arc<str>,
+    rule: Arc<str>,
+    node: String,
+    error: CallError,
+}
+
+impl Discovery {
+    /// Reserves on `node` every rule of the pod whose provider is an allocator.
+    ///
+    /// # Errors
+    /// The first that fails; what was reserved before it is released.
+    pub async fn reserve(
+        &self,
+        snapshot: &Snapshot,
+        asked: &Question,
+        node: &str,
+    ) -> Result<Vec<Reservation>, ReserveError> {
+        let mut held = Vec::new();
+        for ask in ask::asks(snapshot, &asked.subject) {
+            for rule in &ask.rules {
+                let Some(service) = self.provider(snapshot, &rule.name, &ask.offer.namespace)
+                else {
+                    continue;
+                };
+                if !service.allocator {
+                    continue;
+                }
+                match self.reserve_one(snapshot, service, asked, rule, node).await {
+                    Ok(reservation) => held.push(reservation),
+                    Err(error) => {
+                        self.release(snapshot, &held).await;
+                        let provider = provider_name(service);
+                        let (rule, node) = (Arc::clone(&rule.name), node.to_owned());
+                        return Err(ReserveError {
+                            provider,
+                            rule,
+                            node,
+                            error,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    async fn reserve_one(
+        &self,
+        snapshot: &Snapshot,
+        service: &Arc<Service>,
+        asked: &Question,
+        rule: &Rule,
+        node: &str,
+    ) -> Result<Reservation, CallError> {
+        let subject = &asked.subject;
+        let request = wire::ReserveRequest {
+            workload: Some(target(Reference::pod(&subject.namespace, &subject.name))),
+            uid: subject.uid.clone(),
+            node: node.to_owned(),
+            rule: Some(wire_rule(rule)),
+            details: Some(ruleprovider::Workload {
+                labels: subject
+                    .labels
+                    .iter()
+                    .map(|(k, v)| (k.into(), v.into()))
+                    .collect(),
+                annotations: asked.annotations.clone(),
+                requests: asked.requests.clone(),
+                uid: subject.uid.clone(),
+            }),
+            hold_millis: i64::try_from(HOLD.as_millis()).unwrap_or(i64::MAX),
+        };
+        let answer = self
+            .allocator(snapshot, service, async |mut client| {
+                Ok(client.reserve(request.clone()).await?.into_inner())
+            })
+            .await?;
+        let (service, id) = (Arc::clone(service), answer.id);
+        Ok(Reservation {
+            service,
+            id,
+            annotations: answer.annotations,
+        })
+    }
+
+    /// Makes reservations lasting: the pod is bound. A provider that cannot be
+    /// told rebuilds them from the pod's annotations.
+    pub async fn confirm(&self, snapshot: &Snapshot, held: &[Reservation]) {
+        for r in held {
+            let request = wire::ConfirmRequest { id: r.id.clone() };
+            let told = self
+                .allocator(snapshot, &r.service, async |mut client| {
+                    client.confirm(request.clone()).await
+                })
+                .await;
+            if let Err(error) = told {
+                tracing::warn!(id = %r.id, %error, "a reservation could not be confirmed");
+            }
+        }
+    }
+
+    /// Gives reservations back. One that cannot be given back expires.
+    pub async fn release(&self, snapshot: &Snapshot, held: &[Reservation]) {
+        for r in held {
+            let request = wire::ReleaseRequest { id: r.id.clone() };
+            let told = self
+                .allocator(snapshot, &r.service, async |mut client| {
+                    client.release(request.clone()).await
+                })
+                .await;
+            if let Err(error) = told {
+                tracing::warn!(id = %r.id, %error, "a reservation was not released; it expires");
+            }
+        }
+    }
+}

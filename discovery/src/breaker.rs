@@ -1,0 +1,112 @@
+//! A circuit breaker for one address: after repeated failures it is left alone,
+//! then probed by one call at a time. Pure: the caller brings the time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Failures in a row after which the breaker opens.
+const THRESHOLD: u32 = 5;
+/// For how long it stays open first; each failed probe doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The state of one address.
+#[derive(Debug, Default)]
+pub struct Breaker {
+    failures: u32,
+    open_until: Option<Instant>,
+    pause: Duration,
+    probing: bool,
+}
+
+impl Breaker {
+    /// Whether a call may go out now. If it is a probe, the next may not until
+    /// this one's outcome is [`record`](Self::record)ed.
+    pub fn admit(&mut self, now: Instant) -> bool {
+        match self.open_until {
+            None => true,
+            Some(until) if now >= until && !self.probing => {
+                self.probing = true;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// The outcome of an admitted call.
+    pub fn record(&mut self, now: Instant, success: bool) {
+        self.probing = false;
+        if success {
+            *self = Self::default();
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= THRESHOLD {
+            self.pause = match self.open_until {
+                None => FIRST_PAUSE,
+                Some(_) => (self.pause * 2).min(LONGEST_PAUSE),
+            };
+            self.open_until = Some(now + self.pause);
+        }
+    }
+
+    /// An admitted call that ended without an outcome (its caller went away).
+    pub fn forget(&mut self) {
+        self.probing = false;
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open_until.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_probes_and_closes() {
+        let start = Instant::now();
+        let mut b = Breaker::default();
+        for _ in 0..THRESHOLD {
+            assert!(b.admit(start));
+            b.record(start, false);
+        }
+        assert!(!b.admit(start));
+        let later = start + FIRST_PAUSE;
+        assert!(b.admit(later), "a probe");
+        assert!(!b.admit(later), "one probe at a time");
+        b.record(later, false);
+        assert!(!b.admit(later + FIRST_PAUSE), "the pause has doubled");
+        let later = later + FIRST_PAUSE * 2;
+        assert!(b.admit(later));
+        b.forget();
+        assert!(b.admit(later), "a forgotten probe is no failure");
+        b.record(later, true);
+        assert!(b.admit(later) && b.admit(later) && !b.is_open());
+    }
+
+    #[test]
+    fn a_success_between_failures_keeps_it_closed() {
+        let now = Instant::now();
+        let mut b = Breaker::default();
+        for i in 0..50 {
+            assert!(b.admit(now));
+            b.record(now, i % (THRESHOLD - 1) == 0);
+        }
+    }
+
+    #[test]
+    fn the_pause_is_bounded() {
+        let mut now = Instant::now();
+        let mut b = Breaker::default();
+        for _ in 0..100 {
+            while !b.admit(now) {
+                now += FIRST_PAUSE;
+            }
+            b.record(now, false);
+        }
+        assert!(b.admit(now + LONGEST_PAUSE));
+    }
+}

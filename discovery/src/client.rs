@@ -1,0 +1,323 @@
+//! Calls to one rule's provider: found by label, balanced over its addresses,
+//! bounded in time and size, retried once if it cannot have been answered.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use tautline_core::{
+    Snapshot,
+    model::{ProviderUnavailable, Service},
+    nodes::NodeSet,
+    planning::code,
+    providers::{self, Address},
+};
+use tautline_proto::{
+    allocator::allocator_client::AllocatorClient,
+    ruleprovider::{EvaluateRequest, EvaluateResponse, rule_provider_client::RuleProviderClient},
+};
+use tautline_runtime::tls::ClientFiles;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Status, transport::Channel};
+
+use crate::{
+    cache::Cache,
+    codec::{Answer, CostCodec, RawQuestion},
+    metrics::Metrics,
+    pool::{Permit, Pool, PoolError},
+};
+
+/// How providers are called.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The most that one call may take, a retry included.
+    pub deadline: Duration,
+    /// The most that one answer may be, in bytes.
+    pub max_answer_bytes: usize,
+    /// Namespaces that providers are taken from; empty: all.
+    pub namespaces: Vec<String>,
+    /// For offers that do not say what a rule without a provider means.
+    pub unavailable: ProviderUnavailable,
+    /// For providers that require TLS.
+    pub tls: ClientFiles,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_millis(500),
+            max_answer_bytes: 8 << 20,
+            namespaces: Vec::new(),
+            unavailable: ProviderUnavailable::Ignore,
+            tls: ClientFiles::default(),
+        }
+    }
+}
+
+/// Why a call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("no ready address")]
+    NotReady,
+    #[error("not called: {0}")]
+    BreakerOpen(String),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("{0}")]
+    BadAnswer(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CallError {
+    /// The stable code of this error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotReady => code::NO_ADDRESS,
+            Self::BreakerOpen(_) => code::BREAKER,
+            Self::Timeout(_) => code::TIMEOUT,
+            Self::BadAnswer(_) => code::BAD_ANSWER,
+            Self::Failed(_) => code::FAILED,
+        }
+    }
+}
+
+/// Finds and calls providers. Cheap to clone; clones share channels.
+#[derive(Clone, Debug)]
+pub struct Discovery(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    pool: Pool,
+    metrics: Metrics,
+    cache: Cache,
+}
+
+impl Discovery {
+    /// # Errors
+    /// A TLS file that cannot be read.
+    pub fn new(config: Config, metrics: Metrics) -> Result<Self, std::io::Error> {
+        let pool = Pool::new(config.tls.clone(), metrics.open.clone())?;
+        Ok(Self(Arc::new(Inner {
+            config,
+            pool,
+            metrics,
+            cache: Cache::default(),
+        })))
+    }
+
+    /// Follows the TLS files until told to stop.
+    pub async fn follow_tls(self, stop: CancellationToken) {
+        self.0.pool.follow_tls(stop).await;
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.0.cache
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The provider of `rule` for an offer in `namespace`.
+    pub fn provider<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        rule: &str,
+        namespace: &str,
+    ) -> Option<&'a Arc<Service>> {
+        providers::choose(snapshot, rule, namespace, &self.0.config.namespaces)
+    }
+
+    pub(crate) async fn endpoint_cost(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        question: RawQuestion,
+        nodes: &NodeSet,
+    ) -> Result<Answer, CallError> {
+        let max = self.0.config.max_answer_bytes;
+        let answer = self
+            .call(snapshot, service, |channel, left| {
+                let question = question.clone();
+                async move {
+                    let mut client =
+                        tonic::client::Grpc::new(channel).max_decoding_message_size(max);
+                    client
+                        .ready()
+                        .await
+                        .map_err(|e| Status::unavailable(e.to_string()))?;
+                    let path = PathAndQuery::from_static("/ruleprovider.RuleProvider/EndpointCost");
+                    let mut request = Request::new(question);
+                    request.set_timeout(left);
+                    Ok(client.unary(request, path, CostCodec).await?.into_inner())
+                }
+            })
+            .await?;
+        answer
+            .read(nodes)
+            .map_err(|e| CallError::BadAnswer(format!("malformed answer: {e}")))
+    }
+
+    /// Asks a provider whether placed objects keep to a rule.
+    ///
+    /// # Errors
+    /// What kept the provider from answering.
+    pub async fn evaluate(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        ask: EvaluateRequest,
+    ) -> Result<EvaluateResponse, CallError> {
+        self.call(snapshot, service, |channel, left| {
+            let mut request = Request::new(ask.clone());
+            request.set_timeout(left);
+            async move {
+                Ok(RuleProviderClient::new(channel)
+                    .evaluate(request)
+                    .await?
+                    .into_inner())
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn allocator<T>(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        call: impl AsyncFn(AllocatorClient<Channel>) -> Result<T, Status>,
+    ) -> Result<T, CallError> {
+        self.call(snapshot, service, |channel, _| {
+            call(AllocatorClient::new(channel))
+        })
+        .await
+    }
+
+    /// One call within the deadline. A failure of the connection is tried again
+    /// once, elsewhere if there is an elsewhere: every call here may be repeated.
+    async fn call<T, F: Future<Output = Result<T, Status>>>(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        attempt: impl Fn(Channel, Duration) -> F,
+    ) -> Result<T, CallError> {
+        let addresses = providers::addresses(
+            service,
+            snapshot.slices_of(&service.namespace, &service.name),
+        );
+        if addresses.is_empty() {
+            return Err(CallError::NotReady);
+        }
+        let tls_name = service.tls_required.then(|| tls_name(service));
+        let limit = self.0.config.deadline;
+        let deadline = Instant::now() + limit;
+        let mut failed: Option<Permit> = None;
+        loop {
+            let skip = failed.as_ref().map(|p| &p.link);
+            let permit = self.pick(&addresses, tls_name.as_deref(), skip)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let channel = permit.link.channel.clone();
+            let result = tokio::time::timeout_at(deadline, attempt(channel, left)).await;
+            if let Some(first) = failed.take() {
+                first.record(false);
+                // The second word counts: what fails now has failed.
+                return match result {
+                    Err(_) => self.timed_out(permit, limit),
+                    Ok(Ok(answer)) => self.answered(permit, answer),
+                    Ok(Err(status)) => Err(self.failed(permit, &status, limit)),
+                };
+            }
+            match result {
+                Err(_) => return self.timed_out(permit, limit),
+                Ok(Ok(answer)) => return self.answered(permit, answer),
+                Ok(Err(status)) if connection_failed(&status) && Instant::now() < deadline => {
+                    failed = Some(permit);
+                }
+                Ok(Err(status)) => return Err(self.failed(permit, &status, limit)),
+            }
+        }
+    }
+
+    fn pick(
+        &self,
+        addresses: &[Address],
+        tls_name: Option<&str>,
+        skip: Option<&Arc<crate::pool::Link>>,
+    ) -> Result<Permit, CallError> {
+        self.0
+            .pool
+            .pick(addresses, tls_name, skip)
+            .map_err(|e| match e {
+                PoolError::BreakerOpen => CallError::BreakerOpen(e.to_string()),
+                PoolError::Unusable(what) => CallError::Failed(what),
+            })
+    }
+
+    fn answered<T>(&self, permit: Permit, answer: T) -> Result<T, CallError> {
+        permit.record(true);
+        Ok(answer)
+    }
+
+    fn timed_out<T>(&self, permit: Permit, limit: Duration) -> Result<T, CallError> {
+        permit.record(false);
+        Err(CallError::Timeout(limit))
+    }
+
+    fn failed(&self, permit: Permit, status: &Status, limit: Duration) -> CallError {
+        let text = format!("{:?}: {}", status.code(), status.message());
+        match status.code() {
+            Code::DeadlineExceeded => {
+                permit.record(false);
+                CallError::Timeout(limit)
+            }
+            // The provider is well and refuses this question.
+            Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::NotFound
+            | Code::Unimplemented
+            | Code::PermissionDenied
+            | Code::Unauthenticated => {
+                permit.record(true);
+                CallError::Failed(text)
+            }
+            Code::OutOfRange | Code::ResourceExhausted => {
+                permit.record(false);
+                CallError::BadAnswer(text)
+            }
+            _ => {
+                permit.record(false);
+                CallError::Failed(text)
+            }
+        }
+    }
+}
+
+/// What a broken connection looks like in gRPC, as opposed to a refusal.
+fn connection_failed(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
+    )
+}
+
+fn tls_name(service: &Service) -> String {
+    match &service.external_name {
+        Some(host) => host.trim_end_matches('.').to_owned(),
+        None => format!("{}.{}.svc", service.name, service.namespace),
+    }
+}
+
+/// The encoded nodes of a round, shared by its rules.
+pub(crate) fn question(head: Vec<u8>, nodes: &Bytes) -> RawQuestion {
+    RawQuestion {
+        head: head.into(),
+        nodes: nodes.clone(),
+    }
+}

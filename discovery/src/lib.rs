@@ -1,0 +1,16 @@
+//! Finds rule providers by the labels of their Services, keeps one HTTP/2
+//! channel to each of their addresses, and asks them: one rule ([`client`]), or
+//! every rule of a pod at once ([`round`]).
+
+pub mod allocate;
+pub mod breaker;
+mod cache;
+pub mod client;
+mod codec;
+mod metrics;
+mod pool;
+pub mod round;
+
+pub use client::{CallError, Config, Discovery};
+pub use metrics::Metrics;
+pub use round::{Question, Round, RuleRecord};

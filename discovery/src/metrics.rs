@@ -1,0 +1,138 @@
+//! What is counted of providers.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Call {
+    pub rule: String,
+    pub provider: String,
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ByProvider {
+    pub rule: String,
+    pub provider: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Skipped {
+    pub rule: String,
+    pub code: &'static str,
+}
+
+/// Metrics of the calls to providers. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    calls: Family<Call, Counter>,
+    seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
+    ignored: Family<Skipped, Counter>,
+    odd_nodes: Family<ByProvider, Counter>,
+    cached: Family<ByProvider, Counter>,
+    /// Addresses whose breaker is open.
+    pub(crate) open: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0005, 2.0, 12));
+        Self {
+            calls: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            ignored: Family::default(),
+            odd_nodes: Family::default(),
+            cached: Family::default(),
+            open: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    pub fn register(&self, registry: &mut Registry) {
+        let r = registry;
+        r.register(
+            "provider_calls",
+            "Calls to rule providers by outcome",
+            self.calls.clone(),
+        );
+        r.register(
+            "provider_call_seconds",
+            "Time of calls to rule providers",
+            self.seconds.clone(),
+        );
+        r.register(
+            "provider_rules_ignored",
+            "Rules that did not count because no provider answered, by reason code",
+            self.ignored.clone(),
+        );
+        r.register(
+            "provider_odd_nodes",
+            "Nodes in answers that were not asked about or named twice",
+            self.odd_nodes.clone(),
+        );
+        r.register(
+            "provider_answers_reused",
+            "Answers used again while their provider calls them valid",
+            self.cached.clone(),
+        );
+        r.register(
+            "provider_breakers_open",
+            "Addresses that are left alone",
+            self.open.clone(),
+        );
+    }
+
+    pub(crate) fn call(&self, rule: &str, provider: &str, outcome: &'static str, took: Duration) {
+        let by = ByProvider {
+            rule: rule.into(),
+            provider: provider.into(),
+        };
+        self.seconds.get_or_create(&by).observe(took.as_secs_f64());
+        let ByProvider { rule, provider } = by;
+        self.calls
+            .get_or_create(&Call {
+                rule,
+                provider,
+                outcome,
+            })
+            .inc();
+    }
+
+    pub(crate) fn ignored(&self, rule: &str, code: &'static str) {
+        self.ignored
+            .get_or_create(&Skipped {
+                rule: rule.into(),
+                code,
+            })
+            .inc();
+    }
+
+    pub(crate) fn odd_nodes(&self, rule: &str, provider: &str, count: usize) {
+        if count > 0 {
+            let by = ByProvider {
+                rule: rule.into(),
+                provider: provider.into(),
+            };
+            self.odd_nodes.get_or_create(&by).inc_by(count as u64);
+        }
+    }
+
+    pub(crate) fn cached(&self, rule: &str, provider: &str) {
+        let by = ByProvider {
+            rule: rule.into(),
+            provider: provider.into(),
+        };
+        self.cached.get_or_create(&by).inc();
+    }
+}

@@ -1,0 +1,296 @@
+//! A round: every rule of every offer that governs a pod, asked at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use prost::Message;
+use tautline_core::{
+    Snapshot,
+    ask::{self, Ask, Subject},
+    model::{ProviderUnavailable, Rule, Service},
+    nodes::NodeSet,
+    planning::{Answer, Outcome, Plan, code},
+    reference::Reference,
+};
+use tautline_proto::ruleprovider as wire;
+use tokio::time::Instant;
+
+use crate::{
+    cache,
+    client::{Discovery, question},
+    codec::encode_nodes,
+};
+
+/// What is known of the pod besides what makes offers govern it.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    pub subject: Subject,
+    pub annotations: BTreeMap<String, String>,
+    pub requests: BTreeMap<String, String>,
+    pub nodes: Arc<NodeSet>,
+}
+
+/// What came of one round: the record that explanations are made of.
+#[derive(Debug)]
+pub struct Round {
+    pub subject: Subject,
+    pub nodes: Arc<NodeSet>,
+    pub rules: Vec<RuleRecord>,
+    pub plan: Plan,
+    pub at: SystemTime,
+    pub took: Duration,
+}
+
+/// One rule of one offer in a round.
+#[derive(Debug)]
+pub struct RuleRecord {
+    /// The offer's name, in the pod's namespace.
+    pub offer: Arc<str>,
+    pub rule: Rule,
+    /// `namespace/name` of the Service that was asked.
+    pub provider: Option<Arc<str>>,
+    pub outcome: Outcome,
+    /// What went wrong, for people.
+    pub error: Option<String>,
+    pub took: Duration,
+    /// An earlier answer that its provider still calls valid.
+    pub reused: bool,
+}
+
+impl Round {
+    /// Bytes held, roughly.
+    pub fn weight(&self) -> usize {
+        let rules = self.rules.iter().map(|r| match &r.outcome {
+            Outcome::Costs(costs) => 256 + costs.weight(),
+            Outcome::Unavailable { .. } => 256,
+        });
+        512 + self.nodes.weight() + self.plan.verdicts.len() * 48 + rules.sum::<usize>()
+    }
+
+    /// The rules that had no answer and did not count, with their codes.
+    pub fn ignored(&self) -> impl Iterator<Item = (&RuleRecord, &'static str)> {
+        self.rules.iter().filter_map(|r| match r.outcome {
+            Outcome::Unavailable {
+                code,
+                reject: false,
+            } => Some((r, code)),
+            _ => None,
+        })
+    }
+}
+
+impl Discovery {
+    /// Asks every rule that governs the pod, and plans.
+    pub async fn round(&self, snapshot: &Snapshot, question: Question) -> Round {
+        let (start, at) = (Instant::now(), SystemTime::now());
+        let asks = ask::asks(snapshot, &question.subject);
+        let nodes_on_wire = encode_nodes(&question.nodes);
+        let calls = asks.iter().flat_map(|ask| {
+            let (question, nodes) = (&question, &nodes_on_wire);
+            ask.rules
+                .iter()
+                .map(move |rule| self.ask_rule(snapshot, question, ask, rule, nodes))
+        });
+        let mut rules = join_all(calls).await;
+        for ask in &asks {
+            rules.extend(
+                ask.missing_policies
+                    .iter()
+                    .map(|policy| missing(ask, policy)),
+            );
+        }
+        for record in &rules {
+            if let Outcome::Unavailable {
+                code,
+                reject: false,
+            } = record.outcome
+            {
+                self.metrics().ignored(&record.rule.name, code);
+            }
+        }
+        let answers: Vec<Answer<'_>> = rules
+            .iter()
+            .map(|r| Answer {
+                offer: asks
+                    .iter()
+                    .position(|a| a.offer.name == r.offer)
+                    .unwrap_or_default(),
+                rule: &r.rule.name,
+                weight: r.rule.weight,
+                outcome: &r.outcome,
+            })
+            .collect();
+        let plan = Plan::make(question.nodes.len(), &answers);
+        let Question { subject, nodes, .. } = question;
+        Round {
+            subject,
+            nodes,
+            rules,
+            plan,
+            at,
+            took: start.elapsed(),
+        }
+    }
+
+    /// Whether a rule of this offer that has no answer keeps every node out.
+    fn rejects(&self, ask: &Ask) -> bool {
+        let says = ask
+            .offer
+            .provider_unavailable
+            .unwrap_or(self.config().unavailable);
+        says == ProviderUnavailable::Reject
+    }
+
+    async fn ask_rule(
+        &self,
+        snapshot: &Snapshot,
+        asked: &Question,
+        ask: &Ask,
+        rule: &Rule,
+        nodes: &Bytes,
+    ) -> RuleRecord {
+        let start = Instant::now();
+        let reject = self.rejects(ask);
+        let mut record = RuleRecord {
+            offer: Arc::clone(&ask.offer.name),
+            rule: rule.clone(),
+            provider: None,
+            outcome: Outcome::Unavailable {
+                code: code::NO_PROVIDER,
+                reject,
+            },
+            error: None,
+            took: Duration::ZERO,
+            reused: false,
+        };
+        let Some(service) = self.provider(snapshot, &rule.name, &ask.offer.namespace) else {
+            record.error = Some(format!(
+                "no Service is labelled constraint.ciena.com/constraint-{}: enabled",
+                rule.name
+            ));
+            return record;
+        };
+        let provider = provider_name(service);
+        record.provider = Some(Arc::clone(&provider));
+        let key = cache::Key {
+            provider: Arc::clone(&provider),
+            question: head(asked, ask, rule, false).encode_to_vec(),
+        };
+        if let Some(costs) = self.cache().get(&key, &asked.nodes) {
+            self.metrics().cached(&rule.name, &provider);
+            record.outcome = Outcome::Costs(costs);
+            record.reused = true;
+            return record;
+        }
+        let raw = question(head(asked, ask, rule, true).encode_to_vec(), nodes);
+        let result = self
+            .endpoint_cost(snapshot, service, raw, &asked.nodes)
+            .await;
+        record.took = start.elapsed();
+        match result {
+            Ok(answer) => {
+                self.metrics()
+                    .call(&rule.name, &provider, "OK", record.took);
+                let odd = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
+                self.metrics().odd_nodes(&rule.name, &provider, odd);
+                self.cache()
+                    .put(key, &asked.nodes, &answer.costs, answer.valid_for_millis);
+                record.outcome = Outcome::Costs(answer.costs);
+            }
+            Err(error) => {
+                let code = error.code();
+                self.metrics()
+                    .call(&rule.name, &provider, code, record.took);
+                tracing::debug!(rule = %rule.name, %provider, %error, "provider gave no answer");
+                record.outcome = Outcome::Unavailable { code, reject };
+                record.error = Some(error.to_string());
+            }
+        }
+        record
+    }
+}
+
+/// `namespace/name` of a provider's Service.
+pub fn provider_name(service: &Service) -> Arc<str> {
+    tautline_core::model::key(&service.namespace, &service.name).into()
+}
+
+fn missing(ask: &Ask, policy: &Arc<str>, reject: bool) -> RuleRecord {
+    RuleRecord {
+        offer: Arc::clone(&ask.offer.name),
+        rule: Rule {
+            name: Arc::clone(policy),
+            ..Rule::default()
+        },
+        provider: None,
+        outcome: Outcome::Unavailable {
+            code: code::POLICY_MISSING,
+            reject,
+        },
+        error: Some(format!(
+            "ConstraintPolicy {}/{policy} does not exist; the offer {} names it",
+            ask.offer.namespace, ask.offer.name
+        )),
+        took: Duration::ZERO,
+        reused: false,
+    }
+}
+
+/// All of a question but its nodes. Without `identity` it is the same for every
+/// pod of one shape.
+fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::EndpointCostRequest {
+    let subject = &asked.subject;
+    let mut source = Reference::pod(&subject.namespace, &subject.name);
+    if !identity {
+        source.name.clear();
+    }
+    let peer = |p: &ask::Peer| wire::Peer {
+        role: p.role.to_string(),
+        target: Some(target(p.reference.clone())),
+        node: p.node.as_deref().unwrap_or_default().to_owned(),
+    };
+    wire::EndpointCostRequest {
+        source: Some(target(source)),
+        rule: Some(wire_rule(rule)),
+        peer_nodes: ask.peer_nodes().into_iter().map(str::to_owned).collect(),
+        eligible_nodes: Vec::new(),
+        workload: Some(wire::Workload {
+            labels: subject
+                .labels
+                .iter()
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .collect(),
+            annotations: asked.annotations.clone(),
+            requests: asked.requests.clone(),
+            uid: if identity {
+                subject.uid.clone()
+            } else {
+                String::new()
+            },
+        }),
+        peers: ask.peers.iter().map(peer).collect(),
+    }
+}
+
+pub(crate) fn wire_rule(rule: &Rule) -> wire::PolicyRule {
+    wire::PolicyRule {
+        name: rule.name.to_string(),
+        request: rule.request.clone(),
+        limit: rule.limit.clone(),
+    }
+}
+
+pub(crate) fn target(reference: Reference) -> wire::Target {
+    wire::Target {
+        cluster: reference.cluster,
+        namespace: reference.namespace,
+        api_version: reference.api_version,
+        kind: reference.kind,
+        name: reference.name,
+    }
+}

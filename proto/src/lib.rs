@@ -1,0 +1,24 @@
+//! The gRPC contracts of Tautline, generated from the `.proto` files beside this
+//! crate (`cargo run -p tautline-codegen`) and committed.
+
+#[allow(missing_docs, clippy::all, clippy::pedantic, rust_2018_idioms)] // generated
+#[rustfmt::skip]
+mod generated {
+    pub mod ruleprovider { include!("generated/ruleprovider.rs"); }
+    pub mod underlay { include!("generated/underlay.rs"); }
+    pub mod tautline {
+        pub mod allocator {
+            pub mod v1 { include!("generated/tautline.allocator.v1.rs"); }
+        }
+    }
+}
+
+pub use generated::ruleprovider;
+pub use generated::tautline::allocator::v1 as allocator;
+pub use generated::underlay;
+
+/// All the contracts as an encoded `FileDescriptorSet`, for gRPC reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
+
+/// The port a rule provider listens on unless its Service names another.
+pub const RULE_PROVIDER_PORT: u16 = 5309;

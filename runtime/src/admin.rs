@@ -1,0 +1,101 @@
+//! The admin port: `/livez`, `/readyz`, `/metrics`, and what a process adds.
+
+use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use hyper::{Request, body::Incoming};
+use parking_lot::Mutex;
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::{self, Answer};
+
+/// What a process is still waiting for before it can serve.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<Mutex<BTreeMap<String, bool>>>);
+
+impl Readiness {
+    /// A condition that must come true; ready are those that all are.
+    pub fn expect(&self, name: &str) {
+        self.0.lock().entry(name.to_owned()).or_insert(false);
+    }
+
+    pub fn done(&self, name: &str) {
+        self.set(name, true);
+    }
+
+    pub fn set(&self, name: &str, ready: bool) {
+        self.0.lock().insert(name.to_owned(), ready);
+    }
+
+    /// What is not ready, by name.
+    pub fn missing(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .iter()
+            .filter(|(_, done)| !**done)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Completes once nothing is missing.
+    pub async fn wait(&self) {
+        while !self.missing().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Binds a listener; the error names the address.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Serves the admin port. `extra` answers paths beyond the standard ones, or
+/// says with `None` that there is nothing there.
+pub async fn serve<E, F>(
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    readiness: Readiness,
+    extra: E,
+    stop: CancellationToken,
+) -> Result<()>
+where
+    E: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Option<Answer>> + Send,
+{
+    let handle = move |request: Request<Incoming>| {
+        let (registry, readiness, extra) =
+            (Arc::clone(&registry), readiness.clone(), extra.clone());
+        async move {
+            match request.uri().path() {
+                "/livez" | "/healthz" => http::text(200, "ok\n"),
+                "/readyz" => match readiness.missing() {
+                    missing if missing.is_empty() => http::text(200, "ok\n"),
+                    missing => http::text(503, format!("waiting for: {}\n", missing.join(", "))),
+                },
+                "/metrics" => metrics(&registry),
+                _ => match extra(request).await {
+                    Some(answer) => answer,
+                    None => http::text(404, "not found; try /livez, /readyz or /metrics\n"),
+                },
+            }
+        }
+    };
+    http::serve(listener, None, handle, stop).await
+}
+
+fn metrics(registry: &Registry) -> Answer {
+    let mut body = String::new();
+    match encode(&mut body, registry) {
+        Ok(()) => http::answer(
+            200,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            body,
+        ),
+        Err(_) => http::text(500, "metrics do not encode\n"),
+    }
+}

@@ -1,0 +1,84 @@
+//! The one writer of a process's index, and what readers hold of it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tautline_core::{
+    Index, Snapshot,
+    index::{Kind, Object},
+};
+use tokio::sync::watch;
+
+/// How often each kind has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions([u64; 6]);
+
+impl Versions {
+    /// Whether any of `kinds` has changed since `earlier`.
+    pub fn changed(&self, earlier: &Self, kinds: &[Kind]) -> bool {
+        kinds
+            .iter()
+            .any(|k| self.0[*k as usize] != earlier.0[*k as usize])
+    }
+}
+
+/// An index that is kept in step from somewhere. Cheap to clone; all clones are
+/// one. Writes are short and synchronous; reads never wait.
+#[derive(Clone, Debug)]
+pub struct Feed(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    index: Mutex<Index>,
+    now: ArcSwap<Snapshot>,
+    versions: watch::Sender<Versions>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            index: Mutex::default(),
+            now: ArcSwap::default(),
+            versions: watch::Sender::new(Versions::default()),
+        }))
+    }
+}
+
+impl Feed {
+    /// The cluster at this moment.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.0.now.load_full()
+    }
+
+    /// Wakes when anything has changed.
+    pub fn changes(&self) -> watch::Receiver<Versions> {
+        self.0.versions.subscribe()
+    }
+
+    pub fn apply(&self, object: Object) {
+        let kind = object.kind();
+        self.write(kind, |index| index.apply(object));
+    }
+
+    pub fn delete(&self, kind: Kind, key: &str) {
+        self.write(kind, |index| index.delete(kind, key));
+    }
+
+    /// Makes `objects` all there is of `kind`.
+    pub fn reset(&self, kind: Kind, objects: Vec<Object>) {
+        self.write(kind, |index| index.reset(kind, objects));
+    }
+
+    fn write(&self, kind: Kind, change: impl FnOnce(&mut Index) -> bool) {
+        {
+            let mut index = self.0.index.lock();
+            if !change(&mut index) {
+                return;
+            }
+            // Under the lock, so that snapshots are published in order.
+            self.0.now.store(Arc::new(index.snapshot()));
+        }
+        self.0.versions.send_modify(|v| v.0[kind as usize] += 1);
+    }
+}

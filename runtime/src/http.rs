@@ -1,0 +1,132 @@
+//! An HTTP/1.1 server over TCP or TLS, with the limits that any server needs.
+
+use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::tls::ServerTls;
+
+/// A whole answer.
+pub type Answer = Response<Full<Bytes>>;
+
+/// Bounds on what clients may hold open.
+const MAX_CONNECTIONS: usize = 512;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+/// How long connections get to finish at shutdown.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves `handle` on `listener` until `stop`; then finishes requests under way.
+pub async fn serve<H, F>(
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    handle: H,
+    stop: CancellationToken,
+) -> Result<()>
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let graceful = Arc::new(GracefulShutdown::new());
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // A slot first: beyond the bound, clients wait in the listen queue.
+        let slot = tokio::select! {
+            () = stop.cancelled() => break,
+            slot = Arc::clone(&slots).acquire_owned() => slot?,
+        };
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, or the peer has gone: go on.
+                    tracing::debug!(%error, "accept failed");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let (tls, handle, graceful) = (tls.clone(), handle.clone(), Arc::clone(&graceful));
+        tokio::spawn(async move {
+            if let Err(error) = connection(stream, tls, handle, &graceful).await {
+                tracing::debug!(%error, "connection ended with an error");
+            }
+            drop(slot);
+        });
+    }
+    drop(listener);
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    } else {
+        // Connections hold it; wait for them to give up their slots instead.
+        _ = tokio::time::timeout(DRAIN, slots.acquire_many(MAX_CONNECTIONS as u32)).await;
+    }
+    Ok(())
+}
+
+async fn connection<H, F>(
+    stream: TcpStream,
+    tls: Option<ServerTls>,
+    handle: H,
+    graceful: &GracefulShutdown,
+) -> Result<()>
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    stream.set_nodelay(true)?;
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES);
+    let service = service_fn(move |request| {
+        let answer = handle(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    match tls {
+        None => {
+            graceful
+                .watch(server.serve_connection(TokioIo::new(stream), service))
+                .await?
+        }
+        Some(tls) => {
+            let handshake = tls.acceptor().accept(stream);
+            let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await??;
+            graceful
+                .watch(server.serve_connection(TokioIo::new(stream), service))
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// An answer with a body.
+pub fn answer(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(content_type),
+    );
+    response
+}
+
+/// An answer of plain text.
+pub fn text(status: u16, body: impl Into<String>) -> Answer {
+    answer(status, "text/plain; charset=utf-8", body.into())
+}

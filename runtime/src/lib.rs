@@ -1,0 +1,17 @@
+//! What every Tautline process needs around its work: an HTTP server with TLS
+//! that reloads, an admin port, supervised tasks and shutdown, telemetry, and
+//! (feature `cluster`) the feeds that keep an index in step with a cluster or a
+//! folder of manifests.
+
+pub mod admin;
+pub mod http;
+pub mod tasks;
+pub mod telemetry;
+pub mod tls;
+
+#[cfg(feature = "cluster")]
+pub mod feed;
+#[cfg(feature = "cluster")]
+pub mod folder;
+#[cfg(feature = "cluster")]
+pub mod watch;

@@ -1,0 +1,101 @@
+//! Long-lived tasks: supervised, and stopped together.
+
+use std::{future::Future, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use tokio::{signal::unix::SignalKind, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// How long tasks get to finish once they were told to stop.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// A set of tasks of which none may end before it is told to: if one does, all
+/// are stopped and the process ends with its error.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    set: JoinSet<(String, Result<()>)>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// The token that tells every task to stop.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Runs a task that ends only when the stop token is cancelled.
+    pub fn spawn(&mut self, name: &str, task: impl Future<Output = Result<()>> + Send + 'static) {
+        let name = name.to_owned();
+        self.set.spawn(async move { (name, task.await) });
+    }
+
+    /// Waits until `until` completes or a task ends too early; then stops all.
+    pub async fn run(mut self, until: impl Future<Output = ()>) -> Result<()> {
+        let early = tokio::select! {
+            () = until => Ok(()),
+            () = self.stop.cancelled() => Ok(()),
+            Some(ended) = self.set.join_next() => match ended {
+                _ if self.stop.is_cancelled() => Ok(()),
+                Ok((name, Ok(()))) => Err(anyhow!("task {name:?} ended by itself")),
+                Ok((name, Err(e))) => Err(e).with_context(|| format!("task {name:?} failed")),
+                Err(e) => Err(anyhow!("a task panicked: {e}")),
+            },
+        };
+        self.stop.cancel();
+        let rest = async { while self.set.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, rest).await.is_err() {
+            tracing::warn!("tasks did not stop in {GRACE:?}; leaving them");
+        }
+        early
+    }
+}
+
+/// Completes on SIGTERM or SIGINT (Ctrl-C).
+pub async fn signal() {
+    let term = async {
+        match tokio::signal::unix::signal(SignalKind::terminate()) {
+            Ok(mut s) => _ = s.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = term => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_early_ends_all() {
+        let mut tasks = Tasks::default();
+        let stop = tasks.stop_token();
+        let (sent, told) = tokio::sync::oneshot::channel();
+        tasks.spawn("steady", async move {
+            stop.cancelled().await;
+            _ = sent.send(());
+            Ok(())
+        });
+        tasks.spawn("short", async { Ok(()) });
+        let error = tasks.run(std::future::pending()).await.unwrap_err();
+        assert_eq!(error.to_string(), "task \"short\" ended by itself");
+        told.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_a_stop_is_none() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("bad", async { panic!("on purpose") });
+        assert!(tasks.run(std::future::pending()).await.is_err());
+
+        let mut tasks = Tasks::default();
+        let stop = tasks.stop_token();
+        tasks.spawn("steady", async move {
+            stop.cancelled().await;
+            Ok(())
+        });
+        tasks.run(async {}).await.unwrap();
+    }
+}

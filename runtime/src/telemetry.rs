@@ -1,0 +1,27 @@
+//! Logs.
+
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts logging to standard error; `filter` is a level or tracing's directives
+/// ("info", "tautline_discovery=debug"). A second call changes nothing.
+pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
+    let filter = EnvFilter::try_new(filter).map_err(|e| {
+        format!("log filter {filter:?}: {e}; write a level such as info, or target=level")
+    })?;
+    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    _ = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    Ok(())
+}

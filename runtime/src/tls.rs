@@ -1,0 +1,236 @@
+//! TLS from files that may be replaced while the process runs, as a mounted
+//! Secret is. A replacement that does not load is logged and the old stays.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// How often the files are looked at.
+const POLL: Duration = Duration::from_secs(2);
+
+/// A file that TLS cannot use.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {what}")]
+pub struct TlsError {
+    path: PathBuf,
+    what: String,
+}
+
+fn bad(path: &Path, what: impl std::fmt::Display) -> TlsError {
+    TlsError {
+        path: path.to_owned(),
+        what: what.to_string(),
+    }
+}
+
+/// The files of a server.
+#[derive(Clone, Debug)]
+pub struct ServerFiles {
+    /// The certificate chain, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// If set, clients must show a certificate of this CA (PEM).
+    pub client_ca: Option<PathBuf>,
+    /// What is spoken inside, by ALPN ("h2", "http/1.1").
+    pub alpn: Vec<&'static str>,
+}
+
+/// The files of a client.
+#[derive(Clone, Debug, Default)]
+pub struct ClientFiles {
+    /// The CA of the servers, PEM.
+    pub ca: Option<PathBuf>,
+    /// Certificate chain and key to show, PEM; both or none.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// A server's TLS that follows its files.
+#[derive(Clone)]
+pub struct ServerTls {
+    files: Arc<ServerFiles>,
+    current: Arc<ArcSwap<ServerConfig>>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file that cannot be read or used, by its path.
+    pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
+        let config = build(&files)?;
+        Ok(Self {
+            files: Arc::new(files),
+            current: Arc::new(ArcSwap::from_pointee(config)),
+        })
+    }
+
+    /// An acceptor with the certificates of this moment; make one a connection.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.current.load_full())
+    }
+
+    /// Follows the files until told to stop.
+    pub async fn follow(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut paths = vec![self.files.cert.clone(), self.files.key.clone()];
+        paths.extend(self.files.client_ca.clone());
+        let mut changes = FileChanges::new(paths);
+        while changes.next(&stop).await {
+            match build(&self.files) {
+                Ok(config) => {
+                    self.current.store(Arc::new(config));
+                    tracing::info!(cert = %self.files.cert.display(), "TLS certificate reloaded");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "TLS files changed and do not load; keeping the old")
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn build(files: &ServerFiles) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| bad(&files.cert, e))?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(ca) => {
+            let mut roots = RootCertStore::empty();
+            for cert in certificates(ca)? {
+                roots.add(cert).map_err(|e| bad(ca, e))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|e| bad(ca, e))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| bad(&files.key, e))?;
+    let mut config = builder
+        .with_single_cert(certificates(&files.cert)?, key)
+        .map_err(|e| bad(&files.cert, e))?;
+    config.alpn_protocols = files.alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let list: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|e| bad(path, e))?;
+    if list.is_empty() {
+        return Err(bad(
+            path,
+            "holds no certificate; expected PEM with BEGIN CERTIFICATE",
+        ));
+    }
+    Ok(list)
+}
+
+/// Notices changed contents by polling: a mounted Secret changes by a link far
+/// above the file, which file notifications miss.
+pub struct FileChanges {
+    paths: Vec<PathBuf>,
+    seen: Vec<Option<Vec<u8>>>,
+}
+
+impl FileChanges {
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        let seen = paths.iter().map(|p| std::fs::read(p).ok()).collect();
+        Self { paths, seen }
+    }
+
+    /// Waits for a change; false when told to stop.
+    pub async fn next(&mut self, stop: &CancellationToken) -> bool {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return false,
+                () = tokio::time::sleep(POLL) => {}
+            }
+            let mut now = Vec::with_capacity(self.paths.len());
+            for path in &self.paths {
+                now.push(tokio::fs::read(path).await.ok());
+            }
+            if now != self.seen {
+                self.seen = now;
+                return true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(dir: &Path, name: &str) -> ServerFiles {
+        let cert = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        std::fs::write(dir.join("tls.crt"), cert.cert.pem()).unwrap();
+        std::fs::write(dir.join("tls.key"), cert.signing_key.serialize_pem()).unwrap();
+        ServerFiles {
+            cert: dir.join("tls.crt"),
+            key: dir.join("tls.key"),
+            client_ca: None,
+            alpn: vec!["h2"],
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_certificate_is_taken_and_a_broken_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = ServerTls::load(files(dir.path(), "one")).unwrap();
+        let stop = CancellationToken::new();
+        let follower = tokio::spawn(tls.clone().follow(stop.clone()));
+        tokio::task::yield_now().await;
+
+        let first = tls.current.load_full();
+        std::fs::write(dir.path().join("tls.crt"), "garbage").unwrap();
+        tokio::time::sleep(POLL * 2).await;
+        assert!(Arc::ptr_eq(&first, &tls.current.load_full()));
+
+        files(dir.path(), "two");
+        let deadline = tokio::time::Instant::now() + POLL * 20;
+        while Arc::ptr_eq(&first, &tls.current.load_full()) {
+            assert!(tokio::time::Instant::now() < deadline, "not reloaded");
+            tokio::time::sleep(POLL).await;
+        }
+        stop.cancel();
+        follower.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = files(dir.path(), "one");
+        let absent = ServerFiles {
+            key: dir.path().join("none.key"),
+            ..good.clone()
+        };
+        assert!(
+            ServerTls::load(absent)
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("none.key")
+        );
+        let swapped = ServerFiles {
+            cert: good.key.clone(),
+            ..good
+        };
+        let error = ServerTls::load(swapped).err().unwrap().to_string();
+        assert!(error.contains("holds no certificate"), "{error}");
+    }
+}

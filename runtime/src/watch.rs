@@ -1,0 +1,232 @@
+//! Watches on a cluster that keep a [`Feed`] in step. They restart by themselves
+//! with backoff; a malformed object is logged, counted and left out.
+
+use std::{fmt::Debug, sync::Arc};
+
+use anyhow::Result;
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
+use kube_runtime::{WatchStreamExt, watcher};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use serde::de::DeserializeOwned;
+use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert};
+use tautline_core::index::{Kind, Object};
+use tokio_util::sync::CancellationToken;
+
+use crate::{admin::Readiness, feed::Feed, tasks::Tasks};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKind {
+    kind: String,
+}
+
+/// What the watches count.
+#[derive(Clone, Debug, Default)]
+pub struct WatchMetrics {
+    malformed: Family<ByKind, Counter>,
+    errors: Family<ByKind, Counter>,
+}
+
+impl WatchMetrics {
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "watch_malformed_objects",
+            "Objects that a watch brought and that could not be used",
+            self.malformed.clone(),
+        );
+        registry.register(
+            "watch_errors",
+            "Errors after which a watch started again",
+            self.errors.clone(),
+        );
+    }
+}
+
+/// Watches every kind that planning needs, as tasks; `readiness` waits for each.
+pub fn all(
+    client: &Client,
+    feed: &Feed,
+    metrics: &WatchMetrics,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) {
+    let watch = Watch {
+        client,
+        feed,
+        metrics,
+        readiness,
+    };
+    watch.kind::<Pod>(Kind::Pod, |o| Ok(Some(Object::Pod(convert::pod(o)))), tasks);
+    watch.kind::<Node>(
+        Kind::Node,
+        |o| Ok(Some(Object::Node(convert::node(o)))),
+        tasks,
+    );
+    watch.kind::<Service>(
+        Kind::Service,
+        |o| {
+            let service = convert::service(o);
+            Ok((!service.rules.is_empty()).then_some(Object::Service(service)))
+        },
+        tasks,
+    );
+    watch.kind::<EndpointSlice>(
+        Kind::EndpointSlice,
+        |o| Ok(Some(Object::EndpointSlice(convert::endpoint_slice(o)))),
+        tasks,
+    );
+    watch.kind::<ConstraintPolicy>(
+        Kind::Policy,
+        |o| {
+            convert::policy(o)
+                .map(|p| Some(Object::Policy(p)))
+                .map_err(|e| e.to_string())
+        },
+        tasks,
+    );
+    watch.kind::<ConstraintPolicyOffer>(
+        Kind::Offer,
+        |o| {
+            convert::offer(o)
+                .map(|p| Some(Object::Offer(p)))
+                .map_err(|e| e.to_string())
+        },
+        tasks,
+    );
+}
+
+struct Watch<'a> {
+    client: &'a Client,
+    feed: &'a Feed,
+    metrics: &'a WatchMetrics,
+    readiness: &'a Readiness,
+}
+
+impl Watch<'_> {
+    fn kind<K>(
+        &self,
+        kind: Kind,
+        convert: fn(&K) -> Result<Option<Object>, String>,
+        tasks: &mut Tasks,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let name = K::plural(&()).into_owned();
+        self.readiness.expect(&name);
+        let label = ByKind { kind: name.clone() };
+        let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
+        let malformed = self.metrics.malformed.get_or_create_owned(&label);
+        let errors = self.metrics.errors.get_or_create_owned(&label);
+        let stop = tasks.stop_token();
+        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
+        tasks.spawn(&format!("watch {name}"), async move {
+            let mut listing: Vec<Object> = Vec::new();
+            let take = |guarded: DeserializeGuard<K>| -> (String, Option<Object>) {
+                let key = match guarded.namespace() {
+                    Some(namespace) => format!("{namespace}/{}", guarded.name_any()),
+                    None => guarded.name_any(),
+                };
+                let object = match &guarded.0 {
+                    Ok(object) => convert(object),
+                    Err(e) => Err(e.error.clone()),
+                };
+                let object = object.unwrap_or_else(|error| {
+                    malformed.inc();
+                    tracing::warn!(kind = %name, object = %key, %error, "object is left out");
+                    None
+                });
+                (key, object)
+            };
+            let handle = |event| match event {
+                watcher::Event::Init => listing.clear(),
+                watcher::Event::InitApply(o) => listing.extend(take(o).1),
+                watcher::Event::InitDone => {
+                    feed.reset(kind, std::mem::take(&mut listing));
+                    readiness.done(&label.kind);
+                }
+                watcher::Event::Apply(o) => match take(o) {
+                    (_, Some(object)) => feed.apply(object),
+                    (key, None) => feed.delete(kind, &key),
+                },
+                watcher::Event::Delete(o) => feed.delete(kind, &take(o).0),
+            };
+            follow(api, errors, stop, handle).await;
+            Ok(())
+        });
+    }
+}
+
+/// Keeps any kind in a store of its own: `reset` gets all objects whenever they
+/// have changed (few objects, seldom changed: scripts, tables).
+pub fn list_of<K>(
+    api: Api<K>,
+    selector: Option<&str>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+    reset: impl Fn(Vec<Arc<K>>) + Send + 'static,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let name = K::plural(&()).into_owned();
+    readiness.expect(&name);
+    let readiness = readiness.clone();
+    let (store, writer) = kube_runtime::reflector::store();
+    let mut config = watcher::Config::default();
+    if let Some(selector) = selector {
+        config = config.labels(selector);
+    }
+    let stop = tasks.stop_token();
+    tasks.spawn(&format!("watch {name}"), async move {
+        let events = watcher(api, config).default_backoff().reflect(writer);
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = next(&mut events, &stop).await {
+            match event {
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                Ok(_) => {
+                    reset(store.state());
+                    readiness.done(&name);
+                }
+                Err(error) => tracing::warn!(kind = %name, %error, "watch starts again"),
+            }
+        }
+        Ok(())
+    });
+}
+
+async fn follow<K>(
+    api: Api<DeserializeGuard<K>>,
+    errors: Counter,
+    stop: CancellationToken,
+    mut handle: impl FnMut(watcher::Event<DeserializeGuard<K>>),
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let events = watcher(api, watcher::Config::default())
+        .default_backoff()
+        .into_stream();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = next(&mut events, &stop).await {
+        match event {
+            Ok(event) => handle(event),
+            Err(error) => {
+                errors.inc();
+                tracing::warn!(kind = %K::plural(&()), %error, "watch starts again; are the CRDs installed?");
+            }
+        }
+    }
+}
+
+async fn next<S: Stream + Unpin>(events: &mut S, stop: &CancellationToken) -> Option<S::Item> {
+    tokio::select! {
+        () = stop.cancelled() => None,
+        event = events.next() => event,
+    }
+}

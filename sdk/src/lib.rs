@@ -1,0 +1,63 @@
+//! Write a rule provider: implement [`RuleProvider`], hand it to [`serve`], and
+//! label a Service `constraint.ciena.com/constraint-<rule>: enabled`.
+//!
+//! ```no_run
+//! use tautline_sdk::{CostAnswer, CostQuestion, Evaluation, EvaluateQuestion, ProviderError, RuleProvider};
+//!
+//! /// Prefers nodes with short names.
+//! struct ShortNames;
+//!
+//! impl RuleProvider for ShortNames {
+//!     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+//!         Ok(ask.eligible_nodes.iter().map(|n| (n.clone(), n.len() as i64)).collect())
+//!     }
+//!     async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+//!         Ok(Evaluation::compliant("any name will do"))
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> anyhow::Result<()> {
+//!     tautline_sdk::serve(ShortNames, tautline_sdk::Config::default()).await
+//! }
+//! ```
+
+#![warn(missing_docs)]
+
+mod metrics;
+mod server;
+mod service;
+pub mod testkit;
+mod types;
+
+use std::future::Future;
+
+pub use server::{Config, Server, serve};
+pub use tautline_core::{Compliance, Reference};
+pub use tautline_runtime::tls::ServerFiles as TlsFiles;
+pub use types::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, NodeCost, Peer, ProviderError, Rule,
+    Workload,
+};
+
+/// Measures one rule, or several.
+pub trait RuleProvider: Send + Sync + 'static {
+    /// What each eligible node would cost the workload. Called while the
+    /// scheduler waits: answer within a few milliseconds, from memory.
+    ///
+    /// # Errors
+    /// The rule then counts as unavailable, for this question alone.
+    fn endpoint_cost(
+        &self,
+        ask: CostQuestion,
+    ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send;
+
+    /// Whether placed workloads keep to the rule.
+    ///
+    /// # Errors
+    /// The rule is then reported as [`Compliance::Error`].
+    fn evaluate(
+        &self,
+        ask: EvaluateQuestion,
+    ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send;
+}

@@ -1,0 +1,207 @@
+//! A provider's server: gRPC with health and reflection, TLS, metrics, and a
+//! shutdown that finishes calls under way.
+
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use prometheus_client::registry::Registry;
+use tautline_proto::{
+    FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT, ruleprovider::rule_provider_server::RuleProviderServer,
+};
+use tautline_runtime::{
+    admin::{self, Readiness},
+    tasks::{self, Tasks},
+    tls::{ServerFiles, ServerTls},
+};
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::Router;
+
+use crate::{RuleProvider, metrics::Metrics, service::Service};
+
+/// 100,000 node names of 63 bytes fit.
+const MAX_QUESTION_BYTES: usize = 16 << 20;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a provider serves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where gRPC is served; port 0 picks a free one. Default: port 5309 of
+    /// every address.
+    pub listen: SocketAddr,
+    /// Where `/livez`, `/readyz` and `/metrics` are served, if at all.
+    pub admin: Option<SocketAddr>,
+    /// TLS, with certificates that reload.
+    pub tls: Option<ServerFiles>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let listen = SocketAddr::from((Ipv6Addr::UNSPECIFIED, RULE_PROVIDER_PORT));
+        Self {
+            listen,
+            admin: None,
+            tls: None,
+        }
+    }
+}
+
+/// Serves `provider` until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// The address is taken, or TLS files do not load.
+pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
+    let mut tasks = Tasks::default();
+    let server = Server::bind(config).await?;
+    tracing::info!(address = %server.address(), "rule provider listening");
+    server.spawn(Arc::new(provider), &mut tasks)?;
+    tasks.run(tasks::signal()).await
+}
+
+/// A provider's server whose ports are bound, so that nobody is refused.
+pub struct Server {
+    config: Config,
+    listener: TcpListener,
+    admin: Option<TcpListener>,
+    address: SocketAddr,
+    /// Metrics of the server; a provider may add its own.
+    pub registry: Registry,
+    /// What the provider waits for before it is ready; health follows it.
+    pub readiness: Readiness,
+}
+
+impl Server {
+    /// Binds the ports.
+    ///
+    /// # Errors
+    /// An address that is taken.
+    pub async fn bind(config: Config) -> Result<Self> {
+        let listener = admin::bind(config.listen).await?;
+        let admin = match config.admin {
+            Some(address) => Some(admin::bind(address).await?),
+            None => None,
+        };
+        let address = listener.local_addr()?;
+        let (registry, readiness) = (Registry::default(), Readiness::default());
+        Ok(Self {
+            config,
+            listener,
+            admin,
+            address,
+            registry,
+            readiness,
+        })
+    }
+
+    /// Where gRPC is served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves as tasks of a process.
+    ///
+    /// # Errors
+    /// TLS files that do not load.
+    pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
+        let metrics = Metrics::register(&mut self.registry);
+        let stop = tasks.stop_token();
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let service = RuleProviderServer::new(Service { provider, metrics })
+            .max_decoding_message_size(MAX_QUESTION_BYTES)
+            .max_encoding_message_size(usize::MAX);
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .context("the contracts' descriptors do not load")?;
+        let router = tonic::transport::Server::builder()
+            .tcp_nodelay(true)
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20)
+            .add_service(health_service)
+            .add_service(reflection)
+            .add_service(service);
+
+        let readiness = self.readiness.clone();
+        let ready_stop = stop.clone();
+        tasks.spawn("health", async move {
+            health.set_not_serving::<RuleProviderServer<Service<P>>>().await;
+            tokio::select! { () = readiness.wait() => {}, () = ready_stop.cancelled() => return Ok(()) }
+            health.set_serving::<RuleProviderServer<Service<P>>>().await;
+            ready_stop.cancelled().await;
+            health.set_not_serving::<RuleProviderServer<Service<P>>>().await;
+            Ok(())
+        });
+        if let Some(listener) = self.admin {
+            let registry = Arc::new(self.registry);
+            let nothing = |_| async { None };
+            tasks.spawn(
+                "admin",
+                admin::serve(listener, registry, self.readiness, nothing, stop.clone()),
+            );
+        }
+        let tls = match self.config.tls {
+            Some(files) => Some(ServerTls::load(ServerFiles {
+                alpn: vec!["h2"],
+                ..files
+            })?),
+            None => None,
+        };
+        if let Some(tls) = tls.clone() {
+            tasks.spawn("tls", tls.follow(stop.clone()));
+        }
+        tasks.spawn("grpc", listen(router, self.listener, tls, stop));
+        Ok(())
+    }
+}
+
+async fn listen(
+    router: Router,
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let until = stop.clone().cancelled_owned();
+    match tls {
+        None => {
+            router
+                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), until)
+                .await?;
+        }
+        Some(tls) => {
+            // Handshakes beside each other: a slow client holds up no other.
+            let (accepted, incoming) = mpsc::channel(64);
+            let accepting = async move {
+                loop {
+                    let stream = tokio::select! {
+                        () = stop.cancelled() => return,
+                        accepted = listener.accept() => match accepted {
+                            Ok((stream, _)) => stream,
+                            Err(_) => continue,
+                        },
+                    };
+                    let (tls, accepted) = (tls.clone(), accepted.clone());
+                    tokio::spawn(async move {
+                        let handshake = tls.acceptor().accept(stream);
+                        match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
+                            Ok(Ok(stream)) => {
+                                _ = accepted.send(Ok::<_, std::io::Error>(stream)).await
+                            }
+                            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                            Err(_) => tracing::debug!("TLS handshake timed out"),
+                        }
+                    });
+                }
+            };
+            let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(incoming), until);
+            let ((), served) = tokio::join!(accepting, serving);
+            served?;
+        }
+    }
+    Ok(())
+}

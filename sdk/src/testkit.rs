@@ -1,0 +1,101 @@
+//! For a provider's own tests: run it on a free port of this machine and ask it
+//! over real gRPC.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use anyhow::Result;
+use tautline_proto::ruleprovider::{
+    EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse,
+    rule_provider_client::RuleProviderClient,
+};
+use tautline_runtime::tasks::Tasks;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, transport::Channel};
+
+use crate::{Config, RuleProvider, Server};
+
+/// A provider that runs until it is stopped or dropped.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    client: RuleProviderClient<Channel>,
+    stop: CancellationToken,
+    done: Option<JoinHandle<Result<()>>>,
+}
+
+/// A configuration for loopback: a free port, no admin port, no TLS.
+pub fn loopback() -> Config {
+    Config {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        admin: None,
+        tls: None,
+    }
+}
+
+/// Starts `provider` on a free port.
+///
+/// # Errors
+/// No port could be bound.
+pub async fn start(provider: impl RuleProvider) -> Result<Running> {
+    start_with(provider, loopback()).await
+}
+
+/// Starts `provider` as configured. [`Running`]'s own client speaks no TLS.
+///
+/// # Errors
+/// The port is taken, or TLS files do not load.
+pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<Running> {
+    let server = Server::bind(config).await?;
+    let address = server.address();
+    let mut tasks = Tasks::default();
+    server.spawn(Arc::new(provider), &mut tasks)?;
+    let stop = tasks.stop_token();
+    let channel = Channel::from_shared(format!("http://{address}"))?.connect_lazy();
+    let done = tokio::spawn(tasks.run(std::future::pending()));
+    let client = RuleProviderClient::new(channel);
+    Ok(Running {
+        address,
+        client,
+        stop,
+        done: Some(done),
+    })
+}
+
+impl Running {
+    /// Asks for costs.
+    ///
+    /// # Errors
+    /// What the provider answers instead.
+    pub async fn endpoint_cost(
+        &self,
+        ask: EndpointCostRequest,
+    ) -> Result<EndpointCostResponse, Status> {
+        Ok(self.client.clone().endpoint_cost(ask).await?.into_inner())
+    }
+
+    /// Asks for the compliance of placed objects.
+    ///
+    /// # Errors
+    /// What the provider answers instead.
+    pub async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
+        Ok(self.client.clone().evaluate(ask).await?.into_inner())
+    }
+
+    /// Stops it and waits until calls under way have ended.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(done) = self.done.take() {
+            _ = done.await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,280 @@
+//! Questions and answers as a provider sees them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tautline_core::{Compliance, Reference, duration, quantity};
+use tautline_proto::ruleprovider as wire;
+use tonic::Status;
+
+/// The rule that is asked about. Its values are the policy's texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// "latency".
+    pub name: String,
+    /// What is wanted.
+    pub request: String,
+    /// The worst that is acceptable; empty if the policy sets none.
+    pub limit: String,
+}
+
+impl Rule {
+    /// The request as a Go duration; `None` if it is empty.
+    ///
+    /// # Errors
+    /// [`ProviderError::BadRule`] that names the field and the mend.
+    pub fn request_duration(&self) -> Result<Option<Duration>, ProviderError> {
+        self.duration("request", &self.request)
+    }
+
+    /// The limit as a Go duration; `None` if it is empty.
+    ///
+    /// # Errors
+    /// [`ProviderError::BadRule`] that names the field and the mend.
+    pub fn limit_duration(&self) -> Result<Option<Duration>, ProviderError> {
+        self.duration("limit", &self.limit)
+    }
+
+    fn duration(&self, field: &str, text: &str) -> Result<Option<Duration>, ProviderError> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        duration::parse(text)
+            .map(Some)
+            .map_err(|e| ProviderError::BadRule(format!("rule {:?}, {field}: {e}", self.name)))
+    }
+}
+
+/// What is known of the workload; callers of Turnbuckle's make send nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The pod's UID; "" if unknown.
+    pub uid: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its effective resource requests: name to quantity text.
+    pub requests: BTreeMap<String, String>,
+}
+
+impl Workload {
+    /// The request of a resource in thousandths of its unit; 0 if there is none.
+    pub fn request_milli(&self, resource: &str) -> i64 {
+        self.requests
+            .get(resource)
+            .and_then(|q| quantity::parse_milli(q).ok())
+            .unwrap_or(0)
+    }
+}
+
+/// An object on the other side of the constraint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Its target's name in the offer.
+    pub role: String,
+    /// The object.
+    pub reference: Reference,
+    /// The node it runs on, if it is placed.
+    pub node: Option<String>,
+}
+
+/// What would each of these nodes cost?
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CostQuestion {
+    /// Who is to be placed.
+    pub source: Reference,
+    /// By which rule.
+    pub rule: Rule,
+    /// The nodes of the peers, each once.
+    pub peer_nodes: Vec<String>,
+    /// The nodes to give a cost for.
+    pub eligible_nodes: Vec<String>,
+    /// More on the workload; `None` from callers that send nothing.
+    pub workload: Option<Workload>,
+    /// The peers one by one; empty from callers that send `peer_nodes` alone.
+    pub peers: Vec<Peer>,
+}
+
+/// One node's cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCost {
+    /// The node.
+    pub node: String,
+    /// Lower is better; negative: the node cannot be used.
+    pub cost: i64,
+    /// If negative, why: CamelCase letters and digits, without figures.
+    pub code: String,
+    /// The same for those who look closer, figures welcome.
+    pub detail: String,
+    /// The node could be used if pods on it had gone.
+    pub freeable: bool,
+}
+
+/// Costs in any unit that is the same for all nodes of the answer. A node that
+/// is not named cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CostAnswer {
+    /// Node by node.
+    pub nodes: Vec<NodeCost>,
+    /// For how long the same question has this answer, whichever pod of the
+    /// same labels, annotations and requests asks. Zero: for this call only.
+    pub valid_for: Duration,
+}
+
+impl CostAnswer {
+    /// Adds a node that can be used.
+    pub fn usable(&mut self, node: impl Into<String>, cost: i64, detail: impl Into<String>) {
+        let (node, detail) = (node.into(), detail.into());
+        self.nodes.push(NodeCost {
+            node,
+            cost: cost.max(0),
+            detail,
+            ..NodeCost::default()
+        });
+    }
+
+    /// Adds a node that cannot be used, with a code ("OverLimit") and a detail.
+    pub fn unusable(
+        &mut self,
+        node: impl Into<String>,
+        code: &str,
+        detail: impl Into<String>,
+        freeable: bool,
+    ) {
+        let (node, detail, code) = (node.into(), detail.into(), code.to_owned());
+        self.nodes.push(NodeCost {
+            node,
+            cost: -1,
+            code,
+            detail,
+            freeable,
+        });
+    }
+}
+
+impl FromIterator<(String, i64)> for CostAnswer {
+    fn from_iter<I: IntoIterator<Item = (String, i64)>>(costs: I) -> Self {
+        let one = |(node, cost)| NodeCost {
+            node,
+            cost,
+            ..NodeCost::default()
+        };
+        Self {
+            nodes: costs.into_iter().map(one).collect(),
+            valid_for: Duration::ZERO,
+        }
+    }
+}
+
+/// Do these placed objects keep to the rule?
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvaluateQuestion {
+    /// The objects of one binding, by target name.
+    pub targets: BTreeMap<String, Reference>,
+    /// The rule.
+    pub rule: Rule,
+}
+
+/// The answer to an [`EvaluateQuestion`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evaluation {
+    /// How well the rule is kept.
+    pub compliance: Compliance,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl Evaluation {
+    /// Within what was requested.
+    pub fn compliant(reason: impl Into<String>) -> Self {
+        Self {
+            compliance: Compliance::Compliant,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The rule's request or limit makes no sense to this provider.
+    #[error("{0}")]
+    BadRule(String),
+    /// It cannot answer yet (no data); callers may ask again.
+    #[error("not ready: {0}")]
+    NotReady(String),
+    /// Something broke.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<ProviderError> for Status {
+    fn from(error: ProviderError) -> Self {
+        let text = error.to_string();
+        match error {
+            ProviderError::BadRule(_) => Self::invalid_argument(text),
+            ProviderError::NotReady(_) => Self::unavailable(text),
+            ProviderError::Internal(_) => Self::internal(text),
+        }
+    }
+}
+
+pub(crate) fn reference(target: wire::Target) -> Reference {
+    Reference {
+        cluster: target.cluster,
+        namespace: target.namespace,
+        api_version: target.api_version,
+        kind: target.kind,
+        name: target.name,
+    }
+}
+
+impl From<wire::PolicyRule> for Rule {
+    fn from(rule: wire::PolicyRule) -> Self {
+        Self {
+            name: rule.name,
+            request: rule.request,
+            limit: rule.limit,
+        }
+    }
+}
+
+impl From<wire::EndpointCostRequest> for CostQuestion {
+    fn from(ask: wire::EndpointCostRequest) -> Self {
+        let peer = |p: wire::Peer| Peer {
+            role: p.role,
+            reference: reference(p.target.unwrap_or_default()),
+            node: Some(p.node).filter(|n| !n.is_empty()),
+        };
+        let workload = |w: wire::Workload| Workload {
+            uid: w.uid,
+            labels: w.labels,
+            annotations: w.annotations,
+            requests: w.requests,
+        };
+        Self {
+            source: reference(ask.source.unwrap_or_default()),
+            rule: ask.rule.unwrap_or_default().into(),
+            peer_nodes: ask.peer_nodes,
+            eligible_nodes: ask.eligible_nodes,
+            workload: ask.workload.map(workload),
+            peers: ask.peers.into_iter().map(peer).collect(),
+        }
+    }
+}
+
+impl From<CostAnswer> for wire::EndpointCostResponse {
+    fn from(answer: CostAnswer) -> Self {
+        let cost = |n: NodeCost| wire::NodeCost {
+            node: n.node,
+            cost: n.cost,
+            reason: n.code,
+            detail: n.detail,
+            freeable: n.freeable,
+        };
+        Self {
+            node_and_cost: answer.nodes.into_iter().map(cost).collect(),
+            valid_for_millis: i64::try_from(answer.valid_for.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+}

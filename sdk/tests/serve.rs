@@ -1,0 +1,156 @@
+//! A provider over real gRPC: questions, errors, health, TLS.
+
+use std::time::Duration;
+
+use tautline_proto::ruleprovider::{
+    EndpointCostRequest, EvaluateRequest, PolicyRule, rule_provider_client::RuleProviderClient,
+};
+use tautline_sdk::{
+    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+    RuleProvider, TlsFiles, testkit,
+};
+use tonic::{
+    Code,
+    transport::{Certificate, Channel, ClientTlsConfig, Identity},
+};
+
+struct Sample;
+
+impl RuleProvider for Sample {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        ask.rule.limit_duration()?;
+        let mut answer = CostAnswer {
+            valid_for: Duration::from_secs(3),
+            ..CostAnswer::default()
+        };
+        for (i, node) in ask.eligible_nodes.iter().enumerate() {
+            match i {
+                0 => answer.unusable(node, "OverLimit", "9ms > 5ms", true),
+                _ => answer.usable(node, i as i64, ""),
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        match ask.targets.is_empty() {
+            true => Err(ProviderError::NotReady("no targets".into())),
+            false => Ok(Evaluation {
+                compliance: Compliance::Limit,
+                reason: "close".into(),
+            }),
+        }
+    }
+}
+
+fn ask(limit: &str) -> EndpointCostRequest {
+    EndpointCostRequest {
+        rule: Some(PolicyRule {
+            name: "latency".into(),
+            limit: limit.into(),
+            ..PolicyRule::default()
+        }),
+        eligible_nodes: vec!["a".into(), "b".into()],
+        ..EndpointCostRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn questions_and_errors() {
+    let running = testkit::start(Sample).await.unwrap();
+    let answer = running.endpoint_cost(ask("5ms")).await.unwrap();
+    assert_eq!(answer.valid_for_millis, 3000);
+    let [a, b] = &answer.node_and_cost[..] else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(
+        (a.cost, a.reason.as_str(), a.freeable),
+        (-1, "OverLimit", true)
+    );
+    assert_eq!((b.cost, b.reason.as_str()), (1, ""));
+
+    let refused = running.endpoint_cost(ask("5 parsecs")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().contains("rule \"latency\", limit:"),
+        "{refused}"
+    );
+
+    let unready = running
+        .evaluate(EvaluateRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(unready.code(), Code::Unavailable);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn health_says_serving() {
+    let running = testkit::start(Sample).await.unwrap();
+    let channel = Channel::from_shared(format!("http://{}", running.address))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let ask = tonic_health::pb::HealthCheckRequest {
+            service: "ruleprovider.RuleProvider".into(),
+        };
+        let status = health.check(ask).await.unwrap().into_inner().status();
+        if status == tonic_health::pb::health_check_response::ServingStatus::Serving {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "health is {status:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn mutual_tls_lets_in_whom_the_ca_knows() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(at("crt"), own.cert.pem()).unwrap();
+    std::fs::write(at("key"), own.signing_key.serialize_pem()).unwrap();
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&ca_key).unwrap();
+    std::fs::write(at("ca"), ca.pem()).unwrap();
+    let issuer = rcgen::Issuer::new(params, ca_key);
+    let client_key = rcgen::KeyPair::generate().unwrap();
+    let client = rcgen::CertificateParams::new(vec!["extender".into()])
+        .unwrap()
+        .signed_by(&client_key, &issuer)
+        .unwrap();
+
+    let tls = TlsFiles {
+        cert: at("crt"),
+        key: at("key"),
+        client_ca: Some(at("ca")),
+        alpn: vec![],
+    };
+    let config = tautline_sdk::Config {
+        tls: Some(tls),
+        ..testkit::loopback()
+    };
+    let running = testkit::start_with(Sample, config).await.unwrap();
+    let connect = |identity: Option<Identity>| {
+        let mut tls = ClientTlsConfig::new()
+            .domain_name("localhost")
+            .ca_certificate(Certificate::from_pem(own.cert.pem()));
+        if let Some(identity) = identity {
+            tls = tls.identity(identity);
+        }
+        let endpoint = Channel::from_shared(format!("https://{}", running.address)).unwrap();
+        RuleProviderClient::new(endpoint.tls_config(tls).unwrap().connect_lazy())
+    };
+    let known = Identity::from_pem(client.pem(), client_key.serialize_pem());
+    connect(Some(known))
+        .endpoint_cost(ask("5ms"))
+        .await
+        .unwrap();
+    connect(None).endpoint_cost(ask("5ms")).await.unwrap_err();
+}
