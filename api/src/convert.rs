@@ -22,7 +22,7 @@ use tautline_core::{
 
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
-pub use pod::{labels_of, pod};
+pub use pod::{labels_of, pod, requests};
 
 mod pod;
 

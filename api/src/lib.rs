@@ -11,3 +11,6 @@ pub mod scripted;
 
 pub use constraint::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 pub use scripted::{CostProvider, RuleProvider};
+
+/// The metadata of every object.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta as Metadata;

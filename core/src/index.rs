@@ -127,6 +127,10 @@ impl Snapshot {
         self.offers.get(namespace).map_or(&[], |v| v)
     }
 
+    pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {
+        self.services.get(&key(namespace, name))
+    }
+
     /// The Services labelled as providers of `rule`, in no order.
     pub fn providers(&self, rule: &str) -> &[Arc<Service>] {
         self.providers.get(rule).map_or(&[], Vec::as_slice)

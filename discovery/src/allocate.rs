@@ -103,8 +103,9 @@ impl Discovery {
             hold_millis: i64::try_from(HOLD.as_millis()).unwrap_or(i64::MAX),
         };
         let answer = self
-            .allocator(snapshot, service, async |mut client| {
-                Ok(client.reserve(request.clone()).await?.into_inner())
+            .allocator(snapshot, service, |mut client| {
+                let request = request.clone();
+                async move { Ok(client.reserve(request).await?.into_inner()) }
             })
             .await?;
         let (service, id) = (Arc::clone(service), answer.id);
@@ -121,8 +122,9 @@ impl Discovery {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
             let told = self
-                .allocator(snapshot, &r.service, async |mut client| {
-                    client.confirm(request.clone()).await
+                .allocator(snapshot, &r.service, |mut client| {
+                    let request = request.clone();
+                    async move { client.confirm(request).await }
                 })
                 .await;
             if let Err(error) = told {
@@ -136,8 +138,9 @@ impl Discovery {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
             let told = self
-                .allocator(snapshot, &r.service, async |mut client| {
-                    client.release(request.clone()).await
+                .allocator(snapshot, &r.service, |mut client| {
+                    let request = request.clone();
+                    async move { client.release(request).await }
                 })
                 .await;
             if let Err(error) = told {

@@ -188,11 +188,11 @@ impl Discovery {
         .await
     }
 
-    pub(crate) async fn allocator<T>(
+    pub(crate) async fn allocator<T, F: Future<Output = Result<T, Status>>>(
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        call: impl AsyncFn(AllocatorClient<Channel>) -> Result<T, Status>,
+        call: impl Fn(AllocatorClient<Channel>) -> F,
     ) -> Result<T, CallError> {
         self.call(snapshot, service, |channel, _| {
             call(AllocatorClient::new(channel))

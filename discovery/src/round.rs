@@ -90,18 +90,18 @@ impl Discovery {
         let (start, at) = (Instant::now(), SystemTime::now());
         let asks = ask::asks(snapshot, &question.subject);
         let nodes_on_wire = encode_nodes(&question.nodes);
-        let calls = asks.iter().flat_map(|ask| {
-            let (question, nodes) = (&question, &nodes_on_wire);
-            ask.rules
-                .iter()
-                .map(move |rule| self.ask_rule(snapshot, question, ask, rule, nodes))
-        });
+        let mut calls = Vec::new();
+        for ask in &asks {
+            for rule in &ask.rules {
+                calls.push(self.ask_rule(snapshot, &question, ask, rule, &nodes_on_wire));
+            }
+        }
         let mut rules = join_all(calls).await;
         for ask in &asks {
             rules.extend(
                 ask.missing_policies
                     .iter()
-                    .map(|policy| missing(ask, policy)),
+                    .map(|policy| missing(ask, policy, self.rejects(ask))),
             );
         }
         for record in &rules {

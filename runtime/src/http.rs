@@ -8,7 +8,7 @@ use http_body_util::Full;
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    server::graceful::{GracefulShutdown, Watcher},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -40,7 +40,7 @@ where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let graceful = Arc::new(GracefulShutdown::new());
+    let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // A slot first: beyond the bound, clients wait in the listen queue.
@@ -60,20 +60,20 @@ where
                 }
             },
         };
-        let (tls, handle, graceful) = (tls.clone(), handle.clone(), Arc::clone(&graceful));
+        let (tls, handle, watcher) = (tls.clone(), handle.clone(), graceful.watcher());
         tokio::spawn(async move {
-            if let Err(error) = connection(stream, tls, handle, &graceful).await {
+            if let Err(error) = connection(stream, tls, handle, watcher).await {
                 tracing::debug!(%error, "connection ended with an error");
             }
             drop(slot);
         });
     }
     drop(listener);
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
-    } else {
-        // Connections hold it; wait for them to give up their slots instead.
-        _ = tokio::time::timeout(DRAIN, slots.acquire_many(MAX_CONNECTIONS as u32)).await;
+    if tokio::time::timeout(DRAIN, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("connections did not end in {DRAIN:?}; leaving them");
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ async fn connection<H, F>(
     stream: TcpStream,
     tls: Option<ServerTls>,
     handle: H,
-    graceful: &GracefulShutdown,
+    graceful: Watcher,
 ) -> Result<()>
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,

@@ -103,14 +103,28 @@ pub fn all(
     );
 }
 
-struct Watch<'a> {
-    client: &'a Client,
-    feed: &'a Feed,
-    metrics: &'a WatchMetrics,
-    readiness: &'a Readiness,
+/// What each watch needs, for those who watch some kinds only.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    pub client: &'a Client,
+    pub feed: &'a Feed,
+    pub metrics: &'a WatchMetrics,
+    pub readiness: &'a Readiness,
 }
 
 impl Watch<'_> {
+    pub fn pods(&self, tasks: &mut Tasks) {
+        self.kind::<Pod>(Kind::Pod, |o| Ok(Some(Object::Pod(convert::pod(o)))), tasks);
+    }
+
+    pub fn nodes(&self, tasks: &mut Tasks) {
+        self.kind::<Node>(
+            Kind::Node,
+            |o| Ok(Some(Object::Node(convert::node(o)))),
+            tasks,
+        );
+    }
+
     fn kind<K>(
         &self,
         kind: Kind,

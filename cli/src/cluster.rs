@@ -1,0 +1,42 @@
+//! Which cluster a command talks to.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+/// The cluster: by default the pod's own, else the kubeconfig's current context.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ClusterArgs {
+    /// Kubeconfig file [default: the pod's own account, else $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<std::path::PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl ClusterArgs {
+    pub(crate) async fn client(&self) -> Result<Client> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path)
+                    .with_context(|| format!("kubeconfig {}", path.display()))?;
+                Config::from_custom_kubeconfig(file, &options).await?
+            }
+            None if self.context.is_some() => Config::from_kubeconfig(&options)
+                .await
+                .context("no usable kubeconfig")?,
+            None => Config::infer()
+                .await
+                .context("no cluster: neither a pod's account nor a kubeconfig was found")?,
+        };
+        Ok(Client::try_from(config)?)
+    }
+}

@@ -1,0 +1,28 @@
+//! `tautline crds`
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use tautline_api::crds;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tautline crds | kubectl apply --server-side -f -")]
+pub(crate) struct Args {
+    /// Write one file for each kind here instead of printing them all
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    for crd in crds::all() {
+        let (name, text) = crds::file(&crd)?;
+        match &args.dir {
+            None => print!("---\n{text}"),
+            Some(dir) => {
+                let path = dir.join(name);
+                std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+            }
+        }
+    }
+    Ok(())
+}

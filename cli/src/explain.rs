@@ -1,0 +1,66 @@
+//! `tautline explain POD`
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use tautline_scheduler_extender::explain::Record;
+
+use crate::{
+    NO,
+    http::Http,
+    output::{self, Output},
+    render,
+};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  kubectl -n tautline-system port-forward deploy/tautline-extender 9090 &\n  tautline explain shop/web-0"
+)]
+pub(crate) struct Args {
+    /// The pod, as NAMESPACE/NAME (or NAME in the namespace default)
+    pod: String,
+    /// The extender's admin port
+    #[arg(
+        long,
+        default_value = "http://127.0.0.1:9090",
+        env = "TAUTLINE_EXTENDER"
+    )]
+    url: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Show every remembered round, not the last alone
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let (namespace, name) = args.pod.split_once('/').unwrap_or(("default", &args.pod));
+    let url = format!(
+        "{}/explain/{namespace}/{name}",
+        args.url.trim_end_matches('/')
+    );
+    let (status, body) = Http::default().get(&url).await?;
+    match status.as_u16() {
+        200 => {}
+        404 => {
+            eprint!("{}", String::from_utf8_lossy(&body));
+            return Ok(ExitCode::from(NO));
+        }
+        other => bail!(
+            "{url} answered {other}: {}",
+            String::from_utf8_lossy(&body).trim()
+        ),
+    }
+    let mut records: Vec<Record> =
+        serde_json::from_slice(&body).with_context(|| format!("{url} answered no record"))?;
+    if !args.all {
+        records.truncate(1);
+    }
+    output::print(args.output, &records, |records| {
+        records
+            .iter()
+            .map(|r| render::record(r, None, 40))
+            .collect()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,175 @@
+//! `tautline extender`
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use tautline_core::{duration, model::ProviderUnavailable};
+use tautline_runtime::{
+    feed::Feed,
+    tasks::{self, Tasks},
+    tls::{ClientFiles, ServerFiles},
+};
+use tautline_scheduler_extender::{App, Config};
+
+use crate::cluster::ClusterArgs;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "The scheduler's side is in deploy/scheduler/; its httpTimeout must be above --deadline.\n\nExample:\n  tautline extender --tls-cert tls.crt --tls-key tls.key"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Where the scheduler calls
+    #[arg(long, default_value = "[::]:8888")]
+    listen: SocketAddr,
+    /// Where /livez, /readyz, /metrics and /explain are
+    #[arg(long, default_value = "[::]:9090")]
+    admin: SocketAddr,
+    #[command(flatten)]
+    tls: ServerTlsArgs,
+    /// How many of a pod's usable nodes go back to the scheduler; 0: all
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    shortlist: usize,
+    /// What a rule without a working provider means, unless the offer says it
+    #[arg(long, value_enum, default_value_t)]
+    provider_unavailable: Unavailable,
+    /// The most that one provider call may take
+    #[arg(long, default_value = "500ms", value_parser = parse_duration)]
+    provider_deadline: Duration,
+    /// Take providers from these namespaces only
+    #[arg(long, value_delimiter = ',', value_name = "NS,...")]
+    provider_namespaces: Vec<String>,
+    /// CA of providers that require TLS
+    #[arg(long, value_name = "FILE")]
+    provider_ca: Option<PathBuf>,
+    /// Certificate to show to providers
+    #[arg(long, value_name = "FILE", requires = "provider_key")]
+    provider_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "provider_cert")]
+    provider_key: Option<PathBuf>,
+    /// Namespaces whose pods no offer governs
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "kube-system,tautline-system",
+        value_name = "NS,..."
+    )]
+    exempt_namespaces: Vec<String>,
+    /// The most that one request may take
+    #[arg(long, default_value = "4s", value_parser = parse_duration)]
+    deadline: Duration,
+    /// Requests under way; more are refused
+    #[arg(long, default_value_t = 64)]
+    concurrency: usize,
+    /// The largest request, in MiB
+    #[arg(long, default_value_t = 32, value_name = "MIB")]
+    max_body: usize,
+    /// The most nodes in a request
+    #[arg(long, default_value_t = 100_000)]
+    max_nodes: usize,
+    /// Leave rejected pods to the scheduler's own retries
+    #[arg(long)]
+    no_wake: bool,
+}
+
+/// TLS of a server.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ServerTlsArgs {
+    /// Serve TLS with this certificate chain (PEM); reloads when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Let in only clients with a certificate of this CA (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl ServerTlsArgs {
+    pub(crate) fn files(self) -> Option<ServerFiles> {
+        let (cert, key) = self.tls_cert.zip(self.tls_key)?;
+        Some(ServerFiles {
+            cert,
+            key,
+            client_ca: self.tls_client_ca,
+            alpn: Vec::new(),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Unavailable {
+    #[default]
+    Ignore,
+    Reject,
+}
+
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = duration::parse(text).map_err(|e| e.to_string())?;
+    if duration.is_zero() {
+        Err("it must be above zero".into())
+    } else {
+        Ok(duration)
+    }
+}
+
+fn config(args: Args) -> Result<Config> {
+    if args.provider_deadline >= args.deadline {
+        bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
+    }
+    Ok(Config {
+        listen: args.listen,
+        admin: args.admin,
+        tls: args.tls.files(),
+        shortlist: args.shortlist,
+        exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
+        max_body_bytes: args.max_body << 20,
+        max_nodes: args.max_nodes,
+        concurrency: args.concurrency.max(1),
+        deadline: args.deadline,
+        wake: !args.no_wake,
+        discovery: tautline_discovery::Config {
+            deadline: args.provider_deadline,
+            namespaces: args.provider_namespaces,
+            unavailable: match args.provider_unavailable {
+                Unavailable::Ignore => ProviderUnavailable::Ignore,
+                Unavailable::Reject => ProviderUnavailable::Reject,
+            },
+            tls: ClientFiles {
+                ca: args.provider_ca,
+                identity: args.provider_cert.zip(args.provider_key),
+            },
+            ..tautline_discovery::Config::default()
+        },
+        ..Config::default()
+    })
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let client = args.cluster.client().await?;
+    let config = config(args)?;
+    let app = App::build(config, Feed::default(), Some(client)).await?;
+    tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "extender listening");
+    let readiness = app.readiness();
+    let mut tasks = Tasks::default();
+    app.spawn(&mut tasks);
+    let ready = async {
+        readiness.wait().await;
+        tracing::info!("extender ready");
+    };
+    let signal = async {
+        tokio::pin! {
+            let signal = tasks::signal();
+        }
+        tokio::select! {
+            () = &mut signal => return,
+            () = ready => {}
+        }
+        signal.await;
+    };
+    tasks.run(signal).await
+}

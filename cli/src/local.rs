@@ -1,0 +1,353 @@
+//! Everything of one decision on loopback, without a cluster: the real extender
+//! and the real providers over HTTP and gRPC, fed from manifests, with
+//! kube-scheduler's part played here.
+
+use std::{net::Ipv4Addr, sync::Arc};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use serde::Serialize;
+use serde_json::Value;
+use tautline_api::{convert, manifest::Item};
+use tautline_core::{
+    fit,
+    index::Object,
+    model::{Service, ServicePort},
+};
+use tautline_gpu_slice::GpuSlice;
+use tautline_latency::Latency;
+use tautline_runtime::{feed::Feed, folder, tasks::Tasks};
+use tautline_scheduler_extender::{App, Config, explain::Record};
+use tautline_scripted::Scripted;
+use tautline_sdk::{RuleProvider, Server, testkit};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{http::Http, provider::table_of};
+
+/// Which built-in provider stands behind a Service of the manifests.
+pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
+
+/// A running decision.
+pub struct Local {
+    feed: Feed,
+    http: Http,
+    extender: String,
+    admin: String,
+    /// Pods without a node, in the order of the manifests.
+    pub pending: Vec<Pod>,
+    stop: CancellationToken,
+    done: JoinHandle<Result<()>>,
+}
+
+/// What became of one pod.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    pub namespace: String,
+    pub pod: String,
+    /// Where it goes; absent: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// In kube-scheduler's words, if it goes nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Nodes that Kubernetes' own rules keep it from, before any provider is asked.
+    pub misfits: Vec<Misfit>,
+    /// The round; absent if no offer governs the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round: Option<Record>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Misfit {
+    pub node: String,
+    pub reason: String,
+}
+
+impl Local {
+    /// Starts the extender and the built-in providers on free ports.
+    ///
+    /// # Errors
+    /// An object that cannot be used, by its name.
+    pub async fn start(items: Vec<Item>) -> Result<Self> {
+        let (feed, mut tasks) = (Feed::default(), Tasks::default());
+        let scripted = Scripted::default();
+        let latency = Latency::new(feed.clone());
+        scripted.set_costs(of(&items, |i| match i {
+            Item::CostProvider(s) => Some(s),
+            _ => None,
+        }));
+        scripted.set_compliances(of(&items, |i| match i {
+            Item::RuleProvider(s) => Some(s),
+            _ => None,
+        }));
+        let tables: Vec<&ConfigMap> = items.iter().filter_map(table).collect();
+        latency.set_table(table_of(tables.into_iter()));
+        let ports = Ports {
+            gpu_slice: provider(GpuSlice::new(feed.clone()), &mut tasks).await?,
+            latency: provider(latency, &mut tasks).await?,
+            scripted: provider(scripted, &mut tasks).await?,
+        };
+
+        let mut pending = Vec::new();
+        for item in &items {
+            let object = folder::object(item).map_err(anyhow::Error::msg)?;
+            match (item, object) {
+                (Item::Service(api), Some(Object::Service(service))) => {
+                    let service = ports.reachable(api, service, &items);
+                    feed.apply(Object::Service(service));
+                }
+                (Item::Pod(api), Some(Object::Pod(pod))) => {
+                    let waits = pod.node.is_none() && !pod.finished;
+                    if waits && pod.placement.as_ref().is_none_or(|p| !p.gated) {
+                        pending.push((**api).clone());
+                    }
+                    feed.apply(Object::Pod(pod));
+                }
+                (_, Some(object)) => feed.apply(object),
+                (_, None) => {}
+            }
+        }
+        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+        let config = Config {
+            listen: loopback,
+            admin: loopback,
+            ..Config::default()
+        };
+        let app = App::build(config, feed.clone(), None).await?;
+        let extender = format!("http://{}", app.address()?);
+        let admin = format!("http://{}", app.admin_address()?);
+        app.spawn(&mut tasks);
+        let stop = tasks.stop_token();
+        let done = tokio::spawn(tasks.run(std::future::pending()));
+        Ok(Self {
+            feed,
+            http: Http::default(),
+            extender,
+            admin,
+            pending,
+            stop,
+            done,
+        })
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.feed.snapshot().node_count()
+    }
+
+    /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard
+    /// rules, filter, prioritize; the best node is taken and recorded.
+    ///
+    /// # Errors
+    /// The extender cannot be reached, or answers what is no answer.
+    pub async fn place(&self, pod: &Pod) -> Result<Placement> {
+        let mut pod = pod.clone();
+        let namespace = pod
+            .metadata
+            .namespace
+            .get_or_insert_with(|| "default".into())
+            .clone();
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        pod.metadata
+            .uid
+            .get_or_insert_with(|| format!("{namespace}/{name}"));
+        let known = convert::pod(&pod);
+        let (mut names, mut misfits) = (Vec::new(), Vec::new());
+        {
+            let snapshot = self.feed.snapshot();
+            for node in snapshot.nodes() {
+                match fit::misfit(&snapshot, &known, node) {
+                    None => names.push(node.name.to_string()),
+                    Some(m) => misfits.push(Misfit {
+                        node: node.name.to_string(),
+                        reason: m.to_string(),
+                    }),
+                }
+            }
+        }
+        names.sort();
+        misfits.sort_by(|a, b| a.node.cmp(&b.node));
+
+        let ask =
+            |nodes: &[String]| serde_json::json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
+        let answer = self.post("filter", &ask(&names)).await?;
+        if let Some(error) = answer["error"].as_str().filter(|e| !e.is_empty()) {
+            anyhow::bail!("the extender cannot plan pod {namespace}/{name}: {error}");
+        }
+        let usable: Vec<String> = serde_json::from_value(answer["nodenames"].clone())
+            .context("filter answered no node names")?;
+        let node = match usable.as_slice() {
+            [] => None,
+            [only] => Some(only.clone()),
+            several => {
+                let scores = self.post("prioritize", &ask(several)).await?;
+                let score = |node: &str| {
+                    let list = scores.as_array().into_iter().flatten();
+                    list.filter(|s| s["host"] == node)
+                        .find_map(|s| s["score"].as_i64())
+                        .unwrap_or(0)
+                };
+                // The first of equals by name: kube-scheduler's own scores are not here.
+                several
+                    .iter()
+                    .min_by_key(|n| (-score(n), (*n).clone()))
+                    .cloned()
+            }
+        };
+        let message = node.is_none().then(|| self.message(&misfits, &answer));
+        if let Some(node) = &node {
+            let mut bound = known;
+            bound.node = Some(node.as_str().into());
+            self.feed.apply(Object::Pod(bound));
+        }
+        let round = self.explain(&namespace, &name).await?;
+        Ok(Placement {
+            namespace,
+            pod: name,
+            node,
+            message,
+            misfits,
+            round,
+        })
+    }
+
+    /// The text of a FailedScheduling event.
+    fn message(&self, misfits: &[Misfit], answer: &Value) -> String {
+        let mut counts = std::collections::BTreeMap::<String, usize>::new();
+        for m in misfits {
+            *counts.entry(m.reason.clone()).or_default() += 1;
+        }
+        for key in ["failedNodes", "failedAndUnresolvableNodes"] {
+            for reason in answer[key].as_object().into_iter().flat_map(|m| m.values()) {
+                *counts
+                    .entry(reason.as_str().unwrap_or_default().to_owned())
+                    .or_default() += 1;
+            }
+        }
+        let parts: Vec<String> = counts.iter().map(|(r, n)| format!("{n} {r}")).collect();
+        format!(
+            "0/{} nodes are available: {}.",
+            self.node_count(),
+            parts.join(", ")
+        )
+    }
+
+    async fn post(&self, verb: &str, body: &Value) -> Result<Value> {
+        let url = format!("{}/{verb}", self.extender);
+        let answer = self.http.post(&url, serde_json::to_vec(body)?).await?;
+        serde_json::from_slice(&answer).with_context(|| format!("{verb} answered no JSON"))
+    }
+
+    async fn explain(&self, namespace: &str, pod: &str) -> Result<Option<Record>> {
+        let (status, body) = self
+            .http
+            .get(&format!("{}/explain/{namespace}/{pod}", self.admin))
+            .await?;
+        if !status.is_success() {
+            return Ok(None);
+        }
+        let records: Vec<Record> = serde_json::from_slice(&body)?;
+        Ok(records.into_iter().next())
+    }
+
+    /// Adds or removes the label that makes a Service the provider of `rule`, as
+    /// an operator would with `kubectl label`.
+    pub fn relabel(&self, namespace: &str, service: &str, rule: &str, enabled: bool) {
+        let snapshot = self.feed.snapshot();
+        if let Some(found) = snapshot.service(namespace, service) {
+            let mut changed = (**found).clone();
+            changed.rules.retain(|r| **r != *rule);
+            if enabled {
+                changed.rules.push(rule.into());
+            }
+            self.feed.apply(Object::Service(changed));
+        }
+    }
+
+    /// Stops every server.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        _ = self.done.await;
+    }
+}
+
+struct Ports {
+    gpu_slice: u16,
+    latency: u16,
+    scripted: u16,
+}
+
+impl Ports {
+    /// The Service of the manifests, led to the built-in provider that stands in
+    /// for it: the one that its annotation names, else the one of its rule, else
+    /// the scripted one if a script is about its rule. A Service of loopback is
+    /// reached as it is; any other has no stand-in and cannot be reached.
+    fn reachable(
+        &self,
+        api: &k8s_openapi::api::core::v1::Service,
+        service: Service,
+        items: &[Item],
+    ) -> Service {
+        let loopback = |host: &String| host == "localhost" || host.starts_with("127.");
+        if service.external_name.as_ref().is_some_and(loopback) {
+            return service;
+        }
+        let annotation = api.metadata.annotations.iter().flatten();
+        let named = annotation
+            .into_iter()
+            .find(|(k, _)| *k == BUILTIN_ANNOTATION)
+            .map(|(_, v)| v.as_str());
+        let has = |rule: &str| service.rules.iter().any(|r| **r == *rule);
+        let scripted = items.iter().any(|item| match item {
+            Item::CostProvider(s) => has(&s.spec.rule),
+            Item::RuleProvider(s) => has(&s.spec.rule),
+            _ => false,
+        });
+        let port = match named {
+            Some("gpu-slice") => self.gpu_slice,
+            Some("latency") => self.latency,
+            Some("scripted") => self.scripted,
+            _ if has("gpu-slice") => self.gpu_slice,
+            _ if has("latency") => self.latency,
+            _ if scripted => self.scripted,
+            _ => return service,
+        };
+        Service {
+            external_name: Some("127.0.0.1".into()),
+            ports: vec![ServicePort {
+                name: "ruleprovider".into(),
+                port,
+            }],
+            tls_required: false,
+            ..service
+        }
+    }
+}
+
+async fn provider(provider: impl RuleProvider, tasks: &mut Tasks) -> Result<u16> {
+    let server = Server::bind(testkit::loopback()).await?;
+    let port = server.address().port();
+    server.spawn(Arc::new(provider), tasks)?;
+    Ok(port)
+}
+
+fn of<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
+    items
+        .iter()
+        .filter_map(|i| pick(i).map(|o| Arc::new((**o).clone())))
+        .collect()
+}
+
+fn table(item: &Item) -> Option<&ConfigMap> {
+    let Item::ConfigMap(map) = item else {
+        return None;
+    };
+    let label = map
+        .metadata
+        .labels
+        .as_ref()?
+        .get(tautline_latency::TABLE_LABEL)?;
+    (label == "enabled").then_some(map)
+}

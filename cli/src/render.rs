@@ -1,0 +1,129 @@
+//! Decisions as tables for people.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
+
+use crate::local::Placement;
+
+/// What became of a pod, and each node's part in it.
+pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
+    let mut out = String::new();
+    let verdict = match &p.node {
+        Some(node) => format!("goes to {node}"),
+        None => "stays pending".to_owned(),
+    };
+    _ = writeln!(out, "pod {}/{} {verdict}", p.namespace, p.pod);
+    if let Some(message) = &p.message {
+        _ = writeln!(out, "  {message}");
+    }
+    match &p.round {
+        None => out.push_str("  no offer governs it: Tautline has no say\n"),
+        Some(round) => out.push_str(&record(round, Some(p), most_nodes)),
+    }
+    out
+}
+
+/// A round: its rules, then a line a node, the best first.
+pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) -> String {
+    let mut out = String::new();
+    if placed.is_none() {
+        let usable = format!("{} of {} nodes usable", r.usable, r.nodes.len());
+        _ = writeln!(
+            out,
+            "pod {}/{}: {usable}, planned in {}",
+            r.namespace,
+            r.pod,
+            micros(r.took_micros)
+        );
+    }
+    for rule in &r.rules {
+        let mut line = format!("  rule {} of offer {}", rule.rule, rule.offer);
+        for (name, value) in [("request", &rule.request), ("limit", &rule.limit)] {
+            if !value.is_empty() {
+                _ = write!(line, ", {name} {value}");
+            }
+        }
+        match &rule.provider {
+            Some(provider) => _ = write!(line, "; asked {provider}"),
+            None => line.push_str("; nobody to ask"),
+        }
+        if rule.outcome != "OK" {
+            let counts = if rule.counted {
+                "so no node is usable"
+            } else {
+                "so it does not count"
+            };
+            _ = write!(line, ": {}, {counts}", rule.outcome);
+            if let Some(error) = &rule.error {
+                _ = write!(line, " ({error})");
+            }
+        }
+        _ = writeln!(out, "{line}");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let rules = r.rules.iter().map(|rule| rule.rule.to_uppercase());
+    table.set_header(
+        ["  NODE", "VERDICT", "SCORE"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(rules),
+    );
+    for node in r.nodes.iter().take(most_nodes) {
+        table.add_row(row(node, placed.and_then(|p| p.node.as_deref())));
+    }
+    if let Some(score) = table.column_mut(2) {
+        score.set_cell_alignment(CellAlignment::Right);
+    }
+    for line in table.lines() {
+        _ = writeln!(out, "{}", line.trim_end());
+    }
+    let hidden = r.nodes.len().saturating_sub(most_nodes);
+    if hidden > 0 {
+        _ = writeln!(out, "  ... and {hidden} nodes more; -o json shows all");
+    }
+    let mut kept_out = BTreeMap::<&str, usize>::new();
+    for misfit in placed.iter().flat_map(|p| &p.misfits) {
+        *kept_out.entry(&misfit.reason).or_default() += 1;
+    }
+    for (reason, count) in kept_out {
+        _ = writeln!(
+            out,
+            "  {count} not asked about, kept out by Kubernetes itself: {reason}"
+        );
+    }
+    out
+}
+
+fn row(node: &NodeRecord, chosen: Option<&str>) -> Vec<String> {
+    let chosen = chosen == Some(node.node.as_str());
+    let mark = if chosen { "> " } else { "  " };
+    let verdict = match &node.reason {
+        Some(reason) => reason.clone(),
+        None if chosen => "chosen".into(),
+        None => "usable".into(),
+    };
+    let score = if node.usable {
+        node.score.to_string()
+    } else {
+        "-".into()
+    };
+    let mut cells = vec![format!("{mark}{}", node.node), verdict, score];
+    cells.extend(node.costs.iter().map(cost));
+    cells
+}
+
+fn cost(cost: &CostRecord) -> String {
+    match (cost.cost, cost.detail.as_str()) {
+        (None, _) => "-".into(),
+        (Some(cost), "") if cost < 0 => "no".into(),
+        (Some(cost), "") => cost.to_string(),
+        (Some(_), detail) => detail.to_owned(),
+    }
+}
+
+fn micros(micros: u64) -> String {
+    tautline_core::duration::format(std::time::Duration::from_micros(micros))
+}

@@ -1,0 +1,182 @@
+use proptest::prelude::*;
+use tautline_core::{index::Object, model};
+use tautline_sdk::{Reference, Rule, Workload};
+
+use super::*;
+
+fn node(name: &str, resource: &str, count: i64, labels: &[(&str, &str)]) -> Object {
+    Object::Node(model::Node {
+        name: name.into(),
+        labels: labels.iter().copied().collect(),
+        allocatable: [(resource, count * 1000)].into_iter().collect(),
+        ..model::Node::default()
+    })
+}
+
+fn pod(name: &str, node: &str, resource: &str, count: i64) -> Object {
+    Object::Pod(model::Pod {
+        namespace: "ml".into(),
+        name: name.into(),
+        node: Some(node.into()),
+        requests: [(resource, count * 1000)].into_iter().collect(),
+        ..model::Pod::default()
+    })
+}
+
+fn provider() -> GpuSlice {
+    let feed = Feed::default();
+    let shared = [
+        (REPLICAS, "4"),
+        (PRODUCT, "NVIDIA-A100-SXM4-40GB"),
+        (MEMORY, "40960"),
+    ];
+    feed.apply(node(
+        "whole",
+        WHOLE,
+        8,
+        &[(PRODUCT, "NVIDIA-H100-80GB-HBM3")],
+    ));
+    feed.apply(node("part", WHOLE, 8, &[]));
+    feed.apply(node("shared", SHARED[0], 8, &shared));
+    feed.apply(node("mig", "nvidia.com/mig-1g.10gb", 7, &[]));
+    feed.apply(node("plain", "cpu", 8, &[]));
+    feed.apply(pod("there", "part", WHOLE, 6));
+    feed.apply(pod("quarter", "shared", SHARED[0], 3));
+    GpuSlice::new(feed)
+}
+
+async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
+    let question = CostQuestion {
+        source: Reference::pod("ml", "new"),
+        rule: Rule {
+            name: "gpu-slice".into(),
+            request: request.into(),
+            ..Rule::default()
+        },
+        eligible_nodes: ["whole", "part", "shared", "mig", "plain"]
+            .map(str::to_owned)
+            .to_vec(),
+        workload: Some(Workload {
+            requests: requests
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect(),
+            ..Workload::default()
+        }),
+        ..CostQuestion::default()
+    };
+    let nodes = provider().endpoint_cost(question).await.unwrap().nodes;
+    nodes
+        .into_iter()
+        .map(|n| (n.node, n.cost, n.code, n.freeable))
+        .collect()
+}
+
+fn usable(answer: &[(String, i64, String, bool)]) -> Vec<&str> {
+    let mut list: Vec<_> = answer.iter().filter(|n| n.1 >= 0).collect();
+    list.sort_by_key(|n| n.1);
+    list.iter().map(|n| n.0.as_str()).collect()
+}
+
+#[tokio::test]
+async fn whole_cards_go_where_they_leave_the_least() {
+    let answer = ask("true", &[(WHOLE, "2")]).await;
+    assert_eq!(usable(&answer), ["part", "whole"]);
+    let answer = ask("", &[(WHOLE, "4")]).await;
+    assert_eq!(usable(&answer), ["whole"]);
+    let busy = answer.iter().find(|n| n.0 == "part").unwrap();
+    assert_eq!((busy.2.as_str(), busy.3), ("GpuBusy", true));
+    let none = answer.iter().find(|n| n.0 == "plain").unwrap();
+    assert_eq!((none.2.as_str(), none.3), ("NoSuchGpu", false));
+}
+
+#[tokio::test]
+async fn shares_by_resource_by_rule_and_by_memory() {
+    assert_eq!(usable(&ask("true", &[(SHARED[0], "5")]).await), ["shared"]);
+    assert!(usable(&ask("true", &[(SHARED[0], "6")]).await).is_empty());
+    assert_eq!(usable(&ask("250m", &[]).await), ["shared"]);
+    assert_eq!(usable(&ask("500m,model=A100|H100", &[]).await), ["shared"]);
+    assert!(usable(&ask("500m,model=T4", &[]).await).is_empty());
+    assert_eq!(usable(&ask("20Gi", &[]).await), ["shared"]);
+    assert!(usable(&ask("41Gi", &[]).await).is_empty());
+    assert_eq!(usable(&ask("mig-1g.10gb", &[]).await), ["mig"]);
+    assert_eq!(
+        usable(&ask("true", &[("nvidia.com/mig-1g.10gb", "7")]).await),
+        ["mig"]
+    );
+}
+
+#[tokio::test]
+async fn a_pod_without_gpus_may_go_anywhere() {
+    assert_eq!(usable(&ask("true", &[("cpu", "1")]).await).len(), 5);
+}
+
+#[tokio::test]
+async fn a_request_that_makes_no_sense_is_refused_with_the_mend() {
+    for request in ["lots", "1500m", "250m,colour=red", "250m,model=", "-1"] {
+        let rule = Rule {
+            name: "gpu-slice".into(),
+            request: request.into(),
+            ..Rule::default()
+        };
+        let error = provider()
+            .endpoint_cost(CostQuestion {
+                rule,
+                ..CostQuestion::default()
+            })
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(request) && error.contains("write 250m"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_over_committed_node_is_a_violation() {
+    let provider = provider();
+    let check = async || {
+        let targets = [("default".to_owned(), Reference::pod("ml", "there"))].into();
+        let rule = Rule {
+            name: "gpu-slice".into(),
+            ..Rule::default()
+        };
+        provider
+            .evaluate(EvaluateQuestion { targets, rule })
+            .await
+            .unwrap()
+            .compliance
+    };
+    assert_eq!(check().await, Compliance::Compliant);
+    provider.feed.apply(node("part", WHOLE, 4, &[]));
+    assert_eq!(check().await, Compliance::Violation);
+}
+
+proptest! {
+    /// Whatever is placed by the answer, no node gives more than it has.
+    #[test]
+    fn capacity_is_never_exceeded(asks in proptest::collection::vec(1..5i64, 1..20)) {
+        let feed = Feed::default();
+        for name in ["a", "b", "c"] { feed.apply(node(name, WHOLE, 4, &[])); }
+        let provider = GpuSlice::new(feed.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (i, cards) in asks.into_iter().enumerate() {
+            let question = CostQuestion {
+                rule: Rule { request: cards.to_string(), ..Rule::default() },
+                eligible_nodes: ["a", "b", "c"].map(str::to_owned).to_vec(),
+                ..CostQuestion::default()
+            };
+            let answer = runtime.block_on(provider.endpoint_cost(question)).unwrap();
+            let best = answer.nodes.iter().filter(|n| n.cost >= 0).min_by_key(|n| n.cost);
+            if let Some(best) = best {
+                feed.apply(pod(&i.to_string(), &best.node, WHOLE, cards));
+            }
+        }
+        let snapshot = feed.snapshot();
+        for name in ["a", "b", "c"] {
+            prop_assert!(used(&snapshot, name, WHOLE, "", "") <= 4000);
+        }
+    }
+}

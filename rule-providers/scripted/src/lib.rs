@@ -1,0 +1,251 @@
+//! A rule provider that answers from `CostProvider` and `RuleProvider` resources,
+//! in the form that Turnbuckle's mock reads: for trying policies before anything
+//! measures, and for tests.
+
+mod pattern;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tautline_api::{
+    CostProvider, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
+};
+use tautline_sdk::{
+    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+};
+
+use crate::pattern::{NodePattern, TargetPattern};
+
+/// The cost of every node when no script is about the question.
+const DEFAULT_COST: i64 = 1;
+
+/// The provider. Clones share their scripts.
+#[derive(Clone, Debug, Default)]
+pub struct Scripted {
+    costs: Arc<ArcSwap<Vec<CostScript>>>,
+    compliances: Arc<ArcSwap<Vec<ComplianceScript>>>,
+}
+
+#[derive(Debug)]
+struct CostScript {
+    rule: String,
+    target: TargetPattern,
+    values: Vec<(NodePattern, i64)>,
+}
+
+#[derive(Debug)]
+struct ComplianceScript {
+    rule: String,
+    targets: Vec<(String, TargetPattern)>,
+    value: Compliance,
+    reason: String,
+}
+
+impl Scripted {
+    /// Makes `scripts` all that costs are taken from. One with a malformed
+    /// pattern is left out and named in the log.
+    pub fn set_costs(&self, mut scripts: Vec<Arc<CostProvider>>) {
+        scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
+        let compiled = scripts.iter().filter_map(|s| {
+            let compile = || {
+                let target = TargetPattern::new(&s.spec.target)?;
+                let value = |v: &tautline_api::scripted::NodeCostValue| {
+                    Ok::<_, regex::Error>((NodePattern::new(&v.node)?, v.cost))
+                };
+                let values = s.spec.values.iter().map(value).collect::<Result<_, _>>()?;
+                Ok(CostScript {
+                    rule: s.spec.rule.clone(),
+                    target,
+                    values,
+                })
+            };
+            kept("CostProvider", &s.metadata, compile())
+        });
+        self.costs.store(Arc::new(compiled.collect()));
+    }
+
+    /// Makes `scripts` all that compliances are taken from.
+    pub fn set_compliances(&self, mut scripts: Vec<Arc<RuleScript>>) {
+        scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
+        let compiled = scripts.iter().filter_map(|s| {
+            let target = |t: &tautline_api::scripted::TargetPattern| {
+                Ok((t.name.clone(), TargetPattern::new(&t.reference)?))
+            };
+            let targets: Result<Vec<_>, regex::Error> = s.spec.targets.iter().map(target).collect();
+            let script = targets.map(|targets| ComplianceScript {
+                rule: s.spec.rule.clone(),
+                targets,
+                value: compliance(s.spec.value),
+                reason: s.spec.reason.clone(),
+            });
+            kept("RuleProvider", &s.metadata, script)
+        });
+        self.compliances.store(Arc::new(compiled.collect()));
+    }
+}
+
+use tautline_api::Metadata;
+
+/// The highest priority first, then by namespace and name.
+fn order(priority: i64, meta: &Metadata) -> impl Ord + use<> {
+    (
+        std::cmp::Reverse(priority),
+        meta.namespace.clone(),
+        meta.name.clone(),
+    )
+}
+
+fn kept<T>(kind: &str, meta: &Metadata, compiled: Result<T, regex::Error>) -> Option<T> {
+    compiled
+        .inspect_err(|error| {
+            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            let name = meta.name.as_deref().unwrap_or_default();
+            tracing::warn!("{kind} {namespace}/{name} is left out: {error}");
+        })
+        .ok()
+}
+
+fn compliance(value: ApiCompliance) -> Compliance {
+    match value {
+        ApiCompliance::Pending => Compliance::Pending,
+        ApiCompliance::Compliant => Compliance::Compliant,
+        ApiCompliance::Limit => Compliance::Limit,
+        ApiCompliance::Violation => Compliance::Violation,
+        ApiCompliance::Error => Compliance::Error,
+    }
+}
+
+impl RuleProvider for Scripted {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let scripts = self.costs.load();
+        let source = pattern::whole(&ask.source);
+        let script = scripts
+            .iter()
+            .find(|s| s.rule == ask.rule.name && s.target.matches(&source));
+        let mut answer = CostAnswer::default();
+        for node in ask.eligible_nodes {
+            let Some(script) = script else {
+                answer.usable(node, DEFAULT_COST, "no CostProvider is about this pod");
+                continue;
+            };
+            let cost = script
+                .values
+                .iter()
+                .find(|(p, _)| p.matches(&node))
+                .map(|(_, c)| *c);
+            match cost {
+                Some(cost @ 0..) => answer.usable(node, cost, ""),
+                Some(_) => answer.unusable(node, "Refused", "the CostProvider says so", false),
+                None => answer.unusable(node, "NotListed", "the CostProvider lacks it", false),
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        let scripts = self.compliances.load();
+        let found = scripts.iter().find(|s| {
+            s.rule == ask.rule.name
+                && s.targets.len() == ask.targets.len()
+                && s.targets.iter().all(|(name, pattern)| {
+                    ask.targets
+                        .get(name)
+                        .is_some_and(|r| pattern.matches(&pattern::whole(r)))
+                })
+        });
+        Ok(match found {
+            Some(script) => Evaluation {
+                compliance: script.value,
+                reason: script.reason.clone(),
+            },
+            None => Evaluation::compliant("no RuleProvider is about these targets"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_sdk::{Reference, Rule};
+
+    fn cost_script(name: &str, priority: i64, spec: serde_json::Value) -> Arc<CostProvider> {
+        let mut spec = spec;
+        spec["priority"] = priority.into();
+        let object = serde_json::json!({
+            "apiVersion": "constraint.ciena.com/v1", "kind": "CostProvider",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    async fn costs(provider: &Scripted, pod: &str) -> Vec<i64> {
+        let ask = CostQuestion {
+            source: Reference::pod("default", pod),
+            rule: Rule {
+                name: "latency".into(),
+                ..Rule::default()
+            },
+            eligible_nodes: ["control-1", "edge-1", "far-1"].map(str::to_owned).to_vec(),
+            ..CostQuestion::default()
+        };
+        provider
+            .endpoint_cost(ask)
+            .await
+            .unwrap()
+            .nodes
+            .iter()
+            .map(|n| n.cost)
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn first_match_by_priority_unlisted_negative_default_one() {
+        let provider = Scripted::default();
+        assert_eq!(costs(&provider, "hello-1").await, [1, 1, 1]);
+        let values = |edge: i64| {
+            serde_json::json!({"rule": "latency", "target": ".*:.*:.*:Pod:hello.*",
+                "values": [{"node": ".*:control.*", "cost": 10}, {"node": "edge", "cost": edge}]})
+        };
+        provider.set_costs(vec![
+            cost_script("low", 1, values(3)),
+            cost_script("high", 9, values(4)),
+            cost_script(
+                "broken",
+                99,
+                serde_json::json!({"rule": "latency", "target": "(", "values": []}),
+            ),
+        ]);
+        assert_eq!(costs(&provider, "hello-1").await, [10, 4, -1]);
+        assert_eq!(costs(&provider, "other").await, [1, 1, 1]);
+    }
+
+    #[tokio::test]
+    async fn compliance_needs_every_target() {
+        let provider = Scripted::default();
+        let script = serde_json::json!({
+            "apiVersion": "constraint.ciena.com/v1", "kind": "RuleProvider",
+            "metadata": {"name": "r"},
+            "spec": {"rule": "latency", "value": "Violation", "reason": "far",
+                     "targets": [{"name": "source", "reference": "Pod:hello-.*"}]},
+        });
+        provider.set_compliances(vec![Arc::new(serde_json::from_value(script).unwrap())]);
+        let mut ask = EvaluateQuestion {
+            rule: Rule {
+                name: "latency".into(),
+                ..Rule::default()
+            },
+            targets: [("source".to_owned(), Reference::pod("ns", "hello-1"))].into(),
+        };
+        let said = provider.evaluate(ask.clone()).await.unwrap();
+        assert_eq!(
+            (said.compliance, said.reason.as_str()),
+            (Compliance::Violation, "far")
+        );
+        ask.targets
+            .insert("destination".into(), Reference::pod("ns", "db"));
+        assert_eq!(
+            provider.evaluate(ask).await.unwrap().compliance,
+            Compliance::Compliant
+        );
+    }
+}

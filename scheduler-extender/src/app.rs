@@ -1,0 +1,264 @@
+//! The extender as a whole: validated configuration, bound ports, tasks.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Result;
+use hyper::{Request, body::Incoming};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tautline_core::{
+    Snapshot,
+    ask::{self, Subject},
+};
+use tautline_discovery::{Discovery, Question, Round};
+use tautline_runtime::{
+    admin::{self, Readiness},
+    feed::Feed,
+    http,
+    tasks::Tasks,
+    tls::{ServerFiles, ServerTls},
+    watch::{self, WatchMetrics},
+};
+use tokio::net::TcpListener;
+
+use crate::{
+    events::{self, Events},
+    explain::Explain,
+    metrics::Metrics,
+    plans::Plans,
+    server,
+    wake::{self, Waker},
+};
+
+/// How the extender serves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub admin: SocketAddr,
+    pub tls: Option<ServerFiles>,
+    /// How many of the usable nodes go back to the scheduler; 0: all.
+    pub shortlist: usize,
+    /// Namespaces whose pods are never governed.
+    pub exempt_namespaces: BTreeSet<String>,
+    pub max_body_bytes: usize,
+    pub max_nodes: usize,
+    /// Requests under way; more are refused.
+    pub concurrency: usize,
+    /// Below the scheduler's httpTimeout, 5 s unless configured.
+    pub deadline: Duration,
+    /// Memory for explanations.
+    pub explain_bytes: usize,
+    /// Whether rejected pods are woken (needs a cluster).
+    pub wake: bool,
+    pub discovery: tautline_discovery::Config,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv6Addr::UNSPECIFIED, 8888).into(),
+            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
+            tls: None,
+            shortlist: 64,
+            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            max_body_bytes: 32 << 20,
+            max_nodes: 100_000,
+            concurrency: 64,
+            deadline: Duration::from_secs(4),
+            explain_bytes: 32 << 20,
+            wake: true,
+            discovery: tautline_discovery::Config::default(),
+        }
+    }
+}
+
+/// What requests share.
+pub struct State {
+    pub(crate) config: Config,
+    pub(crate) feed: Feed,
+    pub(crate) client: Option<Client>,
+    pub(crate) discovery: Discovery,
+    pub(crate) metrics: Metrics,
+    pub(crate) plans: Plans,
+    pub(crate) explain: Explain,
+    pub(crate) waker: Waker,
+    pub(crate) events: Arc<Events>,
+}
+
+impl State {
+    /// A filter round is over: it serves prioritize, explains itself, and if it
+    /// left no node the pod waits to be woken.
+    pub(crate) fn concluded(&self, round: &Arc<Round>, asked: Question) {
+        self.plans.keep(round);
+        self.explain.push(round);
+        self.events.round(&self.feed.snapshot(), round);
+        if round.plan.usable().next().is_some() {
+            self.waker.forget(&asked.subject.uid);
+        } else if self.client.is_some() && self.config.wake {
+            self.waker.rejected(asked);
+        }
+    }
+
+    /// Whether any of the pod's rules has a provider that reserves.
+    pub(crate) fn has_allocator(&self, snapshot: &Snapshot, subject: &Subject) -> bool {
+        ask::asks(snapshot, subject).iter().any(|ask| {
+            ask.rules.iter().any(|rule| {
+                self.discovery
+                    .provider(snapshot, &rule.name, &ask.offer.namespace)
+                    .is_some_and(|service| service.allocator)
+            })
+        })
+    }
+}
+
+/// An extender whose ports are bound.
+pub struct App {
+    state: Arc<State>,
+    queue: events::Queue,
+    listener: TcpListener,
+    admin: TcpListener,
+    tls: Option<ServerTls>,
+    registry: Registry,
+    readiness: Readiness,
+}
+
+impl App {
+    /// Binds the ports. With a client the cluster's watches feed `feed` and pods
+    /// can be bound and woken; without one, `feed` is the caller's to fill.
+    ///
+    /// # Errors
+    /// An address that is taken, or TLS files that do not load.
+    pub async fn build(config: Config, feed: Feed, client: Option<Client>) -> Result<Self> {
+        let mut registry = Registry::with_prefix("tautline");
+        let metrics = Metrics::register(&mut registry);
+        let provider_metrics = tautline_discovery::Metrics::default();
+        provider_metrics.register(&mut registry);
+        let discovery = Discovery::new(config.discovery.clone(), provider_metrics)?;
+        let alpn = vec!["http/1.1"];
+        let tls = match &config.tls {
+            Some(files) => Some(ServerTls::load(ServerFiles {
+                alpn,
+                ..files.clone()
+            })?),
+            None => None,
+        };
+        let (events, queue) = Events::new(metrics.clone());
+        let (listener, admin) = (
+            admin::bind(config.listen).await?,
+            admin::bind(config.admin).await?,
+        );
+        let state = Arc::new(State {
+            explain: Explain::new(config.explain_bytes),
+            plans: Plans::default(),
+            waker: Waker::default(),
+            config,
+            feed,
+            client,
+            discovery,
+            metrics,
+            events,
+        });
+        let readiness = Readiness::default();
+        Ok(Self {
+            state,
+            queue,
+            listener,
+            admin,
+            tls,
+            registry,
+            readiness,
+        })
+    }
+
+    /// Where the scheduler reaches it.
+    pub fn address(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// Where operators reach it.
+    pub fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.admin.local_addr()?)
+    }
+
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Starts everything as tasks of a process.
+    pub fn spawn(mut self, tasks: &mut Tasks) {
+        let (state, stop) = (self.state, tasks.stop_token());
+        if let Some(client) = state.client.clone() {
+            let metrics = WatchMetrics::default();
+            metrics.register(&mut self.registry);
+            watch::all(&client, &state.feed, &metrics, &self.readiness, tasks);
+            let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
+            tasks.spawn("events", async move {
+                queue.write(events_client, events_stop).await;
+                Ok(())
+            });
+            if state.config.wake {
+                let (state, stop) = (Arc::clone(&state), stop.clone());
+                tasks.spawn("wake", async move {
+                    wake::run(state, client, stop).await;
+                    Ok(())
+                });
+            }
+        }
+        let (discovery, tls_stop) = (state.discovery.clone(), stop.clone());
+        tasks.spawn("provider TLS", async move {
+            discovery.follow_tls(tls_stop).await;
+            Ok(())
+        });
+        if let Some(tls) = self.tls.clone() {
+            tasks.spawn("TLS", tls.follow(stop.clone()));
+        }
+        let explained = Arc::clone(&state);
+        let extra = move |request: Request<Incoming>| {
+            let state = Arc::clone(&explained);
+            async move { explain(&state, request.uri().path()) }
+        };
+        let registry = Arc::new(self.registry);
+        tasks.spawn(
+            "admin",
+            admin::serve(
+                self.admin,
+                registry,
+                self.readiness.clone(),
+                extra,
+                stop.clone(),
+            ),
+        );
+        let (listener, tls, readiness) = (self.listener, self.tls, self.readiness);
+        tasks.spawn("extender", async move {
+            // Until the first sync every pod would look ungoverned; the
+            // scheduler's connections wait in the listen queue for so long.
+            tokio::select! {
+                () = readiness.wait() => {}
+                () = stop.cancelled() => return Ok(()),
+            }
+            http::serve(listener, tls, server::stack(state), stop).await
+        });
+    }
+}
+
+/// `/explain/NAMESPACE/POD`.
+fn explain(state: &State, path: &str) -> Option<http::Answer> {
+    let (namespace, pod) = path.strip_prefix("/explain/")?.split_once('/')?;
+    let records = state.explain.of(namespace, pod);
+    if records.is_empty() {
+        let text = format!(
+            "no round of pod {namespace}/{pod} is known: it is not governed, or it was planned \
+             too long ago, or by another replica\n"
+        );
+        return Some(http::text(404, text));
+    }
+    match serde_json::to_vec(&records) {
+        Ok(body) => Some(http::answer(200, "application/json", body)),
+        Err(error) => Some(http::text(500, format!("{error}\n"))),
+    }
+}

@@ -1,0 +1,119 @@
+//! Kubernetes events on offers whose rules do not count because no provider
+//! answers: once for each offer, rule and code in a while.
+
+use std::{sync::Arc, time::Duration};
+
+use dashmap::DashMap;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube_runtime::events::{Event, EventType, Recorder, Reporter};
+use tautline_core::Snapshot;
+use tautline_discovery::Round;
+use tokio::{
+    sync::mpsc::{self, Receiver, Sender},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// The same is not said again for so long.
+const QUIET: Duration = Duration::from_secs(300);
+const QUEUE: usize = 128;
+
+#[derive(Debug)]
+struct Note {
+    offer: ObjectReference,
+    reason: String,
+    text: String,
+}
+
+/// Takes notes without waiting; what does not fit the queue is counted.
+#[derive(Debug)]
+pub(crate) struct Events {
+    queue: Sender<Note>,
+    said: DashMap<String, Instant>,
+    metrics: Metrics,
+}
+
+impl Events {
+    pub(crate) fn new(metrics: Metrics) -> (Arc<Self>, Queue) {
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        (
+            Arc::new(Self {
+                queue,
+                said: DashMap::new(),
+                metrics,
+            }),
+            Queue(receiver),
+        )
+    }
+
+    /// Notes the rules of a round that were ignored.
+    pub(crate) fn round(&self, snapshot: &Snapshot, round: &Round) {
+        for (record, code) in round.ignored() {
+            let namespace = &round.subject.namespace;
+            let key = format!("{namespace}/{}/{}/{code}", record.offer, record.rule.name);
+            let now = Instant::now();
+            if self
+                .said
+                .get(&key)
+                .is_some_and(|at| now.duration_since(*at) < QUIET)
+            {
+                continue;
+            }
+            let entries = snapshot.offers_in(namespace);
+            let Some(entry) = entries.iter().find(|e| e.offer.name == record.offer) else {
+                continue;
+            };
+            self.said.retain(|_, at| now.duration_since(*at) < QUIET);
+            self.said.insert(key, now);
+            let note = Note {
+                offer: ObjectReference {
+                    api_version: Some("constraint.ciena.com/v1alpha1".into()),
+                    kind: Some("ConstraintPolicyOffer".into()),
+                    namespace: Some(namespace.clone()),
+                    name: Some(record.offer.to_string()),
+                    uid: Some(entry.offer.uid.to_string()),
+                    ..ObjectReference::default()
+                },
+                reason: code.to_owned(),
+                text: format!(
+                    "rule {} does not count while pods are placed: {}",
+                    record.rule.name,
+                    record.error.as_deref().unwrap_or(code)
+                ),
+            };
+            if self.queue.try_send(note).is_err() {
+                self.metrics.events_dropped.inc();
+            }
+        }
+    }
+}
+
+/// The writer's end.
+pub(crate) struct Queue(Receiver<Note>);
+
+impl Queue {
+    /// Writes events until told to stop. An event that cannot be written is
+    /// dropped: it must never hold up anything.
+    pub(crate) async fn write(mut self, client: Client, stop: CancellationToken) {
+        let recorder = Recorder::new(client, Reporter::from("tautline-extender"));
+        loop {
+            let note = tokio::select! {
+                () = stop.cancelled() => return,
+                note = self.0.recv() => match note { Some(note) => note, None => return },
+            };
+            let event = Event {
+                type_: EventType::Warning,
+                reason: note.reason,
+                note: Some(note.text),
+                action: "Schedule".into(),
+                secondary: None,
+            };
+            if let Err(error) = recorder.publish(&event, &note.offer).await {
+                tracing::debug!(%error, "an event was not written");
+            }
+        }
+    }
+}

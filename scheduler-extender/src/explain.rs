@@ -1,0 +1,189 @@
+//! The last rounds of each pod, for those who ask why.
+
+use std::{collections::VecDeque, sync::Arc, time::UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tautline_core::planning::{Outcome, Verdict};
+use tautline_discovery::Round;
+
+/// Rounds kept of one pod.
+const ROUNDS: usize = 5;
+
+/// A bounded memory of rounds: the oldest go when it is full.
+#[derive(Debug)]
+pub struct Explain {
+    kept: Mutex<(VecDeque<Arc<Round>>, usize)>,
+    most_bytes: usize,
+}
+
+impl Explain {
+    pub fn new(most_bytes: usize) -> Self {
+        Self {
+            kept: Mutex::default(),
+            most_bytes,
+        }
+    }
+
+    /// Remembers a round.
+    pub fn push(&self, round: &Arc<Round>) {
+        let mut kept = self.kept.lock();
+        let (rounds, bytes) = &mut *kept;
+        *bytes += round.weight();
+        rounds.push_back(Arc::clone(round));
+        while *bytes > self.most_bytes && rounds.len() > 1 {
+            if let Some(oldest) = rounds.pop_front() {
+                *bytes -= oldest.weight();
+            }
+        }
+    }
+
+    /// The last rounds of a pod, the newest first; empty if none is known.
+    pub fn of(&self, namespace: &str, name: &str) -> Vec<Record> {
+        let rounds: Vec<Arc<Round>> = {
+            let kept = self.kept.lock();
+            let ours = |r: &&Arc<Round>| r.subject.namespace == namespace && r.subject.name == name;
+            kept.0
+                .iter()
+                .rev()
+                .filter(ours)
+                .take(ROUNDS)
+                .cloned()
+                .collect()
+        };
+        rounds.iter().map(|r| record(r)).collect()
+    }
+}
+
+/// One round of a pod, as `/explain/NAMESPACE/POD` shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: String,
+    /// Milliseconds since 1970.
+    pub at_unix_millis: u64,
+    pub took_micros: u64,
+    /// How many of the nodes are usable.
+    pub usable: usize,
+    pub rules: Vec<RuleRecord>,
+    /// The best first, unusable ones last.
+    pub nodes: Vec<NodeRecord>,
+}
+
+/// How a rule was answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleRecord {
+    pub offer: String,
+    pub rule: String,
+    pub request: String,
+    pub limit: String,
+    pub weight: u32,
+    /// `namespace/name` of the Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// `OK`, or the code of what went wrong.
+    pub outcome: String,
+    /// Whether the rule counted; one without an answer may be ignored.
+    pub counted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub took_micros: u64,
+    pub reused: bool,
+}
+
+/// What was decided of a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    pub node: String,
+    pub usable: bool,
+    /// 0 to 10.
+    pub score: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// In the order of the record's rules.
+    pub costs: Vec<CostRecord>,
+}
+
+/// What a rule's provider said of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostRecord {
+    /// Absent: the provider did not name the node, or did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<i64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// A round as a record.
+pub fn record(round: &Round) -> Record {
+    let rules = round.rules.iter().map(|r| {
+        let (outcome, counted) = match &r.outcome {
+            Outcome::Costs(_) => ("OK", true),
+            Outcome::Unavailable { code, reject } => (*code, *reject),
+        };
+        RuleRecord {
+            offer: r.offer.to_string(),
+            rule: r.rule.name.to_string(),
+            request: r.rule.request.clone(),
+            limit: r.rule.limit.clone(),
+            weight: r.rule.weight,
+            provider: r.provider.as_deref().map(str::to_owned),
+            outcome: outcome.to_owned(),
+            counted,
+            error: r.error.clone(),
+            took_micros: u64::try_from(r.took.as_micros()).unwrap_or(u64::MAX),
+            reused: r.reused,
+        }
+    });
+    let mut order: Vec<usize> = (0..round.plan.verdicts.len()).collect();
+    order.sort_by_key(|at| {
+        let badness = match round.plan.verdicts[*at] {
+            Verdict::Usable { badness, .. } => badness,
+            Verdict::Unusable { .. } => u64::MAX,
+        };
+        (badness, round.nodes.name(*at))
+    });
+    let nodes = order.into_iter().map(|at| {
+        let verdict = &round.plan.verdicts[at];
+        let cost = |r: &tautline_discovery::RuleRecord| match &r.outcome {
+            Outcome::Unavailable { .. } => CostRecord::default(),
+            Outcome::Costs(costs) => {
+                let note = costs.note(at).cloned().unwrap_or_default();
+                let (code, detail) = (note.code.into_string(), note.detail.into_string());
+                CostRecord {
+                    cost: costs.get(at),
+                    code,
+                    detail,
+                }
+            }
+        };
+        NodeRecord {
+            node: round.nodes.name(at).to_owned(),
+            usable: verdict.is_usable(),
+            score: verdict.score(),
+            reason: match verdict {
+                Verdict::Usable { .. } => None,
+                Verdict::Unusable { reason, .. } => Some(reason.clone()),
+            },
+            costs: round.rules.iter().map(cost).collect(),
+        }
+    });
+    let since = round.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Record {
+        namespace: round.subject.namespace.clone(),
+        pod: round.subject.name.clone(),
+        uid: round.subject.uid.clone(),
+        at_unix_millis: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        took_micros: u64::try_from(round.took.as_micros()).unwrap_or(u64::MAX),
+        usable: round.plan.usable().count(),
+        rules: rules.collect(),
+        nodes: nodes.collect(),
+    }
+}

@@ -1,0 +1,94 @@
+//! `filter`: which of the posted nodes the pod may use.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tautline_core::{ask, planning::Verdict};
+use tautline_discovery::Round;
+
+use crate::{
+    app::State,
+    pod,
+    wire::{self, Nodes, WireError},
+};
+
+const WHAT: &str = "ExtenderArgs";
+
+/// Answers a filter request.
+pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+    let args = wire::args(WHAT, json)?;
+    let subject = pod::subject(WHAT, args.pod)?;
+    let snapshot = state.feed.snapshot();
+    let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
+    if exempt || !ask::is_governed(&snapshot, &subject) {
+        state
+            .metrics
+            .pod(if exempt { "exempt" } else { "ungoverned" });
+        state.waker.forget(&subject.uid);
+        return Ok(pass_through(&args.nodes));
+    }
+    let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
+    let question = pod::question(WHAT, args.pod, subject, nodes)?;
+    let asked = question.clone();
+    let round = Arc::new(state.discovery.round(&snapshot, question).await);
+    state.concluded(&round, asked);
+    reply(state, &args.nodes, &round)
+}
+
+/// The same nodes in the same form.
+fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
+    let (key, raw) = match nodes {
+        Nodes::Names(raw) => ("nodenames", raw.get()),
+        Nodes::Objects(raw) => ("nodes", raw.get()),
+        Nodes::None => ("nodenames", "[]"),
+    };
+    let mut out = Vec::with_capacity(raw.len() + 16);
+    for part in ["{\"", key, "\":", raw, "}"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    out
+}
+
+fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, WireError> {
+    let (mut failed, mut unresolvable) = (Vec::new(), Vec::new());
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (at, verdict) in round.plan.verdicts.iter().enumerate() {
+        if let Verdict::Unusable { reason, freeable } = verdict {
+            *counts.entry(reason).or_default() += 1;
+            let list = if *freeable {
+                &mut failed
+            } else {
+                &mut unresolvable
+            };
+            list.push((round.nodes.name(at), reason.as_str()));
+        }
+    }
+    for (reason, count) in counts {
+        state.metrics.rejected_nodes(reason, count);
+    }
+    let short = round
+        .plan
+        .shortlist(&round.nodes, state.config.shortlist, &round.subject.uid);
+    state.metrics.pod(if short.is_empty() {
+        "rejected"
+    } else {
+        "placeable"
+    });
+    Ok(match nodes {
+        Nodes::Objects(list) => {
+            let items = wire::items(WHAT, list)?;
+            let mut keep = Vec::with_capacity(short.len());
+            for item in items {
+                let at = round.nodes.position(&wire::node_name(WHAT, item)?);
+                if at.is_some_and(|at| short.binary_search(&at).is_ok()) {
+                    keep.push(item);
+                }
+            }
+            wire::filter_objects(keep.into_iter(), &failed, &unresolvable)
+        }
+        _ => wire::filter_names(
+            short.iter().map(|at| round.nodes.name(*at)),
+            &failed,
+            &unresolvable,
+        ),
+    })
+}

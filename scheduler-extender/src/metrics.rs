@@ -1,0 +1,132 @@
+//! What the extender counts.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Request {
+    verb: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Verb {
+    verb: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Reason {
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    requests: Family<Request, Counter>,
+    seconds: Family<Verb, Histogram, fn() -> Histogram>,
+    pods: Family<Outcome, Counter>,
+    rejected_nodes: Family<Reason, Counter>,
+    binds: Family<Outcome, Counter>,
+    pub(crate) wakes: Family<Reason, Counter>,
+    pub(crate) pending: Gauge,
+    pub(crate) events_dropped: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.00005, 2.0, 18));
+        let m = Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            pods: Family::default(),
+            rejected_nodes: Family::default(),
+            binds: Family::default(),
+            wakes: Family::default(),
+            pending: Gauge::default(),
+            events_dropped: Counter::default(),
+        };
+        let r = registry;
+        r.register(
+            "extender_requests",
+            "Requests by verb and HTTP status",
+            m.requests.clone(),
+        );
+        r.register(
+            "extender_request_seconds",
+            "Time taken by verb",
+            m.seconds.clone(),
+        );
+        r.register(
+            "extender_pods",
+            "Filtered pods: ungoverned, exempt, placeable, or rejected by every node",
+            m.pods.clone(),
+        );
+        r.register(
+            "extender_rejected_nodes",
+            "Nodes kept from pods, by reason code",
+            m.rejected_nodes.clone(),
+        );
+        r.register("extender_binds", "Bindings by outcome", m.binds.clone());
+        r.register(
+            "extender_wakes",
+            "Rejected pods woken, by cause",
+            m.wakes.clone(),
+        );
+        r.register(
+            "extender_rejected_pods",
+            "Pods that wait to be woken",
+            m.pending.clone(),
+        );
+        r.register(
+            "extender_events_dropped",
+            "Kubernetes events not written because too many were waiting",
+            m.events_dropped.clone(),
+        );
+        m
+    }
+
+    pub(crate) fn request(&self, verb: &'static str, status: u16, took: Duration) {
+        self.requests.get_or_create(&Request { verb, status }).inc();
+        self.seconds
+            .get_or_create(&Verb { verb })
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn pod(&self, outcome: &'static str) {
+        self.pods.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn bind(&self, outcome: &'static str) {
+        self.binds.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn rejected_nodes(&self, reason: &str, count: u64) {
+        self.rejected_nodes
+            .get_or_create(&Reason {
+                reason: reason.to_owned(),
+            })
+            .inc_by(count);
+    }
+
+    pub(crate) fn wake(&self, cause: &'static str) {
+        self.wakes
+            .get_or_create(&Reason {
+                reason: cause.to_owned(),
+            })
+            .inc();
+    }
+}

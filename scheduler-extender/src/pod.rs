@@ -1,0 +1,76 @@
+//! The posted pod: its head for every pod, the rest for those that are governed.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tautline_api::convert;
+use tautline_core::{ask::Subject, nodes::NodeSet, quantity};
+use tautline_discovery::Question;
+
+use crate::wire::WireError;
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    uid: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+}
+
+/// What makes offers govern a pod, without reading its spec.
+pub(crate) fn subject(what: &'static str, pod: &RawValue) -> Result<Subject, WireError> {
+    let head: Head<'_> =
+        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
+    let m = head.metadata;
+    let text = |t: Option<Cow<'_, str>>| t.map(Cow::into_owned).unwrap_or_default();
+    Ok(Subject {
+        name: text(m.name),
+        namespace: m
+            .namespace
+            .map_or_else(|| "default".to_owned(), Cow::into_owned),
+        uid: text(m.uid),
+        labels: m.labels.into_iter().flatten().collect(),
+    })
+}
+
+/// All that providers are told of a governed pod.
+pub(crate) fn question(
+    what: &'static str,
+    pod: &RawValue,
+    subject: Subject,
+    nodes: NodeSet,
+) -> Result<Question, WireError> {
+    let pod: Pod =
+        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
+    Ok(question_of(&pod, subject, nodes))
+}
+
+/// The same for a pod that is read already.
+pub(crate) fn question_of(pod: &Pod, subject: Subject, nodes: NodeSet) -> Question {
+    let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
+    let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
+    // What tools record there says nothing of the workload, and is long.
+    annotations.retain(|key, _| key != "kubectl.kubernetes.io/last-applied-configuration");
+    annotations.remove(crate::wake::ANNOTATION);
+    Question {
+        subject,
+        annotations,
+        requests: requests
+            .iter()
+            .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
+            .collect(),
+        nodes: Arc::new(nodes),
+    }
+}

@@ -1,0 +1,45 @@
+//! `prioritize`: how good each node is, from the plan that filter made.
+
+use std::sync::Arc;
+
+use tautline_core::ask;
+
+use crate::{
+    app::State,
+    pod,
+    wire::{self, HostPriority, WireError},
+};
+
+const WHAT: &str = "ExtenderArgs";
+
+/// Answers a prioritize request.
+pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+    let args = wire::args(WHAT, json)?;
+    let subject = pod::subject(WHAT, args.pod)?;
+    let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
+    let round = match state.plans.get(&subject.uid) {
+        Some(round) => round,
+        None => {
+            // Filter is not configured, or this process has just started.
+            let snapshot = state.feed.snapshot();
+            let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
+            if exempt || !ask::is_governed(&snapshot, &subject) {
+                return Ok(b"[]".to_vec());
+            }
+            let question = pod::question(WHAT, args.pod, subject, nodes.clone())?;
+            Arc::new(state.discovery.round(&snapshot, question).await)
+        }
+    };
+    let score = |node| {
+        let at = round.nodes.position(node)?;
+        Some(round.plan.verdicts.get(at)?.score())
+    };
+    let list: Vec<HostPriority<'_>> = nodes
+        .iter()
+        .map(|host| HostPriority {
+            host,
+            score: score(host).unwrap_or(0),
+        })
+        .collect();
+    serde_json::to_vec(&list).map_err(|error| WireError::Json { what: WHAT, error })
+}

@@ -1,0 +1,134 @@
+//! The verbs over HTTP: limits first, then one place that maps errors to
+//! answers.
+
+use std::{convert::Infallible, sync::Arc, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::{Method, Request, body::Incoming};
+use tautline_runtime::http::{Answer, answer, text};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+
+use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
+
+const JSON: &str = "application/json";
+
+/// The stack that every request passes: beyond the concurrency limit requests
+/// are refused at once (503), and none takes longer than the deadline (504),
+/// which lies below the scheduler's own.
+pub(crate) fn stack(
+    state: Arc<State>,
+) -> impl Fn(Request<Incoming>) -> futures::future::BoxFuture<'static, Answer> + Clone + Send + Sync
+{
+    let inner = Arc::clone(&state);
+    let handler = tower::service_fn(move |request| {
+        let state = Arc::clone(&inner);
+        async move { Ok::<_, Infallible>(route(&state, request).await) }
+    });
+    let service: BoxCloneSyncService<Request<Incoming>, Answer, BoxError> =
+        BoxCloneSyncService::new(
+            ServiceBuilder::new()
+                .load_shed()
+                .layer(tower::limit::GlobalConcurrencyLimitLayer::new(
+                    state.config.concurrency,
+                ))
+                .timeout(state.config.deadline)
+                .service(handler),
+        );
+    move |request| {
+        let (mut service, state) = (service.clone(), Arc::clone(&state));
+        Box::pin(async move {
+            let (verb, start) = (verb(request.uri().path()), Instant::now());
+            let result = match service.ready().await {
+                Ok(ready) => ready.call(request).await,
+                Err(error) => Err(error),
+            };
+            let answer = result.unwrap_or_else(|error| failure(&error));
+            state
+                .metrics
+                .request(verb, answer.status().as_u16(), start.elapsed());
+            answer
+        })
+    }
+}
+
+fn verb(path: &str) -> &'static str {
+    match path.rsplit('/').next() {
+        Some("filter") => "filter",
+        Some("prioritize") => "prioritize",
+        Some("preempt") => "preempt",
+        Some("bind") => "bind",
+        _ => "other",
+    }
+}
+
+fn failure(error: &BoxError) -> Answer {
+    if error.is::<tower::load_shed::error::Overloaded>() {
+        text(
+            503,
+            "overloaded: too many requests at once; raise --concurrency\n",
+        )
+    } else if error.is::<tower::timeout::error::Elapsed>() {
+        text(504, "deadline exceeded\n")
+    } else {
+        text(500, format!("{error}\n"))
+    }
+}
+
+async fn route(state: &State, request: Request<Incoming>) -> Answer {
+    let verb = verb(request.uri().path());
+    if verb == "other" {
+        return text(
+            404,
+            "not found; the verbs are /filter, /prioritize, /preempt and /bind\n",
+        );
+    }
+    if request.method() != Method::POST {
+        return text(405, format!("{verb} takes POST\n"));
+    }
+    let body = match read(request, state.config.max_body_bytes).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let Ok(json) = std::str::from_utf8(&body) else {
+        return text(400, "the body is not UTF-8\n");
+    };
+    let result = match verb {
+        "filter" => filter::answer(state, json).await,
+        "prioritize" => prioritize::answer(state, json).await,
+        "preempt" => preempt::answer(state, json).await,
+        _ => bind::answer(state, json).await,
+    };
+    match result {
+        Ok(body) => answer(200, JSON, body),
+        Err(error @ WireError::TooManyNodes { .. }) => text(413, format!("{error}\n")),
+        Err(error) => text(400, format!("{error}\n")),
+    }
+}
+
+/// The whole body, unless it is larger than allowed: known from its length where
+/// that is given, else as soon as it is.
+async fn read(request: Request<Incoming>, most: usize) -> Result<Bytes, Answer> {
+    let too_large = || {
+        text(
+            413,
+            format!("the body exceeds {most} bytes; raise --max-body\n"),
+        )
+    };
+    let mut body = request.into_body();
+    let length = hyper::body::Body::size_hint(&body);
+    if length.lower() > most as u64 {
+        return Err(too_large());
+    }
+    let mut whole = BytesMut::with_capacity(usize::try_from(length.lower()).unwrap_or(0));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| text(400, format!("the body broke off: {e}\n")))?;
+        if let Ok(data) = frame.into_data() {
+            if whole.len() + data.len() > most {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.freeze())
+}

@@ -1,0 +1,97 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn keys_in_any_case_unknown_ones_skipped_the_last_counts() {
+    let json = r#"{"POD":{"a":1},"podx":[[[1]]],"nodenames":["x"],"NodeNames":["a","\u0062","a"],"Nodes":null}"#;
+    let args = args("ExtenderArgs", json).unwrap();
+    assert_eq!(args.pod.get(), r#"{"a":1}"#);
+    let names = args.nodes.names("ExtenderArgs", 10).unwrap();
+    assert_eq!(names.iter().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn both_forms_of_nodes() {
+    let json = r#"{"Pod":{},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n1","x":[]}},{"metadata":{"name":"n2"}}]},"NodeNames":null}"#;
+    let args = args("ExtenderArgs", json).unwrap();
+    let set = args.nodes.names("ExtenderArgs", 10).unwrap();
+    assert_eq!(set.iter().collect::<Vec<_>>(), ["n1", "n2"]);
+    let Nodes::Objects(list) = &args.nodes else {
+        panic!("{args:?}")
+    };
+    let items = items("ExtenderArgs", list).unwrap();
+    let out = filter_objects(items.into_iter().take(1), &[("n2", "r/Full")], &[]);
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        r#"{"nodes":{"metadata":{},"items":[{"metadata":{"name":"n1","x":[]}}]},"failedNodes":{"n2":"r/Full"}}"#
+    );
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let of = |json: &str| match args("ExtenderArgs", json) {
+        Err(e) => e.to_string(),
+        Ok(args) => args.nodes.names("ExtenderArgs", 2).unwrap_err().to_string(),
+    };
+    assert!(of("").contains("not the JSON of ExtenderArgs"));
+    assert!(of("[]").contains("expected an object"));
+    assert!(of("{}").ends_with("Pod is missing"));
+    assert!(of(r#"{"Pod":null}"#).ends_with("Pod is missing"));
+    assert!(of(r#"{"Pod":{}}garbage"#).contains("trailing"));
+    assert!(of(r#"{"Pod":{},"NodeNames":[1]}"#).contains("expected a string"));
+    assert!(of(r#"{"Pod":{},"NodeNames":{}}"#).contains("a list of node names"));
+    assert!(of(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#).contains("raise --max-nodes"));
+    assert!(
+        of(r#"{"Pod":{},"Nodes":{"items":[{}]}}"#).contains("metadata.name of a node is missing")
+    );
+}
+
+#[test]
+fn victims_in_both_forms() {
+    let meta =
+        r#"{"Pod":{},"NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"u1"}],"NumPDBViolations":2}}}"#;
+    let whole = r#"{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{"metadata":{"uid":"u1"}}],"NumPDBViolations":2}}}"#;
+    for json in [meta, whole] {
+        let victims = preempt_args(json).unwrap().victims;
+        assert_eq!(
+            victims["n"],
+            Victims {
+                uids: vec!["u1".into()],
+                pdb_violations: 2
+            }
+        );
+    }
+}
+
+#[test]
+fn names_are_escaped() {
+    let out = filter_names(["a\"b"].into_iter(), &[], &[("n", "x/Y")]);
+    let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(json["nodenames"][0], "a\"b");
+    assert_eq!(json["failedAndUnresolvableNodes"]["n"], "x/Y");
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_request_or_an_error(json in ".{0,80}") {
+        let _ = args("x", &json).map(|a| a.nodes.names("x", 5).is_ok());
+        let _ = preempt_args(&json);
+        let _ = bind_args(&json);
+    }
+
+    #[test]
+    fn deep_nesting_is_no_danger(depth in 1..200_000usize, open in "[\\[{]") {
+        let json = format!(r#"{{"Pod":{},"x":{}"#, open.repeat(depth), open.repeat(depth));
+        prop_assert!(args("x", &json).is_err());
+    }
+
+    #[test]
+    fn names_survive(names in proptest::collection::btree_set(".{0,12}", 0..20)) {
+        let json = serde_json::json!({ "Pod": {}, "NodeNames": names }).to_string();
+        let set = args("x", &json).unwrap().nodes.names("x", 100).unwrap();
+        let out = filter_names(set.iter(), &[], &[]);
+        let back: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        prop_assert_eq!(back["nodenames"].clone(), serde_json::json!(names));
+    }
+}
