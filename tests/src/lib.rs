@@ -1,0 +1,47 @@
+//! The real control plane on loopback: etcd, kube-apiserver, kube-scheduler and
+//! kwok in place of kubelets, built by `tests/control-plane/build`; our servers
+//! beside it as processes of the real binary.
+
+pub mod control_plane;
+pub mod objects;
+pub mod process;
+pub mod servers;
+
+use std::{
+    future::Future,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// How long a condition may take to come true: threefold what it should.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Polls until `check` gives something; panics with `state` after `limit`.
+pub async fn eventually<T, F, S>(
+    what: &str,
+    limit: Duration,
+    mut check: impl FnMut() -> F,
+    state: impl AsyncFnOnce() -> S,
+) -> T
+where
+    F: Future<Output = Option<T>>,
+    S: std::fmt::Display,
+{
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        if Instant::now() > deadline {
+            let state = state().await;
+            panic!("{what}: not within {limit:?}. State:\n{state}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| here.clone(), Into::into)
+}

@@ -1,0 +1,334 @@
+//! Providers, the extender and the API server fail; scheduling goes on, and the
+//! reasons say what happened.
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tautline_sdk::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, NodeCost, ProviderError, RuleProvider,
+    testkit,
+};
+use tautline_tests::{PATIENCE, eventually, objects};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{World, placing::known, providers::Fixed};
+
+/// Posts to the extender over TLS without verifying who it is; gives the body.
+pub async fn post(world: &World, verb: &str, body: &str) -> Result<String> {
+    let url = format!("https://127.0.0.1:{}/{verb}", world.extender.port);
+    let client = tautline_tests::servers::insecure_post(&url, body.as_bytes()).await?;
+    Ok(client)
+}
+
+/// Answers what no provider should.
+#[derive(Clone, Copy)]
+enum Odd {
+    UnknownNodes,
+    Duplicates,
+    Extremes,
+    TenMegabytes,
+}
+
+impl RuleProvider for Odd {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let mut answer = CostAnswer::default();
+        let mut say = |node: &str, cost| {
+            answer.nodes.push(NodeCost {
+                node: node.into(),
+                cost,
+                ..NodeCost::default()
+            });
+        };
+        for (i, node) in ask.eligible_nodes.iter().enumerate() {
+            match self {
+                Self::UnknownNodes => say(&format!("{node}-not"), 1),
+                Self::Duplicates => {
+                    say(node, 1);
+                    say(node, if i == 0 { 2 } else { -1 });
+                }
+                Self::Extremes => say(node, if i == 0 { i64::MAX } else { i64::MIN }),
+                Self::TenMegabytes => say(&node.repeat(4 << 20), 1),
+            }
+        }
+        if matches!(self, Self::UnknownNodes) {
+            for node in &ask.eligible_nodes {
+                answer.nodes.push(NodeCost {
+                    node: node.clone(),
+                    cost: 1,
+                    ..NodeCost::default()
+                });
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Err(ProviderError::Internal("odd".into()))
+    }
+}
+
+async fn event(world: &World, pod: &str, text: &str) {
+    let client = &world.plane.client;
+    let check = async || {
+        objects::events(client, "default", pod)
+            .await
+            .contains(text)
+            .then_some(())
+    };
+    eventually(
+        &format!("an event of {pod} says {text}"),
+        PATIENCE,
+        check,
+        async || objects::events(client, "default", pod).await + &world.state(),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn providers_that_fail_in_every_way() {
+    let world = World::start(&["n1"], &[]).await.unwrap();
+    let client = &world.plane.client;
+    let mut keep = Vec::new();
+    // Odd answers: what can be used is, the rest has a reason.
+    for (app, odd, expected) in [
+        ("unknown", Odd::UnknownNodes, Ok("n1")),
+        ("duplicates", Odd::Duplicates, Ok("n1")),
+        ("extremes", Odd::Extremes, Ok("n1")),
+        ("huge", Odd::TenMegabytes, Err("huge/ProviderBadAnswer")),
+    ] {
+        let running = testkit::start(odd).await.unwrap();
+        objects::provider(client, "default", app, running.address.port(), &[app])
+            .await
+            .unwrap();
+        keep.push(running);
+        let reject = json!({"providerUnavailable": "Reject"});
+        objects::policy(client, "default", app, json!({"name": app}), reject)
+            .await
+            .unwrap();
+        known(&world, app).await;
+        objects::pod(client, "default", &format!("{app}-0"), app)
+            .await
+            .unwrap();
+        match expected {
+            Ok(node) => assert_eq!(world.bound(&format!("{app}-0")).await, node),
+            Err(reason) => event(&world, &format!("{app}-0"), reason).await,
+        }
+    }
+    // A provider that talks no gRPC, and one that is not there.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let noise = listener.local_addr().unwrap().port();
+    let noisy = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut some = [0u8; 64];
+                _ = stream.read(&mut some).await;
+                _ = stream
+                    .write_all(b"HTTP/1.1 418 I'm a teapot\r\n\r\nno")
+                    .await;
+            });
+        }
+    });
+    for (app, port) in [("noise", noise), ("nobody", 1)] {
+        objects::provider(client, "default", app, port, &[app])
+            .await
+            .unwrap();
+        let reject = json!({"providerUnavailable": "Reject"});
+        objects::policy(client, "default", app, json!({"name": app}), reject)
+            .await
+            .unwrap();
+        known(&world, app).await;
+        objects::pod(client, "default", &format!("{app}-0"), app)
+            .await
+            .unwrap();
+        event(&world, &format!("{app}-0"), &format!("1 {app}/Provider")).await;
+    }
+    noisy.abort();
+    // TLS is required and none is configured.
+    let running = testkit::start(Fixed::new(&[("n1", 1)])).await.unwrap();
+    let mut service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "secret", "namespace": "default",
+                     "labels": {"constraint.ciena.com/provider-secret": "enabled"},
+                     "annotations": {"constraint.ciena.com/tls": "required"}},
+        "spec": {"type": "ExternalName", "externalName": "localhost",
+                 "ports": [{"name": "ruleprovider", "port": running.address.port()}]}});
+    objects::apply_one(client, service.clone()).await.unwrap();
+    let reject = json!({"providerUnavailable": "Reject"});
+    objects::policy(
+        client,
+        "default",
+        "secret",
+        json!({"name": "secret"}),
+        reject,
+    )
+    .await
+    .unwrap();
+    known(&world, "secret").await;
+    objects::pod(client, "default", "secret-0", "secret")
+        .await
+        .unwrap();
+    event(&world, "secret-0", "secret/ProviderFailed").await;
+    let (_, explained) = world
+        .extender
+        .admin("/explain/default/secret-0")
+        .await
+        .unwrap();
+    assert!(explained.contains("--provider-ca"), "{explained}");
+    // The operator drops the requirement: the waiting pod is woken and placed.
+    service["metadata"]["annotations"]["constraint.ciena.com/tls"] = "off".into();
+    objects::apply_one(client, service).await.unwrap();
+    assert_eq!(world.bound("secret-0").await, "n1");
+
+    // A missing policy and a rule that nobody provides do not count by default,
+    // and the offer says so in an event.
+    objects::policy(
+        client,
+        "default",
+        "alone",
+        json!({"name": "none"}),
+        json!({}),
+    )
+    .await
+    .unwrap();
+    known(&world, "alone").await;
+    objects::pod(client, "default", "alone-0", "alone")
+        .await
+        .unwrap();
+    assert_eq!(world.bound("alone-0").await, "n1");
+    event(&world, "alone", "NoProvider").await;
+}
+
+#[tokio::test]
+async fn killed_and_restarted() {
+    let mut world = World::start(&["n1", "n2"], &[]).await.unwrap();
+    let client = world.plane.client.clone();
+    let slow = Fixed::new(&[("n1", 1), ("n2", 2)]);
+    let running = testkit::start(slow.clone()).await.unwrap();
+    let port = running.address.port();
+    objects::provider(&client, "default", "p", port, &["latency"])
+        .await
+        .unwrap();
+    let reject = json!({"providerUnavailable": "Reject"});
+    objects::policy(
+        &client,
+        "default",
+        "web",
+        json!({"name": "latency"}),
+        reject,
+    )
+    .await
+    .unwrap();
+    known(&world, "web").await;
+
+    // A provider that dies in the middle of calls, and comes back on its port.
+    *slow.delay.lock().unwrap() = std::time::Duration::from_millis(400);
+    objects::pod(&client, "default", "web-0", "web")
+        .await
+        .unwrap();
+    let asked = async || (slow.asked() > 0).then_some(());
+    eventually("the provider is asked", PATIENCE, asked, async || {
+        world.state()
+    })
+    .await;
+    running.stop().await;
+    *slow.delay.lock().unwrap() = std::time::Duration::ZERO;
+    objects::pod(&client, "default", "web-1", "web")
+        .await
+        .unwrap();
+    event(&world, "web-1", "latency/Provider").await;
+    let config = tautline_sdk::Config {
+        listen: ([127, 0, 0, 1], port).into(),
+        ..testkit::loopback()
+    };
+    let running = testkit::start_with(slow.clone(), config).await.unwrap();
+    assert_eq!(world.bound("web-1").await, "n1");
+    world.bound("web-0").await;
+
+    // The extender is killed: governed and other pods wait, then go on.
+    world.extender.process.kill();
+    objects::pod(&client, "default", "web-2", "web")
+        .await
+        .unwrap();
+    event(&world, "web-2", "connection refused").await;
+    world.extender.restart().await.unwrap();
+    assert_eq!(world.bound("web-2").await, "n1");
+
+    // The API server is killed: watches start again and see what is new.
+    world.plane.restart_apiserver().await.unwrap();
+    objects::pod(&client, "default", "web-3", "web")
+        .await
+        .unwrap();
+    assert_eq!(world.bound("web-3").await, "n1");
+    slow.set(&[("n1", -1), ("n2", 2)]);
+    objects::pod(&client, "default", "web-4", "web")
+        .await
+        .unwrap();
+    assert_eq!(world.bound("web-4").await, "n2");
+    let log = world.extender.process.log();
+    assert!(!log.contains("panicked"), "{log}");
+    assert_eq!(world.extender.process.ended(), None);
+    drop(running);
+    assert_eq!(
+        world.extender.process.terminate(),
+        Some(0),
+        "{}",
+        world.extender.process.tail()
+    );
+}
+
+/// What the extender answers to requests that are none, with bounded memory.
+#[tokio::test]
+async fn bad_requests_are_refused_and_the_next_is_served() {
+    let world = World::start(&["n1"], &[]).await.unwrap();
+    let names: Vec<String> = (0..1_000_000).map(|i| format!("node-{i:07}")).collect();
+    objects::policy(
+        &world.plane.client,
+        "default",
+        "web",
+        json!({"name": "r"}),
+        json!({}),
+    )
+    .await
+    .unwrap();
+    known(&world, "web").await;
+    let many = json!({"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u",
+                      "labels": {"app": "web"}}}, "NodeNames": names})
+    .to_string();
+    let before = world.extender.process.resident_bytes();
+    let huge = format!("{{\"Pod\":\"{}\"}}", "x".repeat(100 << 20));
+    let nested = format!("{{\"Pod\":{}{}}}", "[".repeat(1 << 20), "]".repeat(1 << 20));
+    for (what, body, expected) in [
+        ("empty", "", "400"),
+        ("not JSON", "hello", "400"),
+        ("null", "null", "400"),
+        (
+            "nulls",
+            r#"{"Pod":null,"Nodes":null,"NodeNames":null}"#,
+            "400",
+        ),
+        ("null fields", r#"{"Pod":{"metadata":null}}"#, "400"),
+        ("nested", &nested, "400"),
+        ("100 MB", &huge, "413"),
+        ("1,000,000 names", &many, "413"),
+    ] {
+        for verb in ["filter", "prioritize", "preempt", "bind"] {
+            let error = post(&world, verb, body).await.unwrap_err();
+            let text = format!("{error:#}");
+            let ok = text.contains(expected) || (expected == "413" && text.contains("400"));
+            assert!(ok, "{verb} of {what}: {text}");
+        }
+    }
+    let grown = world
+        .extender
+        .process
+        .resident_bytes()
+        .saturating_sub(before);
+    println!("memory grew by {} MiB", grown >> 20);
+    assert!(grown < 600 << 20, "memory grew by {} MiB", grown >> 20);
+    // Unknown fields are none of our business.
+    let fine = r#"{"Pod":{"metadata":{"name":"p","x":[null]},"y":null},"Nodes":null,"NodeNames":["n1"],"z":{}}"#;
+    let answer = post(&world, "filter", fine)
+        .await
+        .context("the next request")
+        .unwrap();
+    assert_eq!(answer, r#"{"nodenames":["n1"]}"#);
+    assert!(!world.extender.process.log().contains("panicked"));
+}

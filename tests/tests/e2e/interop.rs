@@ -1,0 +1,151 @@
+//! Providers in other languages, and peers that know Turnbuckle's contract only.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use tautline_sdk::testkit;
+use tautline_tests::{objects, root};
+
+use crate::{World, placing::known, providers::Fixed};
+
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+impl Peer {
+    /// Starts a provider and waits for its line `listening on HOST:PORT`.
+    fn start(mut command: Command) -> (Self, u16) {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = child.stdout.take().unwrap();
+        let line = BufReader::new(out).lines().next().unwrap().unwrap();
+        let port = line.rsplit(':').next().unwrap().parse().unwrap();
+        (Self(child), port)
+    }
+}
+
+/// Builds a Go program of the repository beside the tests' own output.
+fn go(folder: &str) -> PathBuf {
+    let out = root().join("target/go").join(folder.replace('/', "-"));
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&out)
+        .arg(".")
+        .current_dir(root().join(folder))
+        .env("CGO_ENABLED", "0")
+        .status()
+        .expect("Go is needed for this test");
+    assert!(built.success(), "go build of {folder} failed");
+    out
+}
+
+fn command(program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
+
+#[tokio::test]
+async fn providers_and_callers_of_other_makes() {
+    let (peer, go_provider) = (go("tests/turnbuckle-peer"), go("examples/provider-go"));
+    // A Turnbuckle-shaped client calls a provider made with our SDK.
+    let ours = testkit::start(Fixed::new(&[("n1", 4), ("n2", -1)]))
+        .await
+        .unwrap();
+    let address = ours.address.to_string();
+    let called = {
+        let peer = peer.clone();
+        tokio::task::spawn_blocking(move || command(&peer, &["call", &address]).output().unwrap())
+    };
+    let called = called.await.unwrap();
+    let answer: Value = serde_json::from_slice(&called.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&called.stderr)));
+    assert_eq!(answer["costs"], json!({"n1": 4, "n2": -1}));
+    assert_eq!(answer["compliance"], "Compliant");
+
+    // Our extender calls a provider that knows Turnbuckle's proto only, and ones
+    // in Go and Python that know ours.
+    let world = World::start(&["n1", "n2", "bad-1"], &["--provider-deadline=2s"])
+        .await
+        .unwrap();
+    let client = &world.plane.client;
+    let listen = ["-listen", "127.0.0.1:0"];
+    let (_old, old_port) = Peer::start(command(&peer, &["serve", listen[0], listen[1]]));
+    let (_go, go_port) = Peer::start(command(&go_provider, &listen));
+    let mut rules = vec![("old", old_port), ("spread", go_port)];
+    let python = python();
+    let _python = python.map(|(program, script)| {
+        let mut c = Command::new(program);
+        c.arg(script).args(["--listen", "127.0.0.1:0"]);
+        let (peer, port) = Peer::start(c);
+        rules.push(("pyspread", port));
+        peer
+    });
+    for (rule, port) in &rules {
+        objects::provider(client, "default", rule, *port, &[rule])
+            .await
+            .unwrap();
+        let targets = json!({"providerUnavailable": "Reject", "targets": [
+            {"name": "one", "kind": "Pod", "labelSelector": {"matchLabels": {"app": rule}}},
+            {"name": "other", "kind": "Pod", "labelSelector": {"matchLabels": {"app": rule}}}]});
+        objects::policy(client, "default", rule, json!({"name": rule}), targets)
+            .await
+            .unwrap();
+        known(&world, rule).await;
+        objects::pod(client, "default", &format!("{rule}-0"), rule)
+            .await
+            .unwrap();
+        let first = world.bound(&format!("{rule}-0")).await;
+        objects::pod(client, "default", &format!("{rule}-1"), rule)
+            .await
+            .unwrap();
+        let second = world.bound(&format!("{rule}-1")).await;
+        if *rule == "old" {
+            // Its costs follow the order of the question; bad ones are negative.
+            assert!(
+                first.starts_with('n') && second.starts_with('n'),
+                "{first} {second}"
+            );
+        } else {
+            assert_ne!(first, second, "{rule} keeps peers apart");
+        }
+        println!("{rule}: {first}, {second}");
+    }
+}
+
+/// A Python with what the example needs, in an environment of its own; `None`
+/// where there is no Python.
+fn python() -> Option<(PathBuf, PathBuf)> {
+    let folder = root().join("examples/provider-python");
+    let venv = root().join("target/python-provider");
+    let program = venv.join("bin/python");
+    let ready = |c: &mut Command| c.stdout(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !ready(command(Path::new("python3"), &["--version"]).stderr(Stdio::null())) {
+        println!("no Python here: its example is not run");
+        return None;
+    }
+    if !ready(command(&program, &["-c", "import grpc_tools"]).stderr(Stdio::null())) {
+        assert!(
+            ready(Command::new("python3").args(["-m", "venv"]).arg(&venv)),
+            "no venv"
+        );
+        let mut pip = command(
+            &program,
+            &["-m", "pip", "install", "-q", "-r", "requirements.txt"],
+        );
+        assert!(ready(pip.current_dir(&folder)), "pip install failed");
+    }
+    Some((program, folder.join("provider.py")))
+}

@@ -1,0 +1,61 @@
+//! End-to-end tests on the real control plane. Each has a control plane of its
+//! own and runs alone: two cores hold one, and faults must not meet.
+
+// Helpers of tests are no tests to the lint, and a failed step is a failed test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod faults;
+mod interop;
+mod manifests;
+mod placing;
+mod providers;
+mod relabel;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tautline_tests::{control_plane::ControlPlane, objects, root, servers::Server};
+use tokio::sync::{Mutex, MutexGuard};
+
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// A cluster of ready nodes with our kinds and roles, the real scheduler, and
+/// the extender over TLS under its own account.
+struct World {
+    plane: ControlPlane,
+    extender: Server,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl World {
+    async fn start(nodes: &[&str], extender: &[&str]) -> Result<Self> {
+        Self::with("all-pods.yaml", nodes, extender).await
+    }
+
+    async fn with(sample: &str, nodes: &[&str], extender: &[&str]) -> Result<Self> {
+        let _alone = ALONE.lock().await;
+        let mut plane = ControlPlane::start().await?;
+        objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
+        plane.start_kwok().await?;
+        for name in nodes {
+            objects::node(&plane.client, name, serde_json::json!({})).await?;
+        }
+        let (extender, ca): (Server, PathBuf) = Server::extender(&plane, extender).await?;
+        let url = format!("https://127.0.0.1:{}", extender.port);
+        plane.start_scheduler(Some((sample, &url, &ca))).await?;
+        Ok(Self {
+            plane,
+            extender,
+            _alone,
+        })
+    }
+
+    /// What a failed test shows.
+    fn state(&self) -> String {
+        self.extender.process.tail() + &self.plane.logs()
+    }
+
+    async fn bound(&self, name: &str) -> String {
+        objects::bound(&self.plane.client, "default", name, async || self.state()).await
+    }
+}

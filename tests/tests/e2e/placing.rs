@@ -1,0 +1,259 @@
+//! What is promised of placing pods under the real scheduler.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tautline_sdk::testkit;
+use tautline_tests::{PATIENCE, eventually, objects, servers::Server};
+
+use crate::{World, providers::Fixed};
+
+#[tokio::test]
+async fn pods_go_where_rules_say_and_wait_with_reasons_until_they_may() {
+    let world = World::start(&["n1", "n2", "n3"], &[]).await.unwrap();
+    let client = &world.plane.client;
+    let costs = Fixed::new(&[("n1", 50), ("n2", 5), ("n3", 20)]);
+    let running = testkit::start(costs.clone()).await.unwrap();
+    objects::provider(
+        client,
+        "default",
+        "p",
+        running.address.port(),
+        &["latency", "far"],
+    )
+    .await
+    .unwrap();
+    objects::policy(
+        client,
+        "default",
+        "web",
+        json!({"name": "latency", "limit": "20ms"}),
+        json!({}),
+    )
+    .await
+    .unwrap();
+    known(&world, "web").await;
+
+    // The node of least cost, against whatever the scheduler's own scores say.
+    for i in 0..5 {
+        objects::pod(client, "default", &format!("web-{i}"), "web")
+            .await
+            .unwrap();
+        assert_eq!(world.bound(&format!("web-{i}")).await, "n2");
+    }
+    let (status, explained) = world
+        .extender
+        .admin("/explain/default/web-0")
+        .await
+        .unwrap();
+    assert_eq!(status, 200, "{explained}");
+    for part in ["\"provider\":\"default/p\"", "\"cost\":5", "\"score\":10"] {
+        assert!(explained.contains(part), "{part} in {explained}");
+    }
+
+    // No node: Pending, with our reason in the scheduler's own event.
+    costs.set(&[("n1", -1), ("n2", -1), ("n3", -1)]);
+    objects::pod(client, "default", "web-x", "web")
+        .await
+        .unwrap();
+    let check = async || {
+        let events = objects::events(client, "default", "web-x").await;
+        events.contains("3 latency/OverLimit").then_some(())
+    };
+    eventually("the event names the rule", PATIENCE, check, async || {
+        objects::events(client, "default", "web-x").await + &world.state()
+    })
+    .await;
+    assert_eq!(objects::node_of(client, "default", "web-x").await, None);
+
+    // The provider changes its mind: placed soon, not at the scheduler's 5 minute
+    // flush. Five seconds are promised; the test allows threefold.
+    costs.set(&[("n1", 3), ("n2", -1), ("n3", -1)]);
+    let start = Instant::now();
+    assert_eq!(world.bound("web-x").await, "n1");
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "took {:?}",
+        start.elapsed()
+    );
+    println!(
+        "placed {:?} after the provider changed its answer",
+        start.elapsed()
+    );
+    assert!(world.extender.metric("tautline_extender_wakes").await >= 1.0);
+}
+
+#[tokio::test]
+async fn an_ungoverned_pod_does_not_wait_for_a_hanging_provider() {
+    let world = World::start(&["n1", "n2"], &["--provider-deadline=2s"])
+        .await
+        .unwrap();
+    let client = &world.plane.client;
+    let hanging = Fixed::new(&[]);
+    *hanging.delay.lock().unwrap() = Duration::from_secs(3600);
+    let running = testkit::start(hanging.clone()).await.unwrap();
+    objects::provider(client, "default", "p", running.address.port(), &["latency"])
+        .await
+        .unwrap();
+    let unavailable = json!({"providerUnavailable": "Reject"});
+    objects::policy(
+        client,
+        "default",
+        "web",
+        json!({"name": "latency"}),
+        unavailable,
+    )
+    .await
+    .unwrap();
+    known(&world, "web").await;
+    // Its own plan waits for the provider; the calls after a few are cut short.
+    objects::pod(client, "default", "web-0", "web")
+        .await
+        .unwrap();
+    for i in 0..10 {
+        objects::pod(client, "default", &format!("plain-{i}"), "plain")
+            .await
+            .unwrap();
+    }
+    for i in 0..10 {
+        world.bound(&format!("plain-{i}")).await;
+    }
+    let check = async || {
+        let events = objects::events(client, "default", "web-0").await;
+        events.contains("latency/ProviderTimeout").then_some(())
+    };
+    eventually(
+        "the event says that the provider hangs",
+        PATIENCE,
+        check,
+        async || objects::events(client, "default", "web-0").await + &world.state(),
+    )
+    .await;
+    // None of the ungoverned pods was asked about.
+    let (_, explained) = world
+        .extender
+        .admin("/explain/default/plain-0")
+        .await
+        .unwrap();
+    assert!(explained.contains("no round"), "{explained}");
+    println!("provider asked {} times", hanging.asked());
+}
+
+/// Providers as processes under their own roles; the extender binds.
+#[tokio::test]
+async fn our_providers_and_bind_under_their_own_roles() {
+    let world = World::with("gated-gpu.yaml", &["n1"], &[]).await.unwrap();
+    let client = &world.plane.client;
+    let zone = |z: &str| json!({"topology.kubernetes.io/zone": z});
+    for (node, labels) in [("a1", zone("a")), ("b1", zone("b"))] {
+        objects::node(client, node, labels).await.unwrap();
+    }
+    let table = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "rtt", "namespace": "default", "labels": {"constraint.ciena.com/latency-table": "enabled"}},
+        "data": {"t": "a1,a1,0s\na,b,12ms\n"}});
+    objects::apply_one(client, table).await.unwrap();
+    let script = json!({"apiVersion": "constraint.ciena.com/v1", "kind": "CostProvider",
+        "metadata": {"name": "s", "namespace": "default"},
+        "spec": {"rule": "pick", "priority": 1, "target": "Pod:web.*",
+                 "values": [{"node": "b", "cost": 1}, {"node": "a", "cost": 9}]}});
+    objects::apply_one(client, script).await.unwrap();
+    let mut providers = Vec::new();
+    for (name, rule) in [
+        ("scripted", "pick"),
+        ("latency", "latency"),
+        ("gpu-slice", "gpu-slice"),
+    ] {
+        let server = Server::start(&world.plane, name, &["provider", name])
+            .await
+            .unwrap();
+        objects::provider(client, "default", name, server.port, &[rule])
+            .await
+            .unwrap();
+        providers.push(server);
+    }
+    objects::policy(client, "default", "web", json!({"name": "pick"}), json!({}))
+        .await
+        .unwrap();
+    let peer = json!({"targets": [
+        {"name": "source", "kind": "Pod", "labelSelector": {"matchLabels": {"app": "db"}}},
+        {"name": "destination", "kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    let limit = json!({"name": "latency", "request": "1ms", "limit": "20ms"});
+    objects::policy(client, "default", "db", limit, peer)
+        .await
+        .unwrap();
+    known(&world, "web").await;
+
+    gated_pod(&world, "web-0", "web", json!({})).await;
+    assert_eq!(world.bound("web-0").await, "b1");
+    gated_pod(&world, "db-0", "db", json!({})).await;
+    assert_eq!(
+        world.bound("db-0").await,
+        "b1",
+        "0 beside its peer, 12ms away, unknown on n1"
+    );
+    let bound = world
+        .extender
+        .metric("tautline_extender_binds_total{outcome=\"bound\"}")
+        .await;
+    assert_eq!(bound, 2.0, "{}", world.state());
+
+    // gpu-slice: no node has what is asked for, and the reason says so.
+    objects::policy(
+        client,
+        "default",
+        "ml",
+        json!({"name": "gpu-slice", "request": "250m"}),
+        json!({}),
+    )
+    .await
+    .unwrap();
+    known(&world, "ml").await;
+    gated_pod(&world, "ml-0", "ml", json!({})).await;
+    let check = async || {
+        let events = objects::events(client, "default", "ml-0").await;
+        events.contains("3 gpu-slice/NoSharedGpu").then_some(())
+    };
+    eventually("the reason of gpu-slice", PATIENCE, check, async || {
+        objects::events(client, "default", "ml-0").await + &world.state()
+    })
+    .await;
+    for mut server in providers {
+        assert_eq!(
+            server.process.terminate(),
+            Some(0),
+            "{}",
+            server.process.tail()
+        );
+    }
+}
+
+/// A pod with the resource that makes the scheduler ask about it.
+async fn gated_pod(world: &World, name: &str, app: &str, mut more: serde_json::Value) {
+    let one = json!({"constraint.ciena.com/governed": "1"});
+    more["apiVersion"] = "v1".into();
+    more["kind"] = "Pod".into();
+    more["metadata"] = json!({"name": name, "namespace": "default", "labels": {"app": app}});
+    more["spec"] = json!({"automountServiceAccountToken": false, "containers": [
+        {"name": "main", "image": "example.com/app:1", "resources": {"requests": one, "limits": one}}]});
+    objects::apply_one(&world.plane.client, more).await.unwrap();
+}
+
+/// Waits until the extender knows the offer: its probe pod is then governed.
+pub async fn known(world: &World, app: &str) {
+    let check = async || {
+        let body = json!({"Pod": {"metadata": {"name": "probe", "namespace": "default",
+                          "uid": "probe", "labels": {"app": app}}}, "NodeNames": []});
+        crate::faults::post(world, "filter", &body.to_string())
+            .await
+            .ok()?;
+        let (status, _) = world.extender.admin("/explain/default/probe").await.ok()?;
+        (status == 200).then_some(())
+    };
+    eventually(
+        "the extender knows the offer",
+        PATIENCE,
+        check,
+        async || world.state(),
+    )
+    .await;
+}
