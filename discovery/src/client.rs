@@ -224,7 +224,13 @@ impl Discovery {
             let permit = self.pick(&addresses, tls_name.as_deref(), skip)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let channel = permit.link.channel.clone();
-            let result = tokio::time::timeout_at(deadline, attempt(channel, left)).await;
+            let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
+                // The other side keeps the time too, and may be the first to say so.
+                Ok(Err(status)) if gave_up(&status) && Instant::now() + CLOSE >= deadline => {
+                    return self.timed_out(permit, limit);
+                }
+                result => result,
+            };
             if let Some(first) = failed.take() {
                 first.record(false);
                 // The second word counts: what fails now has failed.
@@ -297,6 +303,13 @@ impl Discovery {
             }
         }
     }
+}
+
+/// How close to the deadline a cancelled call counts as one that ran out of time.
+const CLOSE: Duration = Duration::from_millis(20);
+
+fn gave_up(status: &Status) -> bool {
+    matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
 
 /// What a broken connection looks like in gRPC, as opposed to a refusal.

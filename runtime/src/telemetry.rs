@@ -1,5 +1,7 @@
 //! Logs.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// How log lines look.
@@ -18,7 +20,11 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|e| {
         format!("log filter {filter:?}: {e}; write a level such as info, or target=level")
     })?;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colour = std::io::stderr().is_terminal();
+    let builder = fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour);
     _ = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
