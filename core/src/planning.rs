@@ -43,6 +43,8 @@ pub struct Costs {
     pub unknown_nodes: usize,
     /// Named more than once; the worst counts.
     pub duplicate_nodes: usize,
+    /// Where the next line's node is if the answer keeps the question's order.
+    next: usize,
 }
 
 /// What a provider says of a node besides the cost.
@@ -67,10 +69,17 @@ impl Costs {
     /// Takes one line of a provider's answer. Several for a node: the worst
     /// counts, whatever their order.
     pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note) {
-        let Some(at) = nodes.position(node).filter(|at| *at < self.cost.len()) else {
+        let in_order = self.next < nodes.len() && nodes.name(self.next) == node;
+        let at = if in_order {
+            Some(self.next)
+        } else {
+            nodes.position(node)
+        };
+        let Some(at) = at.filter(|at| *at < self.cost.len()) else {
             self.unknown_nodes += 1;
             return;
         };
+        self.next = at + 1;
         let cost = cost.max(NO_COST + 1);
         let note = Note {
             code: clean_code(note.code),
@@ -226,15 +235,17 @@ impl Plan {
         if most == 0 || list.len() <= most {
             return list;
         }
-        let rank = |at: &usize| {
-            let badness = match self.verdicts[*at] {
-                Verdict::Usable { badness, .. } => badness,
-                Verdict::Unusable { .. } => u64::MAX,
-            };
-            let name = nodes.name(*at);
-            (badness, fnv1a_64(&[seed, name]), name)
+        let badness = |at: &usize| match self.verdicts[*at] {
+            Verdict::Usable { badness, .. } => badness,
+            Verdict::Unusable { .. } => u64::MAX,
         };
-        list.select_nth_unstable_by(most - 1, |a, b| rank(a).cmp(&rank(b)));
+        // Only ties are worth a hash: this runs for every pod.
+        let turn = |at: &usize| (fnv1a_64(&[seed, nodes.name(*at)]), nodes.name(*at));
+        list.select_nth_unstable_by(most - 1, |a, b| {
+            badness(a)
+                .cmp(&badness(b))
+                .then_with(|| turn(a).cmp(&turn(b)))
+        });
         list.truncate(most);
         list.sort_unstable();
         list

@@ -20,3 +20,20 @@ mod wake;
 pub mod wire;
 
 pub use app::{App, Config, State};
+
+/// Reads bytes as every kind of request, as far as it goes without a cluster: for
+/// the fuzz target, and for the replay of its corpus.
+#[doc(hidden)]
+pub fn fuzz_request(data: &[u8]) {
+    let Ok(json) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(args) = wire::args("fuzz", json) {
+        let nodes = args.nodes.names("fuzz", 1000);
+        if let (Ok(subject), Ok(nodes)) = (pod::subject("fuzz", args.pod), nodes) {
+            _ = pod::question("fuzz", args.pod, subject, nodes);
+        }
+    }
+    _ = wire::preempt_args(json);
+    _ = wire::bind_args(json);
+}

@@ -1,5 +1,8 @@
 //! A provider over real gRPC: questions, errors, health, TLS.
 
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use tautline_proto::ruleprovider::{

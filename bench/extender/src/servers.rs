@@ -1,0 +1,135 @@
+//! The roles: the floor, a provider, the extender.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use anyhow::Result;
+use http_body_util::BodyExt;
+use tautline_core::{index::Object, model, selector::Selector};
+use tautline_runtime::{feed::Feed, http, tasks::Tasks};
+use tautline_scheduler_extender::{App, Config};
+use tautline_sdk::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+};
+use tokio::{io::AsyncReadExt, net::TcpListener};
+use tokio_util::sync::CancellationToken;
+
+/// Names as long as those of cloud nodes.
+pub fn node(i: usize) -> String {
+    format!(
+        "ip-10-{}-{}-{}.eu-central-1.compute.internal",
+        i / 65536,
+        i / 256 % 256,
+        i % 256
+    )
+}
+
+/// Completes when the parent closes our standard input.
+async fn parent_gone() {
+    let mut byte = [0u8; 1];
+    _ = tokio::io::stdin().read(&mut byte).await;
+}
+
+/// Reads requests and answers them with nothing.
+pub async fn floor() -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    println!("{}", listener.local_addr()?.port());
+    let handle = |request: hyper::Request<hyper::body::Incoming>| async move {
+        _ = request.into_body().collect().await;
+        http::answer(200, "application/json", "{}")
+    };
+    let stop = CancellationToken::new();
+    tokio::select! {
+        result = http::serve(listener, None, handle, stop) => result,
+        () = parent_gone() => Ok(()),
+    }
+}
+
+struct Cheap;
+
+impl RuleProvider for Cheap {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        Ok(ask
+            .eligible_nodes
+            .into_iter()
+            .enumerate()
+            .map(|(i, n)| (n, i as i64 * 7 % 1000))
+            .collect::<CostAnswer>())
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::compliant(""))
+    }
+}
+
+pub async fn provider() -> Result<()> {
+    let running = testkit::start(Cheap).await?;
+    println!("{}", running.address.port());
+    parent_gone().await;
+    Ok(())
+}
+
+/// The extender as it is, fed with 5,000 nodes and an offer of two rules.
+pub async fn extender(ports: &[&str]) -> Result<()> {
+    let feed = Feed::default();
+    let nodes = (0..5000).map(|i| {
+        Object::Node(model::Node {
+            name: node(i).as_str().into(),
+            ..model::Node::default()
+        })
+    });
+    feed.reset(tautline_core::index::Kind::Node, nodes.collect());
+    let mut rules = Vec::new();
+    for (i, port) in ports.iter().enumerate() {
+        let rule = format!("rule-{i}");
+        feed.apply(Object::Service(model::Service {
+            namespace: "default".into(),
+            name: rule.as_str().into(),
+            rules: vec![rule.as_str().into()],
+            external_name: Some("127.0.0.1".into()),
+            ports: vec![model::ServicePort {
+                name: "ruleprovider".into(),
+                port: port.parse()?,
+            }],
+            ..model::Service::default()
+        }));
+        rules.push(model::Rule {
+            name: rule.as_str().into(),
+            weight: 1,
+            ..model::Rule::default()
+        });
+    }
+    feed.apply(Object::Policy(model::Policy {
+        namespace: "default".into(),
+        name: "p".into(),
+        rules,
+    }));
+    feed.apply(Object::Offer(model::Offer {
+        namespace: "default".into(),
+        name: "o".into(),
+        uid: "".into(),
+        targets: vec![model::Target {
+            name: "default".into(),
+            kind: model::TargetKind::Pod,
+            api_version: "v1".into(),
+            selector: Some(Selector {
+                match_labels: vec![("app".into(), "governed".into())],
+                ..Selector::default()
+            }),
+        }],
+        policies: vec!["p".into()],
+        period: Duration::from_secs(60),
+        grace: Duration::ZERO,
+        provider_unavailable: None,
+    }));
+    let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+    let config = Config {
+        listen: loopback,
+        admin: loopback,
+        ..Config::default()
+    };
+    let app = App::build(config, feed, None).await?;
+    println!("{}", app.address()?.port());
+    let mut tasks = Tasks::default();
+    app.spawn(&mut tasks);
+    tasks.run(parent_gone()).await
+}

@@ -1,0 +1,142 @@
+//! The real binary, as people and scripts use it.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tautline(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tautline"))
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn the_demo_reads_as_it_should() {
+    let out = tautline(&["demo"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(text(&out.stderr), "");
+    insta::assert_snapshot!(text(&out.stdout));
+}
+
+#[test]
+fn plan_for_programs_and_by_exit_code() {
+    let out = tautline(&["plan", "-f", "examples/edge-inference", "-o", "json"]);
+    assert_eq!(
+        out.status.code(),
+        Some(1),
+        "tracker-0 has no node: {}",
+        text(&out.stderr)
+    );
+    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let of = |pod: &str| {
+        list.as_array()
+            .unwrap()
+            .iter()
+            .find(|p| p["pod"] == pod)
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(of("detector-0")["node"], "north-2");
+    assert_eq!(
+        of("detector-0")["round"]["rules"][0]["provider"],
+        "vision/latency-table"
+    );
+    assert!(
+        of("tracker-0")["message"]
+            .as_str()
+            .unwrap()
+            .contains("3 latency/OverLimit")
+    );
+    assert_eq!(of("dashboard-0")["round"], Value::Null);
+
+    let one = tautline(&[
+        "plan",
+        "-f",
+        "examples/edge-inference",
+        "--pod",
+        "vision/detector-1",
+        "-o",
+        "yaml",
+    ]);
+    assert_eq!(one.status.code(), Some(0), "{}", text(&one.stderr));
+    assert!(
+        text(&one.stdout).contains("node: north-2"),
+        "alone, it has the best: {}",
+        text(&one.stdout)
+    );
+}
+
+#[test]
+fn trouble_is_named_with_its_mend() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("offer.yaml");
+    std::fs::write(
+        &file,
+        "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
+         metadata: {name: o, namespace: shop}\nspec:\n  grace: 10\n  targets: [{kind: Pod}]\n",
+    )
+    .unwrap();
+    let file = file.display().to_string();
+    let said = |args: &[&str]| {
+        let out = tautline(args);
+        assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+        text(&out.stderr)
+    };
+    let error = said(&["plan", "-f", &file]);
+    assert!(error.contains("ConstraintPolicyOffer shop/o"), "{error}");
+    let error = said(&["plan", "-f", "nowhere"]);
+    assert!(error.contains("nowhere"), "{error}");
+    let error = said(&[
+        "plan",
+        "-f",
+        "examples/edge-inference",
+        "--pod",
+        "vision/none",
+    ]);
+    assert!(error.contains("there is no pod vision/none"), "{error}");
+    let error = said(&["plan"]);
+    assert!(error.contains("no cluster"), "{error}");
+    let error = said(&["explain", "shop/web-0", "--url", "http://127.0.0.1:1"]);
+    assert!(error.contains("cannot be reached"), "{error}");
+    let error = said(&["--log", "a=b=c", "crds"]);
+    assert!(error.contains("log filter"), "{error}");
+}
+
+#[test]
+fn the_committed_crds_are_the_generated_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = tautline(&["crds", "--dir", &dir.path().display().to_string()]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let mut checked = 0;
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let name = entry.unwrap().file_name();
+        let read = |dir: &std::path::Path| std::fs::read_to_string(dir.join(&name)).unwrap();
+        let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+        assert_eq!(
+            read(dir.path()),
+            read(&committed),
+            "{name:?}: run tautline crds --dir deploy/crds"
+        );
+        checked += 1;
+    }
+    assert_eq!(checked, 5);
+}
+
+#[test]
+fn help_teaches_with_an_example() {
+    for command in ["plan", "explain", "crds", "extender"] {
+        let help = text(&tautline(&[command, "--help"]).stdout);
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+}

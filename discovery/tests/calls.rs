@@ -1,0 +1,276 @@
+//! Calls to providers: balanced, bounded, tried again, cut short.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tautline_core::{
+    Index, Snapshot,
+    ask::Subject,
+    index::Object,
+    model::{EndpointSlice, Offer, Policy, Rule, Service, ServicePort, Target, TargetKind},
+    nodes::NodeSet,
+    planning::Outcome,
+    selector::Selector,
+};
+use tautline_discovery::{Config, Discovery, Metrics, Question, Round};
+use tautline_sdk::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+};
+
+#[derive(Clone, Default)]
+struct Counting {
+    asked: Arc<Mutex<u32>>,
+    valid_for: Duration,
+    delay: Duration,
+    bytes: usize,
+}
+
+impl Counting {
+    fn asked(&self) -> u32 {
+        *self.asked.lock().unwrap()
+    }
+}
+
+impl RuleProvider for Counting {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        *self.asked.lock().unwrap() += 1;
+        tokio::time::sleep(self.delay).await;
+        let mut answer = CostAnswer {
+            valid_for: self.valid_for,
+            ..CostAnswer::default()
+        };
+        for node in ask.eligible_nodes {
+            answer.usable(node, 1, "x".repeat(self.bytes));
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+/// A cluster with a provider of the rule `r` at these addresses of loopback.
+fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
+    let mut index = Index::default();
+    index.apply(Object::Service(Service {
+        namespace: "ns".into(),
+        name: "p".into(),
+        rules: vec!["r".into()],
+        has_selector: true,
+        ..Service::default()
+    }));
+    for (i, (host, port)) in addresses.iter().enumerate() {
+        index.apply(Object::EndpointSlice(EndpointSlice {
+            namespace: "ns".into(),
+            name: format!("p-{i}").as_str().into(),
+            service: "p".into(),
+            ports: vec![ServicePort {
+                name: "ruleprovider".into(),
+                port: *port,
+            }],
+            ready: vec![(*host).to_owned()],
+            ..EndpointSlice::default()
+        }));
+    }
+    let rule = Rule {
+        name: "r".into(),
+        weight: 1,
+        ..Rule::default()
+    };
+    index.apply(Object::Policy(Policy {
+        namespace: "ns".into(),
+        name: "p".into(),
+        rules: vec![rule],
+    }));
+    index.apply(Object::Offer(Offer {
+        namespace: "ns".into(),
+        name: "o".into(),
+        uid: "".into(),
+        targets: vec![Target {
+            name: "default".into(),
+            kind: TargetKind::Pod,
+            api_version: "v1".into(),
+            selector: Some(Selector::default()),
+        }],
+        policies: vec!["p".into()],
+        period: Duration::from_secs(60),
+        grace: Duration::ZERO,
+        provider_unavailable: None,
+    }));
+    index.snapshot()
+}
+
+fn discovery() -> Discovery {
+    Discovery::new(Config::default(), Metrics::default()).unwrap()
+}
+
+async fn ask(discovery: &Discovery, snapshot: &Snapshot) -> Round {
+    let subject = Subject {
+        namespace: "ns".into(),
+        name: "pod".into(),
+        ..Subject::default()
+    };
+    let nodes: NodeSet = ["n1", "n2"].into_iter().collect();
+    let question = Question {
+        subject,
+        nodes: Arc::new(nodes),
+        ..Question::default()
+    };
+    discovery.round(snapshot, question).await
+}
+
+fn code(round: &Round) -> &'static str {
+    match round.rules[0].outcome {
+        Outcome::Costs(_) => "OK",
+        Outcome::Unavailable { code, .. } => code,
+    }
+}
+
+#[tokio::test]
+async fn calls_are_balanced_over_ready_addresses() {
+    let (a, b) = (Counting::default(), Counting::default());
+    let (run_a, run_b) = (
+        testkit::start(a.clone()).await.unwrap(),
+        testkit::start(b.clone()).await.unwrap(),
+    );
+    let snapshot = cluster(&[
+        ("127.0.0.1", run_a.address.port()),
+        ("127.0.0.1", run_b.address.port()),
+    ]);
+    let discovery = discovery();
+    for _ in 0..20 {
+        assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
+    }
+    assert_eq!((a.asked(), b.asked()), (10, 10));
+    // One dies: no call is lost, the other is asked instead.
+    run_a.stop().await;
+    for _ in 0..20 {
+        assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
+    }
+    assert!(b.asked() >= 30);
+}
+
+#[tokio::test]
+async fn a_provider_that_is_not_there_is_left_alone_and_probed() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let snapshot = cluster(&[("127.0.0.1", port)]);
+    let discovery = discovery();
+    let mut codes = Vec::new();
+    for _ in 0..8 {
+        codes.push(code(&ask(&discovery, &snapshot).await));
+    }
+    assert_eq!(codes[0], "ProviderFailed");
+    assert_eq!(codes[7], "ProviderBreakerOpen", "{codes:?}");
+    // It comes up: a probe finds it within the breaker's pauses.
+    let config = tautline_sdk::Config {
+        listen: ([127, 0, 0, 1], port).into(),
+        ..testkit::loopback()
+    };
+    let _running = testkit::start_with(Counting::default(), config)
+        .await
+        .unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(15);
+    while code(&ask(&discovery, &snapshot).await) != "OK" {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the breaker never closed"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_one_is_cut_off_and_a_huge_answer_refused() {
+    let slow = Counting {
+        delay: Duration::from_secs(60),
+        ..Counting::default()
+    };
+    let running = testkit::start(slow).await.unwrap();
+    let round = ask(
+        &discovery(),
+        &cluster(&[("127.0.0.1", running.address.port())]),
+    )
+    .await;
+    assert_eq!(code(&round), "ProviderTimeout");
+    assert_eq!(
+        round.rules[0].error.as_deref(),
+        Some("no answer within 500ms")
+    );
+
+    let huge = Counting {
+        bytes: 5 << 20,
+        ..Counting::default()
+    };
+    let running = testkit::start(huge).await.unwrap();
+    let config = Config {
+        deadline: Duration::from_secs(20),
+        ..Config::default()
+    };
+    let discovery = Discovery::new(config, Metrics::default()).unwrap();
+    let round = ask(
+        &discovery,
+        &cluster(&[("127.0.0.1", running.address.port())]),
+    )
+    .await;
+    assert_eq!(
+        code(&round),
+        "ProviderBadAnswer",
+        "{:?}",
+        round.rules[0].error
+    );
+}
+
+#[tokio::test]
+async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
+    let provider = Counting {
+        valid_for: Duration::from_secs(40),
+        ..Counting::default()
+    };
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    let first = ask(&discovery, &snapshot).await;
+    let second = ask(&discovery, &snapshot).await;
+    assert_eq!(
+        (first.rules[0].reused, second.rules[0].reused),
+        (false, true)
+    );
+    assert_eq!(first.plan.verdicts, second.plan.verdicts);
+    assert_eq!(provider.asked(), 1);
+}
+
+#[tokio::test]
+async fn without_a_ready_address_or_a_provider_the_code_says_which() {
+    let discovery = discovery();
+    let round = ask(&discovery, &cluster(&[])).await;
+    assert_eq!(code(&round), "ProviderNotReady");
+    assert_eq!(
+        round.plan.usable().count(),
+        2,
+        "by default such a rule does not count"
+    );
+    let config = Config {
+        namespaces: vec!["elsewhere".into()],
+        ..Config::default()
+    };
+    let narrow = Discovery::new(config, Metrics::default()).unwrap();
+    let round = ask(&narrow, &cluster(&[])).await;
+    assert_eq!(code(&round), "NoProvider");
+    assert!(
+        round.rules[0]
+            .error
+            .as_deref()
+            .unwrap()
+            .contains("constraint-r: enabled")
+    );
+}

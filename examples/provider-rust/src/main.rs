@@ -1,0 +1,35 @@
+//! A rule provider: pods go where the fewest of their peers are.
+
+use tautline_sdk::{
+    Config, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+};
+
+struct Spread;
+
+impl RuleProvider for Spread {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let mut answer = CostAnswer::default();
+        for node in ask.eligible_nodes {
+            let here = ask
+                .peers
+                .iter()
+                .filter(|p| p.node.as_deref() == Some(&node))
+                .count();
+            answer.usable(node, here as i64, format!("{here} peers there"));
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::compliant(
+            "spread is a preference: any placement keeps to it",
+        ))
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let config = Config::default();
+    println!("listening on {}", config.listen);
+    tautline_sdk::serve(Spread, config).await
+}

@@ -1,0 +1,375 @@
+//! The verbs over real HTTP, with real providers on loopback and no cluster.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    net::Ipv4Addr,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tautline_core::{
+    index::Object,
+    model::{Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind},
+    selector::Selector,
+};
+use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_scheduler_extender::{App, Config};
+use tautline_sdk::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_util::sync::CancellationToken;
+
+/// n1 costs 5, n2 costs 9, n3 is full but could be freed, n4 is too far, others 7.
+#[derive(Clone, Default)]
+struct Sample {
+    asked: Arc<Mutex<Vec<CostQuestion>>>,
+    delay: Duration,
+}
+
+impl RuleProvider for Sample {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        tokio::time::sleep(self.delay).await;
+        let mut answer = CostAnswer::default();
+        for node in &ask.eligible_nodes {
+            match node.as_str() {
+                "n1" => answer.usable(node, 5, ""),
+                "n2" => answer.usable(node, 9, ""),
+                "n3" => answer.unusable(node, "Full", "8 of 8 used", true),
+                "n4" => answer.unusable(node, "OverLimit", "31ms > 20ms", false),
+                _ => answer.usable(node, 7, ""),
+            }
+        }
+        self.asked.lock().unwrap().push(ask);
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+struct World {
+    port: u16,
+    admin: u16,
+    provider: Sample,
+    _running: testkit::Running,
+    stop: CancellationToken,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn world(config: Config, provider: Sample) -> World {
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let feed = Feed::default();
+    feed.apply(Object::Service(Service {
+        namespace: "shop".into(),
+        name: "p".into(),
+        rules: vec!["latency".into()],
+        external_name: Some("localhost".into()),
+        ports: vec![ServicePort {
+            name: "grpc".into(),
+            port: running.address.port(),
+        }],
+        ..Service::default()
+    }));
+    let rule = Rule {
+        name: "latency".into(),
+        limit: "20ms".into(),
+        weight: 1,
+        ..Rule::default()
+    };
+    feed.apply(Object::Policy(Policy {
+        namespace: "shop".into(),
+        name: "near".into(),
+        rules: vec![rule],
+    }));
+    let selector = Selector {
+        match_labels: vec![("app".into(), "web".into())],
+        ..Selector::default()
+    };
+    feed.apply(Object::Offer(Offer {
+        namespace: "shop".into(),
+        name: "web".into(),
+        uid: "".into(),
+        targets: vec![Target {
+            name: "default".into(),
+            kind: TargetKind::Pod,
+            api_version: "v1".into(),
+            selector: Some(selector),
+        }],
+        policies: vec!["near".into()],
+        period: Duration::from_secs(60),
+        grace: Duration::ZERO,
+        provider_unavailable: Some(ProviderUnavailable::Reject),
+    }));
+    let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+    let config = Config {
+        listen: loopback,
+        admin: loopback,
+        ..config
+    };
+    let app = App::build(config, feed, None).await.unwrap();
+    let (port, admin) = (
+        app.address().unwrap().port(),
+        app.admin_address().unwrap().port(),
+    );
+    let mut tasks = Tasks::default();
+    let stop = tasks.stop_token();
+    app.spawn(&mut tasks);
+    tokio::spawn(tasks.run(std::future::pending()));
+    World {
+        port,
+        admin,
+        provider,
+        _running: running,
+        stop,
+    }
+}
+
+async fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+impl World {
+    async fn post(&self, verb: &str, body: Value) -> Value {
+        let (status, text) = http(self.port, "POST", verb, &body.to_string()).await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn asked(&self) -> usize {
+        self.provider.asked.lock().unwrap().len()
+    }
+}
+
+fn pod(app: &str) -> Value {
+    json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u1", "labels": {"app": app},
+                        "annotations": {"team": "a"}},
+           "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}})
+}
+
+fn names(app: &str, nodes: &[&str]) -> Value {
+    json!({"Pod": pod(app), "Nodes": null, "NodeNames": nodes})
+}
+
+const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
+
+#[tokio::test]
+async fn one_round_serves_filter_and_prioritize() {
+    let world = world(Config::default(), Sample::default()).await;
+    let answer = world.post("/filter", names("web", &ALL)).await;
+    assert_eq!(
+        answer,
+        json!({"nodenames": ["n1", "n2", "n5"], "failedNodes": {"n3": "latency/Full"},
+               "failedAndUnresolvableNodes": {"n4": "latency/OverLimit"}})
+    );
+    let scores = world
+        .post("/prioritize", names("web", &["n5", "n2", "n1"]))
+        .await;
+    assert_eq!(
+        scores,
+        json!([{"host": "n5", "score": 5}, {"host": "n2", "score": 0}, {"host": "n1", "score": 10}])
+    );
+    assert_eq!(world.asked(), 1, "prioritize asks nobody");
+    let asked = world.provider.asked.lock().unwrap()[0].clone();
+    assert_eq!(asked.source.to_string(), "shop:v1:Pod:web-0");
+    assert_eq!(asked.rule.limit, "20ms");
+    let workload = asked.workload.unwrap();
+    assert_eq!(
+        (
+            workload.labels["app"].as_str(),
+            workload.requests["cpu"].as_str()
+        ),
+        ("web", "500m")
+    );
+    assert_eq!(workload.annotations["team"], "a");
+
+    let (status, text) = http(world.admin, "GET", "/explain/shop/web-0", "").await;
+    assert_eq!(status, 200);
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record[0]["usable"], 3);
+    assert_eq!(record[0]["nodes"][0]["node"], "n1");
+    assert_eq!(record[0]["nodes"][4]["reason"], "latency/OverLimit");
+    assert_eq!(record[0]["nodes"][4]["costs"][0]["detail"], "31ms > 20ms");
+}
+
+#[tokio::test]
+async fn whole_nodes_come_back_as_they_came() {
+    let world = world(Config::default(), Sample::default()).await;
+    let node = |name: &str| json!({"metadata": {"name": name, "labels": {"z": "1"}}, "spec": {"x": [1.50]}});
+    let body = json!({"Pod": pod("web"), "NodeNames": null,
+                      "Nodes": {"metadata": {}, "items": [node("n4"), node("n2")]}});
+    let answer = world.post("/filter", body.clone()).await;
+    assert_eq!(answer["nodes"]["items"], json!([node("n2")]));
+    assert_eq!(
+        answer["failedAndUnresolvableNodes"],
+        json!({"n4": "latency/OverLimit"})
+    );
+    let mut plain = body;
+    plain["Pod"] = pod("other");
+    let answer = world.post("/filter", plain.clone()).await;
+    assert_eq!(answer, json!({"nodes": plain["Nodes"]}));
+}
+
+#[tokio::test]
+async fn ungoverned_and_exempt_pods_pass_and_nobody_is_asked() {
+    let world = world(Config::default(), Sample::default()).await;
+    assert_eq!(
+        world.post("/filter", names("db", &ALL)).await,
+        json!({"nodenames": ALL})
+    );
+    assert_eq!(
+        world.post("/prioritize", names("db", &ALL)).await,
+        json!([])
+    );
+    let mut exempt = names("web", &ALL);
+    exempt["Pod"]["metadata"]["namespace"] = "kube-system".into();
+    assert_eq!(
+        world.post("/filter", exempt).await,
+        json!({"nodenames": ALL})
+    );
+    let none = json!({"Pod": pod("db"), "Nodes": null, "NodeNames": null});
+    assert_eq!(world.post("/filter", none).await, json!({"nodenames": []}));
+    assert_eq!(world.asked(), 0);
+}
+
+#[tokio::test]
+async fn a_shortlist_keeps_the_best_and_prioritize_stands_alone() {
+    let config = Config {
+        shortlist: 2,
+        ..Config::default()
+    };
+    let world = world(config, Sample::default()).await;
+    let answer = world.post("/filter", names("web", &ALL)).await;
+    assert_eq!(answer["nodenames"], json!(["n1", "n5"]));
+    // Another pod, whose filter this process never saw.
+    let mut fresh = names("web", &["n1", "n2"]);
+    fresh["Pod"]["metadata"]["uid"] = "u2".into();
+    let scores = world.post("/prioritize", fresh).await;
+    assert_eq!(
+        scores,
+        json!([{"host": "n1", "score": 10}, {"host": "n2", "score": 0}])
+    );
+}
+
+#[tokio::test]
+async fn preempt_keeps_nodes_where_it_would_help() {
+    let world = world(Config::default(), Sample::default()).await;
+    let victims = |uid: &str| json!({"Pods": [{"UID": uid}], "NumPDBViolations": 1});
+    let body = json!({"Pod": pod("web"), "NodeNameToMetaVictims":
+        {"n1": victims("a"), "n3": victims("b"), "n4": victims("c"), "n5": {"Pods": [], "NumPDBViolations": 0}}});
+    let answer = world.post("/preempt", body.clone()).await;
+    let kept = |uid: &str| json!({"pods": [{"uid": uid}], "numPDBViolations": 1});
+    assert_eq!(
+        answer,
+        json!({"nodeNameToMetaVictims": {"n1": kept("a"), "n3": kept("b")}})
+    );
+    let whole = json!({"Pod": pod("db"), "NodeNameToVictims":
+        {"n4": {"Pods": [{"metadata": {"uid": "c"}}], "NumPDBViolations": 1}}});
+    let answer = world.post("/preempt", whole).await;
+    assert_eq!(answer, json!({"nodeNameToMetaVictims": {"n4": kept("c")}}));
+}
+
+#[tokio::test]
+async fn bind_without_a_cluster_says_so() {
+    let world = world(Config::default(), Sample::default()).await;
+    let body = json!({"PodName": "p", "PodNamespace": "shop", "PodUID": "u", "Node": "n1"});
+    let answer = world.post("/bind", body).await;
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("without a cluster"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused() {
+    let config = Config {
+        max_body_bytes: 1000,
+        max_nodes: 3,
+        ..Config::default()
+    };
+    let world = world(config, Sample::default()).await;
+    for (method, path, body, status) in [
+        ("GET", "/filter", "", 405),
+        ("POST", "/filtre", "", 404),
+        ("POST", "/filter", "", 400),
+        ("POST", "/filter", "{\"Pod\":{}}", 400),
+        ("POST", "/bind", "{}", 400),
+        ("POST", "/filter", &"x".repeat(1001), 413),
+        ("POST", "/filter", &names("web", &ALL).to_string(), 413),
+    ] {
+        let (got, text) = http(world.port, method, path, body).await;
+        assert_eq!(got, status, "{method} {path} {body}: {text}");
+    }
+    world.post("/filter", names("web", &["n1"])).await;
+}
+
+#[tokio::test]
+async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
+    let slow = Sample {
+        delay: Duration::from_secs(30),
+        ..Sample::default()
+    };
+    let mut config = Config {
+        concurrency: 2,
+        deadline: Duration::from_millis(700),
+        ..Config::default()
+    };
+    config.discovery.deadline = Duration::from_secs(20);
+    let world = world(config, slow).await;
+    let body = names("web", &["n1"]).to_string();
+    let calls = (0..6).map(|_| http(world.port, "POST", "/filter", &body));
+    let start = Instant::now();
+    let mut statuses: Vec<u16> = futures::future::join_all(calls)
+        .await
+        .into_iter()
+        .map(|(s, _)| s)
+        .collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [503, 503, 503, 503, 504, 504]);
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+    let (_, metrics) = http(world.admin, "GET", "/metrics", "").await;
+    let line = "tautline_extender_requests_total{verb=\"filter\",status=\"503\"} 4";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_is_harmless() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/extender_request");
+    let mut replayed = 0;
+    for entry in std::fs::read_dir(&corpus).unwrap() {
+        let data = std::fs::read(entry.unwrap().path()).unwrap();
+        tautline_scheduler_extender::fuzz_request(&data);
+        replayed += 1;
+    }
+    assert!(replayed >= 9, "{} has {replayed} files", corpus.display());
+}
