@@ -61,6 +61,24 @@ pub fn choose<'a>(
         })
 }
 
+/// Another Service that only its age or name keeps from being the provider: two
+/// such are hardly meant.
+pub fn rival<'a>(
+    snapshot: &'a Snapshot,
+    rule: &str,
+    namespace: &str,
+    allowed: &[String],
+) -> Option<&'a Arc<Service>> {
+    let chosen = choose(snapshot, rule, namespace, allowed)?;
+    let own = |s: &Service| *s.namespace == *namespace;
+    snapshot.providers(rule).iter().find(|s| {
+        !Arc::ptr_eq(s, chosen)
+            && (allowed.is_empty() || allowed.iter().any(|a| **a == *s.namespace))
+            && own(s) == own(chosen)
+            && s.priority == chosen.priority
+    })
+}
+
 /// Where a provider listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
@@ -189,6 +207,30 @@ mod tests {
         assert_eq!(chosen(&[newer.clone(), a.clone()], &[]).unwrap(), "infra/a");
         assert_eq!(chosen(&[service("infra", "b"), a], &[]).unwrap(), "infra/a");
         assert_eq!(chosen(&[newer, high], &["none"]), None);
+    }
+
+    #[test]
+    fn a_rival_ties_on_all_but_age_and_name() {
+        let rivals = |services: &[Service]| {
+            let mut index = Index::default();
+            services
+                .iter()
+                .for_each(|s| _ = index.apply(Object::Service(s.clone())));
+            rival(&index.snapshot(), "latency", "shop", &[]).map(|s| s.name.to_string())
+        };
+        let a = service("infra", "a");
+        let newer = Service {
+            created_unix: 5,
+            ..service("infra", "newer")
+        };
+        assert_eq!(rivals(&[a.clone(), newer.clone()]).unwrap(), "newer");
+        let high = Service {
+            priority: 7,
+            ..newer
+        };
+        assert_eq!(rivals(&[a.clone(), high]), None);
+        assert_eq!(rivals(&[a.clone(), service("shop", "own")]), None);
+        assert_eq!(rivals(&[a]), None);
     }
 
     #[test]

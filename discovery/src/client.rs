@@ -135,6 +135,16 @@ impl Discovery {
         providers::choose(snapshot, rule, namespace, &self.0.config.namespaces)
     }
 
+    /// Another Service that ties with the provider of `rule`, if any.
+    pub fn rival<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        rule: &str,
+        namespace: &str,
+    ) -> Option<&'a Arc<Service>> {
+        providers::rival(snapshot, rule, namespace, &self.0.config.namespaces)
+    }
+
     pub(crate) async fn endpoint_cost(
         &self,
         snapshot: &Snapshot,

@@ -96,7 +96,8 @@ impl State {
     pub(crate) fn concluded(&self, round: &Arc<Round>, asked: Question) {
         self.plans.keep(round);
         self.explain.push(round);
-        self.events.round(&self.feed.snapshot(), round);
+        self.events
+            .round(&self.feed.snapshot(), &self.discovery, round);
         if round.plan.usable().next().is_some() {
             self.waker.forget(&asked.subject.uid);
         } else if self.client.is_some() && self.config.wake {

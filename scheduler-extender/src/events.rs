@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
 use tautline_core::Snapshot;
-use tautline_discovery::Round;
+use tautline_discovery::{Discovery, Round};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     time::Instant,
@@ -49,44 +49,92 @@ impl Events {
         )
     }
 
-    /// Notes the rules of a round that were ignored.
-    pub(crate) fn round(&self, snapshot: &Snapshot, round: &Round) {
+    /// Notes what an operator should know of a round: rules that were ignored,
+    /// and providers of which only age or name decided.
+    pub(crate) fn round(&self, snapshot: &Snapshot, discovery: &Discovery, round: &Round) {
+        let namespace = round.subject.namespace.as_str();
         for (record, code) in round.ignored() {
-            let namespace = &round.subject.namespace;
-            let key = format!("{namespace}/{}/{}/{code}", record.offer, record.rule.name);
-            let now = Instant::now();
-            if self
-                .said
-                .get(&key)
-                .is_some_and(|at| now.duration_since(*at) < QUIET)
-            {
-                continue;
-            }
-            let entries = snapshot.offers_in(namespace);
-            let Some(entry) = entries.iter().find(|e| e.offer.name == record.offer) else {
-                continue;
-            };
-            self.said.retain(|_, at| now.duration_since(*at) < QUIET);
-            self.said.insert(key, now);
-            let note = Note {
-                offer: ObjectReference {
-                    api_version: Some("constraint.ciena.com/v1alpha1".into()),
-                    kind: Some("ConstraintPolicyOffer".into()),
-                    namespace: Some(namespace.clone()),
-                    name: Some(record.offer.to_string()),
-                    uid: Some(entry.offer.uid.to_string()),
-                    ..ObjectReference::default()
+            self.say(
+                snapshot,
+                namespace,
+                &record.offer,
+                &record.rule.name,
+                code,
+                || {
+                    let why = record.error.as_deref().unwrap_or(code);
+                    format!(
+                        "rule {} does not count while pods are placed: {why}",
+                        record.rule.name
+                    )
                 },
-                reason: code.to_owned(),
-                text: format!(
-                    "rule {} does not count while pods are placed: {}",
-                    record.rule.name,
-                    record.error.as_deref().unwrap_or(code)
-                ),
+            );
+        }
+        for record in &round.rules {
+            let Some(chosen) = &record.provider else {
+                continue;
             };
-            if self.queue.try_send(note).is_err() {
-                self.metrics.events_dropped.inc();
+            let rule = &record.rule.name;
+            if let Some(rival) = discovery.rival(snapshot, rule, namespace) {
+                self.say(
+                    snapshot,
+                    namespace,
+                    &record.offer,
+                    rule,
+                    "ProviderAmbiguous",
+                    || {
+                        format!(
+                            "rule {rule} is answered by {chosen}; {}/{} ties with it: unlabel one, \
+                         or set the annotation constraint.ciena.com/priority",
+                            rival.namespace, rival.name
+                        )
+                    },
+                );
             }
+        }
+    }
+
+    fn say(
+        &self,
+        snapshot: &Snapshot,
+        namespace: &str,
+        offer: &str,
+        rule: &str,
+        code: &'static str,
+        text: impl FnOnce() -> String,
+    ) {
+        let key = format!("{namespace}/{offer}/{rule}/{code}");
+        let now = Instant::now();
+        if self
+            .said
+            .get(&key)
+            .is_some_and(|at| now.duration_since(*at) < QUIET)
+        {
+            return;
+        }
+        let entries = snapshot.offers_in(namespace);
+        let Some(entry) = entries.iter().find(|e| *e.offer.name == *offer) else {
+            return;
+        };
+        self.said.retain(|_, at| now.duration_since(*at) < QUIET);
+        self.said.insert(key, now);
+        let offer = ObjectReference {
+            api_version: Some("constraint.ciena.com/v1alpha1".into()),
+            kind: Some("ConstraintPolicyOffer".into()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(offer.to_owned()),
+            uid: Some(entry.offer.uid.to_string()),
+            ..ObjectReference::default()
+        };
+        if self
+            .queue
+            .try_send(Note {
+                offer,
+                reason: code.to_owned(),
+                text: text(),
+            })
+            .is_err()
+        {
+            self.metrics.events_dropped.inc();
         }
     }
 }

@@ -10,6 +10,7 @@ mod manifests;
 mod placing;
 mod providers;
 mod relabel;
+mod reserve;
 
 use std::path::PathBuf;
 

@@ -66,6 +66,25 @@ async fn pods_go_where_rules_say_and_wait_with_reasons_until_they_may() {
     .await;
     assert_eq!(objects::node_of(client, "default", "web-x").await, None);
 
+    // What would happen to it, read from the live cluster, which stays as it is.
+    let kubeconfig = world.plane.kubeconfig("admin");
+    let planned = std::process::Command::new(tautline_tests::servers::binary().unwrap())
+        .args(["plan", "-o", "json", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&planned.stdout).into_owned();
+    assert_eq!(
+        planned.status.code(),
+        Some(1),
+        "{said}{}",
+        String::from_utf8_lossy(&planned.stderr)
+    );
+    assert!(
+        said.contains("3 latency/OverLimit") && said.contains("web-x"),
+        "{said}"
+    );
+
     // The provider changes its mind: placed soon, not at the scheduler's 5 minute
     // flush. Five seconds are promised; the test allows threefold.
     costs.set(&[("n1", 3), ("n2", -1), ("n3", -1)]);
@@ -183,9 +202,9 @@ async fn our_providers_and_bind_under_their_own_roles() {
         .unwrap();
     known(&world, "web").await;
 
-    gated_pod(&world, "web-0", "web", json!({})).await;
+    gated_pod(&world, "web-0", "web").await;
     assert_eq!(world.bound("web-0").await, "b1");
-    gated_pod(&world, "db-0", "db", json!({})).await;
+    gated_pod(&world, "db-0", "db").await;
     assert_eq!(
         world.bound("db-0").await,
         "b1",
@@ -208,7 +227,7 @@ async fn our_providers_and_bind_under_their_own_roles() {
     .await
     .unwrap();
     known(&world, "ml").await;
-    gated_pod(&world, "ml-0", "ml", json!({})).await;
+    gated_pod(&world, "ml-0", "ml").await;
     let check = async || {
         let events = objects::events(client, "default", "ml-0").await;
         events.contains("3 gpu-slice/NoSharedGpu").then_some(())
@@ -228,13 +247,12 @@ async fn our_providers_and_bind_under_their_own_roles() {
 }
 
 /// A pod with the resource that makes the scheduler ask about it.
-async fn gated_pod(world: &World, name: &str, app: &str, mut more: serde_json::Value) {
+pub async fn gated_pod(world: &World, name: &str, app: &str) {
     let one = json!({"constraint.ciena.com/governed": "1"});
-    more["apiVersion"] = "v1".into();
-    more["kind"] = "Pod".into();
-    more["metadata"] = json!({"name": name, "namespace": "default", "labels": {"app": app}});
-    more["spec"] = json!({"automountServiceAccountToken": false, "containers": [
-        {"name": "main", "image": "example.com/app:1", "resources": {"requests": one, "limits": one}}]});
+    let more = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
+        "spec": {"automountServiceAccountToken": false, "containers": [
+            {"name": "main", "image": "example.com/app:1", "resources": {"requests": one, "limits": one}}]}});
     objects::apply_one(&world.plane.client, more).await.unwrap();
 }
 
