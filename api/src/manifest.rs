@@ -52,7 +52,16 @@ pub enum ManifestError {
 /// The first document that is malformed.
 pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
     // YAML 1.1 reads a node called `n` as false; kubectl does not.
-    let options = serde_saphyr::options! { strict_booleans: true };
+    // Whole clusters come in one file, too.
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        budget: serde_saphyr::budget! {
+            max_documents: 1_000_000,
+            max_events: 100_000_000,
+            max_nodes: 50_000_000,
+            max_total_scalar_bytes: 1 << 30,
+        },
+    };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|e| ManifestError::Yaml(e.to_string()))?;
     let mut items = Vec::new();

@@ -70,6 +70,9 @@ pub(crate) struct Args {
     /// The most nodes in a request
     #[arg(long, default_value_t = 100_000)]
     max_nodes: usize,
+    /// Serve the bind verb too; then let in only the scheduler (--tls-client-ca)
+    #[arg(long)]
+    bind: bool,
     /// Leave rejected pods to the scheduler's own retries
     #[arg(long)]
     no_wake: bool,
@@ -131,6 +134,7 @@ fn config(args: Args) -> Result<Config> {
         max_nodes: args.max_nodes,
         concurrency: args.concurrency.max(1),
         deadline: args.deadline,
+        bind: args.bind,
         wake: !args.no_wake,
         discovery: tautline_discovery::Config {
             deadline: args.provider_deadline,

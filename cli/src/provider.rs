@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
+use kube::{Api, Client, core::DeserializeGuard};
 use tautline_api::{CostProvider, RuleProvider as RuleScript};
 use tautline_gpu_slice::GpuSlice;
 use tautline_latency::{Latency, Table};
@@ -81,7 +81,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
                 }
                 None => {
                     let selector = format!("{}=enabled", tautline_latency::TABLE_LABEL);
-                    let api: Api<ConfigMap> = Api::all(client);
+                    let api: Api<DeserializeGuard<ConfigMap>> = Api::all(client);
                     let to = provider.clone();
                     watch::list_of(
                         api,
@@ -100,11 +100,11 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             let (client, server, mut tasks) = prepare(args).await?;
             let provider = Scripted::default();
             let (costs, compliances) = (provider.clone(), provider.clone());
-            let api: Api<CostProvider> = Api::all(client.clone());
+            let api: Api<DeserializeGuard<CostProvider>> = Api::all(client.clone());
             watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {
                 costs.set_costs(l)
             });
-            let api: Api<RuleScript> = Api::all(client);
+            let api: Api<DeserializeGuard<RuleScript>> = Api::all(client);
             watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {
                 compliances.set_compliances(l);
             });

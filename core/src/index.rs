@@ -326,6 +326,15 @@ impl Index {
         let Some(either) = new.or(old) else {
             return true;
         };
+        let wanted = self.now.offers_in(&either.namespace).iter().any(|e| {
+            e.offer
+                .targets
+                .iter()
+                .any(|t| t.kind == TargetKind::Endpoint)
+        });
+        if !wanted {
+            return true;
+        }
         // Slices are few beside pods: the namespace's Endpoint targets start anew.
         let slices: Vec<Arc<EndpointSlice>> = self
             .now

@@ -118,7 +118,12 @@ impl Costs {
 
     /// Bytes held, roughly.
     pub fn weight(&self) -> usize {
-        self.cost.len() * 8 + self.notes.len() * 96
+        let texts: usize = self
+            .notes
+            .values()
+            .map(|n| n.code.len() + n.detail.len())
+            .sum();
+        self.cost.len() * 8 + self.notes.len() * 96 + texts
     }
 
     fn usable(&self, at: usize) -> bool {
@@ -126,12 +131,12 @@ impl Costs {
     }
 }
 
-/// Codes end up in events that are counted by their exact text: letters and
-/// digits only, so that no provider can make each node's reason a new one.
+/// Codes end up in events that are counted by their exact text: letters only, so
+/// that no figure makes each node's reason a new one.
 fn clean_code(code: Box<str>) -> Box<str> {
     let fit = code.len() <= 40
         && code.starts_with(|c: char| c.is_ascii_uppercase())
-        && code.chars().all(|c| c.is_ascii_alphanumeric());
+        && code.chars().all(|c| c.is_ascii_alphabetic());
     if fit { code } else { Box::default() }
 }
 
@@ -301,11 +306,13 @@ fn badness(usable: &[bool], answers: &[Answer<'_>]) -> Vec<u64> {
             }
         }
     }
+    // An offer of weight 0 only keeps nodes out: it has no say in the mean.
+    offers.retain(|(_, weights, _)| *weights > 0);
     let count = offers.len().max(1) as u128;
     let mean = |at: usize| -> u64 {
         let total: u128 = offers
             .iter()
-            .map(|(_, weights, sums)| sums[at] / (*weights).max(1))
+            .map(|(_, weights, sums)| sums[at] / *weights)
             .sum();
         u64::try_from(total / count).unwrap_or(ONE)
     };

@@ -109,6 +109,17 @@ fn units_do_not_weigh_weights_do() {
 }
 
 #[test]
+fn an_offer_of_weight_zero_only_keeps_nodes_out() {
+    let one = case("latency", &[(0, 10), (1, 20), (2, 15), (3, 11)]);
+    let silent = Case {
+        offer: 1,
+        weight: 0,
+        ..case("gpu", &[(0, 9), (1, 1), (2, 5), (3, -1)])
+    };
+    assert_eq!(scores(&[one, silent]), named([10, 0, 5, 0]));
+}
+
+#[test]
 fn reasons_name_the_rule_and_a_stable_code() {
     let nodes: NodeSet = NAMES[..3].iter().copied().collect();
     let mut costs = Costs::new(3);

@@ -36,19 +36,20 @@ impl Breaker {
 
     /// The outcome of an admitted call.
     pub fn record(&mut self, now: Instant, success: bool) {
-        self.probing = false;
+        let probe = std::mem::take(&mut self.probing);
         if success {
             *self = Self::default();
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        if self.failures >= THRESHOLD {
-            self.pause = match self.open_until {
-                None => FIRST_PAUSE,
-                Some(_) => (self.pause * 2).min(LONGEST_PAUSE),
-            };
-            self.open_until = Some(now + self.pause);
-        }
+        self.pause = match self.open_until {
+            None if self.failures < THRESHOLD => return,
+            None => FIRST_PAUSE,
+            Some(_) if probe => (self.pause * 2).min(LONGEST_PAUSE),
+            // One of many that were under way when it opened.
+            Some(_) => return,
+        };
+        self.open_until = Some(now + self.pause);
     }
 
     /// An admitted call that ended without an outcome (its caller went away).
@@ -85,6 +86,19 @@ mod tests {
         assert!(b.admit(later), "a forgotten probe is no failure");
         b.record(later, true);
         assert!(b.admit(later) && b.admit(later) && !b.is_open());
+    }
+
+    #[test]
+    fn failures_of_calls_under_way_when_it_opened_change_nothing() {
+        let now = Instant::now();
+        let mut b = Breaker::default();
+        for _ in 0..THRESHOLD * 3 {
+            assert!(b.admit(now));
+        }
+        for _ in 0..THRESHOLD * 3 {
+            b.record(now, false);
+        }
+        assert!(b.admit(now + FIRST_PAUSE));
     }
 
     #[test]

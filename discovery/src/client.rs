@@ -228,10 +228,21 @@ impl Discovery {
         let tls_name = service.tls_required.then(|| tls_name(service));
         let limit = self.0.config.deadline;
         let deadline = Instant::now() + limit;
-        let mut failed: Option<Permit> = None;
+        let mut failed: Option<(Permit, Status)> = None;
         loop {
-            let skip = failed.as_ref().map(|p| &p.link);
-            let permit = self.pick(&addresses, tls_name.as_deref(), skip)?;
+            let skip = failed.as_ref().map(|(permit, _)| &permit.link);
+            let permit = match (
+                self.pick(&addresses, tls_name.as_deref(), skip),
+                failed.take(),
+            ) {
+                (Ok(permit), first) => {
+                    failed = first;
+                    permit
+                }
+                // Nobody else to ask: the first word is the last.
+                (Err(_), Some((first, status))) => return Err(self.failed(first, &status, limit)),
+                (Err(error), None) => return Err(error),
+            };
             let left = deadline.saturating_duration_since(Instant::now());
             let channel = permit.link.channel.clone();
             let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
@@ -241,7 +252,7 @@ impl Discovery {
                 }
                 result => result,
             };
-            if let Some(first) = failed.take() {
+            if let Some((first, _)) = failed.take() {
                 first.record(false);
                 // The second word counts: what fails now has failed.
                 return match result {
@@ -254,7 +265,7 @@ impl Discovery {
                 Err(_) => return self.timed_out(permit, limit),
                 Ok(Ok(answer)) => return self.answered(permit, answer),
                 Ok(Err(status)) if connection_failed(&status) && Instant::now() < deadline => {
-                    failed = Some(permit);
+                    failed = Some((permit, status));
                 }
                 Ok(Err(status)) => return Err(self.failed(permit, &status, limit)),
             }

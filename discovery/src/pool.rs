@@ -39,6 +39,14 @@ pub(crate) struct Link {
     open: Gauge,
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.breaker.get_mut().is_open() {
+            self.open.dec();
+        }
+    }
+}
+
 impl Link {
     /// A permit for one call, unless the breaker is open.
     pub(crate) fn admit(self: &Arc<Self>) -> Option<Permit> {

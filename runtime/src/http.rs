@@ -23,7 +23,9 @@ pub type Answer = Response<Full<Bytes>>;
 
 /// Bounds on what clients may hold open.
 const MAX_CONNECTIONS: usize = 512;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Also how long a connection may idle: above the 90 s for which kube-scheduler
+/// keeps its own, so that it never sends into a close.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(150);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// How long connections get to finish at shutdown.

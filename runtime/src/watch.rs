@@ -1,7 +1,7 @@
 //! Watches on a cluster that keep a [`Feed`] in step. They restart by themselves
 //! with backoff; a malformed object is logged, counted and left out.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use anyhow::Result;
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -143,34 +143,35 @@ impl Watch<'_> {
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         tasks.spawn(&format!("watch {name}"), async move {
             let mut listing: Vec<Object> = Vec::new();
-            let take = |guarded: DeserializeGuard<K>| -> (String, Option<Object>) {
-                let key = match guarded.namespace() {
-                    Some(namespace) => format!("{namespace}/{}", guarded.name_any()),
-                    None => guarded.name_any(),
-                };
+            let key = |guarded: &DeserializeGuard<K>| match guarded.namespace() {
+                Some(namespace) => format!("{namespace}/{}", guarded.name_any()),
+                None => guarded.name_any(),
+            };
+            let take = |guarded: &DeserializeGuard<K>| {
                 let object = match &guarded.0 {
                     Ok(object) => convert(object),
                     Err(e) => Err(e.error.clone()),
                 };
-                let object = object.unwrap_or_else(|error| {
+                object.inspect_err(|error| {
                     malformed.inc();
-                    tracing::warn!(kind = %name, object = %key, %error, "object is left out");
-                    None
-                });
-                (key, object)
+                    let object = key(guarded);
+                    tracing::warn!(kind = %name, %object, %error, "object cannot be used");
+                })
             };
             let handle = |event| match event {
                 watcher::Event::Init => listing.clear(),
-                watcher::Event::InitApply(o) => listing.extend(take(o).1),
+                watcher::Event::InitApply(o) => listing.extend(take(&o).ok().flatten()),
                 watcher::Event::InitDone => {
                     feed.reset(kind, std::mem::take(&mut listing));
                     readiness.done(&label.kind);
                 }
-                watcher::Event::Apply(o) => match take(o) {
-                    (_, Some(object)) => feed.apply(object),
-                    (key, None) => feed.delete(kind, &key),
+                watcher::Event::Apply(o) => match take(&o) {
+                    Ok(Some(object)) => feed.apply(object),
+                    Ok(None) => feed.delete(kind, &key(&o)),
+                    // A limit must not vanish by a slip: what was good stays.
+                    Err(_) => {}
                 },
-                watcher::Event::Delete(o) => feed.delete(kind, &take(o).0),
+                watcher::Event::Delete(o) => feed.delete(kind, &key(&o)),
             };
             follow(api, errors, stop, handle).await;
             Ok(())
@@ -181,7 +182,7 @@ impl Watch<'_> {
 /// Keeps any kind in a store of its own: `reset` gets all objects whenever they
 /// have changed (few objects, seldom changed: scripts, tables).
 pub fn list_of<K>(
-    api: Api<K>,
+    api: Api<DeserializeGuard<K>>,
     selector: Option<&str>,
     readiness: &Readiness,
     tasks: &mut Tasks,
@@ -192,24 +193,47 @@ pub fn list_of<K>(
     let name = K::plural(&()).into_owned();
     readiness.expect(&name);
     let readiness = readiness.clone();
-    let (store, writer) = kube_runtime::reflector::store();
     let mut config = watcher::Config::default();
     if let Some(selector) = selector {
         config = config.labels(selector);
     }
     let stop = tasks.stop_token();
     tasks.spawn(&format!("watch {name}"), async move {
-        let events = watcher(api, config).default_backoff().reflect(writer);
+        let events = watcher(api, config).default_backoff();
         let mut events = std::pin::pin!(events);
+        let (mut known, mut listing) = (BTreeMap::new(), BTreeMap::new());
         while let Some(event) = next(&mut events, &stop).await {
-            match event {
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                Ok(_) => {
-                    reset(store.state());
-                    readiness.done(&name);
+            let key = |o: &DeserializeGuard<K>| (o.namespace(), o.name_any());
+            let usable = |o: DeserializeGuard<K>| match o.0 {
+                Ok(object) => Some(Arc::new(object)),
+                Err(error) => {
+                    tracing::warn!(kind = %name, error = %error.error, "object cannot be used");
+                    None
                 }
-                Err(error) => tracing::warn!(kind = %name, %error, "watch starts again"),
+            };
+            match event {
+                Ok(watcher::Event::Init) => {
+                    listing.clear();
+                    continue;
+                }
+                Ok(watcher::Event::InitApply(o)) => {
+                    let key = key(&o);
+                    listing.extend(usable(o).map(|o| (key, o)));
+                    continue;
+                }
+                Ok(watcher::Event::InitDone) => known = std::mem::take(&mut listing),
+                Ok(watcher::Event::Apply(o)) => {
+                    let key = key(&o);
+                    known.extend(usable(o).map(|o| (key, o)));
+                }
+                Ok(watcher::Event::Delete(o)) => _ = known.remove(&key(&o)),
+                Err(error) => {
+                    tracing::warn!(kind = %name, %error, "watch starts again");
+                    continue;
+                }
             }
+            reset(known.values().cloned().collect());
+            readiness.done(&name);
         }
         Ok(())
     });

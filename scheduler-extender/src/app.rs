@@ -53,6 +53,9 @@ pub struct Config {
     pub deadline: Duration,
     /// Memory for explanations.
     pub explain_bytes: usize,
+    /// Whether the extender binds (`bindVerb`): who may call it may then bind any
+    /// pod to any node.
+    pub bind: bool,
     /// Whether rejected pods are woken (needs a cluster).
     pub wake: bool,
     pub discovery: tautline_discovery::Config,
@@ -71,6 +74,7 @@ impl Default for Config {
             concurrency: 64,
             deadline: Duration::from_secs(4),
             explain_bytes: 32 << 20,
+            bind: false,
             wake: true,
             discovery: tautline_discovery::Config::default(),
         }

@@ -1,4 +1,5 @@
-//! `bind`: reserve, write the Binding, confirm; every failure path releases.
+//! `bind`: reserve, write the Binding, confirm; every failure path releases. (A
+//! Reserve whose answer never came ends at its expiry.)
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
-use tautline_core::{ask::Subject, index::Object, nodes::NodeSet};
+use tautline_core::{ask::Subject, index::Object, nodes::NodeSet, selector::Labels};
 
 use crate::{
     app::State,
@@ -45,20 +46,30 @@ async fn bind(
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     let object = format!("pod {}/{}", args.namespace, args.pod);
     let snapshot = state.feed.snapshot();
-    let subject = match snapshot.pod(&args.namespace, &args.pod) {
-        Some(known) if *known.uid == *args.uid => Subject {
-            namespace: args.namespace.clone(),
-            name: args.pod.clone(),
-            uid: args.uid.clone(),
-            labels: known.labels.clone(),
-        },
-        // The watch is behind, or the pod is another by now: the Binding's UID
-        // decides; nothing is reserved for what is not known.
-        _ => Subject {
-            namespace: args.namespace.clone(),
-            ..Subject::default()
-        },
+    let mut subject = Subject {
+        namespace: args.namespace.clone(),
+        name: args.pod.clone(),
+        uid: args.uid.clone(),
+        labels: Labels::default(),
     };
+    match snapshot.pod(&args.namespace, &args.pod) {
+        Some(known) if *known.uid == *args.uid => subject.labels = known.labels.clone(),
+        // The watch is behind: a governed pod must not slip past its reservation.
+        _ if !snapshot.offers_in(&args.namespace).is_empty() => {
+            let now = pods
+                .get(&args.pod)
+                .await
+                .map_err(|e| ("failed", format!("{object}: {e}")))?;
+            if now.metadata.uid.as_deref() != Some(&args.uid) {
+                return Err((
+                    "failed",
+                    format!("{object} is another by now: its UID has changed"),
+                ));
+            }
+            subject.labels = convert::labels_of(now.metadata.labels.as_ref());
+        }
+        _ => {}
+    }
     let governed = !state.config.exempt_namespaces.contains(&subject.namespace)
         && tautline_core::ask::is_governed(&snapshot, &subject);
     let held = if governed && state.has_allocator(&snapshot, &subject) {
@@ -79,7 +90,15 @@ async fn bind(
     for reservation in &held {
         annotations.extend(reservation.annotations.clone());
     }
-    match write(&pods, args, annotations).await {
+    let written = tokio::time::timeout(state.config.deadline, write(&pods, args, annotations));
+    let written = match written.await {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(_) => Err(format!(
+            "the API server did not answer within {:?}",
+            state.config.deadline
+        )),
+    };
+    match written {
         Ok(()) => {
             state.discovery.confirm(&snapshot, &held).await;
             if let Some(known) = snapshot.pod(&args.namespace, &args.pod) {

@@ -125,12 +125,14 @@ impl Events {
             uid: Some(entry.offer.uid.to_string()),
             ..ObjectReference::default()
         };
+        // The API server refuses notes above 1 kB.
+        let text: String = text().chars().take(900).collect();
         if self
             .queue
             .try_send(Note {
                 offer,
                 reason: code.to_owned(),
-                text: text(),
+                text,
             })
             .is_err()
         {

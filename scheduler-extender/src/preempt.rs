@@ -55,7 +55,6 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
                 None => false,
             }
         });
-        state.explain.push(&round);
     }
     let meta = |v: Victims| MetaVictims {
         pods: v.uids.into_iter().map(|uid| MetaPod { uid }).collect(),

@@ -75,13 +75,16 @@ fn failure(error: &BoxError) -> Answer {
     }
 }
 
-async fn route(state: &State, request: Request<Incoming>) -> Answer {
+async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
     let verb = verb(request.uri().path());
     if verb == "other" {
         return text(
             404,
             "not found; the verbs are /filter, /prioritize, /preempt and /bind\n",
         );
+    }
+    if verb == "bind" && !state.config.bind {
+        return text(404, "bind is off; start the extender with --bind\n");
     }
     if request.method() != Method::POST {
         return text(405, format!("{verb} takes POST\n"));
@@ -97,7 +100,16 @@ async fn route(state: &State, request: Request<Incoming>) -> Answer {
         "filter" => filter::answer(state, json).await,
         "prioritize" => prioritize::answer(state, json).await,
         "preempt" => preempt::answer(state, json).await,
-        _ => bind::answer(state, json).await,
+        _ => {
+            // To its end, whatever becomes of this request: what is reserved is
+            // either confirmed or released.
+            let (state, json) = (Arc::clone(state), json.to_owned());
+            let task = tokio::spawn(async move { bind::answer(&state, &json).await });
+            match task.await {
+                Ok(result) => result,
+                Err(error) => return text(500, format!("bind failed: {error}\n")),
+            }
+        }
     };
     match result {
         Ok(body) => answer(200, JSON, body),

@@ -14,7 +14,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use tautline_core::{index::Kind, nodes::NodeSet, planning::fnv1a_64};
+use tautline_core::{fit, index::Kind, model::Node, nodes::NodeSet, planning::fnv1a_64};
 use tautline_discovery::Question;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,9 @@ pub(crate) const ANNOTATION: &str = "constraint.ciena.com/woken";
 /// A provider that changes its mind says so to nobody: ask again so often.
 const TICK: Duration = Duration::from_secs(2);
 /// After a change in the cluster, wait for those that come with it.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE: Duration = Duration::from_millis(500);
+/// No pod is woken more often, whatever changes.
+const SHORTEST: Duration = Duration::from_secs(3);
 /// Pods planned again in one tick; the others have their turn in the next.
 const A_TICK: usize = 32;
 /// The wait after a wake that came to nothing; doubled each time.
@@ -41,7 +43,7 @@ struct Rejected {
     looked: Option<Instant>,
     /// The usable nodes at the last wake, as a fingerprint.
     woken_for: u64,
-    next_wake: Option<Instant>,
+    last_wake: Option<Instant>,
     backoff: Duration,
 }
 
@@ -51,7 +53,9 @@ pub(crate) struct Waker(DashMap<String, Rejected>);
 
 impl Waker {
     /// Every node rejected the pod.
-    pub(crate) fn rejected(&self, question: Question) {
+    pub(crate) fn rejected(&self, mut question: Question) {
+        // They are asked about anew; thousands of names a pod would add up.
+        question.nodes = Arc::default();
         if let Some(mut known) = self.0.get_mut(&question.subject.uid) {
             known.question = question;
             return;
@@ -62,7 +66,7 @@ impl Waker {
         let fresh = Rejected {
             looked: None,
             woken_for: 0,
-            next_wake: None,
+            last_wake: None,
             backoff: FIRST_BACKOFF,
             question: question.clone(),
         };
@@ -95,15 +99,19 @@ impl Waker {
         };
         let now = Instant::now();
         let news = entry.woken_for != usable;
-        if !news && entry.next_wake.is_some_and(|at| now < at) {
+        let wait = if news { SHORTEST } else { entry.backoff };
+        if entry
+            .last_wake
+            .is_some_and(|at| now.duration_since(at) < wait)
+        {
             return false;
         }
-        if news {
-            entry.backoff = FIRST_BACKOFF;
+        // The wait grows with every wake that came to nothing, news or not.
+        if entry.last_wake.is_some() {
+            entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
         }
         entry.woken_for = usable;
-        entry.next_wake = Some(now + entry.backoff);
-        entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
+        entry.last_wake = Some(now);
         true
     }
 }
@@ -165,7 +173,14 @@ async fn look(
         state.waker.forget(uid);
         return;
     }
-    let nodes: NodeSet = snapshot.nodes().map(|n| &*n.name).collect();
+    // A node that is full, tainted or not selected would only reject it again.
+    let nodes: NodeSet = {
+        let Some(pod) = snapshot.pod(&namespace, &name) else {
+            return;
+        };
+        let fits = |n: &&Arc<Node>| fit::misfit(&snapshot, pod, n).is_none();
+        snapshot.nodes().filter(fits).map(|n| &*n.name).collect()
+    };
     question.nodes = Arc::new(nodes);
     let round = state.discovery.round(&snapshot, question).await;
     // The nodes' order is a map's: sum their hashes, so that it does not matter.
@@ -219,7 +234,9 @@ mod tests {
         tokio::time::advance(FIRST_BACKOFF).await;
         assert!(!waker.should_wake("u", 7), "the wait has doubled");
         assert!(waker.should_wake("u", 8), "other nodes are news");
+        assert!(!waker.should_wake("u", 9), "but not every instant");
         waker.forget("u");
+        tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(!waker.should_wake("u", 9));
     }
 

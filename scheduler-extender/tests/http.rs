@@ -293,8 +293,15 @@ async fn preempt_keeps_nodes_where_it_would_help() {
 }
 
 #[tokio::test]
-async fn bind_without_a_cluster_says_so() {
-    let world = world(Config::default(), Sample::default()).await;
+async fn bind_is_off_unless_asked_for_and_needs_a_cluster() {
+    let off = world(Config::default(), Sample::default()).await;
+    let (status, text) = http(off.port, "POST", "/bind", "{}").await;
+    assert_eq!((status, text.contains("--bind")), (404, true), "{text}");
+    let config = Config {
+        bind: true,
+        ..Config::default()
+    };
+    let world = world(config, Sample::default()).await;
     let body = json!({"PodName": "p", "PodNamespace": "shop", "PodUID": "u", "Node": "n1"});
     let answer = world.post("/bind", body).await;
     assert!(
@@ -319,7 +326,7 @@ async fn what_is_no_request_is_refused() {
         ("POST", "/filtre", "", 404),
         ("POST", "/filter", "", 400),
         ("POST", "/filter", "{\"Pod\":{}}", 400),
-        ("POST", "/bind", "{}", 400),
+        ("POST", "/preempt", "{}", 400),
         ("POST", "/filter", &"x".repeat(1001), 413),
         ("POST", "/filter", &names("web", &ALL).to_string(), 413),
     ] {

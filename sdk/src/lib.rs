@@ -46,7 +46,8 @@ pub trait RuleProvider: Send + Sync + 'static {
     /// scheduler waits: answer within a few milliseconds, from memory.
     ///
     /// # Errors
-    /// The rule then counts as unavailable, for this question alone.
+    /// The rule then counts as unavailable for this question; several internal
+    /// errors in a row, and the caller leaves the provider alone for a moment.
     fn endpoint_cost(
         &self,
         ask: CostQuestion,

@@ -21,6 +21,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Router, TcpIncoming};
+use tonic_health::ServingStatus;
 
 use crate::{RuleProvider, metrics::Metrics, service::Service};
 
@@ -87,7 +88,7 @@ impl Server {
             None => None,
         };
         let address = listener.local_addr()?;
-        let (registry, readiness) = (Registry::default(), Readiness::default());
+        let (registry, readiness) = (Registry::with_prefix("tautline"), Readiness::default());
         Ok(Self {
             config,
             listener,
@@ -129,8 +130,10 @@ impl Server {
         let readiness = self.readiness.clone();
         let ready_stop = stop.clone();
         tasks.spawn("health", async move {
+            health.set_service_status("", ServingStatus::NotServing).await;
             health.set_not_serving::<RuleProviderServer<Service<P>>>().await;
             tokio::select! { () = readiness.wait() => {}, () = ready_stop.cancelled() => return Ok(()) }
+            health.set_service_status("", ServingStatus::Serving).await;
             health.set_serving::<RuleProviderServer<Service<P>>>().await;
             ready_stop.cancelled().await;
             health.set_not_serving::<RuleProviderServer<Service<P>>>().await;
@@ -184,7 +187,12 @@ async fn listen(
                                 _ = stream.set_nodelay(true);
                                 stream
                             }
-                            Err(_) => continue,
+                            Err(error) => {
+                                // Out of file descriptors, say: go on, without a spin.
+                                tracing::debug!(%error, "accept failed");
+                                tokio::time::sleep(Duration::from_millis(50)).await;
+                                continue;
+                            }
                         },
                     };
                     let (tls, accepted) = (tls.clone(), accepted.clone());

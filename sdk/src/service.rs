@@ -30,7 +30,7 @@ impl<P> Service<P> {
         let code = match &result {
             Ok(_) => "OK",
             Err(s) if s.code() == Code::InvalidArgument => "INVALID_ARGUMENT",
-            Err(s) if s.code() == Code::Unavailable => "UNAVAILABLE",
+            Err(s) if s.code() == Code::FailedPrecondition => "FAILED_PRECONDITION",
             Err(_) => "INTERNAL",
         };
         self.metrics.observe(rpc, code, start.elapsed());

@@ -122,12 +122,12 @@ pub struct CostAnswer {
 }
 
 impl CostAnswer {
-    /// Adds a node that can be used.
+    /// Adds a node that can be used; a negative cost would say that it cannot.
     pub fn usable(&mut self, node: impl Into<String>, cost: i64, detail: impl Into<String>) {
         let (node, detail) = (node.into(), detail.into());
         self.nodes.push(NodeCost {
             node,
-            cost: cost.max(0),
+            cost,
             detail,
             ..NodeCost::default()
         });
@@ -213,7 +213,8 @@ impl From<ProviderError> for Status {
         let text = error.to_string();
         match error {
             ProviderError::BadRule(_) => Self::invalid_argument(text),
-            ProviderError::NotReady(_) => Self::unavailable(text),
+            // Not "unavailable": that is a broken connection's, and tried again.
+            ProviderError::NotReady(_) => Self::failed_precondition(text),
             ProviderError::Internal(_) => Self::internal(text),
         }
     }

@@ -83,7 +83,7 @@ async fn questions_and_errors() {
         .evaluate(EvaluateRequest::default())
         .await
         .unwrap_err();
-    assert_eq!(unready.code(), Code::Unavailable);
+    assert_eq!(unready.code(), Code::FailedPrecondition);
     running.stop().await;
 }
 

@@ -161,7 +161,14 @@ impl ControlPlane {
                 let text = fs::read_to_string(root().join("deploy/scheduler").join(file))?;
                 let mut config: Value = serde_saphyr::from_str(&text)?;
                 config["extenders"][0]["urlPrefix"] = url.into();
-                config["extenders"][0]["tlsConfig"]["caFile"] = ca.display().to_string().into();
+                // Its own certificate serves as the client's, where the sample has one.
+                let key = ca.with_extension("key");
+                let tls = &mut config["extenders"][0]["tlsConfig"];
+                for (field, file) in [("caFile", ca), ("certFile", ca), ("keyFile", &key)] {
+                    if tls.get(field).is_some() {
+                        tls[field] = file.display().to_string().into();
+                    }
+                }
                 config
             }
         };

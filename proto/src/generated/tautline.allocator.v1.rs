@@ -3,8 +3,8 @@
 pub struct ReserveRequest {
     #[prost(message, optional, tag = "1")]
     pub workload: ::core::option::Option<super::super::super::ruleprovider::Target>,
-    /// The pod's UID: the key of the reservation. Reserving twice for one UID and
-    /// node gives the same reservation.
+    /// The pod's UID: the key of the reservation. Reserving twice for one UID,
+    /// node and rule gives the same reservation.
     #[prost(string, tag = "2")]
     pub uid: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]

@@ -79,7 +79,7 @@ impl RuleProvider for GpuSlice {
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
         let snapshot = self.feed.snapshot();
-        let mut worst = Evaluation::compliant("every pod has what it asked for");
+        let mut parts = Vec::new();
         for target in ask.targets.values().filter(|t| t.kind == "Pod") {
             let (compliance, reason) = match snapshot.pod(&target.namespace, &target.name) {
                 None => (
@@ -94,11 +94,17 @@ impl RuleProvider for GpuSlice {
                     Some(node) => kept(&snapshot, pod, node),
                 },
             };
-            if compliance > worst.compliance || compliance == Compliance::Pending {
-                worst = Evaluation { compliance, reason };
-            }
+            parts.push(Evaluation { compliance, reason });
         }
-        Ok(worst)
+        if parts.is_empty() {
+            return Ok(Evaluation::compliant("no pod is among the targets"));
+        }
+        let compliance = Compliance::of_parts(parts.iter().map(|p| p.compliance));
+        let worst = parts.into_iter().find(|p| p.compliance == compliance);
+        Ok(Evaluation {
+            compliance,
+            reason: worst.map(|p| p.reason).unwrap_or_default(),
+        })
     }
 }
 
@@ -144,7 +150,7 @@ fn fit(snapshot: &Snapshot, node: &Node, need: &Need, namespace: &str, pod: &str
         freeable,
     };
     let product = node.labels.get(PRODUCT).unwrap_or_default();
-    if !need.models.is_empty() && !need.models.iter().any(|m| product.contains(m.as_str())) {
+    if !need.models.is_empty() && !need.models.iter().any(|m| need::names_model(product, m)) {
         let wanted = need.models.join("|");
         return no(
             "WrongModel",
@@ -195,6 +201,15 @@ fn fit(snapshot: &Snapshot, node: &Node, need: &Need, namespace: &str, pod: &str
             ((*resource).to_owned(), (milli + unit - 1) / unit, unit)
         }
     };
+    // What the pod does not request it is not charged for, and nobody could keep
+    // two such pods from the same card.
+    if need
+        .requested(&resource)
+        .is_some_and(|requested| requested < units)
+    {
+        let detail = format!("the pod must request {units} {resource}");
+        return no("NotRequested", detail, false);
+    }
     let has = node.allocatable.milli(&resource) / 1000;
     if has < units {
         let detail = format!("offers {has} {resource}, {units} wanted");

@@ -4,6 +4,8 @@
 //! one card), `2` (whole cards), `20Gi` (memory of one card), `mig-1g.10gb`,
 //! each with an optional model list: `500m,model=A100|H100`.
 
+use std::collections::BTreeMap;
+
 use tautline_core::quantity;
 use tautline_sdk::{ProviderError, Rule, Workload};
 
@@ -24,6 +26,24 @@ pub struct Need {
     pub amount: Amount,
     /// Parts of product names, any of which will do; empty: any card.
     pub models: Vec<String>,
+    /// What the pod requests, by resource in whole units; `None`: not known.
+    requests: Option<BTreeMap<String, i64>>,
+}
+
+impl Need {
+    /// How many units of a resource the pod requests; `None` if that is not known.
+    pub fn requested(&self, resource: &str) -> Option<i64> {
+        Some(self.requests.as_ref()?.get(resource).copied().unwrap_or(0))
+    }
+}
+
+/// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
+/// its own: `L4` is not in `NVIDIA-L40S`.
+pub fn names_model(product: &str, model: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
+    product.match_indices(model).any(|(at, _)| {
+        edge(product[..at].chars().next_back()) && edge(product[at + model.len()..].chars().next())
+    })
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +91,14 @@ impl Need {
         if models.iter().any(String::is_empty) {
             return Err(bad("a model is empty".into()));
         }
+        let requests = workload.map(|w| {
+            let units = |r: &String| (r.clone(), w.request_milli(r) / 1000);
+            w.requests.keys().filter(|r| is_gpu(r)).map(units).collect()
+        });
         Ok(Self {
             amount: amount_of(amount, workload).map_err(bad)?,
             models,
+            requests,
         })
     }
 }
@@ -89,7 +114,7 @@ fn amount_of(text: &str, workload: Option<&Workload>) -> Result<Amount, String> 
         });
     }
     let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
-    if text.ends_with('i') {
+    if text.ends_with(['i', 'k', 'M', 'G', 'T', 'P', 'E']) {
         return Ok(Amount::Memory {
             bytes: milli / 1000,
         });

@@ -94,12 +94,25 @@ async fn whole_cards_go_where_they_leave_the_least() {
 async fn shares_by_resource_by_rule_and_by_memory() {
     assert_eq!(usable(&ask("true", &[(SHARED[0], "5")]).await), ["shared"]);
     assert!(usable(&ask("true", &[(SHARED[0], "6")]).await).is_empty());
-    assert_eq!(usable(&ask("250m", &[]).await), ["shared"]);
-    assert_eq!(usable(&ask("500m,model=A100|H100", &[]).await), ["shared"]);
-    assert!(usable(&ask("500m,model=T4", &[]).await).is_empty());
-    assert_eq!(usable(&ask("20Gi", &[]).await), ["shared"]);
-    assert!(usable(&ask("41Gi", &[]).await).is_empty());
-    assert_eq!(usable(&ask("mig-1g.10gb", &[]).await), ["mig"]);
+    let two = [(SHARED[0], "2")];
+    assert_eq!(usable(&ask("250m", &two).await), ["shared"]);
+    assert_eq!(usable(&ask("500m,model=A100|H100", &two).await), ["shared"]);
+    assert!(usable(&ask("500m,model=T4", &two).await).is_empty());
+    assert!(
+        usable(&ask("500m,model=A10", &two).await).is_empty(),
+        "A10 is no A100"
+    );
+    assert_eq!(usable(&ask("20Gi", &two).await), ["shared"]);
+    assert_eq!(usable(&ask("20G", &two).await), ["shared"]);
+    assert!(usable(&ask("41Gi", &two).await).is_empty());
+    assert_eq!(
+        usable(&ask("mig-1g.10gb", &[("nvidia.com/mig-1g.10gb", "1")]).await),
+        ["mig"]
+    );
+    // Stated by the rule and not requested by the pod: nobody would count it.
+    let uncounted = ask("750m", &two).await;
+    let shared = uncounted.iter().find(|n| n.0 == "shared").unwrap();
+    assert_eq!((shared.1, shared.2.as_str()), (-1, "NotRequested"));
     assert_eq!(
         usable(&ask("true", &[("nvidia.com/mig-1g.10gb", "7")]).await),
         ["mig"]
@@ -152,6 +165,19 @@ async fn an_over_committed_node_is_a_violation() {
     assert_eq!(check().await, Compliance::Compliant);
     provider.feed.apply(node("part", WHOLE, 4, &[]));
     assert_eq!(check().await, Compliance::Violation);
+    // A violation among several is not hidden by a pod that is fine or pending.
+    let targets = ["there", "quarter"]
+        .map(|p| (p.to_owned(), Reference::pod("ml", p)))
+        .into();
+    let rule = Rule {
+        name: "gpu-slice".into(),
+        ..Rule::default()
+    };
+    let all = provider
+        .evaluate(EvaluateQuestion { targets, rule })
+        .await
+        .unwrap();
+    assert_eq!(all.compliance, Compliance::Violation, "{all:?}");
 }
 
 proptest! {

@@ -128,7 +128,7 @@ impl RuleProvider for Latency {
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
         let request = ask.rule.request_duration()?.map(to_micros);
-        let limit = ask.rule.limit_duration()?.map(to_micros).or(request);
+        let limit = ask.rule.limit_duration()?.map(to_micros);
         let snapshot = self.feed.snapshot();
         let nodes: Vec<String> = match ask
             .targets

@@ -277,7 +277,7 @@ async fn killed_and_restarted() {
 /// What the extender answers to requests that are none, with bounded memory.
 #[tokio::test]
 async fn bad_requests_are_refused_and_the_next_is_served() {
-    let world = World::start(&["n1"], &[]).await.unwrap();
+    let world = World::start(&["n1"], &["--bind"]).await.unwrap();
     let names: Vec<String> = (0..1_000_000).map(|i| format!("node-{i:07}")).collect();
     objects::policy(
         &world.plane.client,

@@ -37,6 +37,8 @@ impl World {
         let _alone = ALONE.lock().await;
         let mut plane = ControlPlane::start().await?;
         objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
+        let role = std::fs::read_to_string(root().join("deploy/with-bind/role.yaml"))?;
+        objects::apply(&plane.client, &role).await?;
         plane.start_kwok().await?;
         for name in nodes {
             objects::node(&plane.client, name, serde_json::json!({})).await?;

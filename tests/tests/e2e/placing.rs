@@ -161,7 +161,9 @@ async fn an_ungoverned_pod_does_not_wait_for_a_hanging_provider() {
 /// Providers as processes under their own roles; the extender binds.
 #[tokio::test]
 async fn our_providers_and_bind_under_their_own_roles() {
-    let world = World::with("gated-gpu.yaml", &["n1"], &[]).await.unwrap();
+    let world = World::with("gated-gpu.yaml", &["n1"], &["--bind"])
+        .await
+        .unwrap();
     let client = &world.plane.client;
     let zone = |z: &str| json!({"topology.kubernetes.io/zone": z});
     for (node, labels) in [("a1", zone("a")), ("b1", zone("b"))] {

@@ -57,7 +57,7 @@ impl rule_provider_server::RuleProvider for Devices {
         &self,
         _: Request<EvaluateRequest>,
     ) -> Result<Response<EvaluateResponse>, Status> {
-        Ok(Response::default())
+        Ok(Response::new(EvaluateResponse::default()))
     }
 }
 
@@ -96,7 +96,7 @@ impl allocator_server::Allocator for Devices {
         _: Request<wire::ConfirmRequest>,
     ) -> Result<Response<wire::ConfirmResponse>, Status> {
         self.told.lock().unwrap().push("confirmed".into());
-        Ok(Response::default())
+        Ok(Response::new(wire::ConfirmResponse {}))
     }
 
     async fn release(
@@ -106,13 +106,15 @@ impl allocator_server::Allocator for Devices {
         let id = request.into_inner().id;
         self.held.lock().unwrap().retain(|_, uid| *uid != id);
         self.told.lock().unwrap().push("released".into());
-        Ok(Response::default())
+        Ok(Response::new(wire::ReleaseResponse {}))
     }
 }
 
 #[tokio::test]
 async fn reserved_bound_and_confirmed_or_released() {
-    let world = World::with("gated-gpu.yaml", &["n1"], &[]).await.unwrap();
+    let world = World::with("gated-gpu.yaml", &["n1"], &["--bind"])
+        .await
+        .unwrap();
     let client = &world.plane.client;
     let devices = Devices::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
