@@ -68,10 +68,12 @@ async fn pods_go_where_rules_say_and_wait_with_reasons_until_they_may() {
 
     // What would happen to it, read from the live cluster, which stays as it is.
     let kubeconfig = world.plane.kubeconfig("admin");
-    let planned = std::process::Command::new(tautline_tests::servers::binary().unwrap())
-        .args(["plan", "-o", "json", "--kubeconfig"])
-        .arg(&kubeconfig)
-        .output()
+    let mut plan = std::process::Command::new(tautline_tests::servers::binary().unwrap());
+    plan.args(["plan", "-o", "json", "--kubeconfig"])
+        .arg(&kubeconfig);
+    // Beside, because the provider that it asks runs here.
+    let planned = tokio::task::spawn_blocking(move || plan.output().unwrap())
+        .await
         .unwrap();
     let said = String::from_utf8_lossy(&planned.stdout).into_owned();
     assert_eq!(

@@ -175,14 +175,14 @@ async fn reserved_bound_and_confirmed_or_released() {
     .await;
     assert_eq!(objects::node_of(client, "default", "web-1").await, None);
 
-    // A bind that the API server refuses (the pod is another by now) releases.
+    // A bind that the API server refuses (the pod is bound already) releases.
     devices.held.lock().unwrap().clear();
-    let uid = pods.get("web-1").await.unwrap().metadata.uid.unwrap();
-    let wrong = json!({"PodName": "web-1", "PodNamespace": "default", "PodUID": uid, "Node": "no-such-node/x"});
+    let uid = pods.get("web-0").await.unwrap().metadata.uid.unwrap();
+    let wrong = json!({"PodName": "web-0", "PodNamespace": "default", "PodUID": uid, "Node": "n2"});
     let answer = crate::faults::post(&world, "bind", &wrong.to_string())
         .await
         .unwrap();
-    assert!(answer.contains("\"error\":\"pod default/web-1"), "{answer}");
+    assert!(answer.contains("\"error\":\"pod default/web-0"), "{answer}");
     let released = async || {
         devices
             .told
@@ -198,7 +198,7 @@ async fn reserved_bound_and_confirmed_or_released() {
         async || format!("{:?}", devices.told.lock().unwrap()),
     )
     .await;
-    // And with the device free, the waiting pod is bound in the end.
+    // And with n1's device free, the waiting pod is bound in the end.
     assert_eq!(world.bound("web-1").await, "n1");
     server.abort();
 }
