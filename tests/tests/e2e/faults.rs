@@ -10,7 +10,11 @@ use tautline_sdk::{
 use tautline_tests::{PATIENCE, eventually, objects};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{World, placing::known, providers::Fixed};
+use crate::{
+    World,
+    placing::{known, offered},
+    providers::Fixed,
+};
 
 /// Posts to the extender over TLS without verifying who it is; gives the body.
 pub async fn post(world: &World, verb: &str, body: &str) -> Result<String> {
@@ -188,7 +192,7 @@ async fn providers_that_fail_in_every_way() {
     )
     .await
     .unwrap();
-    known(&world, "alone").await;
+    offered(&world, "alone").await;
     objects::pod(client, "default", "alone-0", "alone")
         .await
         .unwrap();
@@ -288,7 +292,7 @@ async fn bad_requests_are_refused_and_the_next_is_served() {
     )
     .await
     .unwrap();
-    known(&world, "web").await;
+    offered(&world, "web").await;
     let many = json!({"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u",
                       "labels": {"app": "web"}}}, "NodeNames": names})
     .to_string();
