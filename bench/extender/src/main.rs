@@ -4,7 +4,8 @@
 //! request and answers nothing is the floor, measured in the same run.
 //!
 //! Client, server and providers are processes of their own, so that the CPU time
-//! is the server's alone. Prints a Markdown table.
+//! is the server's alone. Prints a Markdown table, and what an index of 150,000
+//! pods holds in memory.
 
 mod servers;
 
@@ -36,6 +37,7 @@ async fn main() -> Result<()> {
         [] => compare().await,
         ["floor"] => servers::floor().await,
         ["provider"] => servers::provider().await,
+        ["memory"] => servers::memory(),
         ["extender", ports @ ..] => servers::extender(ports).await,
         other => bail!("unknown role {other:?}; run without arguments"),
     }
@@ -91,7 +93,7 @@ async fn compare() -> Result<()> {
     let providers = [Role::start(&["provider"])?, Role::start(&["provider"])?];
     let ports: Vec<String> = providers.iter().map(|p| p.port.to_string()).collect();
     let extender = Role::start(&["extender", &ports[0], &ports[1]])?;
-    println!("| nodes | pod | verb | p50 | p99 | server CPU a request |");
+    println!("| nodes | pod | verb | p50, us | p99, us | server CPU a request, us |");
     println!("|---|---|---|---|---|---|");
     for nodes in [500, 5000] {
         for (server, pod, app, verb) in [
@@ -101,10 +103,15 @@ async fn compare() -> Result<()> {
             (&extender, "governed, 2 rules", "governed", "prioritize"),
         ] {
             let (p50, p99, cpu) = measure(server, verb, app, nodes).await?;
-            println!("| {nodes} | {pod} | {verb} | {p50:.0?} | {p99:.0?} | {cpu:.0?} |");
+            let [p50, p99, cpu] = [p50, p99, cpu].map(|d| d.as_micros());
+            println!("| {nodes} | {pod} | {verb} | {p50} | {p99} | {cpu} |");
             std::io::stdout().flush()?;
         }
     }
+    let memory = Command::new(std::env::current_exe()?)
+        .arg("memory")
+        .output()?;
+    println!("\n{}", String::from_utf8_lossy(&memory.stdout).trim());
     Ok(())
 }
 

@@ -133,3 +133,49 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     app.spawn(&mut tasks);
     tasks.run(parent_gone()).await
 }
+
+/// An index of 150,000 pods on 5,000 nodes, as a watch would fill it.
+pub fn memory() -> Result<()> {
+    let resident = || -> Result<u64> {
+        let statm = std::fs::read_to_string("/proc/self/statm")?;
+        let pages: u64 = statm.split(' ').nth(1).unwrap_or("0").parse()?;
+        Ok(pages * 4096)
+    };
+    let before = resident()?;
+    let feed = Feed::default();
+    let nodes = (0..5000).map(|i| {
+        Object::Node(model::Node {
+            name: node(i).as_str().into(),
+            ..model::Node::default()
+        })
+    });
+    feed.reset(tautline_core::index::Kind::Node, nodes.collect());
+    for i in 0..150_000 {
+        let hash = format!("{:010x}", i / 50 * 7919);
+        let (ns, app) = (format!("team-{}", i % 200), format!("service-{}", i / 50));
+        let labels = [
+            ("app.kubernetes.io/name", app.as_str()),
+            ("app.kubernetes.io/instance", app.as_str()),
+            ("app.kubernetes.io/part-of", "shop"),
+            ("app.kubernetes.io/managed-by", "Helm"),
+            ("pod-template-hash", hash.as_str()),
+            ("topology.kubernetes.io/zone", "eu-central-1a"),
+        ];
+        let requests = [("cpu", 500), ("memory", 1 << 40)];
+        feed.apply(Object::Pod(model::Pod {
+            namespace: ns.as_str().into(),
+            name: format!("{app}-{hash}-{:05}", i % 50).as_str().into(),
+            uid: format!("{i:08x}-0000-4000-8000-{i:012x}").into(),
+            labels: labels.into_iter().collect(),
+            node: Some(node(i % 5000).as_str().into()),
+            requests: requests.into_iter().collect(),
+            ..model::Pod::default()
+        }));
+    }
+    let grown = resident()?.saturating_sub(before);
+    println!(
+        "An index of 150,000 pods on 5,000 nodes holds {} MB.",
+        grown / 1_000_000
+    );
+    Ok(())
+}

@@ -165,9 +165,9 @@ impl RuleProvider for Latency {
         let (micros, i, j) = worst;
         let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);
         let compliance = match (within(request), within(limit)) {
-            (true, _) => Compliance::Compliant,
+            (_, false) => Compliance::Violation,
+            (true, true) => Compliance::Compliant,
             (false, true) => Compliance::Limit,
-            (false, false) => Compliance::Violation,
         };
         let between = match places.as_slice() {
             [] | [_] => String::new(),

@@ -106,6 +106,7 @@ async fn compliance() {
         Compliance::Limit,
         "no limit, no violation"
     );
+    assert_eq!(check(pair, "", "10ms").await, Compliance::Violation);
     assert_eq!(
         check(&["client", "new"], "5ms", "").await,
         Compliance::Pending

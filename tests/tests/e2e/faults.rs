@@ -205,7 +205,14 @@ async fn killed_and_restarted() {
     let mut world = World::start(&["n1", "n2"], &[]).await.unwrap();
     let client = world.plane.client.clone();
     let slow = Fixed::new(&[("n1", 1), ("n2", 2)]);
-    let running = testkit::start(slow.clone()).await.unwrap();
+    // On a runtime of its own, so that it can die with all its connections.
+    let elsewhere = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let start = elsewhere.spawn(testkit::start(slow.clone()));
+    let running = start.await.unwrap().unwrap();
     let port = running.address.port();
     objects::provider(&client, "default", "p", port, &["latency"])
         .await
@@ -232,7 +239,8 @@ async fn killed_and_restarted() {
         world.state()
     })
     .await;
-    running.stop().await;
+    elsewhere.shutdown_background();
+    drop(running);
     *slow.delay.lock().unwrap() = std::time::Duration::ZERO;
     objects::pod(&client, "default", "web-1", "web")
         .await
