@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use serde_json::{Value, json};
 
 use crate::{
     PATIENCE,
@@ -97,6 +98,29 @@ impl Server {
     /// A page of the admin port.
     pub async fn admin(&self, path: &str) -> Result<(u16, String)> {
         get(&format!("http://127.0.0.1:{}{path}", self.admin)).await
+    }
+
+    /// Waits until the extender plans for pods labelled `app`, and every rule of
+    /// the plan is as `enough` wants it.
+    pub async fn knows(&self, namespace: &str, app: &str, enough: impl Fn(&Value) -> bool) {
+        let name = format!("probe-{app}");
+        let check = async || {
+            let body = json!({"Pod": {"metadata": {"name": name, "namespace": namespace,
+                              "uid": name, "labels": {"app": app}}}, "NodeNames": []});
+            let url = format!("https://127.0.0.1:{}/filter", self.port);
+            insecure_post(&url, body.to_string().as_bytes())
+                .await
+                .ok()?;
+            let (_, text) = self
+                .admin(&format!("/explain/{namespace}/{name}"))
+                .await
+                .ok()?;
+            let records: Value = serde_json::from_str(&text).ok()?;
+            let rules = records[0]["rules"].as_array()?;
+            (!rules.is_empty() && rules.iter().all(&enough)).then_some(())
+        };
+        let what = format!("the extender knows what governs {namespace}/{app}");
+        eventually(&what, PATIENCE, check, async || self.process.tail()).await;
     }
 
     /// The value of a metric whose line begins with `name`, summed over labels.

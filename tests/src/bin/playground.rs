@@ -29,13 +29,12 @@ async fn main() -> Result<()> {
         .start_scheduler(Some(("all-pods.yaml", &url, &ca)))
         .await?;
     let example = root().join("examples/edge-inference");
-    for file in [
-        "1-cluster.yaml",
-        "2-providers.yaml",
-        "3-policies.yaml",
-        "4-pods.yaml",
-    ] {
-        objects::apply(&client, &std::fs::read_to_string(example.join(file))?).await?;
+    let apply = async |file: &str| {
+        let text = std::fs::read_to_string(example.join(file))?;
+        objects::apply(&client, &text).await
+    };
+    for file in ["1-cluster.yaml", "2-providers.yaml", "3-policies.yaml"] {
+        apply(file).await?;
     }
     // The example's Services lead to the processes here.
     for (service, at) in [
@@ -50,6 +49,12 @@ async fn main() -> Result<()> {
         };
         objects::provider(&client, "vision", service, servers[at].1.port, rules).await?;
     }
+    for app in ["detector", "tracker", "trainer"] {
+        extender
+            .knows("vision", app, |rule| rule["outcome"] == "OK")
+            .await;
+    }
+    apply("4-pods.yaml").await?;
     println!(
         "\nReady. Twelve nodes, the example edge-inference, kube-scheduler with the extender.\n\n  \
          export KUBECONFIG={}\n  kubectl -n vision get pods -o wide\n  \

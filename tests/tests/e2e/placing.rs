@@ -264,42 +264,16 @@ pub async fn gated_pod(world: &World, name: &str, app: &str) {
 /// Waits until the extender knows the offer, its policy and the provider of its
 /// rules: each comes by a watch of its own.
 pub async fn known(world: &World, app: &str) {
-    wait(world, app, |rules| {
-        rules.iter().all(|r| r["provider"].is_string())
-    })
-    .await;
+    world
+        .extender
+        .knows("default", app, |rule| rule["provider"].is_string())
+        .await;
 }
 
 /// The same for an offer whose rule nobody provides.
 pub async fn offered(world: &World, app: &str) {
-    wait(world, app, |rules| {
-        rules.iter().all(|r| r["outcome"] != "PolicyMissing")
-    })
-    .await;
-}
-
-async fn wait(world: &World, app: &str, enough: impl Fn(&[serde_json::Value]) -> bool) {
-    let name = format!("probe-{app}");
-    let check = async || {
-        let body = json!({"Pod": {"metadata": {"name": name, "namespace": "default",
-                          "uid": name, "labels": {"app": app}}}, "NodeNames": []});
-        crate::faults::post(world, "filter", &body.to_string())
-            .await
-            .ok()?;
-        let (_, text) = world
-            .extender
-            .admin(&format!("/explain/default/{name}"))
-            .await
-            .ok()?;
-        let records: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let rules = records[0]["rules"].as_array()?;
-        (!rules.is_empty() && enough(rules)).then_some(())
-    };
-    eventually(
-        "the extender knows offer, policy and provider",
-        PATIENCE,
-        check,
-        async || world.state(),
-    )
-    .await;
+    world
+        .extender
+        .knows("default", app, |rule| rule["outcome"] != "PolicyMissing")
+        .await;
 }
