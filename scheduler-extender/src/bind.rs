@@ -1,7 +1,8 @@
-//! `bind`: reserve, write the Binding, confirm; every failure path releases. (A
-//! Reserve whose answer never came ends at its expiry.)
+//! `bind`: reserve, write the Binding, confirm; a refusal releases. What cannot be
+//! known (a Reserve or a write whose answer never came) ends at the reservation's
+//! expiry.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{Binding, ObjectReference, Pod},
@@ -46,6 +47,7 @@ async fn bind(
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     let object = format!("pod {}/{}", args.namespace, args.pod);
     let snapshot = state.feed.snapshot();
+    let limit = state.config.deadline;
     let mut subject = Subject {
         namespace: args.namespace.clone(),
         name: args.pod.clone(),
@@ -56,10 +58,7 @@ async fn bind(
         Some(known) if *known.uid == *args.uid => subject.labels = known.labels.clone(),
         // The watch is behind: a governed pod must not slip past its reservation.
         _ if !snapshot.offers_in(&args.namespace).is_empty() => {
-            let now = pods
-                .get(&args.pod)
-                .await
-                .map_err(|e| ("failed", format!("{object}: {e}")))?;
+            let now = get(&pods, args, limit).await.map_err(|e| ("failed", e))?;
             if now.metadata.uid.as_deref() != Some(&args.uid) {
                 return Err((
                     "failed",
@@ -73,10 +72,7 @@ async fn bind(
     let governed = !state.config.exempt_namespaces.contains(&subject.namespace)
         && tautline_core::ask::is_governed(&snapshot, &subject);
     let held = if governed && state.has_allocator(&snapshot, &subject) {
-        let whole = pods
-            .get(&args.pod)
-            .await
-            .map_err(|e| ("failed", format!("{object}: {e}")))?;
+        let whole = get(&pods, args, limit).await.map_err(|e| ("failed", e))?;
         let question = pod::question_of(&whole, subject, NodeSet::default());
         state
             .discovery
@@ -90,13 +86,12 @@ async fn bind(
     for reservation in &held {
         annotations.extend(reservation.annotations.clone());
     }
-    let written = tokio::time::timeout(state.config.deadline, write(&pods, args, annotations));
-    let written = match written.await {
+    let written = tokio::time::timeout(limit, write(&pods, args, annotations)).await;
+    // Only the API server's own word is a refusal; anything else may have arrived.
+    let refused = matches!(written, Ok(Err(kube::Error::Api(_))));
+    let written = match written {
         Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err(format!(
-            "the API server did not answer within {:?}",
-            state.config.deadline
-        )),
+        Err(_) => Err(format!("the API server did not answer within {limit:?}")),
     };
     match written {
         Ok(()) => {
@@ -111,21 +106,34 @@ async fn bind(
             Ok(())
         }
         Err(error) => {
-            // The write may have arrived though its answer did not.
-            let bound = match pods.get(&args.pod).await {
-                Ok(now) => {
-                    let same = now.metadata.uid.as_deref() == Some(&args.uid);
-                    same && convert::pod(&now).node.as_deref() == Some(&args.node)
+            let bound = match get(&pods, args, limit).await {
+                Ok(now) if now.metadata.uid.as_deref() == Some(&args.uid) => {
+                    convert::pod(&now).node.as_deref() == Some(&args.node)
                 }
-                Err(_) => false,
+                _ => false,
             };
             if bound {
                 state.discovery.confirm(&snapshot, &held).await;
                 return Ok(());
             }
-            state.discovery.release(&snapshot, &held).await;
+            if refused {
+                state.discovery.release(&snapshot, &held).await;
+            }
+            // Else the write may still arrive: giving the device to another now
+            // could grant it twice, so the reservation is left to its expiry.
             Err(("failed", format!("{object}: {error}")))
         }
+    }
+}
+
+/// The pod as the API server has it, within the limit.
+async fn get(pods: &Api<Pod>, args: &BindArgs, limit: Duration) -> Result<Pod, String> {
+    let object = format!("pod {}/{}", args.namespace, args.pod);
+    match tokio::time::timeout(limit, pods.get(&args.pod)).await {
+        Ok(result) => result.map_err(|e| format!("{object}: {e}")),
+        Err(_) => Err(format!(
+            "{object}: the API server did not answer within {limit:?}"
+        )),
     }
 }
 

@@ -199,15 +199,16 @@ async fn look(
         }
     });
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    match pods
-        .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
-        Ok(_) => {
+    let params = PatchParams::default();
+    let patch = Patch::Merge(patch);
+    let patched = pods.patch_metadata(&name, &params, &patch);
+    match tokio::time::timeout(state.config.deadline, patched).await {
+        Ok(Ok(_)) => {
             state.metrics.wake(cause);
             tracing::debug!(%namespace, pod = %name, cause, "woken");
         }
-        Err(error) => tracing::warn!(%namespace, pod = %name, %error, "not woken"),
+        Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not woken"),
+        Err(_) => tracing::warn!(%namespace, pod = %name, "not woken: no answer in time"),
     }
 }
 
