@@ -131,6 +131,9 @@ impl JsonSchema for RuleValue {
     namespaced,
     derive = "PartialEq",
     status = "ConstraintPolicyOfferStatus",
+    validation = Rule::new("self.metadata.name.size() <= 63").message(
+        "the name must be 63 characters or fewer: it becomes a label of the offer's bindings"
+    ),
     doc = "Selects workloads and applies policies to them; becomes one ConstraintPolicyBinding for each tuple of selected objects.",
     printcolumn(name = "Grace", type_ = "string", json_path = ".spec.grace"),
     printcolumn(name = "Count", type_ = "integer", json_path = ".status.bindingCount"),
@@ -291,9 +294,28 @@ pub struct ConstraintPolicyOfferStatus {
     /// The label selector of the offer's bindings.
     #[serde(default)]
     pub binding_selector: String,
+    /// The last pod that was evicted for the offer (Tautline's own).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_eviction: Option<LastEviction>,
     /// Tautline's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// An eviction, noted before it is asked for, so that whoever leads next knows.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastEviction {
+    /// The pod's name, in the offer's namespace.
+    pub pod: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// The node that it was on.
+    pub node: String,
+    /// The binding that was violated.
+    pub binding: String,
+    /// When.
+    pub time: Time,
 }
 
 /// An offer made concrete for one tuple of objects, with its compliance.
@@ -424,6 +446,9 @@ pub struct RuleDetail {
     /// Why.
     #[serde(default)]
     pub reason: String,
+    /// Who said it, as namespace/name of its Service (Tautline's own).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tautline_core::{
     duration,
     model::{
         EndpointSlice, Node, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Taint,
-        Target, TargetKind,
+        Target, TargetKind, ViolationPolicy,
     },
     providers, quantity,
     selector::{Expression, Labels, Selector},
@@ -22,7 +22,7 @@ use tautline_core::{
 
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
-pub use pod::{labels_of, pod, requests};
+pub use pod::{UNDERLAY_FINALIZER, WOKEN_ANNOTATION, labels_of, pod, requests, told_annotations};
 
 mod pod;
 
@@ -100,6 +100,10 @@ pub fn service(service: &corev1::Service) -> Service {
         tls_required: annotation(providers::TLS_ANNOTATION).is_some_and(|v| v == "required"),
         allocator: annotation(providers::ALLOCATOR_ANNOTATION)
             .is_some_and(|v| v == providers::ENABLED),
+        underlay: meta
+            .labels
+            .as_ref()
+            .is_some_and(|l| l.contains_key(providers::UNDERLAY_LABEL)),
         external_name: spec.external_name.filter(|_| external),
         has_selector: spec.selector.is_some_and(|s| !s.is_empty()),
         ports: spec
@@ -217,6 +221,11 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         policies: spec.policies.iter().map(|p| p.as_str().into()).collect(),
         period: duration("period", &spec.period, DEFAULT_PERIOD)?,
         grace: duration("grace", &spec.grace, Duration::ZERO)?,
+        violation_policy: match spec.violation_policy {
+            None | Some(constraint::ViolationPolicy::Ignore) => ViolationPolicy::Ignore,
+            Some(constraint::ViolationPolicy::Mediate) => ViolationPolicy::Mediate,
+            Some(constraint::ViolationPolicy::Evict) => ViolationPolicy::Evict,
+        },
         provider_unavailable: spec.provider_unavailable.map(|p| match p {
             constraint::ProviderUnavailable::Ignore => ProviderUnavailable::Ignore,
             constraint::ProviderUnavailable::Reject => ProviderUnavailable::Reject,

@@ -134,20 +134,19 @@ fn peer(role: &Arc<str>, member: &Member, of: &Subject) -> Option<Peer> {
             }
             Some(Peer {
                 role: Arc::clone(role),
-                reference: Reference::pod(&pod.namespace, &pod.name),
+                reference: member.reference(&of.namespace),
                 node: pod.node.clone(),
             })
         }
         Member::Endpoint(name) => Some(Peer {
             role: Arc::clone(role),
-            reference: Reference {
-                namespace: of.namespace.clone(),
-                api_version: "v1".into(),
-                kind: "Endpoints".into(),
-                name: name.to_string(),
-                ..Reference::default()
-            },
+            reference: member.reference(&of.namespace),
             node: Some(Arc::clone(name)),
+        }),
+        Member::Other(_) => Some(Peer {
+            role: Arc::clone(role),
+            reference: member.reference(&of.namespace),
+            node: None,
         }),
     }
 }

@@ -87,6 +87,31 @@ impl<V: Clone> CowMap<V> {
             .map(|(k, v)| (&**k, v))
     }
 
+    /// What differs from `earlier`, as key, value there and value here. Costs what
+    /// was written since, if this came from `earlier` by writes.
+    pub fn diff<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a V>, Option<&'a V>)> {
+        fn touched<'a, V>(
+            of: &'a CowMap<V>,
+            than: &'a CowMap<V>,
+        ) -> impl Iterator<Item = (&'a str, &'a V)> {
+            let same = Arc::ptr_eq(&of.shards, &than.shards);
+            of.shards
+                .iter()
+                .zip(than.shards.iter())
+                .filter(move |(a, b)| !same && !Arc::ptr_eq(a, b))
+                .flat_map(|(shard, _)| shard.iter())
+                .map(|(k, v)| (&**k, v))
+        }
+        let here = touched(self, earlier).map(|(k, v)| (k, earlier.get(k), Some(v)));
+        let gone = touched(earlier, self)
+            .filter(|(k, _)| self.get(k).is_none())
+            .map(|(k, v)| (k, Some(v), None));
+        here.chain(gone)
+    }
+
     /// All values, in no order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, v)| v)
@@ -111,6 +136,18 @@ mod tests {
                     prop_assert_eq!(cow.remove(&key), map.remove(&key));
                 }
                 kept.push((cow.clone(), map.clone()));
+            }
+            for pair in kept.windows(2) {
+                let [(before, was), (after, is)] = pair else { continue };
+                let mut patched = was.clone();
+                for (key, old, new) in after.diff(before) {
+                    prop_assert_eq!(old, was.get(key));
+                    match new {
+                        Some(new) => patched.insert(key.to_owned(), *new),
+                        None => patched.remove(key),
+                    };
+                }
+                prop_assert_eq!(&patched, is);
             }
             for (cow, map) in kept {
                 let seen: BTreeMap<String, u8> = cow.iter().map(|(k, v)| (k.to_owned(), *v)).collect();

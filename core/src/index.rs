@@ -7,7 +7,8 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::{
     cow::CowMap,
-    model::{EndpointSlice, Node, Offer, Pod, Policy, Service, TargetKind, key},
+    model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, Target, TargetKind, key},
+    reference::Reference,
 };
 
 /// An object that the index keeps.
@@ -19,6 +20,7 @@ pub enum Object {
     EndpointSlice(EndpointSlice),
     Policy(Policy),
     Offer(Offer),
+    Other(Other),
 }
 
 /// The kinds of [`Object`].
@@ -30,6 +32,7 @@ pub enum Kind {
     EndpointSlice,
     Policy,
     Offer,
+    Other,
 }
 
 impl Object {
@@ -41,6 +44,7 @@ impl Object {
             Self::EndpointSlice(_) => Kind::EndpointSlice,
             Self::Policy(_) => Kind::Policy,
             Self::Offer(_) => Kind::Offer,
+            Self::Other(_) => Kind::Other,
         }
     }
 
@@ -53,8 +57,23 @@ impl Object {
             Self::EndpointSlice(o) => key(&o.namespace, &o.name),
             Self::Policy(o) => key(&o.namespace, &o.name),
             Self::Offer(o) => key(&o.namespace, &o.name),
+            Self::Other(o) => other_key(o),
         }
     }
+}
+
+/// `apiVersion:Kind:namespace/name`.
+fn other_key(o: &Other) -> String {
+    [
+        &*o.api_version,
+        ":",
+        &o.kind,
+        ":",
+        &o.namespace,
+        "/",
+        &o.name,
+    ]
+    .concat()
 }
 
 /// An offer with the objects that each of its targets selects.
@@ -65,12 +84,49 @@ pub struct OfferEntry {
     pub members: Vec<CowMap<Member>>,
 }
 
+impl OfferEntry {
+    /// Whether nothing was written since `other`, or the other way round.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.offer, &other.offer)
+            && self.members.len() == other.members.len()
+            && self
+                .members
+                .iter()
+                .zip(&other.members)
+                .all(|(a, b)| a.diff(b).next().is_none())
+    }
+}
+
 /// An object that a target selects.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Member {
     Pod(Arc<Pod>),
     /// A Service's endpoints, by the Service's name.
     Endpoint(Arc<str>),
+    Other(Arc<Other>),
+}
+
+impl Member {
+    /// The member of an offer in `namespace`, as bindings and providers name it.
+    pub fn reference(&self, namespace: &str) -> Reference {
+        match self {
+            Self::Pod(pod) => Reference::pod(&pod.namespace, &pod.name),
+            Self::Endpoint(name) => Reference {
+                namespace: namespace.to_owned(),
+                api_version: "v1".to_owned(),
+                kind: "Endpoints".to_owned(),
+                name: name.to_string(),
+                ..Reference::default()
+            },
+            Self::Other(o) => Reference {
+                namespace: o.namespace.to_string(),
+                api_version: o.api_version.to_string(),
+                kind: o.kind.to_string(),
+                name: o.name.to_string(),
+                ..Reference::default()
+            },
+        }
+    }
 }
 
 /// An immutable view of the cluster; a clone is a few reference counts.
@@ -78,6 +134,10 @@ pub enum Member {
 pub struct Snapshot {
     pods: CowMap<Arc<Pod>>,
     pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
+    /// Pods that the scheduler found no node for, by our reason codes.
+    rejected: CowMap<Arc<Pod>>,
+    /// Pods that the underlay allocated something for.
+    underlaid: CowMap<Arc<Pod>>,
     nodes: CowMap<Arc<Node>>,
     services: CowMap<Arc<Service>>,
     slices: CowMap<Arc<EndpointSlice>>,
@@ -86,6 +146,8 @@ pub struct Snapshot {
     /// Offers by namespace, by name within one.
     offers: CowMap<Arc<Vec<OfferEntry>>>,
     providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
+    underlays: Arc<Vec<Arc<Service>>>,
+    others: CowMap<Arc<Other>>,
 }
 
 impl Snapshot {
@@ -120,6 +182,62 @@ impl Snapshot {
 
     pub fn policy(&self, namespace: &str, name: &str) -> Option<&Arc<Policy>> {
         self.policies.get(&key(namespace, name))
+    }
+
+    /// Pods that wait because of our reason codes.
+    pub fn rejected(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.rejected.values()
+    }
+
+    pub fn rejected_count(&self) -> usize {
+        self.rejected.len()
+    }
+
+    /// Pods with a finalizer of the underlay.
+    pub fn underlaid(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.underlaid.values()
+    }
+
+    /// Every offer, namespace by namespace.
+    pub fn offers(&self) -> impl Iterator<Item = &OfferEntry> {
+        self.offers.values().flat_map(|list| list.iter())
+    }
+
+    pub fn offer(&self, namespace: &str, name: &str) -> Option<&OfferEntry> {
+        let list = self.offers_in(namespace);
+        let at = list.binary_search_by(|e| (*e.offer.name).cmp(name)).ok()?;
+        list.get(at)
+    }
+
+    /// Offers that differ from `earlier`, themselves or in what they select, as
+    /// they were and as they are. Costs what was written since.
+    pub fn changed_offers<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> Vec<(Option<&'a OfferEntry>, Option<&'a OfferEntry>)> {
+        let mut changed = Vec::new();
+        for (_, old, new) in self.offers.diff(&earlier.offers) {
+            let (old, new) = (old.map_or(&[][..], |l| l), new.map_or(&[][..], |l| l));
+            let find = |list: &'a [OfferEntry], name: &Arc<str>| {
+                let at = list.binary_search_by(|e| e.offer.name.cmp(name)).ok()?;
+                list.get(at)
+            };
+            for entry in new {
+                let before = find(old, &entry.offer.name);
+                if before.is_none_or(|b| !b.is_same(entry)) {
+                    changed.push((before, Some(entry)));
+                }
+            }
+            for entry in old.iter().filter(|e| find(new, &e.offer.name).is_none()) {
+                changed.push((Some(entry), None));
+            }
+        }
+        changed
+    }
+
+    /// Services labelled as underlay controllers, in no order.
+    pub fn underlays(&self) -> &[Arc<Service>] {
+        &self.underlays
     }
 
     /// The offers of a namespace, by name.
@@ -172,6 +290,7 @@ impl Index {
             Object::EndpointSlice(new) => self.put_slice(&key, Some(Arc::new(new))),
             Object::Policy(new) => put(&mut self.now.policies, &key, Some(Arc::new(new))).is_some(),
             Object::Offer(new) => self.put_offer(new),
+            Object::Other(new) => self.put_other(&key, Some(Arc::new(new))),
         }
     }
 
@@ -184,6 +303,7 @@ impl Index {
             Kind::EndpointSlice => self.put_slice(key, None),
             Kind::Policy => put(&mut self.now.policies, key, None).is_some(),
             Kind::Offer => self.delete_offer(key),
+            Kind::Other => self.put_other(key, None),
         }
     }
 
@@ -202,6 +322,22 @@ impl Index {
         changed
     }
 
+    /// Makes `objects` all there is of one kind of [`Other`].
+    pub fn reset_others(&mut self, api_version: &str, kind: &str, objects: Vec<Other>) -> bool {
+        let of_kind = |o: &&Arc<Other>| *o.api_version == *api_version && *o.kind == *kind;
+        let all = self.now.others.values().filter(of_kind);
+        let mut gone: HashSet<String> = all.map(|o| other_key(o)).collect();
+        let mut changed = false;
+        for object in objects {
+            gone.remove(&other_key(&object));
+            changed |= self.apply(Object::Other(object));
+        }
+        for key in gone {
+            changed |= self.delete(Kind::Other, &key);
+        }
+        changed
+    }
+
     fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = String> + '_> {
         fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = String> + '_> {
             Box::new(map.iter().map(|(k, _)| k.to_owned()))
@@ -212,6 +348,7 @@ impl Index {
             Kind::Service => of(&self.now.services),
             Kind::EndpointSlice => of(&self.now.slices),
             Kind::Policy => of(&self.now.policies),
+            Kind::Other => of(&self.now.others),
             Kind::Offer => Box::new(
                 self.now
                     .offers
@@ -240,6 +377,23 @@ impl Index {
                 list.push(Arc::clone(new))
             });
         }
+        let waits = |p: &Pod| {
+            !p.finished
+                && p.placement
+                    .as_ref()
+                    .is_some_and(|p| !p.rejected_by.is_empty())
+        };
+        keep(
+            &mut self.now.rejected,
+            key,
+            new.as_ref().filter(|p| waits(p)),
+        );
+        let holds = |p: &Pod| !p.underlay.is_empty();
+        keep(
+            &mut self.now.underlaid,
+            key,
+            new.as_ref().filter(|p| holds(p)),
+        );
         let Some(either) = new.as_ref().or(old.as_ref()) else {
             return true;
         };
@@ -298,6 +452,11 @@ impl Index {
             }
             self.now.providers = Arc::new(by_rule);
         }
+        let underlay = |s: &Option<Arc<Service>>| s.as_ref().is_some_and(|s| s.underlay);
+        if underlay(&old) || underlay(&new) {
+            let all = self.now.services.values().filter(|s| s.underlay);
+            self.now.underlays = Arc::new(all.cloned().collect());
+        }
         true
     }
 
@@ -336,23 +495,44 @@ impl Index {
             return true;
         }
         // Slices are few beside pods: the namespace's Endpoint targets start anew.
-        let slices: Vec<Arc<EndpointSlice>> = self
+        self.select_again(&either.namespace, |t| t.kind == TargetKind::Endpoint);
+        true
+    }
+
+    fn put_other(&mut self, key: &str, new: Option<Arc<Other>>) -> bool {
+        let Some(old) = put(&mut self.now.others, key, new.clone()) else {
+            return false;
+        };
+        let Some(either) = new.or(old) else {
+            return true;
+        };
+        let of_kind = |t: &Target| t.selects() == (&*either.api_version, &*either.kind);
+        // What is in no namespace may be selected from all of them.
+        let touched: HashSet<Arc<str>> = self
             .now
-            .slices
-            .values()
-            .filter(|s| s.namespace == either.namespace)
-            .cloned()
+            .offers()
+            .filter(|e| either.namespace.is_empty() || e.offer.namespace == either.namespace)
+            .filter(|e| e.offer.targets.iter().any(of_kind))
+            .map(|e| Arc::clone(&e.offer.namespace))
             .collect();
-        if let Some(offers) = self.now.offers.get_mut(&either.namespace) {
+        for namespace in touched {
+            self.select_again(&namespace, of_kind);
+        }
+        true
+    }
+
+    /// Selects anew, for the targets of a namespace's offers that `which` names.
+    fn select_again(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
+        let before = self.now.clone();
+        if let Some(offers) = self.now.offers.get_mut(namespace) {
             for OfferEntry { offer, members } in Arc::make_mut(offers) {
                 for (target, members) in offer.targets.iter().zip(members) {
-                    if target.kind == TargetKind::Endpoint {
-                        *members = endpoint_members(target, &slices);
+                    if which(target) {
+                        *members = members_of(target, namespace, &before, members);
                     }
                 }
             }
         }
-        true
     }
 
     fn put_offer(&mut self, new: Offer) -> bool {
@@ -366,31 +546,11 @@ impl Index {
         {
             return false;
         }
-        let in_namespace = |ns: &Arc<str>| *ns == namespace;
-        let slices: Vec<_> = self
-            .now
-            .slices
-            .values()
-            .filter(|s| in_namespace(&s.namespace))
-            .cloned()
-            .collect();
-        let members = new.targets.iter().map(|target| match target.kind {
-            TargetKind::Endpoint => endpoint_members(target, &slices),
-            _ => {
-                let mut members = CowMap::default();
-                for pod in self
-                    .now
-                    .pods
-                    .values()
-                    .filter(|p| in_namespace(&p.namespace))
-                {
-                    if selects_pod(target, pod) {
-                        members.insert(&pod.name, Member::Pod(Arc::clone(pod)));
-                    }
-                }
-                members
-            }
-        });
+        let none = CowMap::default();
+        let members = new
+            .targets
+            .iter()
+            .map(|target| members_of(target, &namespace, &self.now, &none));
         let entry = OfferEntry {
             members: members.collect(),
             offer: Arc::new(new),
@@ -461,21 +621,56 @@ fn selects_pod(target: &crate::model::Target, pod: &Pod) -> bool {
             .is_some_and(|s| s.matches(&pod.labels))
 }
 
-fn endpoint_members(
-    target: &crate::model::Target,
-    slices: &[Arc<EndpointSlice>],
+/// Everything that a target selects in `namespace`. What `known` has already is
+/// kept as it is, so that nothing that is the same looks changed.
+fn members_of(
+    target: &Target,
+    namespace: &str,
+    now: &Snapshot,
+    known: &CowMap<Member>,
 ) -> CowMap<Member> {
     let mut members = CowMap::default();
-    for slice in slices.iter().filter(|s| !s.service.is_empty()) {
-        if target
-            .selector
-            .as_ref()
-            .is_some_and(|s| s.matches(&slice.labels))
-        {
-            members.insert(&slice.service, Member::Endpoint(Arc::clone(&slice.service)));
+    let Some(selector) = &target.selector else {
+        return members;
+    };
+    let (api_version, kind) = target.selects();
+    if target.kind == TargetKind::Pod {
+        for pod in now.pods.values().filter(|p| *p.namespace == *namespace) {
+            if selects_pod(target, pod) {
+                members.insert(&pod.name, Member::Pod(Arc::clone(pod)));
+            }
+        }
+        return members;
+    }
+    let others = now.others.values().filter(|o| {
+        let here = o.namespace.is_empty() || *o.namespace == *namespace;
+        here && *o.api_version == *api_version && *o.kind == *kind && selector.matches(&o.labels)
+    });
+    if target.kind == TargetKind::Endpoint {
+        let slices = now.slices.values().filter(|s| {
+            *s.namespace == *namespace && !s.service.is_empty() && selector.matches(&s.labels)
+        });
+        let names = slices.map(|s| &s.service).chain(others.map(|o| &o.name));
+        for name in names {
+            members.insert(name, Member::Endpoint(Arc::clone(name)));
+        }
+    } else {
+        for other in others {
+            members.insert(&other.name, Member::Other(Arc::clone(other)));
         }
     }
+    if members.len() == known.len() && members.iter().all(|(name, m)| known.get(name) == Some(m)) {
+        return known.clone();
+    }
     members
+}
+
+/// Keeps `map` in step with one entry.
+fn keep<V: Clone>(map: &mut CowMap<Arc<V>>, key: &str, value: Option<&Arc<V>>) {
+    match value {
+        Some(value) => _ = map.insert(key, Arc::clone(value)),
+        None => _ = map.remove(key),
+    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ fn offer(name: &str, apps: &[&str]) -> Object {
         policies: vec![],
         period: Duration::ZERO,
         grace: Duration::ZERO,
+        violation_policy: Default::default(),
         provider_unavailable: None,
     })
 }

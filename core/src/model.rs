@@ -57,6 +57,14 @@ pub struct Pod {
     pub requests: Resources,
     /// Succeeded or failed: it holds nothing any more.
     pub finished: bool,
+    /// Its condition Ready is True.
+    pub ready: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// What made it, as a fingerprint of the controlling owner's UID; 0: nothing.
+    pub owner: u64,
+    /// What the underlay allocated for it, by its finalizers.
+    pub underlay: Box<[Box<str>]>,
     /// What restricts its placement; kept only until it is bound.
     pub placement: Option<Box<Placement>>,
 }
@@ -71,6 +79,10 @@ pub struct Placement {
     /// Terms of the required node affinity, any of which must hold; empty: none.
     pub affinity: Vec<AffinityTerm>,
     pub tolerations: Vec<Toleration>,
+    /// Everything that providers are told of it; see the pod's own for the rest.
+    pub annotations: Labels,
+    /// Rules for which the scheduler found no node: those of its reason codes.
+    pub rejected_by: Vec<Box<str>>,
 }
 
 /// One term of a required node affinity: all parts must hold.
@@ -122,6 +134,8 @@ pub struct Service {
     pub tls_required: bool,
     /// It serves the Allocator beside the RuleProvider.
     pub allocator: bool,
+    /// It serves the UnderlayController.
+    pub underlay: bool,
     pub external_name: Option<String>,
     pub has_selector: bool,
     pub ports: Vec<ServicePort>,
@@ -170,6 +184,7 @@ pub struct Offer {
     pub policies: Vec<Arc<str>>,
     pub period: Duration,
     pub grace: Duration,
+    pub violation_policy: ViolationPolicy,
     /// `None`: as the process that plans is configured.
     pub provider_unavailable: Option<ProviderUnavailable>,
 }
@@ -189,6 +204,38 @@ pub enum TargetKind {
     Endpoint,
     Cluster,
     NetworkService,
+}
+
+impl Target {
+    /// The kind of the objects that it selects, with their API version.
+    pub fn selects(&self) -> (&str, &'static str) {
+        match self.kind {
+            TargetKind::Pod => ("v1", "Pod"),
+            TargetKind::Endpoint => ("v1", "Endpoints"),
+            TargetKind::Cluster => (&self.api_version, "Cluster"),
+            TargetKind::NetworkService => (&self.api_version, "NetworkService"),
+        }
+    }
+}
+
+/// An object of a kind that is known by name and labels alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Other {
+    pub api_version: Arc<str>,
+    pub kind: Arc<str>,
+    /// Empty: not namespaced.
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub labels: Labels,
+}
+
+/// What is done about a violation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ViolationPolicy {
+    #[default]
+    Ignore,
+    Mediate,
+    Evict,
 }
 
 /// What a rule without a working provider means for planning.

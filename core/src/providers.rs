@@ -20,8 +20,27 @@ pub const PRIORITY_ANNOTATION: &str = "constraint.ciena.com/priority";
 pub const TLS_ANNOTATION: &str = "constraint.ciena.com/tls";
 /// `enabled`: the provider also serves the Allocator.
 pub const ALLOCATOR_ANNOTATION: &str = "constraint.ciena.com/allocator";
-/// The port without any other word on it.
-pub const DEFAULT_PORT: u16 = 5309;
+/// A Service with this label, whatever its value, is an underlay controller.
+pub const UNDERLAY_LABEL: &str = "constraint.ciena.com/underlay-controller";
+
+/// How the port of a gRPC service is told among a Service's: by this name or
+/// `grpc`, by this number, or by being the only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRule {
+    pub name: &'static str,
+    pub number: u16,
+}
+
+/// Where rule providers listen.
+pub const PROVIDER_PORT: PortRule = PortRule {
+    name: "ruleprovider",
+    number: 5309,
+};
+/// Where underlay controllers listen.
+pub const UNDERLAY_PORT: PortRule = PortRule {
+    name: "underlay",
+    number: 9999,
+};
 
 /// The rules that labels make a Service the provider of.
 pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
@@ -45,8 +64,24 @@ pub fn choose<'a>(
     namespace: &str,
     allowed: &[String],
 ) -> Option<&'a Arc<Service>> {
-    snapshot
-        .providers(rule)
+    first(snapshot.providers(rule), namespace, allowed)
+}
+
+/// The underlay controller for an offer in `namespace`, chosen likewise.
+pub fn choose_underlay<'a>(
+    snapshot: &'a Snapshot,
+    namespace: &str,
+    allowed: &[String],
+) -> Option<&'a Arc<Service>> {
+    first(snapshot.underlays(), namespace, allowed)
+}
+
+fn first<'a>(
+    services: &'a [Arc<Service>],
+    namespace: &str,
+    allowed: &[String],
+) -> Option<&'a Arc<Service>> {
+    services
         .iter()
         .filter(|s| allowed.is_empty() || allowed.iter().any(|a| **a == *s.namespace))
         .min_by_key(|s| {
@@ -97,9 +132,10 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The addresses of a provider, sorted. Empty: it has a selector and nothing is
+/// The addresses of a Service, sorted. Empty: it has a selector and nothing is
 /// ready behind it.
-pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>]) -> Vec<Address> {
+pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>], rule: PortRule) -> Vec<Address> {
+    let port_of = |ports: &[ServicePort]| port_of(ports, rule);
     if let Some(host) = &service.external_name {
         let host = host.trim_end_matches('.').to_owned();
         return vec![Address {
@@ -133,15 +169,15 @@ pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>]) -> Vec<Addres
     all
 }
 
-fn port_of(ports: &[ServicePort]) -> u16 {
-    let named = ["ruleprovider", "grpc"]
+fn port_of(ports: &[ServicePort], rule: PortRule) -> u16 {
+    let named = [rule.name, "grpc"]
         .iter()
         .find_map(|name| ports.iter().find(|p| p.name == **name))
-        .or_else(|| ports.iter().find(|p| p.port == DEFAULT_PORT));
+        .or_else(|| ports.iter().find(|p| p.port == rule.number));
     match (named, ports) {
         (Some(p), _) => p.port,
         (None, [only]) => only.port,
-        (None, _) => DEFAULT_PORT,
+        (None, _) => rule.number,
     }
 }
 
@@ -254,7 +290,7 @@ mod tests {
             port,
         };
         let text = |s: &Service, slices: &[Arc<EndpointSlice>]| {
-            addresses(s, slices)
+            addresses(s, slices, PROVIDER_PORT)
                 .iter()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()

@@ -33,6 +33,8 @@ use crate::{
 pub struct Config {
     /// The most that one call may take, a retry included.
     pub deadline: Duration,
+    /// The most that one call to an underlay controller may take.
+    pub underlay_deadline: Duration,
     /// The most that one answer may be, in bytes.
     pub max_answer_bytes: usize,
     /// Namespaces that providers are taken from; empty: all.
@@ -47,6 +49,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             deadline: Duration::from_millis(500),
+            underlay_deadline: Duration::from_secs(3),
             max_answer_bytes: 8 << 20,
             namespaces: Vec::new(),
             unavailable: ProviderUnavailable::Ignore,
@@ -81,6 +84,15 @@ impl CallError {
             Self::Failed(_) => code::FAILED,
         }
     }
+}
+
+/// How a call goes about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub port: providers::PortRule,
+    pub deadline: Duration,
+    /// It may be repeated, so it is when the connection fails.
+    pub again: bool,
 }
 
 /// Finds and calls providers. Cheap to clone; clones share channels.
@@ -211,9 +223,25 @@ impl Discovery {
     }
 
     /// One call within the deadline. A failure of the connection is tried again
-    /// once, elsewhere if there is an elsewhere: every call here may be repeated.
+    /// once, elsewhere if there is an elsewhere: all of these may be repeated.
     async fn call<T, F: Future<Output = Result<T, Status>>>(
         &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        attempt: impl Fn(Channel, Duration) -> F,
+    ) -> Result<T, CallError> {
+        let as_provider = Way {
+            port: providers::PROVIDER_PORT,
+            deadline: self.0.config.deadline,
+            again: true,
+        };
+        self.call_by(as_provider, snapshot, service, attempt).await
+    }
+
+    /// The same in another way.
+    pub(crate) async fn call_by<T, F: Future<Output = Result<T, Status>>>(
+        &self,
+        way: Way,
         snapshot: &Snapshot,
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F,
@@ -221,12 +249,13 @@ impl Discovery {
         let addresses = providers::addresses(
             service,
             snapshot.slices_of(&service.namespace, &service.name),
+            way.port,
         );
         if addresses.is_empty() {
             return Err(CallError::NotReady);
         }
         let tls_name = service.tls_required.then(|| tls_name(service));
-        let limit = self.0.config.deadline;
+        let limit = way.deadline;
         let deadline = Instant::now() + limit;
         let mut failed: Option<(Permit, Status)> = None;
         loop {
@@ -264,7 +293,9 @@ impl Discovery {
             match result {
                 Err(_) => return self.timed_out(permit, limit),
                 Ok(Ok(answer)) => return self.answered(permit, answer),
-                Ok(Err(status)) if connection_failed(&status) && Instant::now() < deadline => {
+                Ok(Err(status))
+                    if way.again && connection_failed(&status) && Instant::now() < deadline =>
+                {
                     failed = Some((permit, status));
                 }
                 Ok(Err(status)) => return Err(self.failed(permit, &status, limit)),

@@ -10,7 +10,9 @@ mod codec;
 mod metrics;
 mod pool;
 pub mod round;
+mod underlay;
 
 pub use client::{CallError, Config, Discovery};
 pub use metrics::Metrics;
 pub use round::{Question, Round, RuleRecord};
+pub use underlay::Mitigation;

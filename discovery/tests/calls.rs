@@ -101,6 +101,7 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
         policies: vec!["p".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
+        violation_policy: Default::default(),
         provider_unavailable: None,
     }));
     index.snapshot()

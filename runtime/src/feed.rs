@@ -7,12 +7,13 @@ use parking_lot::Mutex;
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
+    model::Other,
 };
 use tokio::sync::watch;
 
 /// How often each kind has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Versions([u64; 6]);
+pub struct Versions([u64; 7]);
 
 impl Versions {
     /// Whether any of `kinds` has changed since `earlier`.
@@ -68,6 +69,13 @@ impl Feed {
     /// Makes `objects` all there is of `kind`.
     pub fn reset(&self, kind: Kind, objects: Vec<Object>) {
         self.write(kind, |index| index.reset(kind, objects));
+    }
+
+    /// Makes `objects` all there is of one kind of [`Other`].
+    pub fn reset_others(&self, api_version: &str, kind: &str, objects: Vec<Other>) {
+        self.write(Kind::Other, |index| {
+            index.reset_others(api_version, kind, objects)
+        });
     }
 
     fn write(&self, kind: Kind, change: impl FnOnce(&mut Index) -> bool) {

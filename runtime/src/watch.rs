@@ -74,7 +74,8 @@ pub fn all(
         Kind::Service,
         |o| {
             let service = convert::service(o);
-            Ok((!service.rules.is_empty()).then_some(Object::Service(service)))
+            let serves = !service.rules.is_empty() || service.underlay;
+            Ok(serves.then_some(Object::Service(service)))
         },
         tasks,
     );

@@ -60,13 +60,10 @@ pub(crate) fn question(
 /// The same for a pod that is read already.
 pub(crate) fn question_of(pod: &Pod, subject: Subject, nodes: NodeSet) -> Question {
     let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
-    let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
-    // What tools record there says nothing of the workload, and is long.
-    annotations.retain(|key, _| key != "kubectl.kubernetes.io/last-applied-configuration");
-    annotations.remove(crate::wake::ANNOTATION);
+    let annotations = convert::told_annotations(pod.metadata.annotations.as_ref());
     Question {
         subject,
-        annotations,
+        annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
         requests: requests
             .iter()
             .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))

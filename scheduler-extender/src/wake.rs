@@ -14,6 +14,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use tautline_api::convert::WOKEN_ANNOTATION;
 use tautline_core::{fit, index::Kind, model::Node, nodes::NodeSet, planning::fnv1a_64};
 use tautline_discovery::Question;
 use tokio::time::Instant;
@@ -21,8 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::State;
 
-/// Says when, and why, a pod was woken.
-pub(crate) const ANNOTATION: &str = "constraint.ciena.com/woken";
 /// A provider that changes its mind says so to nobody: ask again so often.
 const TICK: Duration = Duration::from_secs(2);
 /// After a change in the cluster, wait for those that come with it.
@@ -195,7 +194,7 @@ async fn look(
         "metadata": {
             // A pod of the same name that is another by now stays as it is.
             "uid": uid,
-            "annotations": { ANNOTATION: format!("{now:.0} {cause}") },
+            "annotations": { WOKEN_ANNOTATION: format!("{now:.0} {cause}") },
         }
     });
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);

@@ -112,6 +112,7 @@ async fn world(config: Config, provider: Sample) -> World {
         policies: vec!["near".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
+        violation_policy: Default::default(),
         provider_unavailable: Some(ProviderUnavailable::Reject),
     }));
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();

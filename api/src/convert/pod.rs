@@ -8,6 +8,7 @@ use k8s_openapi::{
 };
 use tautline_core::{
     model::{AffinityTerm, Placement, Pod, Resources, Toleration},
+    planning::fnv1a_64,
     selector::{Expression, Labels},
 };
 
@@ -19,6 +20,12 @@ const KEPT_ANNOTATIONS: [&str; 3] = [
     "alibabacloud.com/gpu",
     "constraint.ciena.com/",
 ];
+
+/// Begins a finalizer that keeps a pod until the underlay has taken back what it
+/// allocated; the allocation's id follows.
+pub const UNDERLAY_FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
+/// Says when, and why, a rejected pod was woken.
+pub const WOKEN_ANNOTATION: &str = "constraint.ciena.com/woken";
 
 /// A pod. Affinity terms that are malformed match nothing, as in the scheduler.
 pub fn pod(pod: &corev1::Pod) -> Pod {
@@ -43,10 +50,67 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         node: node.map(Into::into),
         requests: spec.map(requests).unwrap_or_default(),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
-        placement: spec
-            .filter(|_| node.is_none())
-            .map(|s| Box::new(placement(s))),
+        ready: condition(pod, "Ready").is_some_and(|c| c.status == "True"),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        owner: owner(pod),
+        underlay: underlay(pod),
+        placement: spec.filter(|_| node.is_none()).map(|s| {
+            Box::new(Placement {
+                annotations: told_annotations(pod.metadata.annotations.as_ref()).collect(),
+                rejected_by: condition(pod, "PodScheduled")
+                    .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
+                    .and_then(|c| c.message.as_deref())
+                    .map(rules_in)
+                    .unwrap_or_default(),
+                ..placement(s)
+            })
+        }),
     }
+}
+
+fn condition<'a>(pod: &'a corev1::Pod, type_: &str) -> Option<&'a corev1::PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+fn owner(pod: &corev1::Pod) -> u64 {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let controller = owners.into_iter().find(|o| o.controller == Some(true));
+    controller.map_or(0, |o| fnv1a_64(&[&o.uid]))
+}
+
+fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {
+    let finalizers = pod.metadata.finalizers.iter().flatten();
+    finalizers
+        .filter_map(|f| f.strip_prefix(UNDERLAY_FINALIZER))
+        .map(Into::into)
+        .collect()
+}
+
+/// The annotations that providers are told. What tools record there says nothing
+/// of the workload, and is long; a wake-up must not make the pod look new.
+pub fn told_annotations(
+    all: Option<&BTreeMap<String, String>>,
+) -> impl Iterator<Item = (&String, &String)> {
+    all.into_iter().flatten().filter(|(key, _)| {
+        *key != "kubectl.kubernetes.io/last-applied-configuration" && *key != WOKEN_ANNOTATION
+    })
+}
+
+/// The rules in a scheduler's message by their reason codes, `rule/Code`.
+fn rules_in(message: &str) -> Vec<Box<str>> {
+    let mut rules: Vec<Box<str>> = message
+        .split([' ', ',', ';'])
+        .filter_map(|word| {
+            let (rule, code) = word.trim_end_matches(['.', ':']).rsplit_once('/')?;
+            let is_code = code.starts_with(|c: char| c.is_ascii_uppercase())
+                && code.chars().all(|c| c.is_ascii_alphabetic());
+            (is_code && !rule.is_empty()).then(|| rule.into())
+        })
+        .collect();
+    rules.sort();
+    rules.dedup();
+    rules
 }
 
 /// Labels (or annotations), packed.
@@ -158,6 +222,8 @@ fn placement(spec: &PodSpec) -> Placement {
             r.node_selector_terms.iter().map(term).collect()
         }),
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
+        annotations: Labels::default(),
+        rejected_by: Vec::new(),
     }
 }
 
@@ -215,6 +281,18 @@ mod tests {
         assert_eq!(requests.milli("cpu"), 4_250);
         assert_eq!(requests.milli("nvidia.com/gpu"), 2_000);
         assert_eq!(requests.milli("memory"), 1_073_741_824_000);
+    }
+
+    #[test]
+    fn rules_of_a_schedulers_message() {
+        let message = "0/5 nodes are available: 1 Insufficient cpu, 2 gpu-slice/NoSharedGpu, \
+                       1 latency/OverLimit, 1 node(s) had untolerated taint {a/b: x}. \
+                       preemption: 0/5 nodes are available: 5 a.b/c/NoCost.";
+        assert_eq!(
+            rules_in(message),
+            ["a.b/c", "gpu-slice", "latency"].map(Into::into)
+        );
+        assert!(rules_in("0/1 nodes are available: node.kubernetes.io/not-ready").is_empty());
     }
 
     #[test]

@@ -119,6 +119,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
         policies: vec!["p".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
+        violation_policy: Default::default(),
         provider_unavailable: None,
     }));
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();

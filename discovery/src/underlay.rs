@@ -1,0 +1,161 @@
+//! Calls to the underlay controller: a service beside the cluster that can change
+//! the infrastructure (a network path, say) so that a limit holds.
+
+use std::sync::Arc;
+
+use tautline_core::{
+    Snapshot,
+    model::{Rule, Service},
+    providers,
+};
+use tautline_proto::underlay::{
+    AllocateRequest, DiscoverRequest, MitigateRequest, NodeRef, Offer, PolicyRule, ReleaseRequest,
+    underlay_controller_client::UnderlayControllerClient,
+};
+use tonic::{Code, Status};
+
+use crate::{CallError, Discovery, client::Way};
+
+/// A mitigation to ask for: what there is between two nodes, and what should hold.
+#[derive(Clone, Debug, Default)]
+pub struct Mitigation {
+    /// Allocations that the pods hold already.
+    pub ids: Vec<String>,
+    pub node: String,
+    pub peer_node: String,
+    pub rules: Vec<Rule>,
+}
+
+impl Discovery {
+    /// The underlay controller for an offer in `namespace`, if there is one.
+    pub fn underlay<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        namespace: &str,
+    ) -> Option<&'a Arc<Service>> {
+        providers::choose_underlay(snapshot, namespace, &self.config().namespaces)
+    }
+
+    /// What the underlay could allocate so that some of `nodes` keep to `rules`.
+    ///
+    /// # Errors
+    /// What kept it from answering.
+    pub async fn discover_underlay(
+        &self,
+        snapshot: &Snapshot,
+        underlay: &Service,
+        rules: &[Rule],
+        peer_nodes: Vec<String>,
+        nodes: Vec<String>,
+    ) -> Result<Vec<Offer>, CallError> {
+        let request = DiscoverRequest {
+            rules: rules.iter().map(rule).collect(),
+            peer_nodes,
+            eligible_nodes: nodes,
+        };
+        let answer = self
+            .call_by(self.way(true), snapshot, underlay, |channel, _| {
+                let request = request.clone();
+                async move {
+                    let mut client = UnderlayControllerClient::new(channel);
+                    Ok(client.discover(request).await?.into_inner())
+                }
+            })
+            .await?;
+        Ok(answer.offers)
+    }
+
+    /// Takes an offer up. Asking twice for one id is asking once.
+    ///
+    /// # Errors
+    /// The refusal, or what kept it from answering: then it may be allocated.
+    pub async fn allocate_underlay(
+        &self,
+        snapshot: &Snapshot,
+        underlay: &Service,
+        id: &str,
+    ) -> Result<(), CallError> {
+        let call = |channel, _| {
+            let request = AllocateRequest { id: id.to_owned() };
+            async move {
+                let mut client = UnderlayControllerClient::new(channel);
+                client.allocate(request).await?;
+                Ok(())
+            }
+        };
+        self.call_by(self.way(true), snapshot, underlay, call).await
+    }
+
+    /// Gives an allocation back. One that the underlay does not know is back.
+    ///
+    /// # Errors
+    /// What kept it from answering: ask again.
+    pub async fn release_underlay(
+        &self,
+        snapshot: &Snapshot,
+        underlay: &Service,
+        id: &str,
+    ) -> Result<(), CallError> {
+        let call = |channel, _| {
+            let request = ReleaseRequest { id: id.to_owned() };
+            async move {
+                let mut client = UnderlayControllerClient::new(channel);
+                match client.release(request).await {
+                    Err(status) if status.code() != Code::NotFound => Err(status),
+                    _ => Ok(()),
+                }
+            }
+        };
+        self.call_by(self.way(true), snapshot, underlay, call).await
+    }
+
+    /// Asks the underlay to mend a violation; gives the id of what is allocated
+    /// now, "" if nothing is.
+    ///
+    /// # Errors
+    /// The refusal, or what kept it from answering. Not repeated by itself.
+    pub async fn mitigate(
+        &self,
+        snapshot: &Snapshot,
+        underlay: &Service,
+        what: &Mitigation,
+    ) -> Result<String, CallError> {
+        let node = |name: &str| {
+            (!name.is_empty()).then(|| NodeRef {
+                cluster: String::new(),
+                name: name.to_owned(),
+            })
+        };
+        let request = MitigateRequest {
+            id: what.ids.clone(),
+            src: node(&what.node),
+            peer: node(&what.peer_node),
+            rules: what.rules.iter().map(rule).collect(),
+        };
+        let call = |channel, _| {
+            let request = request.clone();
+            async move {
+                let mut client = UnderlayControllerClient::new(channel);
+                Ok::<_, Status>(client.mitigate(request).await?.into_inner().id)
+            }
+        };
+        self.call_by(self.way(false), snapshot, underlay, call)
+            .await
+    }
+
+    fn way(&self, again: bool) -> Way {
+        Way {
+            port: providers::UNDERLAY_PORT,
+            deadline: self.config().underlay_deadline,
+            again,
+        }
+    }
+}
+
+fn rule(rule: &Rule) -> PolicyRule {
+    PolicyRule {
+        name: rule.name.to_string(),
+        request: rule.request.clone(),
+        limit: rule.limit.clone(),
+    }
+}
