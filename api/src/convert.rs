@@ -217,6 +217,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
         uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
+        terminating: offer.metadata.deletion_timestamp.is_some(),
         targets,
         policies: spec.policies.iter().map(|p| p.as_str().into()).collect(),
         period: duration("period", &spec.period, DEFAULT_PERIOD)?,

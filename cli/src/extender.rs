@@ -8,11 +8,11 @@ use tautline_core::{duration, model::ProviderUnavailable};
 use tautline_runtime::{
     feed::Feed,
     tasks::{self, Tasks},
-    tls::{ClientFiles, ServerFiles},
+    tls::ServerFiles,
 };
 use tautline_scheduler_extender::{App, Config};
 
-use crate::cluster::ClusterArgs;
+use crate::{cluster::ClusterArgs, provider_args::ProviderArgs};
 
 #[derive(clap::Args)]
 #[command(
@@ -35,21 +35,8 @@ pub(crate) struct Args {
     /// What a rule without a working provider means, unless the offer says it
     #[arg(long, value_enum, default_value_t)]
     provider_unavailable: Unavailable,
-    /// The most that one provider call may take
-    #[arg(long, default_value = "500ms", value_parser = parse_duration)]
-    provider_deadline: Duration,
-    /// Take providers from these namespaces only
-    #[arg(long, value_delimiter = ',', value_name = "NS,...")]
-    provider_namespaces: Vec<String>,
-    /// CA of providers that require TLS
-    #[arg(long, value_name = "FILE")]
-    provider_ca: Option<PathBuf>,
-    /// Certificate to show to providers
-    #[arg(long, value_name = "FILE", requires = "provider_key")]
-    provider_cert: Option<PathBuf>,
-    /// Its key
-    #[arg(long, value_name = "FILE", requires = "provider_cert")]
-    provider_key: Option<PathBuf>,
+    #[command(flatten)]
+    providers: ProviderArgs,
     /// Namespaces whose pods no offer governs
     #[arg(
         long,
@@ -121,7 +108,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn config(args: Args) -> Result<Config> {
-    if args.provider_deadline >= args.deadline {
+    let discovery = args.providers.config(tautline_discovery::Config::default());
+    if discovery.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
     Ok(Config {
@@ -137,17 +125,11 @@ fn config(args: Args) -> Result<Config> {
         bind: args.bind,
         wake: !args.no_wake,
         discovery: tautline_discovery::Config {
-            deadline: args.provider_deadline,
-            namespaces: args.provider_namespaces,
             unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },
-            tls: ClientFiles {
-                ca: args.provider_ca,
-                identity: args.provider_cert.zip(args.provider_key),
-            },
-            ..tautline_discovery::Config::default()
+            ..discovery
         },
         ..Config::default()
     })
@@ -161,19 +143,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let readiness = app.readiness();
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
-    let ready = async {
-        readiness.wait().await;
-        tracing::info!("extender ready");
-    };
-    let signal = async {
-        tokio::pin! {
-            let signal = tasks::signal();
-        }
-        tokio::select! {
-            () = &mut signal => return,
-            () = ready => {}
-        }
-        signal.await;
-    };
-    tasks.run(signal).await
+    tasks
+        .run(tasks::ready_then_signal(readiness, "extender"))
+        .await
 }

@@ -2,6 +2,7 @@
 //! configuration, and runs; what they do lives in the other crates.
 
 mod cluster;
+mod controller;
 mod crds;
 mod demo;
 mod explain;
@@ -11,6 +12,7 @@ pub mod local;
 mod output;
 mod plan;
 mod provider;
+mod provider_args;
 mod render;
 
 use std::process::ExitCode;
@@ -68,6 +70,8 @@ enum Command {
     Crds(crds::Args),
     /// Run the scheduler extender
     Extender(extender::Args),
+    /// Run the controller: bindings, their evaluation, violations
+    Controller(controller::Args),
     /// Run a rule provider
     #[command(subcommand)]
     Provider(provider::Command),
@@ -100,6 +104,7 @@ pub fn run() -> ExitCode {
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
+        Command::Controller(args) => done(runtime.block_on(controller::run(args))),
         Command::Provider(command) => done(runtime.block_on(provider::run(command))),
     };
     result.unwrap_or_else(|error| {

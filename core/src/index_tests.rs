@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ fn offer(name: &str, apps: &[&str]) -> Object {
         period: Duration::ZERO,
         grace: Duration::ZERO,
         violation_policy: Default::default(),
+        terminating: false,
         provider_unavailable: None,
     })
 }
@@ -128,4 +129,106 @@ proptest! {
         index.reset(Kind::Pod, []);
         prop_assert_eq!(index.snapshot().pod_count(), 0);
     }
+}
+
+proptest! {
+    /// What a snapshot says has changed is what a comparison of everything finds.
+    #[test]
+    fn changed_offers_are_those_that_differ(steps in proptest::collection::vec((0usize..6, "[a-c]", 0usize..3), 1..30)) {
+        let mut index = Index::default();
+        let look = |s: &Snapshot| -> BTreeMap<String, (Vec<Target>, Vec<BTreeMap<String, String>>)> {
+            s.offers()
+                .map(|e| {
+                    let members = |m: &CowMap<Member>| m.iter().map(|(n, m)| (n.to_owned(), format!("{m:?}"))).collect();
+                    (e.offer.name.to_string(), (e.offer.targets.clone(), e.members.iter().map(members).collect()))
+                })
+                .collect()
+        };
+        let mut before = index.snapshot();
+        for (what, name, app) in steps {
+            let app = ["a", "b", "none"][app];
+            match what {
+                0 => _ = index.apply(offer(&name, &[app])),
+                1 => _ = index.delete(Kind::Offer, &format!("ns/{name}")),
+                2 => _ = index.apply(pod(&name, app, None)),
+                3 => _ = index.apply(pod(&name, app, Some("a"))),
+                4 => _ = index.delete(Kind::Pod, &format!("ns/{name}")),
+                _ => _ = index.apply(pod("x", app, None)),
+            }
+            let after = index.snapshot();
+            let (was, is) = (look(&before), look(&after));
+            let mut differ: Vec<&String> = is.iter().filter(|(k, v)| was.get(*k) != Some(v)).map(|(k, _)| k).collect();
+            differ.extend(was.keys().filter(|k| !is.contains_key(*k)));
+            differ.sort();
+            let mut said: Vec<String> = after
+                .changed_offers(&before)
+                .iter()
+                .filter_map(|(old, new)| new.or(*old).map(|e| e.offer.name.to_string()))
+                .collect();
+            said.sort();
+            prop_assert_eq!(said.iter().collect::<Vec<_>>(), differ);
+            before = after;
+        }
+    }
+}
+
+#[test]
+fn kinds_that_are_known_by_name_fill_their_targets() {
+    let target = |name: &str, kind| Target {
+        name: name.into(),
+        kind,
+        api_version: "clusters.example.com/v1".into(),
+        selector: Some(Selector::default()),
+    };
+    let mut index = Index::default();
+    index.apply(Object::Offer(Offer {
+        namespace: "ns".into(),
+        name: "o".into(),
+        targets: vec![
+            target("c", TargetKind::Cluster),
+            target("e", TargetKind::Endpoint),
+        ],
+        ..Offer::default()
+    }));
+    let other = |api_version: &str, kind: &str, namespace: &str, name: &str| Other {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        labels: Labels::default(),
+    };
+    let clusters = vec![
+        other("clusters.example.com/v1", "Cluster", "", "everywhere"),
+        other("clusters.example.com/v1", "Cluster", "ns", "here"),
+        other("clusters.example.com/v1", "Cluster", "elsewhere", "there"),
+    ];
+    index.reset_others("clusters.example.com/v1", "Cluster", clusters.clone());
+    index.reset_others(
+        "v1",
+        "Endpoints",
+        vec![other("v1", "Endpoints", "ns", "db")],
+    );
+    let members = |index: &Index| -> Vec<String> {
+        let s = index.snapshot();
+        let entry = s.offer("ns", "o").unwrap();
+        let mut all: Vec<String> = entry
+            .members
+            .iter()
+            .flat_map(|m| m.values().map(|m| m.reference("ns").to_string()))
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(
+        members(&index),
+        [
+            "clusters.example.com/v1:Cluster:everywhere",
+            "ns:clusters.example.com/v1:Cluster:here",
+            "ns:v1:Endpoints:db",
+        ]
+    );
+    // Nothing new is no change, and what a reset leaves out is gone.
+    assert!(!index.reset_others("clusters.example.com/v1", "Cluster", clusters));
+    index.reset_others("clusters.example.com/v1", "Cluster", vec![]);
+    assert_eq!(members(&index), ["ns:v1:Endpoints:db"]);
 }

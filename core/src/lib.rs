@@ -5,6 +5,7 @@
 //! Nothing here awaits, and nothing here knows Kubernetes' client, gRPC or HTTP.
 
 pub mod ask;
+pub mod binding;
 pub mod compliance;
 pub mod cow;
 pub mod duration;
@@ -17,6 +18,7 @@ pub mod providers;
 pub mod quantity;
 pub mod reference;
 pub mod selector;
+pub mod standing;
 
 pub use compliance::Compliance;
 pub use index::{Index, Snapshot};

@@ -175,11 +175,13 @@ pub struct Rule {
     pub weight: u32,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Offer {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Box<str>,
+    /// It is being deleted, and its bindings with it.
+    pub terminating: bool,
     pub targets: Vec<Target>,
     pub policies: Vec<Arc<str>>,
     pub period: Duration,

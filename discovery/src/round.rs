@@ -12,9 +12,11 @@ use prost::Message;
 use tautline_core::{
     Snapshot,
     ask::{self, Ask, Subject},
-    model::{ProviderUnavailable, Rule, Service},
+    fit,
+    model::{Node, Pod, ProviderUnavailable, Rule, Service},
     nodes::NodeSet,
     planning::{Answer, Outcome, Plan, code},
+    quantity,
     reference::Reference,
 };
 use tautline_proto::ruleprovider as wire;
@@ -33,6 +35,32 @@ pub struct Question {
     pub annotations: BTreeMap<String, String>,
     pub requests: BTreeMap<String, String>,
     pub nodes: Arc<NodeSet>,
+}
+
+impl Question {
+    /// About a pod as the index has it before it is bound.
+    pub fn of_pod(pod: &Pod, nodes: NodeSet) -> Self {
+        let told = pod.placement.as_ref().map(|p| &p.annotations);
+        Self {
+            subject: Subject {
+                namespace: pod.namespace.to_string(),
+                name: pod.name.to_string(),
+                uid: pod.uid.to_string(),
+                labels: pod.labels.clone(),
+            },
+            annotations: told
+                .into_iter()
+                .flat_map(|a| a.iter())
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .collect(),
+            requests: pod
+                .requests
+                .iter()
+                .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
+                .collect(),
+            nodes: Arc::new(nodes),
+        }
+    }
 }
 
 /// What came of one round: the record that explanations are made of.
@@ -85,6 +113,14 @@ impl Round {
 }
 
 impl Discovery {
+    /// Plans a pod that is not bound, or as if it were not, on the nodes that
+    /// Kubernetes itself would let it run on: the others would only reject it.
+    pub async fn plan_where_it_fits(&self, snapshot: &Snapshot, pod: &Pod) -> Round {
+        let fits = |n: &&Arc<Node>| fit::misfit(snapshot, pod, n).is_none();
+        let nodes = snapshot.nodes().filter(fits).map(|n| &*n.name).collect();
+        self.round(snapshot, Question::of_pod(pod, nodes)).await
+    }
+
     /// Asks every rule that governs the pod, and plans.
     pub async fn round(&self, snapshot: &Snapshot, question: Question) -> Round {
         let (start, at) = (Instant::now(), SystemTime::now());

@@ -102,6 +102,7 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
         violation_policy: Default::default(),
+        terminating: false,
         provider_unavailable: None,
     }));
     index.snapshot()

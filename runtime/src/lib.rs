@@ -10,8 +10,16 @@ pub mod telemetry;
 pub mod tls;
 
 #[cfg(feature = "cluster")]
+pub mod events;
+#[cfg(feature = "cluster")]
 pub mod feed;
 #[cfg(feature = "cluster")]
+pub mod finalizers;
+#[cfg(feature = "cluster")]
 pub mod folder;
+#[cfg(feature = "cluster")]
+pub mod lease;
+#[cfg(feature = "cluster")]
+pub mod others;
 #[cfg(feature = "cluster")]
 pub mod watch;

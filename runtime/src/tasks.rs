@@ -6,6 +6,8 @@ use anyhow::{Context, Result, anyhow};
 use tokio::{signal::unix::SignalKind, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Readiness;
+
 /// How long tasks get to finish once they were told to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -62,6 +64,16 @@ pub async fn signal() {
         () = term => {}
         _ = tokio::signal::ctrl_c() => {}
     }
+}
+
+/// Completes on a signal; says in the log when `what` is ready, if that is before.
+pub async fn ready_then_signal(readiness: Readiness, what: &str) {
+    let mut signal = std::pin::pin!(signal());
+    tokio::select! {
+        () = &mut signal => return,
+        () = readiness.wait() => tracing::info!("{what} ready"),
+    }
+    signal.await;
 }
 
 #[cfg(test)]

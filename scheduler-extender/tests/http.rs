@@ -113,6 +113,7 @@ async fn world(config: Config, provider: Sample) -> World {
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
         violation_policy: Default::default(),
+        terminating: false,
         provider_unavailable: Some(ProviderUnavailable::Reject),
     }));
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();

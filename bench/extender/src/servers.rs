@@ -120,6 +120,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
         violation_policy: Default::default(),
+        terminating: false,
         provider_unavailable: None,
     }));
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();

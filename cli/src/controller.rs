@@ -1,0 +1,105 @@
+//! `tautline controller`
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::Result;
+use tautline_controller::{App, Config};
+use tautline_core::duration;
+use tautline_runtime::tasks::{self, Tasks};
+
+use crate::{cluster::ClusterArgs, extender::parse_duration, provider_args::ProviderArgs};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Run two: one leads by the Lease tautline-controller, the other takes over when it is gone.\n\n\
+    Examples:\n  tautline controller\n  tautline controller --dry-run     # tells in events what it would evict"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Where /livez, /readyz, /metrics and /decisions are
+    #[arg(long, default_value = "[::]:9090")]
+    admin: SocketAddr,
+    /// Namespace of the Lease
+    #[arg(
+        long,
+        value_name = "NS",
+        default_value = "tautline-system",
+        env = "POD_NAMESPACE"
+    )]
+    namespace: String,
+    /// This replica's name in the Lease [default: the host's name and a number]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    /// The most bindings of one offer
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    max_bindings: usize,
+    /// Evaluations at one provider at once
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    provider_concurrency: usize,
+    #[command(flatten)]
+    providers: ProviderArgs,
+    /// The least time between two evictions of one offer; 0s: none
+    #[arg(long, default_value = "2m", value_parser = any_duration)]
+    eviction_cool_down: Duration,
+    /// Namespaces whose pods are never evicted
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "kube-system,tautline-system",
+        value_name = "NS,..."
+    )]
+    exempt_namespaces: Vec<String>,
+    /// Evict and mediate nothing: tell in events what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Leave rejected pods to the scheduler's own retries
+    #[arg(long)]
+    no_wake: bool,
+    /// A leader that is silent for so long is replaced
+    #[arg(long, default_value = "12s", value_parser = parse_duration)]
+    lease_duration: Duration,
+}
+
+fn any_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text).map_err(|e| e.to_string())
+}
+
+fn config(args: Args) -> Config {
+    let identity = args.identity.unwrap_or_else(host);
+    // The name alone may come again after a restart, while its old term runs on.
+    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let identity = format!("{identity}_{}", started.unwrap_or_default().as_millis());
+    let mut config = Config::new(&args.namespace, identity);
+    config.lease.duration = args.lease_duration.max(Duration::from_secs(3));
+    config.lease.renew_deadline = config.lease.duration.mul_f64(2.0 / 3.0);
+    config.lease.retry = config.lease.duration.div_f64(6.0);
+    Config {
+        admin: args.admin,
+        max_bindings: args.max_bindings,
+        provider_concurrency: args.provider_concurrency,
+        eviction_cool_down: args.eviction_cool_down,
+        exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
+        dry_run: args.dry_run,
+        wake: !args.no_wake,
+        discovery: args.providers.config(config.discovery.clone()),
+        ..config
+    }
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{}", name.trim(), std::process::id())
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let client = args.cluster.client().await?;
+    let app = App::build(config(args), client).await?;
+    tracing::info!(admin = %app.admin_address()?, "controller starting");
+    let readiness = app.readiness();
+    let mut tasks = Tasks::default();
+    app.spawn(&mut tasks);
+    tasks
+        .run(tasks::ready_then_signal(readiness, "controller"))
+        .await
+}

@@ -1,0 +1,42 @@
+//! How a server calls rule providers, for all that do.
+
+use std::{path::PathBuf, time::Duration};
+
+use tautline_discovery::Config;
+use tautline_runtime::tls::ClientFiles;
+
+use crate::extender::parse_duration;
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ProviderArgs {
+    /// The most that one provider call may take [default: 500ms; the controller: 2s]
+    #[arg(long, value_parser = parse_duration)]
+    provider_deadline: Option<Duration>,
+    /// Take providers and underlay controllers from these namespaces only
+    #[arg(long, value_delimiter = ',', value_name = "NS,...")]
+    provider_namespaces: Vec<String>,
+    /// CA of providers that require TLS
+    #[arg(long, value_name = "FILE")]
+    provider_ca: Option<PathBuf>,
+    /// Certificate to show to providers
+    #[arg(long, value_name = "FILE", requires = "provider_key")]
+    provider_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "provider_cert")]
+    provider_key: Option<PathBuf>,
+}
+
+impl ProviderArgs {
+    /// `defaults` with what was given.
+    pub(crate) fn config(self, defaults: Config) -> Config {
+        Config {
+            deadline: self.provider_deadline.unwrap_or(defaults.deadline),
+            namespaces: self.provider_namespaces,
+            tls: ClientFiles {
+                ca: self.provider_ca,
+                identity: self.provider_cert.zip(self.provider_key),
+            },
+            ..defaults
+        }
+    }
+}

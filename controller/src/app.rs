@@ -1,0 +1,265 @@
+//! The controller as a whole: validated configuration, bound port, tasks.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Result;
+use hyper::{Request, body::Incoming};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tautline_discovery::Discovery;
+use tautline_runtime::{
+    admin::{self, Readiness},
+    events::{self, Events},
+    feed::Feed,
+    http,
+    lease::{self, Term},
+    others::{self, Missing},
+    tasks::Tasks,
+    watch::{self, WatchMetrics},
+};
+use tautline_waking::Waking;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch::Sender},
+};
+
+use crate::{
+    decisions::Decisions,
+    keeper::{Inputs, Keeper},
+    metrics::Metrics,
+    release, store,
+    violations::Violations,
+};
+
+/// The Lease that replicas lead by; an extender looks at it, too.
+pub const LEASE: &str = "tautline-controller";
+
+/// How the controller works.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub admin: SocketAddr,
+    pub lease: lease::Config,
+    /// Bindings of one offer; the tuples beyond are counted and not made.
+    pub max_bindings: usize,
+    /// Evaluations at one provider at once.
+    pub provider_concurrency: usize,
+    /// No binding is evaluated more often, whatever its offer says.
+    pub shortest_period: Duration,
+    /// Between two evictions of one offer.
+    pub eviction_cool_down: Duration,
+    /// Namespaces whose pods are never evicted.
+    pub exempt_namespaces: BTreeSet<String>,
+    /// Violations are not acted on: what would be done is told.
+    pub dry_run: bool,
+    /// Whether rejected pods are woken.
+    pub wake: bool,
+    pub discovery: tautline_discovery::Config,
+}
+
+impl Config {
+    /// The defaults, in `namespace`, for a replica called `identity`.
+    pub fn new(namespace: &str, identity: String) -> Self {
+        Self {
+            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
+            lease: lease::Config::new(namespace, LEASE, identity),
+            max_bindings: 10_000,
+            provider_concurrency: 64,
+            shortest_period: Duration::from_millis(500),
+            eviction_cool_down: Duration::from_secs(120),
+            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            dry_run: false,
+            wake: true,
+            discovery: tautline_discovery::Config {
+                // Nobody's scheduling waits for an evaluation.
+                deadline: Duration::from_secs(2),
+                ..tautline_discovery::Config::default()
+            },
+        }
+    }
+}
+
+/// What the tasks share.
+pub(crate) struct Shared {
+    pub config: Config,
+    pub feed: Feed,
+    pub client: Client,
+    pub discovery: Discovery,
+    pub metrics: Metrics,
+    pub events: Arc<Events>,
+    pub missing: Missing,
+    pub decisions: Decisions,
+}
+
+/// A controller whose port is bound.
+pub struct App {
+    shared: Arc<Shared>,
+    queue: events::Queue,
+    admin: TcpListener,
+    registry: Registry,
+    readiness: Readiness,
+}
+
+impl App {
+    /// # Errors
+    /// An address that is taken, or TLS files that do not load.
+    pub async fn build(config: Config, client: Client) -> Result<Self> {
+        let mut registry = Registry::with_prefix("tautline");
+        let metrics = Metrics::register(&mut registry);
+        let provider_metrics = tautline_discovery::Metrics::default();
+        provider_metrics.register(&mut registry);
+        let (events, queue) = Events::new();
+        events.register(&mut registry);
+        let admin = admin::bind(config.admin).await?;
+        let shared = Arc::new(Shared {
+            discovery: Discovery::new(config.discovery.clone(), provider_metrics)?,
+            config,
+            feed: Feed::default(),
+            client,
+            metrics,
+            events,
+            missing: Missing::default(),
+            decisions: Decisions::default(),
+        });
+        Ok(Self {
+            shared,
+            queue,
+            admin,
+            registry,
+            readiness: Readiness::default(),
+        })
+    }
+
+    /// Where operators reach it.
+    pub fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.admin.local_addr()?)
+    }
+
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Starts everything as tasks of a process.
+    pub fn spawn(mut self, tasks: &mut Tasks) {
+        let (shared, stop) = (self.shared, tasks.stop_token());
+        let client = shared.client.clone();
+        let watch_metrics = WatchMetrics::default();
+        watch_metrics.register(&mut self.registry);
+        watch::all(
+            &client,
+            &shared.feed,
+            &watch_metrics,
+            &self.readiness,
+            tasks,
+        );
+        let follow = others::follow(
+            client.clone(),
+            shared.feed.clone(),
+            shared.missing.clone(),
+            stop.clone(),
+        );
+        tasks.spawn("other kinds", async move {
+            follow.await;
+            Ok(())
+        });
+        let (binding_events, bindings) = mpsc::channel(1024);
+        tasks.spawn(
+            "watch constraintpolicybindings",
+            store::follow(
+                client.clone(),
+                binding_events,
+                self.readiness.clone(),
+                stop.clone(),
+            ),
+        );
+        let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
+        tasks.spawn("events", async move {
+            queue
+                .write(events_client, "tautline-controller", events_stop)
+                .await;
+            Ok(())
+        });
+        let (discovery, tls_stop) = (shared.discovery.clone(), stop.clone());
+        tasks.spawn("provider TLS", async move {
+            discovery.follow_tls(tls_stop).await;
+            Ok(())
+        });
+
+        let leader: Sender<Option<Term>> = Sender::new(None);
+        let (fresh_sender, fresh) = mpsc::channel(4096);
+        let (rechecks_sender, rechecks) = mpsc::channel(4096);
+        let keeper = Keeper::new(Arc::clone(&shared), fresh_sender);
+        let inputs = Inputs {
+            bindings,
+            leader: leader.subscribe(),
+            rechecks,
+        };
+        let keeper = keeper.run(inputs, stop.clone());
+        tasks.spawn("bindings", async move {
+            keeper.await;
+            Ok(())
+        });
+        let violations = Violations {
+            shared: Arc::clone(&shared),
+            rechecks: rechecks_sender,
+        };
+        let violations = violations.run(fresh, leader.subscribe(), stop.clone());
+        tasks.spawn("violations", async move {
+            violations.await;
+            Ok(())
+        });
+        let releases = release::run(Arc::clone(&shared), leader.subscribe(), stop.clone());
+        tasks.spawn("underlay releases", async move {
+            releases.await;
+            Ok(())
+        });
+        if shared.config.wake {
+            let waking = Waking {
+                feed: shared.feed.clone(),
+                discovery: shared.discovery.clone(),
+                client: client.clone(),
+                metrics: tautline_waking::Metrics::default(),
+            };
+            waking.metrics.register(&mut self.registry);
+            let (term, wake_stop) = (leader.subscribe(), stop.clone());
+            let leads = move || term.borrow().as_ref().is_some_and(Term::holds);
+            tasks.spawn("wake", async move {
+                waking.run(leads, wake_stop).await;
+                Ok(())
+            });
+        }
+        let (lease, readiness) = (shared.config.lease.clone(), self.readiness.clone());
+        let lease_stop = stop.clone();
+        tasks.spawn("lease", async move {
+            // A leader that does not know the cluster yet would do harm.
+            tokio::select! {
+                () = readiness.wait() => {}
+                () = lease_stop.cancelled() => return Ok(()),
+            }
+            lease::run(client, lease, leader, lease_stop).await
+        });
+        let decisions = Arc::clone(&shared);
+        let extra = move |request: Request<Incoming>| {
+            let shared = Arc::clone(&decisions);
+            async move {
+                (request.uri().path() == "/decisions").then(|| decisions_page(&shared.decisions))
+            }
+        };
+        let registry = Arc::new(self.registry);
+        tasks.spawn(
+            "admin",
+            admin::serve(self.admin, registry, self.readiness, extra, stop),
+        );
+    }
+}
+
+fn decisions_page(decisions: &Decisions) -> http::Answer {
+    match serde_json::to_vec(&decisions.list()) {
+        Ok(body) => http::answer(200, "application/json", body),
+        Err(error) => http::text(500, format!("{error}\n")),
+    }
+}

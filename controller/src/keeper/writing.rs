@@ -1,0 +1,288 @@
+//! Writes under way: bounded, each object's one after the other.
+
+use std::{cmp::Reverse, sync::Arc, time::Duration};
+
+use tautline_api::constraint::{ConstraintPolicyBinding, ConstraintPolicyOfferStatus};
+use tautline_core::model::key;
+use tokio::{task::JoinError, time::Instant};
+
+use super::{Keeper, Later, WriteState, reconciling::Op};
+use crate::{
+    app::Shared,
+    known::{Key, Known},
+    offers, status,
+    write::{self, WriteError},
+};
+
+/// Writes at once.
+const MOST: usize = 16;
+/// A status that could not be written is written again after so long.
+const RETRY: Duration = Duration::from_secs(2);
+/// Failures in a row after which an offer's other bindings are not tried now.
+const ENOUGH: u32 = 16;
+/// An offer whose bindings could not be written is compared again after this,
+/// doubled with each failure up to the longest.
+const BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// A write that has ended.
+pub(super) enum Written {
+    Created {
+        offer: Key,
+        key: Key,
+        result: Result<Box<ConstraintPolicyBinding>, WriteError>,
+    },
+    Deleted {
+        known: Arc<Known>,
+        result: Result<(), WriteError>,
+    },
+    Status {
+        key: Key,
+        uid: Box<str>,
+        result: Result<(), WriteError>,
+    },
+    Offer {
+        key: Key,
+        result: Result<ConstraintPolicyOfferStatus, WriteError>,
+    },
+}
+
+impl Keeper {
+    pub(super) fn write_more(&mut self, now: Instant) {
+        while self.later.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            match self.later.pop() {
+                Some(Reverse((_, Later::Status(key)))) => self.statuses.push_back(key),
+                Some(Reverse((_, Later::Offer(key)))) => _ = self.dirty.insert(key),
+                None => {}
+            }
+        }
+        while self.writing < MOST {
+            // Statuses first: they are news, and what makes new work waits.
+            if let Some(key) = self.statuses.pop_front() {
+                self.write_status(&key);
+            } else if let Some(op) = self.ops.pop_front() {
+                self.do_op(op);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn write_status(&mut self, key: &Key) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if entry.write != WriteState::Queued {
+            return;
+        }
+        entry.write = WriteState::Writing { again: false };
+        let (known, status) = (Arc::clone(&entry.known), Arc::clone(&entry.status));
+        let (client, key) = (self.shared.client.clone(), Arc::clone(key));
+        self.writing += 1;
+        self.writes.spawn(async move {
+            let result = write::binding_status(client, &known, &status).await;
+            let uid = known.uid.clone();
+            Written::Status { key, uid, result }
+        });
+    }
+
+    fn do_op(&mut self, op: Op) {
+        let client = self.shared.client.clone();
+        let (offer_key, key) = (op.offer_key(), op.key());
+        self.busy.insert(Arc::clone(&key));
+        self.writing += 1;
+        self.writes.spawn(async move {
+            match op {
+                Op::Create {
+                    offer,
+                    name,
+                    targets,
+                } => {
+                    let mut result = write::create(client.clone(), &offer, &name, &targets).await;
+                    if matches!(result, Err(WriteError::Exists)) {
+                        // The watch is behind, or it is somebody else's: look.
+                        result = write::get_binding(client, &offer.namespace, &name).await;
+                    }
+                    Written::Created {
+                        offer: offer_key,
+                        key,
+                        result: result.map(Box::new),
+                    }
+                }
+                Op::Delete(known) => {
+                    let result = write::delete(client, &known).await;
+                    Written::Deleted { known, result }
+                }
+            }
+        });
+    }
+
+    /// Writes the status of every offer whose own has changed.
+    pub(super) fn write_offers(&mut self) {
+        self.shared.metrics.bindings(&self.counts);
+        let snapshot = Arc::clone(&self.snapshot);
+        let cap = self.shared.config.max_bindings;
+        for entry in snapshot.offers() {
+            let key: Key = key(&entry.offer.namespace, &entry.offer.name).into();
+            let Some(state) = self.offers.get_mut(&key) else {
+                continue;
+            };
+            if !state.changed || state.writing || entry.offer.terminating {
+                continue;
+            }
+            state.changed = false;
+            let verdict = offers::verdict(entry, state, &snapshot, &self.shared.missing, cap);
+            let before = state.written.clone();
+            let known = before.clone().unwrap_or_default();
+            let after = offers::status(&entry.offer.name, state, verdict, &known, status::now());
+            if before.as_ref() == Some(&after) {
+                continue;
+            }
+            state.writing = true;
+            let (shared, offer) = (Arc::clone(&self.shared), Arc::clone(&entry.offer));
+            self.writing += 1;
+            self.writes.spawn(async move {
+                let result = write_offer(&shared, &offer.namespace, &offer.name, before, after);
+                Written::Offer {
+                    key,
+                    result: result.await,
+                }
+            });
+        }
+    }
+
+    pub(super) fn written(&mut self, written: Result<Written, JoinError>) {
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => {
+                tracing::error!(%error, "a write panicked");
+                self.writing = self.writing.saturating_sub(1);
+                return;
+            }
+        };
+        self.writing = self.writing.saturating_sub(1);
+        let metrics = &self.shared.metrics;
+        match written {
+            Written::Created { offer, key, result } => {
+                self.busy.remove(&key);
+                metrics.wrote("create", result.is_ok());
+                match result {
+                    Ok(binding) => {
+                        let status = binding.status.clone().unwrap_or_default();
+                        self.put(Known::of(&binding), status);
+                        self.op_done(&offer);
+                    }
+                    Err(error) => {
+                        let (_, name) = key.split_once('/').unwrap_or_default();
+                        let text =
+                            format!("ConstraintPolicyBinding {name} cannot be made: {error}");
+                        self.op_failed(&offer, text);
+                    }
+                }
+            }
+            Written::Deleted { known, result } => {
+                let (key, offer) = (known.key(), known.offer_key());
+                self.busy.remove(&key);
+                metrics.wrote("delete", result.is_ok());
+                match result {
+                    Ok(()) | Err(WriteError::Gone) => {
+                        self.remove(&key, &known.uid);
+                        self.op_done(&offer);
+                    }
+                    Err(error) => {
+                        let name = &known.name;
+                        let text =
+                            format!("ConstraintPolicyBinding {name} cannot be deleted: {error}");
+                        self.op_failed(&offer, text);
+                    }
+                }
+            }
+            Written::Status { key, uid, result } => {
+                metrics.wrote("status", result.is_ok());
+                self.status_written(key, &uid, result);
+            }
+            Written::Offer { key, result } => {
+                metrics.wrote("offer-status", result.is_ok());
+                let Some(state) = self.offers.get_mut(&key) else {
+                    return;
+                };
+                state.writing = false;
+                match result {
+                    Ok(status) => state.written = Some(status),
+                    Err(WriteError::Gone) => {}
+                    Err(error) => {
+                        tracing::warn!(offer = %key, %error, "the offer's status is not written");
+                        state.changed = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn status_written(&mut self, key: Key, uid: &str, result: Result<(), WriteError>) {
+        let Some(entry) = self.entries.get_mut(&key).filter(|e| *e.known.uid == *uid) else {
+            return;
+        };
+        let again = entry.write == WriteState::Writing { again: true };
+        match result {
+            Ok(()) | Err(WriteError::Gone) if !again => entry.write = WriteState::Idle,
+            Ok(()) | Err(WriteError::Gone) => {
+                entry.write = WriteState::Queued;
+                self.statuses.push_back(key);
+            }
+            Err(error) => {
+                tracing::warn!(binding = %key, %error, "the status is not written; trying again");
+                entry.write = WriteState::Queued;
+                self.later
+                    .push(Reverse((Instant::now() + RETRY, Later::Status(key))));
+            }
+        }
+    }
+
+    fn op_done(&mut self, offer: &Key) {
+        if let Some(state) = self.offers.get_mut(offer) {
+            state.refusals = 0;
+            if state.refusal.is_some() {
+                // Is anything still to be done?
+                self.dirty.insert(Arc::clone(offer));
+            }
+        }
+    }
+
+    fn op_failed(&mut self, offer: &Key, text: String) {
+        tracing::warn!(%offer, "{text}");
+        self.refused(offer, text);
+        let refusals = self.offers.get(offer).map_or(1, |s| s.refusals);
+        if refusals >= ENOUGH {
+            // The rest would hardly do better now.
+            self.ops.retain(|op| op.offer_key() != *offer);
+        }
+        let wait = (BACKOFF * 2u32.saturating_pow(refusals.min(6))).min(LONGEST_BACKOFF);
+        let again = Later::Offer(Arc::clone(offer));
+        self.later.push(Reverse((Instant::now() + wait, again)));
+    }
+}
+
+async fn write_offer(
+    shared: &Shared,
+    namespace: &str,
+    name: &str,
+    before: Option<ConstraintPolicyOfferStatus>,
+    mut after: ConstraintPolicyOfferStatus,
+) -> Result<ConstraintPolicyOfferStatus, WriteError> {
+    if before.is_none() {
+        // Another replica wrote it last: a condition that still holds keeps its time.
+        let there = write::get_offer_status(shared.client.clone(), namespace, name).await?;
+        for condition in &mut after.conditions {
+            let same = there
+                .conditions
+                .iter()
+                .find(|c| c.type_ == condition.type_ && c.status == condition.status);
+            if let Some(same) = same {
+                condition.last_transition_time = same.last_transition_time.clone();
+            }
+        }
+    }
+    write::offer_status(shared.client.clone(), namespace, name, &after).await?;
+    Ok(after)
+}

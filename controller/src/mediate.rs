@@ -1,0 +1,167 @@
+//! Asking the underlay to mend a violation.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use tautline_api::convert::UNDERLAY_FINALIZER;
+use tautline_core::{
+    Snapshot, ask,
+    model::{self, Offer, Service},
+    standing::Moment,
+};
+use tautline_discovery::{Mitigation, round::provider_name};
+use tautline_runtime::{events::Note, finalizers};
+
+use crate::{
+    app::Shared,
+    decisions::Decision,
+    status::{now, time_of},
+    violations::Case,
+    write,
+};
+
+/// Names the Service that allocated, as `namespace/name`.
+pub(crate) const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
+/// The same is not said of a binding again for so long.
+const QUIET: Duration = Duration::from_secs(300);
+
+/// Asks for a mitigation; gives the time that was noted for it. The note comes
+/// first, so that a leader that dies in between is not followed by one that asks
+/// at once again.
+pub(crate) async fn mitigate(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    offer: &Offer,
+    case: &Case,
+) -> Option<Moment> {
+    let underlay = shared.discovery.underlay(snapshot, &offer.namespace)?;
+    let (pod, mitigation) = what(snapshot, offer, case);
+    if shared.config.dry_run {
+        let text = format!("would ask {} to mitigate", provider_name(underlay));
+        say(shared, case, "WouldMediate", false, text);
+        return Some(now());
+    }
+    let at = time_of(now());
+    if let Err(error) = write::mitigated(shared.client.clone(), &case.binding, &at).await {
+        let text = format!("the mitigation could not be noted, so it was not asked for: {error}");
+        say(shared, case, "Failed", true, text);
+        return None;
+    }
+    let at = crate::status::moment_of(&at);
+    match shared
+        .discovery
+        .mitigate(snapshot, underlay, &mitigation)
+        .await
+    {
+        Err(error) => {
+            let text = format!("{} did not mitigate: {error}", provider_name(underlay));
+            say(shared, case, "MitigationFailed", true, text);
+        }
+        Ok(id) => {
+            let text = match id.as_str() {
+                "" => format!("{} was asked to mitigate", provider_name(underlay)),
+                id => format!("{} mitigated by {id}", provider_name(underlay)),
+            };
+            say(shared, case, "Mitigated", false, text);
+            if !id.is_empty() && !mitigation.ids.contains(&id) {
+                keep(shared, snapshot, underlay, case, pod, &id).await;
+            }
+        }
+    }
+    Some(at)
+}
+
+/// What the underlay is told, and the pod that is to hold what it allocates.
+fn what<'a>(
+    snapshot: &'a Snapshot,
+    offer: &Offer,
+    case: &Case,
+) -> (Option<&'a Arc<model::Pod>>, Mitigation) {
+    let mut mitigation = Mitigation {
+        rules: ask::rules(snapshot, offer).0,
+        ..Mitigation::default()
+    };
+    // The source first, as ciena/turnbuckle's roles have it, then by name.
+    let mut targets: Vec<_> = case.binding.targets.iter().collect();
+    targets.sort_by_key(|(name, _)| (&***name != "source", &***name));
+    let (mut holder, mut nodes) = (None, Vec::new());
+    for (_, reference) in targets {
+        if reference.kind != "Pod" {
+            nodes.push(reference.name.clone());
+            continue;
+        }
+        let Some(pod) = snapshot.pod(&reference.namespace, &reference.name) else {
+            continue;
+        };
+        let node = pod.node.as_deref().unwrap_or_default();
+        // A pod leads, an endpoint is its peer.
+        let place = if holder.is_none() { 0 } else { nodes.len() };
+        nodes.insert(place, node.to_owned());
+        holder = holder.or(Some(pod));
+        mitigation
+            .ids
+            .extend(pod.underlay.iter().map(|id| id.to_string()));
+    }
+    let mut nodes = nodes.into_iter();
+    mitigation.node = nodes.next().unwrap_or_default();
+    mitigation.peer_node = nodes.next().unwrap_or_default();
+    (holder, mitigation)
+}
+
+/// The pod holds what was allocated, so that it is given back when the pod goes.
+async fn keep(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    underlay: &Service,
+    case: &Case,
+    pod: Option<&Arc<model::Pod>>,
+    id: &str,
+) {
+    let kept = match pod {
+        None => Err("the binding has no pod".to_owned()),
+        Some(pod) => {
+            let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &pod.namespace);
+            let finalizer = [format!("{UNDERLAY_FINALIZER}{id}")];
+            let by = [(UNDERLAY_ANNOTATION, provider_name(underlay).to_string())];
+            finalizers::change(&pods, &pod.name, &pod.uid, &finalizer, &[], &by)
+                .await
+                .map_err(|e| e.to_string())
+        }
+    };
+    let Err(error) = kept else { return };
+    let released = shared
+        .discovery
+        .release_underlay(snapshot, underlay, id)
+        .await;
+    let text = match released {
+        Ok(()) => format!("{id} was released again, no pod could hold it: {error}"),
+        Err(e) => format!("{id} is held by nobody ({error}) and could not be released: {e}"),
+    };
+    say(shared, case, "MitigationNotKept", true, text);
+}
+
+/// A violation is to be mediated and there is nobody to ask.
+pub(crate) fn no_underlay(shared: &Shared, case: &Case) {
+    let text = "no Service is labelled constraint.ciena.com/underlay-controller";
+    say(shared, case, "NoUnderlay", true, text.to_owned());
+}
+
+fn say(shared: &Shared, case: &Case, code: &'static str, warning: bool, text: String) {
+    shared.metrics.mediation(code);
+    shared
+        .decisions
+        .push(Decision::of(case, "Mediate", code, &text));
+    let regarding = case.regarding();
+    let id = format!("{}/{code}", case.binding.key());
+    let quiet = if warning { QUIET } else { Duration::ZERO };
+    shared.events.say_once(id, quiet, || {
+        Some(Note {
+            regarding,
+            warning,
+            reason: code.to_owned(),
+            action: "Mediate",
+            text,
+        })
+    });
+}

@@ -1,0 +1,179 @@
+//! What the controller counts.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+use tautline_core::Compliance;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCompliance {
+    compliance: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Evaluation {
+    rule: String,
+    provider: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByProvider {
+    rule: String,
+    provider: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Write {
+    what: &'static str,
+    outcome: &'static str,
+}
+
+/// Clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    bindings: Family<ByCompliance, Gauge>,
+    evaluations: Family<Evaluation, Counter>,
+    evaluation_seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
+    lag_seconds: Histogram,
+    pub(crate) waiting: Gauge,
+    writes: Family<Write, Counter>,
+    evictions: Family<Outcome, Counter>,
+    mediations: Family<Outcome, Counter>,
+    releases: Family<Outcome, Counter>,
+    pub(crate) leading: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0005, 2.0, 12));
+        let m = Self {
+            bindings: Family::default(),
+            evaluations: Family::default(),
+            evaluation_seconds: Family::new_with_constructor(seconds),
+            lag_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            waiting: Gauge::default(),
+            writes: Family::default(),
+            evictions: Family::default(),
+            mediations: Family::default(),
+            releases: Family::default(),
+            leading: Gauge::default(),
+        };
+        let r = registry.sub_registry_with_prefix("controller");
+        r.register(
+            "leading",
+            "1 while this replica holds the Lease",
+            m.leading.clone(),
+        );
+        r.register("bindings", "Bindings by compliance", m.bindings.clone());
+        r.register(
+            "evaluations",
+            "Evaluated rules, by what came of it: a compliance or a reason code",
+            m.evaluations.clone(),
+        );
+        r.register(
+            "evaluation_seconds",
+            "Time that a provider took to evaluate a rule of a binding",
+            m.evaluation_seconds.clone(),
+        );
+        r.register(
+            "lag_seconds",
+            "How late evaluations began",
+            m.lag_seconds.clone(),
+        );
+        r.register(
+            "evaluations_waiting",
+            "Bindings that are due and wait for their provider",
+            m.waiting.clone(),
+        );
+        r.register(
+            "writes",
+            "Writes to the API server: bindings made and deleted, statuses",
+            m.writes.clone(),
+        );
+        r.register(
+            "evictions",
+            "Evictions by outcome: done, or the reason code of why not",
+            m.evictions.clone(),
+        );
+        r.register(
+            "mediations",
+            "Mitigations asked of the underlay, by outcome",
+            m.mediations.clone(),
+        );
+        r.register(
+            "underlay_releases",
+            "Underlay allocations given back, by outcome",
+            m.releases.clone(),
+        );
+        m
+    }
+
+    pub(crate) fn evaluated(
+        &self,
+        rule: &str,
+        provider: &str,
+        outcome: &'static str,
+        took: Duration,
+    ) {
+        let by = ByProvider {
+            rule: rule.into(),
+            provider: provider.into(),
+        };
+        self.evaluation_seconds
+            .get_or_create(&by)
+            .observe(took.as_secs_f64());
+        let ByProvider { rule, provider } = by;
+        let by = Evaluation {
+            rule,
+            provider,
+            outcome,
+        };
+        self.evaluations.get_or_create(&by).inc();
+    }
+
+    pub(crate) fn lag(&self, lag: Duration) {
+        self.lag_seconds.observe(lag.as_secs_f64());
+    }
+
+    pub(crate) fn bindings(&self, counts: &[usize; 5]) {
+        for (compliance, count) in Compliance::ALL.iter().zip(counts) {
+            let by = ByCompliance {
+                compliance: compliance.as_str(),
+            };
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            self.bindings.get_or_create(&by).set(count);
+        }
+    }
+
+    pub(crate) fn wrote(&self, what: &'static str, ok: bool) {
+        let outcome = if ok { "ok" } else { "failed" };
+        self.writes.get_or_create(&Write { what, outcome }).inc();
+    }
+
+    pub(crate) fn eviction(&self, outcome: &'static str) {
+        self.evictions.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn mediation(&self, outcome: &'static str) {
+        self.mediations.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn release(&self, outcome: &'static str) {
+        self.releases.get_or_create(&Outcome { outcome }).inc();
+    }
+}

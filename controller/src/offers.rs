@@ -1,0 +1,160 @@
+//! An offer's own status: how many bindings, how they stand, what is wrong.
+
+use hashbrown::HashSet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tautline_api::constraint::ConstraintPolicyOfferStatus;
+use tautline_core::{
+    Compliance, Snapshot, binding::OFFER_LABEL, index::OfferEntry, model::TargetKind,
+    standing::Moment,
+};
+use tautline_runtime::others::Missing;
+
+use crate::{known::Key, status::time_of};
+
+/// What the controller keeps of an offer.
+#[derive(Debug, Default)]
+pub(crate) struct OfferState {
+    /// The offer's bindings as they exist, and how many stand how.
+    pub bindings: HashSet<Key>,
+    pub counts: [usize; 5],
+    /// How many tuples it calls for, the cap aside.
+    pub called_for: u128,
+    /// Rules and their providers, as a fingerprint.
+    pub asked: u64,
+    /// Its status may be another now.
+    pub changed: bool,
+    /// What the API server last took.
+    pub written: Option<ConstraintPolicyOfferStatus>,
+    pub writing: bool,
+    /// Why a binding could not be made or deleted, and how often in a row.
+    pub refusal: Option<String>,
+    pub refusals: u32,
+}
+
+impl OfferState {
+    pub(crate) fn count(&mut self, compliance: Compliance, more: bool) {
+        let count = &mut self.counts[compliance as usize];
+        *count = if more {
+            *count + 1
+        } else {
+            count.saturating_sub(1)
+        };
+        self.changed = true;
+    }
+}
+
+/// What is wrong with an offer, or not, as a reason code and a text.
+pub(crate) struct Verdict {
+    pub ok: bool,
+    pub reason: &'static str,
+    pub text: String,
+}
+
+/// Looks at everything that an offer needs.
+pub(crate) fn verdict(
+    entry: &OfferEntry,
+    state: &OfferState,
+    snapshot: &Snapshot,
+    missing: &Missing,
+    cap: usize,
+) -> Verdict {
+    let offer = &entry.offer;
+    let mut wrong: Vec<(&'static str, String)> = Vec::new();
+    for target in offer.targets.iter().filter(|t| t.kind != TargetKind::Pod) {
+        let (api_version, kind) = target.selects();
+        // Endpoints are found by their slices, too.
+        if target.kind != TargetKind::Endpoint
+            && let Some(why) = missing.why(api_version, kind)
+        {
+            wrong.push(("KindNotServed", format!("target {}: {why}", target.name)));
+        }
+    }
+    if offer.policies.is_empty() {
+        let text = "spec.policies is empty; name a ConstraintPolicy of this namespace";
+        wrong.push(("NoPolicies", text.to_owned()));
+    }
+    let absent: Vec<&str> = offer
+        .policies
+        .iter()
+        .filter(|p| snapshot.policy(&offer.namespace, p).is_none())
+        .map(|p| &**p)
+        .collect();
+    if !absent.is_empty() {
+        let text = format!(
+            "ConstraintPolicy {} does not exist in this namespace",
+            absent.join(", ")
+        );
+        wrong.push(("PolicyMissing", text));
+    }
+    if state.called_for > cap as u128 {
+        let text = format!(
+            "the targets make {} bindings, the cap is {cap}: only the first {cap} exist; select \
+             fewer objects, split the offer, or raise --max-bindings",
+            state.called_for
+        );
+        wrong.push(("CapExceeded", text));
+    }
+    if let Some(refusal) = &state.refusal {
+        wrong.push(("WriteRefused", refusal.clone()));
+    }
+    if let Some((reason, _)) = wrong.first() {
+        let texts: Vec<&str> = wrong.iter().map(|(_, text)| text.as_str()).collect();
+        return Verdict {
+            ok: false,
+            reason,
+            text: texts.join("; "),
+        };
+    }
+    let idle: Vec<&str> = offer
+        .targets
+        .iter()
+        .zip(&entry.members)
+        .filter(|(_, members)| members.is_empty())
+        .map(|(target, _)| &*target.name)
+        .collect();
+    let (reason, text) = match idle.as_slice() {
+        [] => ("InStep", String::new()),
+        idle => (
+            "NothingSelected",
+            format!("target {} selects nothing", idle.join(", ")),
+        ),
+    };
+    Verdict {
+        ok: true,
+        reason,
+        text,
+    }
+}
+
+/// The status of an offer; `before` is what it was.
+pub(crate) fn status(
+    offer: &str,
+    state: &OfferState,
+    verdict: Verdict,
+    before: &ConstraintPolicyOfferStatus,
+    now: Moment,
+) -> ConstraintPolicyOfferStatus {
+    let status = if verdict.ok { "True" } else { "False" };
+    let old = before.conditions.iter().find(|c| c.type_ == "Ready");
+    let since = match old {
+        Some(old) if old.status == status => old.last_transition_time.clone(),
+        _ => time_of(now),
+    };
+    let ready = Condition {
+        type_: "Ready".to_owned(),
+        status: status.to_owned(),
+        reason: verdict.reason.to_owned(),
+        message: verdict.text,
+        last_transition_time: since,
+        observed_generation: None,
+    };
+    let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    ConstraintPolicyOfferStatus {
+        binding_count: number(state.bindings.len()),
+        compliant_binding_count: number(state.counts[Compliance::Compliant as usize]),
+        binding_selector: format!("{OFFER_LABEL}={offer}"),
+        // Written by whoever evicts, under a name of its own.
+        last_eviction: None,
+        conditions: vec![ready],
+    }
+}

@@ -1,0 +1,137 @@
+//! Underlay allocations are given back when their pod goes. The finalizer keeps
+//! the pod until that is done, so none is lost when a leader is.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use tautline_api::convert::UNDERLAY_FINALIZER;
+use tautline_core::{Snapshot, model};
+use tautline_runtime::{finalizers, lease::Term};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{app::Shared, mediate::UNDERLAY_ANNOTATION};
+
+const TICK: Duration = Duration::from_millis(500);
+const BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// Releases at once.
+const AT_ONCE: usize = 8;
+
+/// What is known of an allocation, by pod UID and id.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// It is back; only the finalizer is left.
+    released: bool,
+    next: Option<Instant>,
+    failures: u32,
+}
+
+type Known = HashMap<(Box<str>, Box<str>), Progress>;
+
+/// Releases while `leader` has a term, until told to stop.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    mut leader: watch::Receiver<Option<Term>>,
+    stop: CancellationToken,
+) {
+    let mut known = Known::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = leader.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(TICK) => {}
+        }
+        let Some(term) = leader.borrow_and_update().clone() else {
+            continue;
+        };
+        let snapshot = shared.feed.snapshot();
+        let now = Instant::now();
+        let mut all = Known::new();
+        let mut due = Vec::new();
+        for pod in snapshot.underlaid() {
+            for id in &pod.underlay {
+                let key = (pod.uid.clone(), id.clone());
+                let progress = known.get(&key).copied().unwrap_or_default();
+                let goes = pod.terminating || pod.finished;
+                if goes && progress.next.is_none_or(|at| at <= now) && due.len() < AT_ONCE {
+                    due.push((Arc::clone(pod), id.clone(), progress));
+                }
+                all.insert(key, progress);
+            }
+        }
+        known = all;
+        let one = async |(pod, id, progress): (Arc<model::Pod>, Box<str>, Progress)| {
+            let progress = if term.holds() {
+                release(&shared, &snapshot, &pod, &id, progress).await
+            } else {
+                progress
+            };
+            ((pod.uid.clone(), id), progress)
+        };
+        let done = futures::future::join_all(due.into_iter().map(one)).await;
+        known.extend(done);
+    }
+}
+
+async fn release(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    pod: &model::Pod,
+    id: &str,
+    mut progress: Progress,
+) -> Progress {
+    if !progress.released {
+        progress.released = give_back(shared, snapshot, pod, id).await;
+    }
+    if progress.released {
+        let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &pod.namespace);
+        let remove = [format!("{UNDERLAY_FINALIZER}{id}")];
+        match finalizers::change(&pods, &pod.name, &pod.uid, &[], &remove, &[]).await {
+            Ok(()) | Err(finalizers::Error::Gone(_)) => {
+                // The watch will say so.
+                progress.next = Some(Instant::now() + LONGEST_BACKOFF);
+                return progress;
+            }
+            Err(error) => tracing::warn!(%id, %error, "the finalizer is not removed; trying again"),
+        }
+    }
+    let wait = BACKOFF * 2u32.saturating_pow(progress.failures.min(6));
+    progress.failures += 1;
+    progress.next = Some(Instant::now() + wait.min(LONGEST_BACKOFF));
+    progress
+}
+
+async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &str) -> bool {
+    // Who allocated it, if that is still there.
+    let named = pod
+        .annotations
+        .get(UNDERLAY_ANNOTATION)
+        .and_then(|name| name.split_once('/'))
+        .and_then(|(namespace, name)| snapshot.service(namespace, name))
+        .filter(|service| service.underlay);
+    let chosen = || shared.discovery.underlay(snapshot, &pod.namespace);
+    let Some(underlay) = named.or_else(chosen) else {
+        shared.metrics.release("NoUnderlay");
+        tracing::warn!(pod = %pod.name, %id, "nobody to give an underlay allocation back to: no \
+            Service is labelled constraint.ciena.com/underlay-controller; the pod stays until then");
+        return false;
+    };
+    match shared
+        .discovery
+        .release_underlay(snapshot, underlay, id)
+        .await
+    {
+        Ok(()) => {
+            shared.metrics.release("Released");
+            tracing::info!(pod = %pod.name, namespace = %pod.namespace, %id, "underlay released");
+            true
+        }
+        Err(error) => {
+            shared.metrics.release("Failed");
+            tracing::warn!(pod = %pod.name, %id, %error, "the underlay did not release; trying again");
+            false
+        }
+    }
+}

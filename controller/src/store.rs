@@ -1,0 +1,82 @@
+//! The watch on bindings: what it brings goes to the keeper, in order.
+
+use anyhow::Result;
+use futures::StreamExt;
+use kube::{Api, Client, core::DeserializeGuard};
+use kube_runtime::{WatchStreamExt, watcher};
+use tautline_api::constraint::ConstraintPolicyBinding;
+use tautline_runtime::admin::Readiness;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::known::{Known, Status};
+
+/// A change of the bindings.
+pub(crate) enum BindingEvent {
+    Applied(Known, Status),
+    Deleted(Known),
+    /// All there are.
+    All(Vec<(Known, Status)>),
+}
+
+const READY: &str = "constraintpolicybindings";
+
+/// Follows the bindings until told to stop.
+pub(crate) async fn follow(
+    client: Client,
+    events: mpsc::Sender<BindingEvent>,
+    readiness: Readiness,
+    stop: CancellationToken,
+) -> Result<()> {
+    readiness.expect(READY);
+    let api: Api<DeserializeGuard<ConstraintPolicyBinding>> = Api::all(client);
+    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut listing = Vec::new();
+    let usable = |guarded: DeserializeGuard<ConstraintPolicyBinding>| match guarded.0 {
+        Ok(binding) => {
+            let known = Known::of(&binding);
+            Some((known, binding.status.unwrap_or_default()))
+        }
+        Err(error) => {
+            tracing::warn!(error = %error.error, "a ConstraintPolicyBinding cannot be used");
+            None
+        }
+    };
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            event = stream.next() => match event { Some(event) => event, None => return Ok(()) },
+        };
+        let change = match event {
+            Ok(watcher::Event::Init) => {
+                listing.clear();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(o)) => {
+                listing.extend(usable(o));
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => BindingEvent::All(std::mem::take(&mut listing)),
+            Ok(watcher::Event::Apply(o)) => match usable(o) {
+                Some((known, status)) => BindingEvent::Applied(known, status),
+                None => continue,
+            },
+            Ok(watcher::Event::Delete(o)) => match usable(o) {
+                Some((known, _)) => BindingEvent::Deleted(known),
+                None => continue,
+            },
+            Err(error) => {
+                tracing::warn!(%error, "the watch on bindings starts again; are the CRDs installed?");
+                continue;
+            }
+        };
+        let all = matches!(change, BindingEvent::All(_));
+        if events.send(change).await.is_err() {
+            return Ok(());
+        }
+        if all {
+            readiness.done(READY);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Offers become bindings: one for each tuple of one object from each target,
+//! under the names that ciena/turnbuckle gives them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hashbrown::HashMap;
+
+use crate::{
+    index::{Member, OfferEntry},
+    reference::Reference,
+};
+
+/// The label of a binding that names its offer.
+pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
+
+/// The bindings that an offer calls for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CalledFor {
+    /// How many tuples there are, the cap aside.
+    pub count: u128,
+    /// The objects of each binding by target name, by the binding's name; the
+    /// first `cap` tuples in the order of their objects' names.
+    pub bindings: BTreeMap<String, BTreeMap<Arc<str>, Reference>>,
+}
+
+/// What `entry` calls for, `cap` bindings at most.
+pub fn called_for(entry: &OfferEntry, cap: usize) -> CalledFor {
+    let namespace = &entry.offer.namespace;
+    let mut targets: Vec<(&Arc<str>, Vec<&Member>)> = entry
+        .offer
+        .targets
+        .iter()
+        .zip(&entry.members)
+        .map(|(target, members)| {
+            let mut named: Vec<_> = members.iter().filter(|(_, m)| counts(m)).collect();
+            named.sort_unstable_by_key(|(name, _)| *name);
+            (&target.name, named.into_iter().map(|(_, m)| m).collect())
+        })
+        .collect();
+    targets.sort_unstable_by_key(|(name, _)| *name);
+    let count = targets
+        .iter()
+        .map(|(_, members)| members.len() as u128)
+        .product();
+    let mut bindings = BTreeMap::new();
+    let mut taken: HashMap<String, usize> = HashMap::new();
+    for i in 0..usize::try_from(count).unwrap_or(usize::MAX).min(cap) {
+        // The last target turns fastest.
+        let mut rest = i;
+        let mut tuple: Vec<(Arc<str>, Reference)> = Vec::with_capacity(targets.len());
+        for (name, members) in targets.iter().rev() {
+            let member = members[rest % members.len()];
+            rest /= members.len();
+            tuple.push((Arc::clone(name), member.reference(namespace)));
+        }
+        let tuple: BTreeMap<_, _> = tuple.into_iter().collect();
+        let mut name = binding_name(&entry.offer.name, &tuple);
+        // 32 bits collide once in a while among thousands: none may be lost.
+        let before = taken.entry(name.clone()).or_default();
+        *before += 1;
+        if *before > 1 {
+            name = format!("{name}-{before}");
+        }
+        bindings.insert(name, tuple);
+    }
+    CalledFor { count, bindings }
+}
+
+/// A pod that has finished keeps to nothing any more.
+fn counts(member: &Member) -> bool {
+    !matches!(member, Member::Pod(pod) if pod.finished)
+}
+
+/// The name of the binding of `offer` to `tuple`: the offer's name, a dash, and
+/// the safely encoded decimal of the tuple's FNV-1a hash of 32 bits.
+pub fn binding_name(offer: &str, tuple: &BTreeMap<Arc<str>, Reference>) -> String {
+    let mut hash: u32 = 0x811c_9dc5;
+    for reference in tuple.values() {
+        for byte in reference.to_string().bytes() {
+            hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+    let mut name = [offer, "-"].concat();
+    name.extend(hash.to_string().bytes().map(safe));
+    name
+}
+
+/// Kubernetes' SafeEncode: letters and digits that make no words.
+/// <https://pkg.go.dev/k8s.io/apimachinery/pkg/util/rand#SafeEncodeString>
+fn safe(byte: u8) -> char {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        index::{Index, Object},
+        model::{Offer, Pod, Target, TargetKind},
+        selector::Selector,
+    };
+
+    fn pod(name: &str, app: &str) -> Pod {
+        Pod {
+            namespace: "default".into(),
+            name: name.into(),
+            labels: [("app", app)].into_iter().collect(),
+            ..Pod::default()
+        }
+    }
+
+    fn entry(targets: &[(&str, &str)], pods: Vec<Pod>) -> OfferEntry {
+        let mut index = Index::default();
+        let target = |(name, app): &(&str, &str)| Target {
+            name: (*name).into(),
+            kind: TargetKind::Pod,
+            api_version: String::new(),
+            selector: Some(Selector {
+                match_labels: vec![("app".into(), (*app).to_owned())],
+                ..Selector::default()
+            }),
+        };
+        index.apply(Object::Offer(Offer {
+            namespace: "default".into(),
+            name: "gold-offer".into(),
+            targets: targets.iter().map(target).collect(),
+            ..Offer::default()
+        }));
+        for pod in pods {
+            index.apply(Object::Pod(pod));
+        }
+        index
+            .snapshot()
+            .offer("default", "gold-offer")
+            .unwrap()
+            .clone()
+    }
+
+    /// The case of ciena/turnbuckle's controllers/constraint/offer_test.go; the
+    /// hash by hand: FNV-1a 32 of both references, one behind the other.
+    #[test]
+    fn turnbuckles_own_case() {
+        let pods = vec![
+            pod("server", "hello-server"),
+            pod("client", "hello-client"),
+            pod("sample", "none"),
+        ];
+        let targets = [("source", "hello-client"), ("destination", "hello-server")];
+        let called = called_for(&entry(&targets, pods), 10);
+        assert_eq!(called.count, 1);
+        let (name, tuple) = called.bindings.first_key_value().unwrap();
+        let text: String = tuple.values().map(ToString::to_string).collect();
+        assert_eq!(text, "default:v1:Pod:serverdefault:v1:Pod:client");
+        assert_eq!(name, "gold-offer-55459cd77c");
+        assert_eq!(tuple["source"], Reference::pod("default", "client"));
+    }
+
+    #[test]
+    fn a_target_without_objects_and_finished_pods_give_none() {
+        let done = Pod {
+            finished: true,
+            ..pod("server", "b")
+        };
+        let called = called_for(
+            &entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]),
+            10,
+        );
+        assert_eq!(called, CalledFor::default());
+    }
+
+    #[test]
+    fn colliding_names_lose_no_binding() {
+        // Found by trying numbers: both hash alike.
+        let pods = vec![pod("p695191", "a"), pod("p1006000", "a")];
+        let called = called_for(&entry(&[("x", "a")], pods), 10);
+        let names: Vec<&String> = called.bindings.keys().collect();
+        let [first, second] = names[..] else {
+            panic!("{called:?}")
+        };
+        assert_eq!(*second, format!("{first}-2"));
+    }
+
+    proptest! {
+        #[test]
+        fn one_for_each_tuple_up_to_the_cap(a in 0usize..7, b in 0usize..7, both in 0usize..4, cap in 0usize..60) {
+            let mut pods: Vec<Pod> = (0..a).map(|i| pod(&format!("a{i}"), "a")).collect();
+            pods.extend((0..b).map(|i| pod(&format!("b{i}"), "b")));
+            pods.extend((0..both).map(|i| pod(&format!("c{i}"), "c")));
+            let e = entry(&[("q", "a"), ("p", "b"), ("r", "c")], pods);
+            let called = called_for(&e, cap);
+            let all = a * b * both;
+            prop_assert_eq!(called.count, all as u128);
+            prop_assert_eq!(called.bindings.len(), all.min(cap));
+            let tuples: BTreeSet<_> = called.bindings.values().cloned().collect();
+            prop_assert_eq!(tuples.len(), all.min(cap), "each tuple once");
+            // A smaller cap keeps a part of what a larger one makes.
+            let more = called_for(&e, cap + 5);
+            prop_assert!(called.bindings.keys().all(|n| more.bindings.contains_key(n)));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! How a binding stands over time: grace before a violation, kept through errors
+//! and restarts.
+
+use std::time::Duration;
+
+use crate::compliance::Compliance;
+
+/// A point in time as a duration since the Unix epoch.
+pub type Moment = Duration;
+
+/// How a binding stands. What a status shows is enough to restore it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What is reported.
+    pub compliance: Compliance,
+    /// Since when it has been out of range without a break; errors pause it.
+    pub out_since: Option<Moment>,
+    /// Since when it cannot be told.
+    pub error_since: Option<Moment>,
+}
+
+impl Standing {
+    /// The standing after an evaluation that found `found` at `now`.
+    ///
+    /// Out of range for less than `grace` is reported as Limit, then as Violation.
+    /// An Error pauses that count, anything else ends it.
+    pub fn after(self, found: Compliance, grace: Duration, now: Moment) -> Self {
+        match found {
+            Compliance::Error => Self {
+                compliance: found,
+                out_since: self.out_since,
+                error_since: self.error_since.or(Some(now)),
+            },
+            Compliance::Violation => {
+                let since = match (self.out_since, self.error_since) {
+                    (None, _) => now,
+                    (Some(since), None) => since,
+                    // The time of the error does not count.
+                    (Some(since), Some(paused)) => since + now.saturating_sub(paused.max(since)),
+                };
+                let long = now.saturating_sub(since) >= grace;
+                Self {
+                    compliance: if long { found } else { Compliance::Limit },
+                    out_since: Some(since),
+                    error_since: None,
+                }
+            }
+            Compliance::Pending | Compliance::Compliant | Compliance::Limit => Self {
+                compliance: found,
+                ..Self::default()
+            },
+        }
+    }
+
+    /// When the grace ends, if it is running.
+    pub fn grace_ends(&self, grace: Duration) -> Option<Moment> {
+        let runs = self.compliance == Compliance::Limit;
+        self.out_since.filter(|_| runs).map(|since| since + grace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Compliance::*;
+    use proptest::prelude::*;
+
+    fn play(grace: u64, steps: &[(u64, Compliance)]) -> Vec<Compliance> {
+        let mut standing = Standing::default();
+        steps
+            .iter()
+            .map(|(at, found)| {
+                standing =
+                    standing.after(*found, Duration::from_secs(grace), Duration::from_secs(*at));
+                standing.compliance
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_violation_after_the_grace_and_not_before() {
+        let steps = [
+            (0, Compliant),
+            (10, Violation),
+            (39, Violation),
+            (40, Violation),
+        ];
+        assert_eq!(play(30, &steps), [Compliant, Limit, Limit, Violation]);
+        assert_eq!(play(0, &steps[..2]), [Compliant, Violation]);
+    }
+
+    #[test]
+    fn a_flapping_rule_never_violates() {
+        let steps: Vec<_> = (0..50)
+            .map(|i| (i * 10, if i % 2 == 0 { Violation } else { Compliant }))
+            .collect();
+        assert!(!play(15, &steps).contains(&Violation));
+        // The provider's own Limit ends the count, too.
+        let steps = [
+            (0, Violation),
+            (10, Limit),
+            (20, Violation),
+            (49, Violation),
+        ];
+        assert_eq!(play(30, &steps)[3], Limit);
+    }
+
+    #[test]
+    fn an_error_pauses_the_grace() {
+        let steps = [
+            (0, Violation),
+            (20, Error),
+            (60, Error),
+            (100, Violation), // 20 s have counted
+            (109, Violation),
+            (110, Violation),
+        ];
+        assert_eq!(
+            play(30, &steps),
+            [Limit, Error, Error, Limit, Limit, Violation]
+        );
+    }
+
+    proptest! {
+        /// Whatever comes: a violation is reported only if the rule was broken at
+        /// every evaluation of the last `grace`, errors left out.
+        #[test]
+        fn no_violation_without_its_grace(grace in 0u64..40, found in proptest::collection::vec(0usize..5, 1..40)) {
+            let (mut standing, mut broken_for, mut last) = (Standing::default(), None::<u64>, None::<Compliance>);
+            for (i, found) in found.iter().enumerate() {
+                let found = Compliance::ALL[*found];
+                // Ten seconds between two evaluations.
+                match found {
+                    Error => {}
+                    Violation => {
+                        let step = if last == Some(Error) { 0 } else { 10 };
+                        broken_for = Some(broken_for.map_or(0, |b| b + step));
+                    }
+                    _ => broken_for = None,
+                }
+                // The step into the error counts until the error was seen.
+                if found == Error && last == Some(Violation) {
+                    broken_for = broken_for.map(|b| b + 10);
+                }
+                standing = standing.after(found, Duration::from_secs(grace), Duration::from_secs(i as u64 * 10));
+                let reported = standing.compliance == Violation;
+                prop_assert_eq!(reported, found == Violation && broken_for.is_some_and(|b| b >= grace));
+                last = Some(found);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Kubernetes events, written beside the work: whoever has something to say never
+//! waits for the API server.
+
+use std::{sync::Arc, time::Duration};
+
+use dashmap::DashMap;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube_runtime::events::{Event, EventType, Recorder, Reporter};
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use tokio::{
+    sync::mpsc::{self, Receiver, Sender},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Events that wait to be written; more are dropped and counted.
+const QUEUE: usize = 1024;
+/// An event that the API server does not take within so long is dropped.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// The API server refuses notes above 1 kB.
+const LONGEST: usize = 900;
+
+/// Something to say of an object.
+#[derive(Clone, Debug)]
+pub struct Note {
+    pub regarding: ObjectReference,
+    pub warning: bool,
+    /// A stable code.
+    pub reason: String,
+    /// What was done, or was to be done.
+    pub action: &'static str,
+    pub text: String,
+}
+
+/// Takes notes without waiting.
+#[derive(Debug)]
+pub struct Events {
+    queue: Sender<Note>,
+    said: DashMap<String, Instant>,
+    dropped: Counter,
+}
+
+impl Events {
+    pub fn new() -> (Arc<Self>, Queue) {
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        let events = Self {
+            queue,
+            said: DashMap::new(),
+            dropped: Counter::default(),
+        };
+        (Arc::new(events), Queue(receiver))
+    }
+
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "events_dropped",
+            "Kubernetes events not written because too many were waiting",
+            self.dropped.clone(),
+        );
+    }
+
+    pub fn say(&self, mut note: Note) {
+        if let Some((end, _)) = note.text.char_indices().nth(LONGEST) {
+            note.text.truncate(end);
+        }
+        if self.queue.try_send(note).is_err() {
+            self.dropped.inc();
+        }
+    }
+
+    /// Says it unless the same was said within `quiet`; `key` tells what is same.
+    pub fn say_once(&self, key: String, quiet: Duration, note: impl FnOnce() -> Option<Note>) {
+        let now = Instant::now();
+        if self.said.get(&key).is_some_and(|until| now < *until) {
+            return;
+        }
+        let Some(note) = note() else { return };
+        self.said.retain(|_, until| now < *until);
+        self.said.insert(key, now + quiet);
+        self.say(note);
+    }
+
+    /// What was said under `key` may be said again.
+    pub fn forget(&self, key: &str) {
+        self.said.remove(key);
+    }
+}
+
+/// The writer's end.
+pub struct Queue(Receiver<Note>);
+
+impl Queue {
+    /// Writes events until told to stop, and then what is still waiting, for a
+    /// moment. One that cannot be written is dropped: it must not hold up others.
+    pub async fn write(mut self, client: Client, reporter: &str, stop: CancellationToken) {
+        let recorder = Recorder::new(client, Reporter::from(reporter));
+        loop {
+            let note = tokio::select! {
+                biased;
+                note = self.0.recv() => match note { Some(note) => note, None => return },
+                () = stop.cancelled() => return,
+            };
+            let event = Event {
+                type_: if note.warning {
+                    EventType::Warning
+                } else {
+                    EventType::Normal
+                },
+                reason: note.reason,
+                note: Some(note.text),
+                action: note.action.into(),
+                secondary: None,
+            };
+            match tokio::time::timeout(DEADLINE, recorder.publish(&event, &note.regarding)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "an event was not written"),
+                Err(_) => tracing::debug!("an event was not written in time"),
+            }
+        }
+    }
+}
+
+/// A reference to one of our own kinds.
+pub fn of_our_kind(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("constraint.ciena.com/v1alpha1".into()),
+        kind: Some(kind.into()),
+        namespace: Some(namespace.into()),
+        name: Some(name.into()),
+        uid: Some(uid.into()),
+        ..ObjectReference::default()
+    }
+}
+
+/// A reference to a pod.
+pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        namespace: Some(namespace.into()),
+        name: Some(name.into()),
+        uid: Some(uid.into()),
+        ..ObjectReference::default()
+    }
+}

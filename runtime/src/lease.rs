@@ -1,0 +1,256 @@
+//! One leader among replicas, by a Lease. Times are this process's own, so clocks
+//! need not agree: a Lease has expired when it has been seen unchanged for its
+//! duration.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Result, bail};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Which Lease, for whom, and how patiently.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub namespace: String,
+    pub name: String,
+    /// Who we are: the pod's name and something that no other replica has.
+    pub identity: String,
+    /// A leader that is silent for so long is none any more.
+    pub duration: Duration,
+    /// A leader that could not renew for so long steps down by itself.
+    pub renew_deadline: Duration,
+    /// Between two looks at the Lease.
+    pub retry: Duration,
+}
+
+impl Config {
+    pub fn new(namespace: &str, name: &str, identity: String) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity,
+            duration: Duration::from_secs(12),
+            renew_deadline: Duration::from_secs(8),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A time of leading. Whoever acts for the leader holds a clone, and drops it
+/// when done: the Lease is given up only then.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// Cancelled when the term is over.
+    pub over: CancellationToken,
+    renewed: Arc<Mutex<Instant>>,
+    renew_deadline: Duration,
+    _held: mpsc::Sender<()>,
+}
+
+impl Term {
+    /// Whether nobody else can lead at this instant. To be asked before anything
+    /// that must not be done twice: a process may have slept for long.
+    pub fn holds(&self) -> bool {
+        !self.over.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
+    }
+}
+
+/// Takes part in the election until told to stop. `leader` has the term while
+/// this process leads.
+///
+/// # Errors
+/// The Lease was lost: the process should end, and start again as a candidate.
+pub async fn run(
+    client: Client,
+    config: Config,
+    leader: watch::Sender<Option<Term>>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let api: Api<Lease> = Api::namespaced(client, &config.namespace);
+    let mut candidate = Candidate::default();
+    let mut lease = loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = sleep(if candidate.looked { config.retry } else { Duration::ZERO }) => {}
+        }
+        match within(config.retry, candidate.try_to_lead(&api, &config)).await {
+            Ok(Some(lease)) => break lease,
+            Ok(None) => {}
+            Err(error) => tracing::warn!(lease = %config.name, %error, "cannot stand for leader"),
+        }
+    };
+    tracing::info!(lease = %config.name, identity = %config.identity, "leading");
+    let (held, mut released) = mpsc::channel(1);
+    let term = Term {
+        over: CancellationToken::new(),
+        renewed: Arc::new(Mutex::new(Instant::now())),
+        renew_deadline: config.renew_deadline,
+        _held: held,
+    };
+    let (over, renewed) = (term.over.clone(), Arc::clone(&term.renewed));
+    leader.send_replace(Some(term));
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                over.cancel();
+                leader.send_replace(None);
+                continue;
+            }
+            // Nobody acts any more: hand over.
+            _ = released.recv(), if stopping => {
+                _ = within(config.retry, give_up(&api, lease)).await;
+                return Ok(());
+            }
+            () = sleep(config.retry) => {}
+        }
+        let start = Instant::now();
+        match within(config.retry, renew(&api, &config, lease.clone())).await {
+            Ok(new) => {
+                lease = new;
+                *renewed.lock() = start;
+            }
+            Err(error) => {
+                tracing::warn!(lease = %config.name, %error, "cannot renew");
+                let taken = holder_of(&api, &config)
+                    .await
+                    .is_some_and(|holder| !holder.is_empty() && holder != config.identity);
+                if taken || renewed.lock().elapsed() >= config.renew_deadline {
+                    over.cancel();
+                    leader.send_replace(None);
+                    bail!("the Lease {} is lost: {error}", config.name);
+                }
+                // A conflict on our own Lease: go on from what is there.
+                if let Ok(Ok(there)) = timeout(config.retry, api.get(&config.name)).await {
+                    lease = there;
+                }
+            }
+        }
+    }
+}
+
+/// What a candidate has seen.
+#[derive(Default)]
+struct Candidate {
+    looked: bool,
+    /// The Lease's version, and since when it has been that.
+    seen: Option<(String, Instant)>,
+}
+
+impl Candidate {
+    async fn try_to_lead(
+        &mut self,
+        api: &Api<Lease>,
+        config: &Config,
+    ) -> kube::Result<Option<Lease>> {
+        self.looked = true;
+        let params = PostParams::default();
+        let Some(mut lease) = api.get_opt(&config.name).await? else {
+            let fresh = Lease {
+                metadata: ObjectMeta {
+                    name: Some(config.name.clone()),
+                    namespace: Some(config.namespace.clone()),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(spec_of(config, None)),
+            };
+            return api.create(&params, &fresh).await.map(Some);
+        };
+        let spec = lease.spec.take().unwrap_or_default();
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        if !holder.is_empty() && holder != config.identity {
+            let version = lease.metadata.resource_version.clone().unwrap_or_default();
+            let lasts = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+            let since = match &self.seen {
+                Some((seen, since)) if *seen == version => *since,
+                _ => {
+                    self.seen = Some((version, Instant::now()));
+                    return Ok(None);
+                }
+            };
+            if since.elapsed() < Duration::from_secs(lasts) {
+                return Ok(None);
+            }
+        }
+        lease.spec = Some(spec_of(config, Some(spec)));
+        api.replace(&config.name, &params, &lease).await.map(Some)
+    }
+}
+
+fn spec_of(config: &Config, before: Option<LeaseSpec>) -> LeaseSpec {
+    let now = Some(MicroTime(Timestamp::now()));
+    let transitions = before
+        .and_then(|b| b.lease_transitions)
+        .map_or(0, |t| t + 1);
+    LeaseSpec {
+        holder_identity: Some(config.identity.clone()),
+        lease_duration_seconds: Some(i32::try_from(config.duration.as_secs()).unwrap_or(i32::MAX)),
+        acquire_time: now.clone(),
+        renew_time: now,
+        lease_transitions: Some(transitions),
+        ..LeaseSpec::default()
+    }
+}
+
+async fn renew(api: &Api<Lease>, config: &Config, mut lease: Lease) -> kube::Result<Lease> {
+    if let Some(spec) = &mut lease.spec {
+        spec.renew_time = Some(MicroTime(Timestamp::now()));
+    }
+    // Optimistic: whoever has taken it over meanwhile makes this a conflict.
+    api.replace(&config.name, &PostParams::default(), &lease)
+        .await
+}
+
+async fn give_up(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
+    let name = lease.metadata.name.clone().unwrap_or_default();
+    if let Some(spec) = &mut lease.spec {
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+    }
+    api.replace(&name, &PostParams::default(), &lease).await?;
+    Ok(())
+}
+
+async fn holder_of(api: &Api<Lease>, config: &Config) -> Option<String> {
+    let lease = timeout(config.retry, api.get(&config.name))
+        .await
+        .ok()?
+        .ok()?;
+    lease.spec?.holder_identity
+}
+
+/// Whether someone leads by this Lease: it is held, and was renewed of late. For
+/// those who only want to know; their clock decides.
+pub async fn is_held(api: &Api<Lease>, name: &str) -> kube::Result<bool> {
+    let Some(spec) = api.get_opt(name).await?.and_then(|l| l.spec) else {
+        return Ok(false);
+    };
+    let held = spec.holder_identity.is_some_and(|h| !h.is_empty());
+    let lasts = i64::from(spec.lease_duration_seconds.unwrap_or(0));
+    let age = spec
+        .renew_time
+        .map(|t| Timestamp::now().as_second() - t.0.as_second());
+    // Twice, for clocks that differ and a hand-over under way.
+    Ok(held && age.is_some_and(|age| age <= 2 * lasts))
+}
+
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, String> {
+    match timeout(limit, call).await {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(_) => Err(format!("the API server did not answer within {limit:?}")),
+    }
+}

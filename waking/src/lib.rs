@@ -1,0 +1,152 @@
+//! Waking rejected pods. kube-scheduler looks again at a pod that an extender
+//! rejected when some Node or Pod changes, or after 5 minutes; not when a rule
+//! provider changes its mind. So pods that wait because of our reason codes are
+//! planned again here, and an annotation on the pod wakes it when a node has
+//! become usable.
+//!
+//! Never a loop: a pod whose wake came to nothing waits twice as long for the
+//! next, unless other nodes than then have become usable.
+
+mod rejected;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use tautline_api::convert::WOKEN_ANNOTATION;
+use tautline_core::{index::Kind, model, planning::fnv1a_64};
+use tautline_discovery::Discovery;
+use tautline_runtime::feed::{Feed, Versions};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::rejected::Rejected;
+
+/// A provider that changes its mind says so to nobody: ask again so often.
+const TICK: Duration = Duration::from_secs(2);
+/// After a change in the cluster, wait for those that come with it.
+const SETTLE: Duration = Duration::from_millis(500);
+/// The most that the write of the annotation may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Changes that may make a node usable, and what they are called. Pods change too
+/// often to look each time; the tick sees what they did.
+const CAUSES: [(&str, &[Kind]); 3] = [
+    ("provider", &[Kind::Service, Kind::EndpointSlice]),
+    ("policy", &[Kind::Policy, Kind::Offer]),
+    ("node", &[Kind::Node]),
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cause {
+    cause: &'static str,
+}
+
+/// What waking counts. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    wakes: Family<Cause, Counter>,
+    waiting: Gauge,
+}
+
+impl Metrics {
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("wakes", "Rejected pods woken, by cause", self.wakes.clone());
+        registry.register(
+            "rejected_pods",
+            "Pods that wait because of our reason codes",
+            self.waiting.clone(),
+        );
+    }
+}
+
+/// Wakes the pods of a cluster.
+pub struct Waking {
+    pub feed: Feed,
+    pub discovery: Discovery,
+    pub client: Client,
+    pub metrics: Metrics,
+}
+
+impl Waking {
+    /// Looks at rejected pods on every change that may matter, and on a tick,
+    /// until told to stop. Where `ours` is false somebody else does it.
+    pub async fn run(self, ours: impl Fn() -> bool, stop: CancellationToken) {
+        let mut changes = self.feed.changes();
+        let mut rejected = Rejected::default();
+        loop {
+            let before = *changes.borrow_and_update();
+            let cause = tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(TICK) => "costs",
+                cause = next_cause(&mut changes, before) => cause,
+            };
+            let snapshot = self.feed.snapshot();
+            let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
+            self.metrics.waiting.set(count);
+            if !ours() {
+                continue;
+            }
+            for pod in rejected.turn(snapshot.rejected()) {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.look(&mut rejected, &pod, cause) => {}
+                }
+            }
+        }
+    }
+
+    async fn look(&self, rejected: &mut Rejected, pod: &Arc<model::Pod>, cause: &'static str) {
+        let round = self
+            .discovery
+            .plan_where_it_fits(&self.feed.snapshot(), pod)
+            .await;
+        // The nodes' order is a map's: sum their hashes, so that it does not matter.
+        let usable = round.plan.usable().fold(0u64, |sum, at| {
+            sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
+        });
+        if round.plan.usable().next().is_none() || !rejected.should_wake(&pod.uid, usable) {
+            return;
+        }
+        let now = Timestamp::now();
+        let patch = serde_json::json!({
+            "metadata": {
+                // A pod of the same name that is another by now stays as it is.
+                "uid": pod.uid,
+                "annotations": { WOKEN_ANNOTATION: format!("{now:.0} {cause}") },
+            }
+        });
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let patched = pods.patch_metadata(&pod.name, &params, &patch);
+        let (namespace, name) = (&pod.namespace, &pod.name);
+        match tokio::time::timeout(DEADLINE, patched).await {
+            Ok(Ok(_)) => {
+                self.metrics.wakes.get_or_create(&Cause { cause }).inc();
+                tracing::debug!(%namespace, pod = %name, cause, "woken");
+            }
+            Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not woken"),
+            Err(_) => tracing::warn!(%namespace, pod = %name, "not woken: no answer in time"),
+        }
+    }
+}
+
+async fn next_cause(changes: &mut watch::Receiver<Versions>, before: Versions) -> &'static str {
+    while changes.changed().await.is_ok() {
+        let now = *changes.borrow_and_update();
+        let changed = CAUSES.iter().find(|(_, kinds)| now.changed(&before, kinds));
+        if let Some((cause, _)) = changed {
+            tokio::time::sleep(SETTLE).await;
+            return cause;
+        }
+    }
+    std::future::pending().await
+}
