@@ -175,6 +175,8 @@ fn start_apiserver(binaries: &Path, dir: &Path, etcd: &str, port: u16) -> Result
             format!("--service-account-key-file={}", at("sa.pub")),
             format!("--service-account-signing-key-file={}", at("sa.key")),
             "--service-cluster-ip-range=10.0.0.0/24".into(),
+            // Off by default; on, it asks more of whoever sets owner references.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
             // Both need the controller manager, which not every test starts.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
         ],

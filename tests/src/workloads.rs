@@ -1,18 +1,21 @@
 //! What runs in a cluster with a controller manager, and what our controller
 //! makes of it.
 
+use std::fmt::Debug;
+
 use anyhow::Result;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyOffer, ConstraintPolicyOfferStatus,
 };
 
-use crate::objects::apply_one;
+use crate::{PATIENCE, eventually, objects::apply_one};
 
 /// A Deployment of `replicas` pods labelled `app`.
 pub async fn deployment(
@@ -68,13 +71,21 @@ pub async fn pdb(
     apply_one(client, document).await
 }
 
-/// The pods labelled `app`, but for those on their way out; none if the API
-/// server does not answer.
+/// Lists, again while the API server does not answer: an empty list must not mean
+/// that nobody knows.
+async fn list<K>(api: &Api<K>, params: &ListParams) -> Vec<K>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let check = async || api.list(params).await.ok().map(|l| l.items);
+    eventually("the API server lists", PATIENCE, check, async || "").await
+}
+
+/// The pods labelled `app`, but for those on their way out.
 pub async fn pods_of(client: &Client, namespace: &str, app: &str) -> Vec<Pod> {
     let params = ListParams::default().labels(&format!("app={app}"));
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let list = pods.list(&params).await.map(|l| l.items);
-    let mut list = list.unwrap_or_default();
+    let mut list = list(&pods, &params).await;
     list.retain(|p| p.metadata.deletion_timestamp.is_none());
     list
 }
@@ -107,8 +118,7 @@ pub async fn bindings(
 ) -> Vec<ConstraintPolicyBinding> {
     let bindings: Api<ConstraintPolicyBinding> = Api::namespaced(client.clone(), namespace);
     // Not by their label: whether it is there is what a test may ask.
-    let list = bindings.list(&ListParams::default()).await.map(|l| l.items);
-    let mut list = list.unwrap_or_default();
+    let mut list = list(&bindings, &ListParams::default()).await;
     list.retain(|b| b.spec.offer == offer && b.metadata.deletion_timestamp.is_none());
     list.sort_by_key(ResourceExt::name_any);
     list

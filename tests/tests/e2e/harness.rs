@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Pod},
-    discovery::v1::EndpointSlice,
-    policy::v1::PodDisruptionBudget,
+    core::v1::Pod, discovery::v1::EndpointSlice, policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api, ResourceExt,
@@ -18,7 +16,7 @@ use tautline_tests::{
     PATIENCE,
     control_plane::ControlPlane,
     eventually, objects, root,
-    workloads::{deployment, pdb, pods_of, scale},
+    workloads::{bindings, deployment, pdb, pods_of, scale},
 };
 
 use crate::manifests::may;
@@ -139,7 +137,7 @@ async fn allowed(plane: &ControlPlane, disruptions: i32) {
     eventually(&what, PATIENCE, check, async || plane.logs()).await;
 }
 
-/// An object goes with the offer that owns it.
+/// A binding that the controller's account makes goes with the offer that owns it.
 async fn collected(plane: &ControlPlane) {
     let client = &plane.client;
     objects::policy(client, "default", "web", json!({"name": "r"}), json!({}))
@@ -147,18 +145,22 @@ async fn collected(plane: &ControlPlane) {
         .unwrap();
     let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
     let uid = offers.get("web").await.unwrap().uid().unwrap();
-    let owned = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
-        "name": "owned", "namespace": "default", "ownerReferences": [{
-            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-            "name": "web", "uid": uid, "controller": true, "blockOwnerDeletion": true}]}});
-    objects::apply_one(client, owned).await.unwrap();
+    let api_version = "constraint.ciena.com/v1alpha1";
+    let owner = json!({"apiVersion": api_version, "kind": "ConstraintPolicyOffer",
+        "name": "web", "uid": uid, "controller": true, "blockOwnerDeletion": true});
+    let owned = json!({"apiVersion": api_version, "kind": "ConstraintPolicyBinding",
+        "metadata": {"name": "web-x", "namespace": "default", "ownerReferences": [owner]},
+        "spec": {"offer": "web", "targets": {}}});
+    let controller = plane.client_of("controller").await.unwrap();
+    objects::apply_one(&controller, owned).await.unwrap();
+    assert_eq!(bindings(client, "default", "web").await.len(), 1);
     offers.delete("web", &Default::default()).await.unwrap();
-    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    let check = async || maps.get_opt("owned").await.ok()?.is_none().then_some(());
-    eventually("the owned object goes", PATIENCE, check, async || {
-        plane.logs()
-    })
-    .await;
+    let check = async || {
+        let left = bindings(client, "default", "web").await;
+        left.is_empty().then_some(())
+    };
+    let what = "the owned binding goes";
+    eventually(what, PATIENCE, check, async || plane.logs()).await;
 }
 
 /// A kind that an operator grants by a labelled ClusterRole is the controller's.
