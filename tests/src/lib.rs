@@ -1,11 +1,16 @@
-//! The real control plane on loopback: etcd, kube-apiserver, kube-scheduler and
-//! kwok in place of kubelets, built by `tests/control-plane/build`; our servers
-//! beside it as processes of the real binary.
+//! The real control plane on loopback: etcd, kube-apiserver, kube-scheduler,
+//! kube-controller-manager and kwok in place of kubelets, built by
+//! `tests/control-plane/build`; our servers beside it as processes of the real
+//! binary.
 
+mod components;
 pub mod control_plane;
+pub mod loopback;
 pub mod objects;
 pub mod process;
 pub mod servers;
+mod users;
+pub mod workloads;
 
 use std::{
     future::Future,

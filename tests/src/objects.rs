@@ -17,10 +17,17 @@ use crate::{PATIENCE, eventually};
 /// Applies every document of a YAML text server-side; kinds are looked up, and
 /// waited for if their CRD has just been made.
 pub async fn apply(client: &Client, yaml: &str) -> Result<()> {
+    apply_but(client, yaml, &[]).await
+}
+
+async fn apply_but(client: &Client, yaml: &str, skipped: &[&str]) -> Result<()> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)?;
     for document in documents.into_iter().filter(|d| !d.is_null()) {
-        apply_one(client, document).await?;
+        let kind = document["kind"].as_str().unwrap_or_default();
+        if !skipped.contains(&kind) {
+            apply_one(client, document).await?;
+        }
     }
     Ok(())
 }
@@ -59,15 +66,21 @@ fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<
 /// Applies every manifest below a folder, in the order of a kustomization's
 /// resources if there is one.
 pub async fn apply_kustomization(client: &Client, dir: &Path) -> Result<()> {
+    apply_kustomization_but(client, dir, &[]).await
+}
+
+/// The same without the kinds of `skipped`: with a controller manager running,
+/// our Deployments would become pods that only seem to answer.
+pub async fn apply_kustomization_but(client: &Client, dir: &Path, skipped: &[&str]) -> Result<()> {
     let text = std::fs::read_to_string(dir.join("kustomization.yaml"))?;
     let kustomization: Value = serde_saphyr::from_str(&text)?;
     for resource in kustomization["resources"].as_array().into_iter().flatten() {
         let path = dir.join(resource.as_str().unwrap_or_default());
         if path.is_dir() {
-            Box::pin(apply_kustomization(client, &path)).await?;
+            Box::pin(apply_kustomization_but(client, &path, skipped)).await?;
         } else {
             let text = std::fs::read_to_string(&path)?;
-            apply(client, &text)
+            apply_but(client, &text, skipped)
                 .await
                 .with_context(|| path.display().to_string())?;
         }

@@ -62,9 +62,23 @@ impl Process {
 
     /// Asks it to end (SIGTERM) and waits; gives its exit code.
     pub fn terminate(&mut self) -> Option<i32> {
-        let pid = self.child.id().to_string();
-        _ = Command::new("kill").args(["-TERM", &pid]).status();
+        self.signal("-TERM");
         self.child.wait().ok().and_then(|s| s.code())
+    }
+
+    /// Stops it where it is, as a machine that hangs would; its connections stay.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        _ = Command::new("kill").args([signal, &pid]).status();
     }
 
     /// The exit code, if it has ended by itself.
@@ -74,6 +88,19 @@ impl Process {
             .ok()
             .flatten()
             .map(|s| s.code().unwrap_or(-1))
+    }
+
+    /// Seconds of processor time it has used so far, its own and the kernel's
+    /// for it; to 10 ms.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        // proc_pid_stat(5): the name, in parentheses, may hold spaces; of what
+        // follows it 12 and 13 are utime and stime, in ticks of 1/100 s.
+        let ticks = stat.ok().and_then(|stat| {
+            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+            Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+        });
+        ticks.unwrap_or(0) as f64 / 100.0
     }
 
     /// Bytes of memory it holds now.
@@ -109,4 +136,34 @@ pub fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
         .port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PATIENCE, eventually};
+
+    #[tokio::test]
+    async fn a_paused_process_uses_no_processor_and_goes_on_when_resumed() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = [
+            "-c".into(),
+            "trap 'exit 3' TERM; while :; do :; done".into(),
+        ];
+        let mut busy = Process::start("busy", Path::new("/bin/sh"), &args, dir.path()).unwrap();
+        let beyond = async |seconds: f64| {
+            let check = async || (busy.cpu_seconds() > seconds).then_some(());
+            eventually("it uses the processor", PATIENCE, check, async || "").await;
+        };
+        beyond(0.0).await;
+        assert!(busy.resident_bytes() > 0);
+        busy.pause();
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", busy.child.id())).unwrap();
+        let check = async || stat().contains(") T ").then_some(());
+        eventually("it is stopped", PATIENCE, check, async || stat()).await;
+        let before = busy.cpu_seconds();
+        busy.resume();
+        beyond(before).await;
+        assert_eq!(busy.terminate(), Some(3));
+    }
 }

@@ -1,6 +1,9 @@
 //! Our servers as processes of the real binary.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
@@ -11,6 +14,8 @@ use crate::{
     eventually,
     process::{Process, free_port},
 };
+
+pub use crate::loopback::{get, insecure_post};
 
 /// The binary, which `cargo test --workspace` builds beside the tests.
 pub fn binary() -> Result<PathBuf> {
@@ -31,9 +36,11 @@ pub fn binary() -> Result<PathBuf> {
 /// A server with its ports.
 pub struct Server {
     pub process: Process,
+    /// What `--listen` says; 0 for a server that has only an admin port.
     pub port: u16,
     pub admin: u16,
     name: String,
+    binary: PathBuf,
     args: Vec<String>,
     dir: PathBuf,
 }
@@ -41,24 +48,61 @@ pub struct Server {
 impl Server {
     /// Starts `tautline ARGS` with the account of `user` and waits until ready.
     pub async fn start(plane: &ControlPlane, user: &str, args: &[&str]) -> Result<Self> {
-        let (port, admin) = (free_port()?, free_port()?);
+        Self::launch(plane, &binary()?, (user, user), free_port()?, args).await
+    }
+
+    /// Starts a controller whose log is called `name`, and waits until ready: a
+    /// standby is that too, once it has read the cluster.
+    pub async fn controller(plane: &ControlPlane, name: &str, args: &[&str]) -> Result<Self> {
+        Self::controller_of(plane, &binary()?, name, args).await
+    }
+
+    /// The same, of a binary that is not beside the caller's.
+    pub async fn controller_of(
+        plane: &ControlPlane,
+        binary: &Path,
+        name: &str,
+        args: &[&str],
+    ) -> Result<Self> {
+        let mut all = vec!["controller"];
+        all.extend(args);
+        Self::launch(plane, binary, ("controller", name), 0, &all).await
+    }
+
+    /// Two of them, `controller-a` and `controller-b`. The first is ready before
+    /// the second starts, so that it is the first to ask for the lease.
+    pub async fn controllers(plane: &ControlPlane, args: &[&str]) -> Result<[Self; 2]> {
+        let first = Self::controller(plane, "controller-a", args).await?;
+        Ok([first, Self::controller(plane, "controller-b", args).await?])
+    }
+
+    async fn launch(
+        plane: &ControlPlane,
+        binary: &Path,
+        (user, name): (&str, &str),
+        port: u16,
+        args: &[&str],
+    ) -> Result<Self> {
+        let admin = free_port()?;
         let mut all: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
         all.extend([
             format!("--kubeconfig={}", plane.kubeconfig(user).display()),
-            format!("--listen=127.0.0.1:{port}"),
             format!("--admin=127.0.0.1:{admin}"),
         ]);
+        if port != 0 {
+            all.push(format!("--listen=127.0.0.1:{port}"));
+        }
         let dir = plane.dir.path().to_owned();
-        let process = Process::start(user, &binary()?, &all, &dir)?;
-        let server = Self {
-            process,
+        let mut server = Self {
+            process: Process::start(name, binary, &all, &dir)?,
             port,
             admin,
-            name: user.to_owned(),
+            name: name.to_owned(),
+            binary: binary.to_owned(),
             args: all,
             dir,
         };
-        server.ready().await;
+        server.ready().await?;
         Ok(server)
     }
 
@@ -77,22 +121,27 @@ impl Server {
     /// Starts the same again, on the same ports.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.kill();
-        self.process = Process::start(&self.name, &binary()?, &self.args, &self.dir)?;
-        self.ready().await;
-        Ok(())
+        self.process = Process::start(&self.name, &self.binary, &self.args, &self.dir)?;
+        self.ready().await
     }
 
-    async fn ready(&self) {
+    async fn ready(&mut self) -> Result<()> {
         let url = format!("http://127.0.0.1:{}/readyz", self.admin);
-        let check = async || {
-            get(&url)
-                .await
-                .ok()
-                .filter(|(status, _)| *status == 200)
-                .map(|_| ())
-        };
-        let what = format!("{} is ready", self.name);
-        eventually(&what, PATIENCE, check, async || self.process.tail()).await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if get(&url).await.is_ok_and(|(status, _)| status == 200) {
+                return Ok(());
+            }
+            let tail = self.process.tail();
+            // Nothing to wait for: its last words say why.
+            if let Some(code) = self.process.ended() {
+                bail!("{} ended with {code}\n{tail}", self.name);
+            }
+            if Instant::now() > deadline {
+                bail!("{} is not ready within {PATIENCE:?}\n{tail}", self.name);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// A page of the admin port.
@@ -141,123 +190,4 @@ fn certificate(dir: &Path) -> Result<(PathBuf, PathBuf)> {
     std::fs::write(&cert, made.cert.pem())?;
     std::fs::write(&key, made.signing_key.serialize_pem())?;
     Ok((cert, key))
-}
-
-/// A plain HTTP GET on loopback.
-pub async fn get(url: &str) -> Result<(u16, String)> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let rest = url.strip_prefix("http://").unwrap_or(url);
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let mut stream = tokio::net::TcpStream::connect(host).await?;
-    let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let status = answer
-        .split(' ')
-        .nth(1)
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(0);
-    let body = answer
-        .split_once("\r\n\r\n")
-        .map_or("", |(_, body)| body)
-        .to_owned();
-    Ok((status, body))
-}
-
-/// Posts over TLS without verifying the server; an answer other than 200 is an
-/// error that names the status.
-pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let rest = url.strip_prefix("https://").unwrap_or(url);
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let stream = tokio::net::TcpStream::connect(host).await?;
-    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(insecure::config()?));
-    let name = rustls::pki_types::ServerName::try_from("localhost")?;
-    let stream = connector.connect(name, stream).await?;
-    let (mut read, mut write) = tokio::io::split(stream);
-    let head = format!(
-        "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    let send = async {
-        // The server may refuse before it has read everything.
-        _ = write.write_all(head.as_bytes()).await;
-        _ = write.write_all(body).await;
-        _ = write.flush().await;
-        std::future::pending::<()>().await;
-    };
-    let mut answer = Vec::new();
-    tokio::select! {
-        () = send => {}
-        _ = read.read_to_end(&mut answer) => {}
-    }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.split(' ').nth(1).unwrap_or("no answer").to_owned();
-    let body = answer
-        .split_once("\r\n\r\n")
-        .map_or("", |(_, b)| b)
-        .to_owned();
-    if status == "200" {
-        Ok(body)
-    } else {
-        bail!("status {status}: {body}")
-    }
-}
-
-/// A client that takes any certificate: tests know whom they call.
-mod insecure {
-    use std::sync::Arc;
-
-    use anyhow::Result;
-    use rustls::{
-        ClientConfig, DigitallySignedStruct, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        crypto::CryptoProvider,
-        pki_types::{CertificateDer, ServerName, UnixTime},
-    };
-
-    #[derive(Debug)]
-    struct Anyone(Arc<CryptoProvider>);
-
-    impl ServerCertVerifier for Anyone {
-        fn verify_server_cert(
-            &self,
-            _: &CertificateDer<'_>,
-            _: &[CertificateDer<'_>],
-            _: &ServerName<'_>,
-            _: &[u8],
-            _: UnixTime,
-        ) -> Result<ServerCertVerified, rustls::Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-        fn verify_tls12_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer<'_>,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            Ok(HandshakeSignatureValid::assertion())
-        }
-        fn verify_tls13_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer<'_>,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            Ok(HandshakeSignatureValid::assertion())
-        }
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.signature_verification_algorithms.supported_schemes()
-        }
-    }
-
-    pub(super) fn config() -> Result<ClientConfig> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
-            .with_no_client_auth())
-    }
 }

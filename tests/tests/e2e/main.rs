@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod faults;
+mod harness;
 mod interop;
 mod manifests;
 mod placing;

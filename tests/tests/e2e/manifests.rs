@@ -1,7 +1,9 @@
 //! Our manifests, and those made for Turnbuckle, on the real API server.
 
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
-use tautline_tests::{control_plane::ControlPlane, objects, root};
+use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, root};
 
 /// The five examples of Turnbuckle's README.
 const TURNBUCKLE: &str = include_str!("../../turnbuckle-manifests.yaml");
@@ -28,6 +30,8 @@ async fn deploy_and_turnbuckles_examples_apply_and_bad_ones_are_refused() {
             .await
             .unwrap();
     }
+
+    roles(&plane).await;
 
     let offer = |spec: Value| {
         json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
@@ -80,5 +84,70 @@ async fn deploy_and_turnbuckles_examples_apply_and_bad_ones_are_refused() {
     for grace in good {
         let spec = json!({"targets": [target(json!("a"))], "grace": grace});
         objects::apply_one(client, offer(spec)).await.unwrap();
+    }
+}
+
+/// Whether an account of ours may do `what`: "VERB RESOURCE.GROUP NAMESPACE/NAME",
+/// the last part or its parts left out where they do not matter.
+pub async fn may(client: &Client, account: &str, what: &str) -> bool {
+    let mut words = what.split(' ');
+    let (verb, resource) = (words.next().unwrap(), words.next().unwrap());
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let (namespace, name) = words.next().unwrap_or("/").split_once('/').unwrap();
+    let user = format!("system:serviceaccount:tautline-system:tautline-{account}");
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "metadata": {}, "spec": {"user": user, "resourceAttributes": {
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+            "namespace": namespace, "name": name}}});
+    let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+    let answer = Api::all(client.clone())
+        .create(&PostParams::default(), &review)
+        .await;
+    answer.unwrap().status.unwrap().allowed
+}
+
+/// What the roles are for is allowed, and what is beside it is not.
+async fn roles(plane: &ControlPlane) {
+    const LEASES: &str = "leases.coordination.k8s.io";
+    let lease = |verb: &str| format!("{verb} {LEASES} tautline-system/tautline-controller");
+    let ours = |verb: &str, kind: &str| format!("{verb} {kind}.constraint.ciena.com default/x");
+    let allowed = [
+        ("controller", ours("create", "constraintpolicybindings")),
+        ("controller", ours("patch", "constraintpolicyoffers/status")),
+        (
+            "controller",
+            ours("update", "constraintpolicyoffers/finalizers"),
+        ),
+        ("controller", "create pods/eviction default/x".into()),
+        ("controller", format!("create {LEASES} tautline-system/")),
+        ("controller", lease("update")),
+        ("extender", lease("get")),
+    ];
+    for (account, what) in &allowed {
+        let check = async || may(&plane.client, account, what).await.then_some(());
+        let what = format!("{account} may {what}");
+        eventually(&what, PATIENCE, check, async || plane.logs()).await;
+    }
+    let refused = [
+        ("controller", ours("patch", "constraintpolicyoffers")),
+        ("controller", "delete pods default/x".into()),
+        ("controller", "get secrets tautline-system/x".into()),
+        (
+            "controller",
+            format!("get {LEASES} kube-system/tautline-controller"),
+        ),
+        (
+            "controller",
+            format!("update {LEASES} tautline-system/other"),
+        ),
+        ("extender", lease("update")),
+        ("extender", format!("get {LEASES} tautline-system/other")),
+    ];
+    for (account, what) in &refused {
+        assert!(
+            !may(&plane.client, account, what).await,
+            "{account}: {what}"
+        );
     }
 }

@@ -1,0 +1,71 @@
+//! Who may call the API server of a test, and with what.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use serde_json::json;
+
+/// Who may come in, with which groups: administrators, the components, and our
+/// service accounts, so that our own roles are what is tested.
+pub(crate) const USERS: [(&str, &str, &str); 9] = [
+    ("admin", "admin", "system:masters"),
+    ("scheduler", "system:kube-scheduler", ""),
+    ("manager", "system:kube-controller-manager", ""),
+    ("kwok", "kwok", "system:masters"),
+    (
+        "extender",
+        "system:serviceaccount:tautline-system:tautline-extender",
+        "system:serviceaccounts",
+    ),
+    (
+        "controller",
+        "system:serviceaccount:tautline-system:tautline-controller",
+        "system:serviceaccounts",
+    ),
+    (
+        "gpu-slice",
+        "system:serviceaccount:tautline-system:tautline-gpu-slice",
+        "system:serviceaccounts",
+    ),
+    (
+        "latency",
+        "system:serviceaccount:tautline-system:tautline-latency",
+        "system:serviceaccounts",
+    ),
+    (
+        "scripted",
+        "system:serviceaccount:tautline-system:tautline-scripted",
+        "system:serviceaccounts",
+    ),
+];
+
+/// Tokens for every user and the key of service accounts.
+pub(crate) fn credentials(dir: &Path) -> Result<()> {
+    let mut tokens = String::new();
+    for (user, name, groups) in USERS {
+        tokens += &format!("{user}-token,{name},{user},\"{groups}\"\n");
+    }
+    fs::write(dir.join("tokens.csv"), tokens)?;
+    let key = rcgen::KeyPair::generate()?;
+    fs::write(dir.join("sa.key"), key.serialize_pem())?;
+    fs::write(dir.join("sa.pub"), key.public_key_pem())?;
+    Ok(())
+}
+
+pub(crate) fn write_kubeconfig(dir: &Path, api_port: u16, user: &str) -> Result<PathBuf> {
+    let path = dir.join(format!("{user}.kubeconfig"));
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {
+            "server": format!("https://127.0.0.1:{api_port}"),
+            "certificate-authority": dir.join("apiserver/apiserver.crt").display().to_string(),
+        }}],
+        "users": [{"name": user, "user": {"token": format!("{user}-token")}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+    });
+    fs::write(&path, config.to_string())?;
+    Ok(path)
+}
