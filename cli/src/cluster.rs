@@ -19,12 +19,25 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// For tools: what a busy API server refuses is tried again.
     pub(crate) async fn client(&self) -> Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// For servers, which have deadlines and retries of their own: 429 is also the
+    /// word of a disruption budget, and must be heard at once.
+    pub(crate) async fn client_without_retries(&self) -> Result<Client> {
+        let mut config = self.config().await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+
+    async fn config(&self) -> Result<Config> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
             ..KubeConfigOptions::default()
         };
-        let config = match &self.kubeconfig {
+        Ok(match &self.kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path)
                     .with_context(|| format!("kubeconfig {}", path.display()))?;
@@ -36,7 +49,6 @@ impl ClusterArgs {
             None => Config::infer()
                 .await
                 .context("no cluster: neither a pod's account nor a kubeconfig was found")?,
-        };
-        Ok(Client::try_from(config)?)
+        })
     }
 }

@@ -93,7 +93,7 @@ fn host() -> String {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = args.cluster.client().await?;
+    let client = args.cluster.client_without_retries().await?;
     let app = App::build(config(args), client).await?;
     tracing::info!(admin = %app.admin_address()?, "controller starting");
     let readiness = app.readiness();

@@ -136,7 +136,7 @@ fn config(args: Args) -> Result<Config> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = args.cluster.client().await?;
+    let client = args.cluster.client_without_retries().await?;
     let config = config(args)?;
     let app = App::build(config, Feed::default(), Some(client)).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "extender listening");

@@ -100,6 +100,13 @@ impl Metrics {
             "Bindings that are due and wait for their provider",
             m.waiting.clone(),
         );
+        // What has not been written yet counts 0, and is not absent.
+        for what in ["create", "delete", "status", "offer-status"] {
+            _ = m.writes.get_or_create(&Write {
+                what,
+                outcome: "ok",
+            });
+        }
         r.register(
             "writes",
             "Writes to the API server: bindings made and deleted, statuses",

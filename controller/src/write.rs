@@ -159,7 +159,7 @@ pub(crate) async fn get_offer_status(
     name: &str,
 ) -> Result<ConstraintPolicyOfferStatus, WriteError> {
     let api: Api<ConstraintPolicyOffer> = Api::namespaced(client, namespace);
-    let offer = within(api.get_status(name)).await?;
+    let offer = within(api.get(name)).await?;
     Ok(offer.status.unwrap_or_default())
 }
 

@@ -131,12 +131,15 @@ proptest! {
     }
 }
 
+/// An offer's targets, and for each its members.
+type Seen = (Vec<Target>, Vec<BTreeMap<String, String>>);
+
 proptest! {
     /// What a snapshot says has changed is what a comparison of everything finds.
     #[test]
     fn changed_offers_are_those_that_differ(steps in proptest::collection::vec((0usize..6, "[a-c]", 0usize..3), 1..30)) {
         let mut index = Index::default();
-        let look = |s: &Snapshot| -> BTreeMap<String, (Vec<Target>, Vec<BTreeMap<String, String>>)> {
+        let look = |s: &Snapshot| -> BTreeMap<String, Seen> {
             s.offers()
                 .map(|e| {
                     let members = |m: &CowMap<Member>| m.iter().map(|(n, m)| (n.to_owned(), format!("{m:?}"))).collect();

@@ -191,7 +191,7 @@ pub async fn window(
             p50: lag.quantile(0.5),
             p99: lag.quantile(0.99),
         }),
-        status_writes: since("tautline_controller_status_writes_total"),
+        status_writes: before_status_writes,
         requests: requests.filter(|(_, count)| *count > 0).collect(),
     })
 }

@@ -48,18 +48,16 @@ impl Keeper {
     pub(super) fn put(&mut self, known: Known, status: Status) {
         let key = known.key();
         if let Some(entry) = self.entries.get_mut(&key) {
-            if entry.known.uid == known.uid {
-                if entry.known.offer == known.offer {
-                    if entry.status.last_mitigated_timestamp != status.last_mitigated_timestamp {
-                        Arc::make_mut(&mut entry.status).last_mitigated_timestamp =
-                            status.last_mitigated_timestamp;
-                    }
-                    if *entry.known != known {
-                        self.dirty.insert(known.offer_key());
-                        entry.known = Arc::new(known);
-                    }
-                    return;
+            if entry.known.uid == known.uid && entry.known.offer == known.offer {
+                let mitigated = status.last_mitigated_timestamp;
+                if entry.status.last_mitigated_timestamp != mitigated {
+                    Arc::make_mut(&mut entry.status).last_mitigated_timestamp = mitigated;
                 }
+                if *entry.known != known {
+                    self.dirty.insert(known.offer_key());
+                    entry.known = Arc::new(known);
+                }
+                return;
             }
             let uid = entry.known.uid.clone();
             self.remove(&key, &uid);
