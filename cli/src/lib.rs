@@ -1,26 +1,40 @@
 //! The commands of `tautline`. Each takes its arguments, validates them into a
 //! configuration, and runs; what they do lives in the other crates.
 
+mod age;
+mod bindings;
 mod cluster;
 mod controller;
 mod crds;
 mod demo;
+mod describe;
+mod events;
 mod explain;
 mod extender;
+mod fetch;
+#[cfg(test)]
+mod fixtures;
+mod get;
 mod http;
+mod invoked;
 pub mod local;
 mod output;
 mod plan;
 mod provider;
 mod provider_args;
 mod render;
+mod scope;
+mod table;
+mod tables;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tautline_runtime::telemetry::{self, LogFormat};
 
-/// The input was understood and the answer is no (a pod has no node).
+/// The input was understood and the answer is no (a pod has no node, an object
+/// is not there).
 const NO: u8 = 1;
 /// The input, the environment or the command line is at fault.
 const TROUBLE: u8 = 2;
@@ -32,19 +46,15 @@ const TROUBLE: u8 = 2;
     about = "Constraint policy for Kubernetes: pods land where a limit really holds",
     after_help = "Example, with nothing but this binary:\n  tautline demo\n  \
                   tautline plan -f examples/edge-inference\n\n\
-                  Exit codes: 0 done, 1 the answer is no (a pod has no node), 2 trouble.",
+                  Example, of a live cluster:\n  tautline get bindings -A\n\n\
+                  Exit codes: 0 done, 1 the answer is no (a pod has no node, \
+                  an object is not there), 2 trouble.",
     propagate_version = true
 )]
 struct Cli {
     /// What is logged: a level (info), or target=level
-    #[arg(
-        long,
-        global = true,
-        env = "TAUTLINE_LOG",
-        default_value = "warn,tautline=info",
-        hide_default_value = true
-    )]
-    log: String,
+    #[arg(long, global = true, env = "TAUTLINE_LOG")]
+    log: Option<String>,
     /// How log lines look
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     log_format: Format,
@@ -64,6 +74,14 @@ enum Command {
     Demo(demo::Args),
     /// Say where pods would go, and why: for manifests, or for a live cluster
     Plan(plan::Args),
+    /// List policies, offers or bindings of a cluster; bindings the worst first
+    #[command(subcommand)]
+    Get(get::Command),
+    /// Say all there is to know of a binding or an offer
+    #[command(subcommand)]
+    Describe(describe::Command),
+    /// Follow the compliance of bindings as it changes
+    Watch(watch::Args),
     /// Ask a running extender why a pod is where it is, or nowhere
     Explain(explain::Args),
     /// Print the custom resource definitions
@@ -77,14 +95,33 @@ enum Command {
     Provider(provider::Command),
 }
 
+impl Cli {
+    fn log_filter(&self) -> &str {
+        match (&self.log, &self.command) {
+            (Some(filter), _) => filter,
+            // They tell of every error themselves, and a log line would stand in
+            // the middle of what `watch` draws.
+            (None, Command::Get(_) | Command::Describe(_) | Command::Watch(_)) => "off",
+            (None, _) => "warn,tautline=info",
+        }
+    }
+}
+
+/// The command line, under the name that this process was called by.
+fn parse() -> Cli {
+    let mut command = invoked::with_name(Cli::command(), invoked::name());
+    let matches = command.get_matches_mut();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
+}
+
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let format = match cli.log_format {
         Format::Text => LogFormat::Text,
         Format::Json => LogFormat::Json,
     };
-    if let Err(error) = telemetry::init(format, &cli.log) {
+    if let Err(error) = telemetry::init(format, cli.log_filter()) {
         eprintln!("error: {error}");
         return ExitCode::from(TROUBLE);
     }
@@ -101,6 +138,9 @@ pub fn run() -> ExitCode {
     let result = match cli.command {
         Command::Demo(args) => done(runtime.block_on(demo::run(args))),
         Command::Plan(args) => runtime.block_on(plan::run(args)),
+        Command::Get(command) => runtime.block_on(get::run(command)),
+        Command::Describe(command) => runtime.block_on(describe::run(command)),
+        Command::Watch(args) => runtime.block_on(watch::run(args)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),

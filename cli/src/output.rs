@@ -1,5 +1,7 @@
 //! Output for programs.
 
+use std::io::{self, Write};
+
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -19,10 +21,14 @@ pub(crate) fn print<T: Serialize>(
     value: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<()> {
-    match output {
-        Output::Table => print!("{}", table(value)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(value)?),
-        Output::Yaml => print!("{}", serde_saphyr::to_string(value)?),
+    let text = match output {
+        Output::Table => table(value),
+        Output::Json => serde_json::to_string_pretty(value)? + "\n",
+        Output::Yaml => serde_saphyr::to_string(value)?,
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever read this, such as `head`, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
-    Ok(())
 }

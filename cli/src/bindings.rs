@@ -1,0 +1,226 @@
+//! Bindings by their compliance: which are shown, and in which order.
+
+use std::fmt;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use kube::ResourceExt;
+use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
+
+use crate::scope::name as object_name;
+
+/// The order of lists: what needs somebody first.
+pub(crate) const WORST_FIRST: [Compliance; 5] = [
+    Compliance::Error,
+    Compliance::Violation,
+    Compliance::Limit,
+    Compliance::Pending,
+    Compliance::Compliant,
+];
+
+const NAMES: [&str; 5] = ["Error", "Violation", "Limit", "Pending", "Compliant"];
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct FilterArgs {
+    /// Only bindings of this offer
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    offer: Option<String>,
+    /// Only bindings with one of these, in any case (violation,error)
+    #[arg(
+        long,
+        value_name = "C,...",
+        value_delimiter = ',',
+        ignore_case = true,
+        value_parser = PossibleValuesParser::new(NAMES).map(|text| parse(&text))
+    )]
+    compliance: Vec<Compliance>,
+}
+
+impl FilterArgs {
+    pub(crate) fn offer_fits(&self, binding: &ConstraintPolicyBinding) -> bool {
+        self.offer.as_ref().is_none_or(|o| *o == binding.spec.offer)
+    }
+
+    pub(crate) fn compliance_fits(&self, compliance: Compliance) -> bool {
+        self.compliance.is_empty() || self.compliance.contains(&compliance)
+    }
+
+    /// " of offer a", if only those fit.
+    pub(crate) fn of_offer(&self) -> String {
+        match &self.offer {
+            Some(offer) => format!(" of offer {offer}"),
+            None => String::new(),
+        }
+    }
+
+    /// "Error or Violation", unless all fit.
+    pub(crate) fn compliances(&self) -> Option<String> {
+        let wanted = WORST_FIRST.iter().filter(|c| self.compliance.contains(c));
+        let names: Vec<&str> = wanted.map(|c| name(*c)).collect();
+        (!names.is_empty()).then(|| names.join(" or "))
+    }
+
+    pub(crate) fn fits(&self, binding: &ConstraintPolicyBinding) -> bool {
+        self.offer_fits(binding) && self.compliance_fits(compliance(binding))
+    }
+}
+
+/// " of offer a with compliance Error or Violation"; nothing if all fit.
+impl fmt::Display for FilterArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.of_offer())?;
+        match self.compliances() {
+            Some(wanted) => write!(f, " with compliance {wanted}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How many bindings there are of each compliance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts([usize; 5]);
+
+impl Counts {
+    pub(crate) fn of<'a>(bindings: impl IntoIterator<Item = &'a ConstraintPolicyBinding>) -> Self {
+        let mut counts = Self::default();
+        for binding in bindings {
+            counts.0[rank(compliance(binding))] += 1;
+        }
+        counts
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        NAMES.into_iter().zip(self.0)
+    }
+}
+
+/// "3 (1 Error, 2 Compliant)", the worst first.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.iter().sum::<usize>())?;
+        let mut before = " (";
+        for (name, count) in self.each().filter(|(_, count)| *count > 0) {
+            write!(f, "{before}{count} {name}")?;
+            before = ", ";
+        }
+        f.write_str(if before == ", " { ")" } else { "" })
+    }
+}
+
+/// What nobody evaluated yet is Pending.
+pub(crate) fn compliance(binding: &ConstraintPolicyBinding) -> Compliance {
+    let status = binding.status.as_ref();
+    status.map_or(Compliance::Pending, |s| s.compliance)
+}
+
+pub(crate) fn name(compliance: Compliance) -> &'static str {
+    NAMES[rank(compliance)]
+}
+
+/// 0 is the worst.
+fn rank(compliance: Compliance) -> usize {
+    let found = WORST_FIRST.iter().position(|c| *c == compliance);
+    found.unwrap_or(WORST_FIRST.len() - 1)
+}
+
+fn parse(text: &str) -> Compliance {
+    let found = NAMES.iter().position(|n| n.eq_ignore_ascii_case(text));
+    WORST_FIRST[found.unwrap_or_default()]
+}
+
+/// Where an object stands in a list: severity, namespace, name.
+pub(crate) type Place = (usize, Option<String>, String);
+
+/// The worst first, then by namespace and name.
+pub(crate) fn order(binding: &ConstraintPolicyBinding) -> Place {
+    (
+        rank(compliance(binding)),
+        binding.namespace(),
+        binding.name_any(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        filter: FilterArgs,
+    }
+
+    fn filter(args: &[&str]) -> Result<FilterArgs, String> {
+        let args = std::iter::once("x").chain(args.iter().copied());
+        Line::try_parse_from(args)
+            .map(|line| line.filter)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn compliances_are_read_in_any_case_and_refused_with_the_good_ones() {
+        let got = filter(&["--compliance", "violation,ERROR", "--compliance", "Limit"]).unwrap();
+        assert_eq!(
+            got.compliance,
+            [Compliance::Violation, Compliance::Error, Compliance::Limit]
+        );
+        assert_eq!(
+            got.to_string(),
+            " with compliance Error or Violation or Limit"
+        );
+        for bad in ["Violated", "", "Error,,Limit"] {
+            let error = filter(&["--compliance", bad]).unwrap_err();
+            assert!(
+                error.contains("Error, Violation, Limit, Pending, Compliant"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn both_filters_must_fit() {
+        let all = fixtures::bindings();
+        let names = |args: &[&str]| {
+            let filter = filter(args).unwrap();
+            let fit = all.iter().filter(|b| filter.fits(b));
+            fit.map(|b| b.name_any()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]).len(), all.len());
+        assert_eq!(
+            names(&["--offer", "detectors", "--compliance", "violation"]),
+            ["detectors-violation"]
+        );
+        assert_eq!(
+            names(&["--compliance", "pending"]),
+            ["trackers-new"],
+            "without a status it is pending"
+        );
+    }
+
+    #[test]
+    fn the_worst_come_first_then_by_name() {
+        let mut all = fixtures::bindings();
+        all.reverse();
+        all.sort_by_key(order);
+        let names: Vec<_> = all.iter().map(|b| b.name_any()).collect();
+        assert_eq!(
+            names,
+            [
+                "trackers-error",
+                "detectors-violation",
+                "detectors-limit",
+                "trackers-new",
+                "detectors-a",
+                "detectors-a",
+                "detectors-b"
+            ]
+        );
+        assert_eq!(
+            Counts::of(&all).to_string(),
+            "7 (1 Error, 1 Violation, 1 Limit, 1 Pending, 3 Compliant)"
+        );
+        assert_eq!(Counts::default().to_string(), "0");
+    }
+}

@@ -1,0 +1,193 @@
+//! `tautline describe`
+
+mod binding;
+mod offer;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use kube::{Client, core::DynamicObject};
+use serde_json::json;
+use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
+
+use crate::{
+    NO, age,
+    bindings::Counts,
+    cluster::ClusterArgs,
+    events,
+    fetch::{self, Kind},
+    get::absent,
+    output::{self, Output},
+    scope::{self, NamespaceArgs, Scope},
+    table::section,
+};
+
+#[derive(Subcommand)]
+#[command(
+    after_help = "Examples:\n  tautline describe binding web-near-db-bcdfg -n shop\n  tautline describe offer web-near-db"
+)]
+pub(crate) enum Command {
+    /// A binding: each rule with its provider and reason, and what happened
+    #[command(
+        visible_aliases = ["bindings", "cpb"],
+        aliases = ["constraintpolicybinding", "constraintpolicybindings"],
+        after_help = "Example:\n  tautline describe binding web-near-db-bcdfg -n shop"
+    )]
+    Binding(Args),
+    /// An offer: what it selects and asks, how its bindings stand, what happened
+    #[command(
+        visible_aliases = ["offers", "cpo"],
+        aliases = ["constraintpolicyoffer", "constraintpolicyoffers"],
+        after_help = "Example:\n  tautline describe offer web-near-db -n shop -o yaml"
+    )]
+    Offer(Args),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[arg(value_parser = scope::name)]
+    name: String,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+    let (args, is_offer) = match command {
+        Command::Binding(args) => (args, false),
+        Command::Offer(args) => (args, true),
+    };
+    let client = args.cluster.client().await?;
+    let namespace = args.namespace.of(&client);
+    let found = if is_offer {
+        offer(&client, &namespace, &args).await?
+    } else {
+        binding(&client, &namespace, &args).await?
+    };
+    Ok(match found {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(absent) => {
+            eprintln!("error: {absent}");
+            ExitCode::from(NO)
+        }
+    })
+}
+
+/// The inner error says that there is no such object.
+async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
+    type Binding = ConstraintPolicyBinding;
+    let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {
+        return Ok(Err(missing::<Binding>(namespace, &args.name)));
+    };
+    let binding: Binding = fetch::parse(&raw)?;
+    let (raw_offer, raw_policies, events) = tokio::join!(
+        fetch::get::<ConstraintPolicyOffer>(client, namespace, &binding.spec.offer),
+        policies(client, namespace),
+        events::of(client, namespace, "ConstraintPolicyBinding", &args.name),
+    );
+    let (raw_offer, mut raw_policies) = (raw_offer?, raw_policies?);
+    let offer: Option<ConstraintPolicyOffer> = raw_offer.as_ref().map(fetch::parse).transpose()?;
+    let status = binding.status.iter().flat_map(|s| &s.details);
+    let mut wanted: Vec<&str> = status.map(|d| d.policy.as_str()).collect();
+    wanted.extend(
+        offer
+            .iter()
+            .flat_map(|o| &o.spec.policies)
+            .map(String::as_str),
+    );
+    keep(&mut raw_policies, &wanted);
+    let policies = readable(&raw_policies);
+    let value = json!({
+        "binding": raw, "offer": raw_offer, "policies": raw_policies,
+        "events": events.as_ref().ok(),
+    });
+    let all = binding::Described {
+        binding,
+        offer,
+        policies,
+        events,
+    };
+    output::print(args.output, &value, |_| all.text(Timestamp::now()))?;
+    Ok(Ok(()))
+}
+
+async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
+    type Offer = ConstraintPolicyOffer;
+    let Some(raw) = fetch::get::<Offer>(client, namespace, &args.name).await? else {
+        return Ok(Err(missing::<Offer>(namespace, &args.name)));
+    };
+    let offer: Offer = fetch::parse(&raw)?;
+    let scope = Scope::Namespace(namespace.to_owned());
+    let (bindings, raw_policies, events) = tokio::join!(
+        fetch::list::<ConstraintPolicyBinding>(client, &scope),
+        policies(client, namespace),
+        events::of(client, namespace, "ConstraintPolicyOffer", &args.name),
+    );
+    let mut bindings: Vec<ConstraintPolicyBinding> = readable(&bindings?);
+    bindings.retain(|b| b.spec.offer == args.name);
+    let counts = Counts::of(&bindings);
+    let mut raw_policies = raw_policies?;
+    let wanted: Vec<&str> = offer.spec.policies.iter().map(String::as_str).collect();
+    keep(&mut raw_policies, &wanted);
+    let policies = readable(&raw_policies);
+    let by_compliance: serde_json::Map<_, _> = counts
+        .each()
+        .map(|(name, count)| (name.to_owned(), count.into()))
+        .collect();
+    let value = json!({
+        "offer": raw, "policies": raw_policies, "bindings": by_compliance,
+        "events": events.as_ref().ok(),
+    });
+    let all = offer::Described {
+        offer,
+        policies,
+        counts,
+        events,
+    };
+    output::print(args.output, &value, |_| all.text(Timestamp::now()))?;
+    Ok(Ok(()))
+}
+
+fn missing<K: Kind>(namespace: &str, name: &str) -> String {
+    absent::<K>(&Scope::Namespace(namespace.to_owned()), name)
+}
+
+async fn policies(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>> {
+    fetch::list::<ConstraintPolicy>(client, &Scope::Namespace(namespace.to_owned())).await
+}
+
+fn keep(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
+    let name = |p: &DynamicObject| p.metadata.name.clone().unwrap_or_default();
+    policies.retain(|p| wanted.contains(&name(p).as_str()));
+}
+
+/// What can be read of the objects beside the one described; the rest is told.
+fn readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
+    let mut all = Vec::new();
+    for object in objects {
+        match fetch::parse(object) {
+            Ok(object) => all.push(object),
+            Err(error) => eprintln!("warning: {error:#}; it is left out"),
+        }
+    }
+    all
+}
+
+fn conditions(conditions: &[Condition], now: Timestamp) -> String {
+    let rows = conditions.iter().map(|c| {
+        vec![
+            c.type_.clone(),
+            c.status.clone(),
+            c.reason.clone(),
+            c.message.clone(),
+            age::of(Some(&c.last_transition_time), now),
+        ]
+    });
+    let header = ["TYPE", "STATUS", "REASON", "MESSAGE", "SINCE"];
+    section("Conditions", &header, rows.collect())
+}

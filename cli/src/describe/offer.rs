@@ -1,0 +1,133 @@
+//! An offer, as text.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::LabelSelector, jiff::Timestamp};
+use kube::{ResourceExt, core::Selector};
+use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer};
+
+use super::conditions;
+use crate::{
+    age,
+    bindings::Counts,
+    events::{self, Happening},
+    table::{field, section},
+    tables::Terms,
+};
+
+/// What is known about an offer.
+pub(super) struct Described {
+    pub offer: ConstraintPolicyOffer,
+    pub policies: Vec<ConstraintPolicy>,
+    pub counts: Counts,
+    pub events: Result<Vec<Happening>, String>,
+}
+
+impl Described {
+    pub(super) fn text(&self, now: Timestamp) -> String {
+        let offer = &self.offer;
+        let status = offer.status.clone().unwrap_or_default();
+        let terms = Terms::of(offer);
+        let unavailable = match offer.spec.provider_unavailable {
+            Some(choice) => format!("{choice:?}"),
+            None => "as the extender is configured".into(),
+        };
+        let eviction = match &status.last_eviction {
+            None => "never".into(),
+            Some(e) => format!(
+                "{}: pod {} from node {}, for binding {}",
+                age::ago(e.time.0, now),
+                e.pod,
+                e.node,
+                e.binding
+            ),
+        };
+        let mut out = String::new();
+        for (name, value) in [
+            ("Name", offer.name_any()),
+            ("Namespace", offer.namespace().unwrap_or_default()),
+            ("Bindings", self.counts.to_string()),
+            ("Violation policy", terms.violation_policy),
+            ("Period", terms.period),
+            ("Grace", terms.grace),
+            ("No provider", unavailable),
+            ("Last eviction", eviction),
+        ] {
+            out.push_str(&field(name, &value));
+        }
+        let targets = offer.spec.targets.iter().map(|target| {
+            vec![
+                target.name.clone().unwrap_or_else(|| "default".into()),
+                format!("{:?}", target.kind),
+                selector(target.label_selector.as_ref()),
+            ]
+        });
+        let header = ["NAME", "KIND", "SELECTOR"];
+        out.push_str(&section("Targets", &header, targets.collect()));
+        let header = ["POLICY", "RULE", "REQUEST", "LIMIT"];
+        out.push_str(&section("Policies", &header, self.rules()));
+        out.push_str(&conditions(&status.conditions, now));
+        out.push_str(&events::history(&self.events, now));
+        out
+    }
+
+    fn rules(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        for name in &self.offer.spec.policies {
+            let Some(policy) = self.policies.iter().find(|p| p.name_any() == *name) else {
+                rows.push(vec![name.clone(), "(there is no such policy)".into()]);
+                continue;
+            };
+            rows.extend(policy.spec.rules.iter().map(|rule| {
+                vec![
+                    name.clone(),
+                    rule.name.clone(),
+                    rule.request.0.clone(),
+                    rule.limit.0.clone(),
+                ]
+            }));
+        }
+        rows
+    }
+}
+
+/// A selector in kubectl's notation.
+fn selector(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else {
+        return "none, so nothing is selected".into();
+    };
+    match Selector::try_from(selector.clone()) {
+        Ok(parsed) if parsed.selects_all() => "everything".into(),
+        Ok(parsed) => parsed.to_string(),
+        Err(error) => format!("not valid: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    fn described(index: usize) -> Described {
+        let offer = fixtures::offers().remove(index);
+        let name = offer.name_any();
+        let mut bindings = fixtures::bindings();
+        bindings.retain(|b| b.spec.offer == name);
+        Described {
+            offer,
+            policies: fixtures::policies(),
+            counts: Counts::of(&bindings),
+            events: Ok(fixtures::events()),
+        }
+    }
+
+    #[test]
+    fn an_offer_with_all_there_is_to_say() {
+        insta::assert_snapshot!("describe_offer", described(0).text(fixtures::now()));
+    }
+
+    #[test]
+    fn an_offer_that_leaves_out_what_it_can() {
+        let mut described = described(1);
+        described.events = Ok(Vec::new());
+        insta::assert_snapshot!("describe_offer_bare", described.text(fixtures::now()));
+    }
+}

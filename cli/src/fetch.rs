@@ -1,0 +1,164 @@
+//! Reads from a cluster: in pages, within a deadline, with errors that say what
+//! to do.
+
+use std::{error::Error, fmt::Debug, future::Future, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::ListParams,
+    core::{ApiResource, DynamicObject, NamespaceResourceScope},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{invoked, scope::Scope};
+
+/// The most that one page may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+const PAGE: u32 = 500;
+
+/// One of the kinds that are asked for.
+pub(crate) trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned
+{
+}
+
+/// Every object of a kind in the scope, as the API server has it.
+pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<DynamicObject>> {
+    let kind = ApiResource::erase::<K>(&());
+    let api = match scope {
+        Scope::All => Api::all_with(client.clone(), &kind),
+        Scope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+    };
+    let mut all = pages(&api, ListParams::default())
+        .await
+        .map_err(|e| trouble::<K>(e, scope))?;
+    all.iter_mut().for_each(tidy);
+    Ok(all)
+}
+
+/// One object, or none if there is none of that name.
+pub(crate) async fn get<K: Kind>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<DynamicObject>> {
+    let kind = ApiResource::erase::<K>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    match timely(api.get(name)).await {
+        Ok(mut object) => {
+            tidy(&mut object);
+            Ok(Some(object))
+        }
+        // An unknown kind is a 404 too, but one that names no object.
+        Err(kube::Error::Api(status)) if status.code == 404 && status.details.is_some() => Ok(None),
+        Err(error) => Err(trouble::<K>(error, &Scope::Namespace(namespace.to_owned()))),
+    }
+}
+
+/// Fails if the kind cannot be listed, so that a watch need not begin.
+pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) -> Result<()> {
+    // Objects are left unread: a malformed one is not the question.
+    let params = ListParams::default().limit(1);
+    match timely(api.list_metadata(&params)).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(trouble::<K>(error, scope)),
+    }
+}
+
+/// A list, page by page.
+pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
+    api: &Api<K>,
+    params: ListParams,
+) -> kube::Result<Vec<K>> {
+    let mut paged = params.clone().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = match timely(api.list(&paged)).await {
+            Ok(page) => page,
+            // The pages' snapshot is gone; one long list cannot lose it.
+            Err(kube::Error::Api(s)) if s.code == 410 && paged.continue_token.is_some() => {
+                return Ok(timely(api.list(&params)).await?.items);
+            }
+            Err(error) => return Err(error),
+        };
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => paged.continue_token = Some(token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Who wrote which field is noise here; kubectl leaves it out as well.
+fn tidy(object: &mut DynamicObject) {
+    object.metadata.managed_fields = None;
+}
+
+/// The object as its kind.
+pub(crate) fn parse<K: Kind>(object: &DynamicObject) -> Result<K> {
+    object.clone().try_parse().with_context(|| {
+        format!(
+            "{} {}/{} cannot be read; look at it with -o yaml",
+            K::kind(&()),
+            object.namespace().unwrap_or_default(),
+            object.name_any()
+        )
+    })
+}
+
+async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    tokio::time::timeout(DEADLINE, call)
+        .await
+        .unwrap_or_else(|_| {
+            let late = format!("no answer within {} s", DEADLINE.as_secs());
+            Err(kube::Error::Service(late.into()))
+        })
+}
+
+/// What to tell of a failed request for a kind.
+fn trouble<K: Kind>(error: kube::Error, scope: &Scope) -> anyhow::Error {
+    let plural = K::plural(&());
+    let why = cause(&error);
+    match error {
+        kube::Error::Api(status) if status.code == 404 => anyhow!(
+            "the cluster does not know {plural} of {}: the custom resource definitions are not \
+             installed; install them with `{} crds | kubectl apply -f -`",
+            K::api_version(&()),
+            invoked::name()
+        ),
+        kube::Error::Api(status) if status.code == 401 => anyhow!(
+            "{plural} in {scope} cannot be read: the cluster does not take these credentials \
+             ({why}); renew those of the kubeconfig's context, or choose another with --context"
+        ),
+        kube::Error::Api(status) if status.code == 403 => anyhow!(
+            "{plural} in {scope} cannot be read: {why}; ask for a role with the verbs get, list \
+             and watch on them"
+        ),
+        kube::Error::Api(_) => anyhow!("{plural} in {scope} cannot be read: {why}"),
+        _ => anyhow!(
+            "{plural} in {scope} cannot be read: {why}; is the cluster up, and is it the one that \
+             --kubeconfig and --context name?"
+        ),
+    }
+}
+
+/// The innermost cause, without the layers around it.
+pub(crate) fn cause(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return match status.message.as_str() {
+            "" => format!("code {}", status.code),
+            message => message.to_owned(),
+        };
+    }
+    let mut inner: &dyn Error = error;
+    while let Some(next) = inner.source() {
+        inner = next;
+    }
+    inner.to_string()
+}

@@ -1,0 +1,166 @@
+//! `tautline get`
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, ResourceExt, core::DynamicObject};
+use serde_json::json;
+use tautline_api::ConstraintPolicyBinding;
+
+use crate::{
+    NO,
+    bindings::{self, FilterArgs, Place},
+    cluster::ClusterArgs,
+    fetch::{self, Kind},
+    invoked,
+    output::{self, Output},
+    scope::{self, Scope, ScopeArgs},
+    tables,
+};
+
+#[derive(Subcommand)]
+#[command(
+    after_help = "Examples:\n  tautline get bindings\n  tautline get bindings -A --compliance violation,error\n  tautline get offers -n shop -o json"
+)]
+pub(crate) enum Command {
+    /// Named sets of rules
+    #[command(
+        visible_aliases = ["policy", "cp"],
+        aliases = ["constraintpolicies", "constraintpolicy"],
+        after_help = "Example:\n  tautline get policies -n shop"
+    )]
+    Policies(Args),
+    /// Which workloads policies apply to, and how many of them keep to it
+    #[command(
+        visible_aliases = ["offer", "cpo"],
+        aliases = ["constraintpolicyoffers", "constraintpolicyoffer"],
+        after_help = "Example:\n  tautline get offers -A"
+    )]
+    Offers(Args),
+    /// Offers made concrete, with their compliance, the worst first
+    #[command(
+        visible_aliases = ["binding", "cpb"],
+        aliases = ["constraintpolicybindings", "constraintpolicybinding"],
+        after_help = "Examples:\n  tautline get bindings -n shop --offer web-near-db\n  \
+                      tautline get bindings -A --compliance violation,error -o json"
+    )]
+    Bindings(BindingArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these
+    #[arg(value_name = "NAME", value_parser = scope::name, conflicts_with = "all_namespaces")]
+    names: Vec<String>,
+    #[command(flatten)]
+    scope: ScopeArgs,
+    /// For programs: the API objects, as a List
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct BindingArgs {
+    #[command(flatten)]
+    common: Args,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Policies(args) => show(args, "policies", by_name, tables::policies).await,
+        Command::Offers(args) => show(args, "offers", by_name, tables::offers).await,
+        Command::Bindings(BindingArgs { common, filter }) => {
+            let what = format!("bindings{filter}");
+            let order = |b: &ConstraintPolicyBinding| filter.fits(b).then(|| bindings::order(b));
+            show(common, &what, order, tables::bindings).await
+        }
+    }
+}
+
+/// Nothing is worse than the others; only namespace and name order them.
+fn by_name<K: Kind>(object: &K) -> Option<Place> {
+    Some((0, object.namespace(), object.name_any()))
+}
+
+/// Shows the objects for which `order` gives a place.
+async fn show<K: Kind>(
+    args: Args,
+    what: &str,
+    order: impl Fn(&K) -> Option<Place>,
+    table: fn(&[K], bool, Timestamp) -> String,
+) -> Result<ExitCode> {
+    let client = args.cluster.client().await?;
+    let scope = args.scope.of(&client);
+    let (objects, missing) = match &scope {
+        Scope::Namespace(namespace) if !args.names.is_empty() => {
+            named::<K>(&client, namespace, &args.names).await?
+        }
+        scope => (fetch::list::<K>(&client, scope).await?, Vec::new()),
+    };
+    let mut chosen = Vec::new();
+    for object in objects {
+        match fetch::parse::<K>(&object) {
+            Ok(parsed) => chosen.extend(order(&parsed).map(|place| (place, object, parsed))),
+            // The others are still worth seeing.
+            Err(error) => eprintln!("warning: {error:#}; it is left out"),
+        }
+    }
+    chosen.sort_by(|a, b| a.0.cmp(&b.0));
+    let (raw, parsed): (Vec<_>, Vec<_>) = chosen.into_iter().map(|(_, r, p)| (r, p)).unzip();
+    if parsed.is_empty() && missing.is_empty() {
+        match &scope {
+            Scope::All => eprintln!("no {what} found in any namespace"),
+            Scope::Namespace(_) => eprintln!("no {what} found in {scope}"),
+        }
+    }
+    if !parsed.is_empty() || args.output != Output::Table {
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": raw});
+        output::print(args.output, &list, |_| {
+            table(&parsed, scope.is_all(), Timestamp::now())
+        })?;
+    }
+    for name in &missing {
+        eprintln!("error: {}", absent::<K>(&scope, name));
+    }
+    Ok(if missing.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NO)
+    })
+}
+
+/// The objects of these names, and the names of which there is none.
+async fn named<K: Kind>(
+    client: &Client,
+    namespace: &str,
+    names: &[String],
+) -> Result<(Vec<DynamicObject>, Vec<String>)> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for name in names {
+        match fetch::get::<K>(client, namespace, name).await? {
+            Some(object) => found.push(object),
+            None => missing.push(name.clone()),
+        }
+    }
+    Ok((found, missing))
+}
+
+/// What to tell of a name that is not there.
+pub(crate) fn absent<K: Kind>(scope: &Scope, name: &str) -> String {
+    let kind = K::kind(&());
+    let plural = match kind.as_ref() {
+        "ConstraintPolicy" => "policies",
+        "ConstraintPolicyOffer" => "offers",
+        _ => "bindings",
+    };
+    format!(
+        "there is no {kind} {name} in {scope}; `{} get {plural} -A` lists all there are",
+        invoked::name()
+    )
+}

@@ -1,0 +1,63 @@
+//! How this process was called: as `tautline`, or by kubectl as its plugin.
+
+use std::path::Path;
+
+use clap::Command;
+
+/// kubectl runs `kubectl-NAME` for `kubectl NAME`.
+const PLUGIN: &str = "kubectl-tautline";
+
+/// What a person types to get here.
+pub(crate) fn name() -> &'static str {
+    named(std::env::args_os().next().as_deref().map(Path::new))
+}
+
+fn named(program: Option<&Path>) -> &'static str {
+    match program.and_then(Path::file_stem) {
+        Some(stem) if stem == PLUGIN => "kubectl tautline",
+        _ => "tautline",
+    }
+}
+
+/// The command line as it reads under that name, examples included.
+pub(crate) fn with_name(command: Command, name: &'static str) -> Command {
+    let command = command.bin_name(name);
+    if name == "tautline" {
+        command
+    } else {
+        examples(command, name)
+    }
+}
+
+fn examples(mut command: Command, name: &str) -> Command {
+    if let Some(help) = command.get_after_help() {
+        let help = help.to_string();
+        command = command.after_help(help.replace("\n  tautline ", &format!("\n  {name} ")));
+    }
+    let below: Vec<String> = command
+        .get_subcommands()
+        .map(|c| c.get_name().to_owned())
+        .collect();
+    for sub in below {
+        command = command.mut_subcommand(sub, |c| examples(c, name));
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_known_by_its_file() {
+        for (program, expected) in [
+            ("tautline", "tautline"),
+            ("/usr/local/bin/tautline", "tautline"),
+            ("/usr/local/bin/kubectl-tautline", "kubectl tautline"),
+            ("./kubectl-tautline", "kubectl tautline"),
+        ] {
+            assert_eq!(named(Some(Path::new(program))), expected);
+        }
+        assert_eq!(named(None), "tautline");
+    }
+}

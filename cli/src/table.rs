@@ -1,0 +1,103 @@
+//! Plain text for people: aligned columns and fields.
+
+use std::fmt::Write;
+
+use comfy_table::{Table, presets};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A table in kubectl's manner. An empty cell shows as `-`.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.iter().copied());
+    for row in rows {
+        table.add_row(row.iter().map(|cell| match plain(cell) {
+            cell if cell.is_empty() => "-".into(),
+            cell => cell,
+        }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    let mut out = String::new();
+    for line in table.lines() {
+        _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+/// A titled table, set in by two; nothing but `none` without rows.
+pub(crate) fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return field(title, "none");
+    }
+    let mut out = format!("{title}:\n");
+    for line in table(header, rows).lines() {
+        _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
+/// One `Name:  value` line.
+pub(crate) fn field(name: &str, value: &str) -> String {
+    let value = plain(value);
+    let value = if value.is_empty() { "-" } else { &value };
+    format!("{:<18} {value}\n", format!("{name}:"))
+}
+
+/// Text on one line. Reasons come from providers, and neither their line breaks
+/// nor escape sequences may reach a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let spaced: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    spaced.trim().to_owned()
+}
+
+/// The text within so many columns, with a mark where it was cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used >= columns {
+            break;
+        }
+        kept.push(c);
+    }
+    kept.push('…');
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_provider_says_cannot_drive_the_terminal() {
+        assert_eq!(plain("\u{1b}[2Jgone\nnext\u{9b}1m "), "[2Jgone next 1m");
+        let text = table(&["A", "B"], [vec!["x\ny".into(), String::new()]]);
+        assert_eq!(text, "A     B\nx y   -\n");
+    }
+
+    #[test]
+    fn an_empty_section_says_so() {
+        assert_eq!(
+            section("History", &["A"], Vec::new()),
+            "History:           none\n"
+        );
+    }
+
+    #[test]
+    fn text_is_cut_by_width() {
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("longer", 5), "long…");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("ab", 1), "…");
+    }
+}

@@ -1,0 +1,293 @@
+//! The tables of `tautline get` and `tautline watch`.
+
+use std::borrow::Borrow;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use tautline_api::{
+    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer,
+    constraint::{ObjectReference, PolicyRule},
+};
+use unicode_width::UnicodeWidthStr;
+
+use crate::{
+    age,
+    bindings::{compliance, name},
+    table::{cut, plain, table},
+};
+
+/// A longer reason is cut in a table; `describe` has all of it.
+const REASON: usize = 80;
+/// Less of a reason tells nothing.
+const LEAST_REASON: usize = 12;
+
+pub(crate) fn policies(list: &[ConstraintPolicy], all: bool, now: Timestamp) -> String {
+    with_namespace(
+        all,
+        list,
+        &["NAME", "RULES", "AGE"],
+        |policy: &ConstraintPolicy| {
+            let rules: Vec<String> = policy.spec.rules.iter().map(rule).collect();
+            vec![
+                policy.name_any(),
+                rules.join("; "),
+                age::of(policy.metadata.creation_timestamp.as_ref(), now),
+            ]
+        },
+    )
+}
+
+pub(crate) fn offers(list: &[ConstraintPolicyOffer], all: bool, now: Timestamp) -> String {
+    let header = [
+        "NAME",
+        "POLICIES",
+        "BINDINGS",
+        "COMPLIANT",
+        "VIOLATION POLICY",
+        "PERIOD",
+        "GRACE",
+        "READY",
+        "AGE",
+    ];
+    with_namespace(all, list, &header, |offer: &ConstraintPolicyOffer| {
+        let status = offer.status.as_ref();
+        let count = |n: Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
+        let terms = Terms::of(offer);
+        vec![
+            offer.name_any(),
+            offer.spec.policies.join(","),
+            count(status.map(|s| s.binding_count)),
+            count(status.map(|s| s.compliant_binding_count)),
+            terms.violation_policy,
+            terms.period,
+            terms.grace,
+            ready(offer),
+            age::of(offer.metadata.creation_timestamp.as_ref(), now),
+        ]
+    })
+}
+
+pub(crate) fn bindings(
+    list: &[impl Borrow<ConstraintPolicyBinding>],
+    all: bool,
+    now: Timestamp,
+) -> String {
+    bindings_with(list, all, now, true, REASON)
+}
+
+/// The same for a terminal of so many columns: first the targets give way, then
+/// the end of the reasons.
+pub(crate) fn bindings_within(
+    list: &[impl Borrow<ConstraintPolicyBinding>],
+    all: bool,
+    now: Timestamp,
+    columns: usize,
+) -> String {
+    let excess = |text: &str| {
+        let widest = text.lines().map(UnicodeWidthStr::width).max();
+        widest.unwrap_or(0).saturating_sub(columns)
+    };
+    let whole = bindings(list, all, now);
+    if excess(&whole) == 0 {
+        return whole;
+    }
+    let narrow = bindings_with(list, all, now, false, REASON);
+    match excess(&narrow) {
+        0 => narrow,
+        over => {
+            let reasons = list.iter().map(|b| reason(b.borrow(), REASON).width());
+            let room = reasons.max().unwrap_or(0).saturating_sub(over);
+            bindings_with(list, all, now, false, room.max(LEAST_REASON))
+        }
+    }
+}
+
+fn bindings_with(
+    list: &[impl Borrow<ConstraintPolicyBinding>],
+    all: bool,
+    now: Timestamp,
+    with_targets: bool,
+    reason_width: usize,
+) -> String {
+    let mut header = vec!["NAME", "OFFER", "STATUS", "REASON", "CHANGED", "AGE"];
+    if with_targets {
+        header.insert(4, "TARGETS");
+    }
+    let row = |binding: &ConstraintPolicyBinding| {
+        let status = binding.status.as_ref();
+        let changed = status.and_then(|s| s.last_compliance_change_timestamp.as_ref());
+        let mut cells = vec![
+            binding.name_any(),
+            binding.spec.offer.clone(),
+            name(compliance(binding)).to_owned(),
+            reason(binding, reason_width),
+            age::of(changed, now),
+            age::of(binding.metadata.creation_timestamp.as_ref(), now),
+        ];
+        if with_targets {
+            cells.insert(4, targets(binding));
+        }
+        cells
+    };
+    with_namespace(all, list, &header, row)
+}
+
+fn reason(binding: &ConstraintPolicyBinding, width: usize) -> String {
+    let status = binding.status.as_ref();
+    let reason = status.map(|s| plain(&s.first_reason)).unwrap_or_default();
+    cut(&reason, width)
+}
+
+/// How an offer is enforced; what it leaves out shows as it is taken.
+pub(crate) struct Terms {
+    pub violation_policy: String,
+    pub period: String,
+    pub grace: String,
+}
+
+impl Terms {
+    pub(crate) fn of(offer: &ConstraintPolicyOffer) -> Self {
+        let or = |value: &Option<String>, default: &str| match value {
+            Some(value) if !value.is_empty() => value.clone(),
+            _ => default.to_owned(),
+        };
+        let policy = offer.spec.violation_policy.unwrap_or_default();
+        Self {
+            violation_policy: format!("{policy:?}"),
+            period: or(&offer.spec.period, "1m"),
+            grace: or(&offer.spec.grace, "0s"),
+        }
+    }
+}
+
+/// "source=Pod/client destination=Pod/server".
+fn targets(binding: &ConstraintPolicyBinding) -> String {
+    let own = binding.namespace().unwrap_or_default();
+    let each = binding.spec.targets.iter();
+    let texts: Vec<String> = each
+        .map(|(name, target)| format!("{name}={}", reference(target, &own)))
+        .collect();
+    texts.join(" ")
+}
+
+/// "Pod/client", with its namespace and cluster where they are not the binding's.
+pub(crate) fn reference(target: &ObjectReference, own: &str) -> String {
+    let mut text = String::new();
+    if !target.cluster.is_empty() {
+        text = format!("{}:", target.cluster);
+    }
+    text.push_str(&target.kind);
+    if !target.namespace.is_empty() && target.namespace != own {
+        text.push_str(&format!("/{}", target.namespace));
+    }
+    format!("{text}/{}", target.name)
+}
+
+/// "latency 5ms/20ms": the request, then the limit.
+fn rule(rule: &PolicyRule) -> String {
+    let values: Vec<&str> = [&rule.request, &rule.limit]
+        .into_iter()
+        .map(|v| v.0.as_str())
+        .collect();
+    match values[..] {
+        ["", ""] => rule.name.clone(),
+        [request, ""] => format!("{} {request}", rule.name),
+        _ => format!("{} {}", rule.name, values.join("/")),
+    }
+}
+
+/// The condition Ready, with the reason unless it is True.
+fn ready(offer: &ConstraintPolicyOffer) -> String {
+    let conditions = offer.status.iter().flat_map(|s| &s.conditions);
+    let ready = conditions.into_iter().find(|c| c.type_ == "Ready");
+    match ready {
+        None => String::new(),
+        Some(c) if c.status == "True" || c.reason.is_empty() => c.status.clone(),
+        Some(c) => format!("{} ({})", c.status, c.reason),
+    }
+}
+
+/// A table whose first column is the namespace when there are several.
+fn with_namespace<K: ResourceExt>(
+    all: bool,
+    list: &[impl Borrow<K>],
+    header: &[&str],
+    row: impl Fn(&K) -> Vec<String>,
+) -> String {
+    if !all {
+        return table(header, list.iter().map(|object| row(object.borrow())));
+    }
+    let header: Vec<&str> = ["NAMESPACE"].iter().chain(header).copied().collect();
+    let rows = list.iter().map(Borrow::borrow).map(|object: &K| {
+        let mut cells = vec![object.namespace().unwrap_or_default()];
+        cells.extend(row(object));
+        cells
+    });
+    table(&header, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bindings::order, fixtures};
+
+    #[test]
+    fn bindings_of_a_namespace_and_of_all() {
+        let mut list = fixtures::bindings();
+        list.sort_by_key(order);
+        insta::assert_snapshot!("bindings_all", bindings(&list, true, fixtures::now()));
+        list.retain(|b| b.namespace().as_deref() == Some("vision"));
+        insta::assert_snapshot!("bindings", bindings(&list, false, fixtures::now()));
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_the_targets_go_first_then_the_reasons_end() {
+        let list = fixtures::bindings();
+        let width = |text: &str| text.lines().map(UnicodeWidthStr::width).max().unwrap();
+        let within = |columns| bindings_within(&list, false, fixtures::now(), columns);
+        assert!(within(300).contains("TARGETS"));
+        assert!(within(220).contains("TARGETS"));
+        let text = within(150);
+        assert!(
+            !text.contains("TARGETS") && text.contains("in this namespace"),
+            "{text}"
+        );
+        for columns in [150, 120, 100, 80] {
+            let text = within(columns);
+            assert!(width(&text) <= columns, "{columns}:\n{text}");
+        }
+        assert!(within(40).contains("31ms to nor…"), "{}", within(40));
+    }
+
+    #[test]
+    fn offers_show_what_they_ask_and_how_they_stand() {
+        let list = fixtures::offers();
+        insta::assert_snapshot!("offers", offers(&list, false, fixtures::now()));
+        insta::assert_snapshot!("offers_all", offers(&list, true, fixtures::now()));
+    }
+
+    #[test]
+    fn policies_show_their_rules() {
+        let list = fixtures::policies();
+        insta::assert_snapshot!("policies", policies(&list, false, fixtures::now()));
+        insta::assert_snapshot!("policies_all", policies(&list, true, fixtures::now()));
+    }
+
+    #[test]
+    fn a_target_elsewhere_says_where() {
+        let of = |cluster: &str, namespace: &str| {
+            let target = ObjectReference {
+                cluster: cluster.into(),
+                namespace: namespace.into(),
+                kind: "Pod".into(),
+                name: "web".into(),
+                ..ObjectReference::default()
+            };
+            reference(&target, "shop")
+        };
+        assert_eq!(of("", "shop"), "Pod/web");
+        assert_eq!(of("", ""), "Pod/web");
+        assert_eq!(of("", "other"), "Pod/other/web");
+        assert_eq!(of("east", "other"), "east:Pod/other/web");
+    }
+}

@@ -1,0 +1,139 @@
+//! `tautline watch`
+
+mod board;
+mod feed;
+mod screen;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Result;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use tautline_api::ConstraintPolicyBinding;
+use tautline_runtime::tasks;
+use tokio::{
+    sync::mpsc::{self, Receiver},
+    time::{Instant, MissedTickBehavior},
+};
+
+use crate::{
+    bindings::FilterArgs,
+    cluster::ClusterArgs,
+    fetch,
+    scope::{Scope, ScopeArgs},
+};
+use board::Board;
+use feed::News;
+use screen::Screen;
+
+/// The least time between two drawings.
+const REDRAW: Duration = Duration::from_millis(200);
+/// Ages grow without news.
+const IDLE_REDRAW: Duration = Duration::from_secs(1);
+const QUEUE: usize = 1024;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "On a terminal the table is redrawn in place, the worst first, until Ctrl-C.\n\
+    Elsewhere each change of compliance is a line: TIME NAMESPACE/NAME OLD -> NEW REASON.\n\n\
+    Examples:\n  tautline watch -n shop --offer web-near-db\n  tautline watch -A --compliance violation,error\n  tautline watch -A | tee changes.log"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    scope: ScopeArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let client = args.cluster.client().await?;
+    let scope = args.scope.of(&client);
+    let api: Api<ConstraintPolicyBinding> = match &scope {
+        Scope::All => Api::all(client.clone()),
+        Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
+    };
+    let mut signal = std::pin::pin!(tasks::signal());
+    // What will not mend by waiting is told at once, with how to mend it.
+    tokio::select! {
+        checked = fetch::check(&api, &scope) => checked?,
+        () = &mut signal => return Ok(ExitCode::SUCCESS),
+    }
+    let (sender, news) = mpsc::channel(QUEUE);
+    let board = Board::new(scope.clone(), args.filter);
+    let shown = async {
+        if io::stdout().is_terminal() {
+            draw(board, news).await
+        } else {
+            tell(board, news).await
+        }
+    };
+    tokio::select! {
+        () = &mut signal => {}
+        () = feed::follow(feed::api(client, &scope), sender) => {}
+        ended = shown => match ended {
+            // Whoever read this has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            ended => ended?,
+        },
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A table in place.
+async fn draw(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
+    let mut screen = Screen::open(io::stdout())?;
+    let mut ticks = tokio::time::interval(REDRAW);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drawn: Option<Instant> = None;
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            taken = news.recv_many(&mut batch, QUEUE) => {
+                if taken == 0 {
+                    return Ok(());
+                }
+                for item in batch.drain(..) {
+                    board.take(item, Timestamp::now());
+                }
+                drawn = None;
+            }
+            _ = ticks.tick() => {
+                if drawn.is_none_or(|at| at.elapsed() >= IDLE_REDRAW) {
+                    let size = screen::size();
+                    screen.draw(&board.frame(size, Timestamp::now()), size)?;
+                    drawn = Some(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+/// A line for each change.
+async fn tell(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
+    let mut out = io::stdout();
+    while let Some(item) = news.recv().await {
+        let (was_lost, was_ready) = (board.lost(), board.ready());
+        let changes = board.take(item, Timestamp::now());
+        match board.lost() {
+            Some(why) if was_lost.as_ref() != Some(&why) => {
+                eprintln!("connection lost: {why}; trying again");
+            }
+            None if was_lost.is_some() => eprintln!("connected again"),
+            _ => {}
+        }
+        if !was_ready && board.ready() {
+            eprintln!("{}", board.summary());
+        }
+        for change in changes {
+            writeln!(out, "{change}")?;
+        }
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! A terminal that is drawn on in place.
+
+use std::io::{self, Write};
+
+use unicode_width::UnicodeWidthStr;
+
+/// The other screen, so that what was on this one comes back; no cursor.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// Of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub columns: usize,
+    pub rows: usize,
+}
+
+/// The terminal's size: as `COLUMNS` and `LINES` say, else as itself says, else
+/// 80 by 24.
+pub(super) fn size() -> Size {
+    let asked = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let of = |name: &str, own: Option<u16>, default: usize| {
+        let set = std::env::var(name).ok().and_then(|v| v.parse().ok());
+        set.or(own.map(usize::from))
+            .filter(|n| *n > 0)
+            .unwrap_or(default)
+    };
+    Size {
+        columns: of("COLUMNS", asked.map(|s| s.ws_col), 80),
+        rows: of("LINES", asked.map(|s| s.ws_row), 24),
+    }
+}
+
+/// Gives the terminal back as it was, however it ends.
+pub(super) struct Screen<W: Write> {
+    out: W,
+    last: Vec<String>,
+}
+
+impl<W: Write> Screen<W> {
+    pub(super) fn open(mut out: W) -> io::Result<Self> {
+        out.write_all(ENTER.as_bytes())?;
+        out.flush()?;
+        let last = Vec::new();
+        Ok(Self { out, last })
+    }
+
+    /// Draws over what is there, in one write: nothing flickers.
+    pub(super) fn draw(&mut self, lines: &[String], size: Size) -> io::Result<()> {
+        let mut text = HOME.to_owned();
+        for (row, line) in lines.iter().enumerate() {
+            if row > 0 {
+                text.push_str("\r\n");
+            }
+            text.push_str(line);
+            // Behind a full line the cursor still stands on its last character.
+            if line.width() < size.columns {
+                text.push_str(CLEAR_LINE);
+            }
+        }
+        if lines.len() < size.rows {
+            text.push_str("\r\n");
+            text.push_str(CLEAR_BELOW);
+        }
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()?;
+        self.last = lines.to_vec();
+        Ok(())
+    }
+}
+
+impl<W: Write> Drop for Screen<W> {
+    fn drop(&mut self) {
+        // The last table stays to be read.
+        let mut text = LEAVE.to_owned();
+        for line in &self.last {
+            text.push_str(line);
+            text.push('\n');
+        }
+        _ = self.out.write_all(text.as_bytes());
+        _ = self.out.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawing_overwrites_the_last_and_the_screen_is_given_back() {
+        let mut out = Vec::new();
+        let size = Size {
+            columns: 5,
+            rows: 3,
+        };
+        let mut screen = Screen::open(&mut out).unwrap();
+        screen.draw(&["one".into(), "12345".into()], size).unwrap();
+        screen
+            .draw(&["a".into(), "b".into(), "c".into()], size)
+            .unwrap();
+        drop(screen);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "\x1b[?1049h\x1b[?25l\
+             \x1b[Hone\x1b[K\r\n12345\r\n\x1b[J\
+             \x1b[Ha\x1b[K\r\nb\x1b[K\r\nc\x1b[K\
+             \x1b[?25h\x1b[?1049la\nb\nc\n"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Lists: paged, sorted, filtered, empty.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::{
+    api_server::{Answer, ApiServer},
+    binding, bindings, refusal, tautline, text,
+};
+
+const GROUP: &str = "/apis/constraint.ciena.com/v1alpha1";
+
+fn names(out: &Output) -> Vec<String> {
+    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    items
+        .map(|i| i["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn long_lists_come_in_pages_and_the_worst_first() {
+    let server = ApiServer::start(|path| {
+        assert!(
+            path.starts_with(&format!("{GROUP}/namespaces/shop/")),
+            "{path}"
+        );
+        assert!(path.contains("limit=500"), "{path}");
+        if path.contains("continue=two") {
+            bindings(&[binding("b-2", "Error"), binding("a-3", "Compliant")], "")
+        } else {
+            bindings(
+                &[binding("a-1", "Compliant"), binding("a-2", "Violation")],
+                "two",
+            )
+        }
+    });
+    // The namespace is that of the kubeconfig's context.
+    let out = tautline(&server, &["get", "bindings", "-o", "json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(names(&out), ["b-2", "a-2", "a-1", "a-3"]);
+    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(list["kind"], "List");
+    assert_eq!(
+        list["items"][0],
+        binding("b-2", "Error"),
+        "as the API server has it, with fields that this version does not know"
+    );
+
+    let args = [
+        "get",
+        "cpb",
+        "--offer",
+        "a",
+        "--compliance",
+        "violation,Error",
+    ];
+    let out = tautline(&server, &args);
+    let table = text(&out.stdout);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 2, "{table}");
+    assert!(lines[1].starts_with("a-2    a       Violation   because   source=Pod/client"));
+
+    let out = tautline(&server, &["get", "binding", "-o", "yaml"]);
+    assert!(
+        text(&out.stdout).contains("kind: List"),
+        "{}",
+        text(&out.stdout)
+    );
+}
+
+#[test]
+fn a_snapshot_that_expired_between_pages_is_read_anew() {
+    let server = ApiServer::start(|path| {
+        if path.contains("continue=two") {
+            refusal(410, "Expired", "too old", None)
+        } else if path.contains("limit=") {
+            bindings(&[binding("a-1", "Compliant")], "two")
+        } else {
+            bindings(&[binding("a-1", "Limit"), binding("a-2", "Error")], "")
+        }
+    });
+    let out = tautline(&server, &["get", "bindings", "-o", "json"]);
+    assert_eq!(names(&out), ["a-2", "a-1"]);
+}
+
+#[test]
+fn nothing_there_is_no_error() {
+    let server = ApiServer::start(|_| bindings(&[], ""));
+    let said = |args: &[&str]| {
+        let out = tautline(&server, args);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        (text(&out.stdout), text(&out.stderr))
+    };
+    let nothing = |message: &str| (String::new(), format!("{message}\n"));
+    assert_eq!(
+        said(&["get", "bindings"]),
+        nothing("no bindings found in namespace shop")
+    );
+    assert_eq!(
+        said(&["get", "cp", "-n", "other"]),
+        nothing("no policies found in namespace other")
+    );
+    assert_eq!(
+        said(&["get", "offer", "-A"]),
+        nothing("no offers found in any namespace")
+    );
+    assert_eq!(
+        said(&["get", "bindings", "--compliance", "error", "--offer", "a"]),
+        nothing("no bindings of offer a with compliance Error found in namespace shop")
+    );
+    let (stdout, _) = said(&["get", "bindings", "-A", "-o", "json"]);
+    assert_eq!(
+        serde_json::from_str::<Value>(&stdout).unwrap()["items"],
+        json!([])
+    );
+}
+
+#[test]
+fn a_name_that_is_not_there_is_a_no() {
+    let server = ApiServer::start(|path| match path {
+        p if p.contains("/constraintpolicybindings/a-1") => {
+            Answer::json(200, &binding("a-1", "Limit"))
+        }
+        _ => refusal(404, "NotFound", "not found", Some("a-2")),
+    });
+    let out = tautline(&server, &["get", "bindings", "a-1", "a-2"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stdout).contains("a-1"), "what is there is shown");
+    let absent = "there is no ConstraintPolicyBinding a-2 in namespace shop; \
+                  `tautline get bindings -A` lists";
+    assert!(text(&out.stderr).contains(absent), "{}", text(&out.stderr));
+    let out = tautline(&server, &["describe", "binding", "a-2"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains(absent), "{}", text(&out.stderr));
+    let out = tautline(&server, &["describe", "offer", "a-2"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("get offers -A"),
+        "{}",
+        text(&out.stderr)
+    );
+}
+
+#[test]
+fn trouble_says_what_to_do() {
+    let commands: [&[&str]; 5] = [
+        &["get", "bindings"],
+        &["get", "bindings", "a"],
+        &["describe", "binding", "a"],
+        &["describe", "offer", "a"],
+        &["watch"],
+    ];
+    let said = |server: &ApiServer, expected: &str| {
+        for args in commands {
+            let out = tautline(server, args);
+            assert_eq!(out.status.code(), Some(2), "{args:?}");
+            let error = text(&out.stderr);
+            assert!(error.contains(expected), "{args:?}: {error}");
+            assert_eq!(error.lines().count(), 1, "no log beside it: {error}");
+        }
+    };
+    let server = ApiServer::start(|_| Answer::text(404, "404 page not found\n"));
+    said(&server, "`tautline crds | kubectl apply -f -`");
+    let message = "constraintpolicy... is forbidden: User \"eve\" cannot";
+    let server = ApiServer::start(move |_| refusal(403, "Forbidden", message, None));
+    said(&server, "the verbs get, list and watch");
+    let server = ApiServer::start(|_| refusal(401, "Unauthorized", "Unauthorized", None));
+    said(&server, "does not take these credentials (Unauthorized)");
+    let mut server = ApiServer::start(|_| bindings(&[], ""));
+    server.close();
+    said(&server, "Connection refused");
+}

@@ -1,0 +1,100 @@
+//! A watch that runs: its lines, a loss of the connection, its end.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use serde_json::json;
+
+use crate::{
+    api_server::{Answer, ApiServer},
+    binding, bindings, command, refusal,
+};
+
+/// A `watch` that runs, and the lines of its outputs as they come.
+struct Watching {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Watching {
+    fn start(server: &ApiServer) -> Self {
+        let mut child = command(&server.kubeconfig, &["watch"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = mpsc::channel();
+        let pass_on = |from: Box<dyn std::io::Read + Send>| {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(from).lines() {
+                    _ = sender.send(line.unwrap());
+                }
+            });
+        };
+        pass_on(Box::new(child.stdout.take().unwrap()));
+        pass_on(Box::new(child.stderr.take().unwrap()));
+        Self { child, lines }
+    }
+
+    fn expect(&self, part: &str) {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(20)) {
+            if line.contains(part) {
+                return;
+            }
+            seen.push(line);
+        }
+        panic!("{part:?} was not said, but {seen:?}");
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_watch_tells_changes_survives_a_loss_and_ends_on_a_signal() {
+    let change = |compliance: &str| {
+        let object = binding("a-1", compliance);
+        json!({"type": "MODIFIED", "object": object}).to_string() + "\n"
+    };
+    let lists = AtomicUsize::new(0);
+    let server = ApiServer::start(move |path| {
+        if path.contains("watch=") {
+            // The first one breaks off: the version that it goes on from is gone.
+            return match lists.load(Ordering::SeqCst) {
+                2 if path.contains("resourceVersion=9") => Answer::text(200, &change("Violation")),
+                2 => refusal(500, "InternalError", "no longer", None),
+                _ => Answer::watch(&change("Limit")),
+            };
+        }
+        // One for the check, one for each watch, of which the second fails.
+        match lists.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => bindings(&[binding("a-1", "Compliant")], ""),
+            2 => refusal(500, "InternalError", "starting", None),
+            _ => bindings(&[binding("a-1", "Error")], ""),
+        }
+    });
+    let mut watching = Watching::start(&server);
+    watching.expect("namespace shop, bindings: 1 (1 Compliant)");
+    watching.expect("shop/a-1 Compliant -> Violation because");
+    watching.expect("connection lost: no longer; trying again");
+    watching.expect("connection lost: starting; trying again");
+    watching.expect("shop/a-1 Violation -> Error because");
+    watching.expect("shop/a-1 Error -> Limit because");
+    let pid = watching.child.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(watching.child.wait().unwrap().code(), Some(0));
+}
