@@ -9,7 +9,7 @@ mod writing;
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -91,6 +91,8 @@ pub(crate) struct Keeper {
     versions: Versions,
     entries: HashMap<Key, Entry>,
     offers: HashMap<Key, OfferState>,
+    /// Offers that cannot be read as they are now, and why.
+    refused: BTreeMap<Key, String>,
     counts: [usize; 5],
     dirty: HashSet<Key>,
     schedule: Schedule,
@@ -117,6 +119,7 @@ impl Keeper {
             versions: Versions::default(),
             entries: HashMap::new(),
             offers: HashMap::new(),
+            refused: BTreeMap::new(),
             counts: [0; 5],
             dirty: HashSet::new(),
             schedule: Schedule::default(),

@@ -50,6 +50,15 @@ pub(crate) struct Verdict {
     pub text: String,
 }
 
+/// The offer as it is now cannot be read.
+pub(crate) fn invalid(why: &str) -> Verdict {
+    Verdict {
+        ok: false,
+        reason: "Invalid",
+        text: why.to_owned(),
+    }
+}
+
 /// Looks at everything that an offer needs.
 pub(crate) fn verdict(
     entry: &OfferEntry,

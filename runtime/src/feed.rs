@@ -1,6 +1,6 @@
 //! The one writer of a process's index, and what readers hold of it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ struct Inner {
     index: Mutex<Index>,
     now: ArcSwap<Snapshot>,
     versions: watch::Sender<Versions>,
+    /// Objects that could not be used, and why.
+    refused: Mutex<BTreeMap<(Kind, String), String>>,
 }
 
 impl Default for Feed {
@@ -42,6 +44,7 @@ impl Default for Feed {
             index: Mutex::default(),
             now: ArcSwap::default(),
             versions: watch::Sender::new(Versions::default()),
+            refused: Mutex::default(),
         }))
     }
 }
@@ -55,6 +58,29 @@ impl Feed {
     /// Wakes when anything has changed.
     pub fn changes(&self) -> watch::Receiver<Versions> {
         self.0.versions.subscribe()
+    }
+
+    /// Notes that an object as it is now cannot be used; what was good of it stays.
+    pub fn refuse(&self, kind: Kind, key: &str, why: String) {
+        self.0.refused.lock().insert((kind, key.to_owned()), why);
+        self.changed(kind);
+    }
+
+    /// The objects of a kind that cannot be used, by key, and why.
+    pub fn refused(&self, kind: Kind) -> BTreeMap<String, String> {
+        let refused = self.0.refused.lock();
+        let of_kind = refused.iter().filter(|((k, _), _)| *k == kind);
+        of_kind
+            .map(|((_, key), why)| (key.clone(), why.clone()))
+            .collect()
+    }
+
+    /// An object of this key can be used again, or is gone.
+    pub fn accept(&self, kind: Kind, key: &str) {
+        let was = self.0.refused.lock().remove(&(kind, key.to_owned()));
+        if was.is_some() {
+            self.changed(kind);
+        }
     }
 
     pub fn apply(&self, object: Object) {
@@ -87,6 +113,10 @@ impl Feed {
             // Under the lock, so that snapshots are published in order.
             self.0.now.store(Arc::new(index.snapshot()));
         }
+        self.changed(kind);
+    }
+
+    fn changed(&self, kind: Kind) {
         self.0.versions.send_modify(|v| v.0[kind as usize] += 1);
     }
 }

@@ -144,6 +144,7 @@ impl Watch<'_> {
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         tasks.spawn(&format!("watch {name}"), async move {
             let mut listing: Vec<Object> = Vec::new();
+            let mut refused: Vec<String> = Vec::new();
             let key = |guarded: &DeserializeGuard<K>| match guarded.namespace() {
                 Some(namespace) => format!("{namespace}/{}", guarded.name_any()),
                 None => guarded.name_any(),
@@ -153,16 +154,37 @@ impl Watch<'_> {
                     Ok(object) => convert(object),
                     Err(e) => Err(e.error.clone()),
                 };
-                object.inspect_err(|error| {
-                    malformed.inc();
-                    let object = key(guarded);
-                    tracing::warn!(kind = %name, %object, %error, "object cannot be used");
-                })
+                match object {
+                    Ok(object) => {
+                        feed.accept(kind, &key(guarded));
+                        Ok(object)
+                    }
+                    Err(error) => {
+                        malformed.inc();
+                        let object = key(guarded);
+                        tracing::warn!(kind = %name, %object, %error, "object cannot be used");
+                        feed.refuse(kind, &object, error);
+                        Err(())
+                    }
+                }
             };
             let handle = |event| match event {
-                watcher::Event::Init => listing.clear(),
-                watcher::Event::InitApply(o) => listing.extend(take(&o).ok().flatten()),
+                watcher::Event::Init => {
+                    listing.clear();
+                    refused.clear();
+                }
+                watcher::Event::InitApply(o) => match take(&o) {
+                    Ok(object) => listing.extend(object),
+                    Err(()) => refused.push(key(&o)),
+                },
                 watcher::Event::InitDone => {
+                    for gone in feed
+                        .refused(kind)
+                        .into_keys()
+                        .filter(|k| !refused.contains(k))
+                    {
+                        feed.accept(kind, &gone);
+                    }
                     feed.reset(kind, std::mem::take(&mut listing));
                     readiness.done(&label.kind);
                 }
@@ -170,9 +192,12 @@ impl Watch<'_> {
                     Ok(Some(object)) => feed.apply(object),
                     Ok(None) => feed.delete(kind, &key(&o)),
                     // A limit must not vanish by a slip: what was good stays.
-                    Err(_) => {}
+                    Err(()) => {}
                 },
-                watcher::Event::Delete(o) => feed.delete(kind, &key(&o)),
+                watcher::Event::Delete(o) => {
+                    feed.accept(kind, &key(&o));
+                    feed.delete(kind, &key(&o));
+                }
             };
             follow(api, errors, stop, handle).await;
             Ok(())

@@ -185,12 +185,22 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Within what was requested.
-    pub fn compliant(reason: impl Into<String>) -> Self {
+    /// Any compliance, with its reason.
+    pub fn new(compliance: Compliance, reason: impl Into<String>) -> Self {
         Self {
-            compliance: Compliance::Compliant,
+            compliance,
             reason: reason.into(),
         }
+    }
+
+    /// Within what was requested.
+    pub fn compliant(reason: impl Into<String>) -> Self {
+        Self::new(Compliance::Compliant, reason)
+    }
+
+    /// Beyond the limit.
+    pub fn violation(reason: impl Into<String>) -> Self {
+        Self::new(Compliance::Violation, reason)
     }
 }
 

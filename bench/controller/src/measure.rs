@@ -191,9 +191,20 @@ pub async fn window(
             p50: lag.quantile(0.5),
             p99: lag.quantile(0.99),
         }),
-        status_writes: before_status_writes,
+        status_writes: Ok(status_writes(&after.page) - status_writes(&before.page)),
         requests: requests.filter(|(_, count)| *count > 0).collect(),
     })
+}
+
+/// Statuses that were written, of bindings and of offers.
+fn status_writes(page: &Page) -> f64 {
+    let writes = page.by("tautline_controller_writes_total", |labels| {
+        labels
+            .get("what")
+            .filter(|w| w.ends_with("status"))
+            .cloned()
+    });
+    writes.values().sum()
 }
 
 #[cfg(test)]

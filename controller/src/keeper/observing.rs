@@ -161,6 +161,17 @@ impl Keeper {
                 }
             }
         }
+        if versions.changed(&self.versions, &[Kind::Offer]) {
+            let refused = self.shared.feed.refused(Kind::Offer);
+            let refused = refused
+                .into_iter()
+                .map(|(k, why)| (k.into(), why))
+                .collect();
+            let before = std::mem::replace(&mut self.refused, refused);
+            for key in before.into_keys().chain(self.refused.keys().cloned()) {
+                self.offers.entry(key).or_default().changed = true;
+            }
+        }
         self.versions = versions;
         if self.term.is_some() {
             for key in poke {

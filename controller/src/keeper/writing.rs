@@ -1,9 +1,9 @@
 //! Writes under way: bounded, each object's one after the other.
 
-use std::{cmp::Reverse, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_api::constraint::{ConstraintPolicyBinding, ConstraintPolicyOfferStatus};
-use tautline_core::model::key;
+use tautline_core::{Snapshot, index::OfferEntry, model::key};
 use tokio::{task::JoinError, time::Instant};
 
 use super::{Keeper, Later, WriteState, reconciling::Op};
@@ -121,34 +121,51 @@ impl Keeper {
     pub(super) fn write_offers(&mut self) {
         self.shared.metrics.bindings(&self.counts);
         let snapshot = Arc::clone(&self.snapshot);
-        let cap = self.shared.config.max_bindings;
-        for entry in snapshot.offers() {
-            let key: Key = key(&entry.offer.namespace, &entry.offer.name).into();
-            let Some(state) = self.offers.get_mut(&key) else {
-                continue;
-            };
-            if !state.changed || state.writing || entry.offer.terminating {
-                continue;
-            }
-            state.changed = false;
-            let verdict = offers::verdict(entry, state, &snapshot, &self.shared.missing, cap);
-            let before = state.written.clone();
-            let known = before.clone().unwrap_or_default();
-            let after = offers::status(&entry.offer.name, state, verdict, &known, status::now());
-            if before.as_ref() == Some(&after) {
-                continue;
-            }
-            state.writing = true;
-            let (shared, offer) = (Arc::clone(&self.shared), Arc::clone(&entry.offer));
-            self.writing += 1;
-            self.writes.spawn(async move {
-                let result = write_offer(&shared, &offer.namespace, &offer.name, before, after);
-                Written::Offer {
-                    key,
-                    result: result.await,
-                }
-            });
+        let entries = snapshot.offers().filter(|e| !e.offer.terminating);
+        let mut all: BTreeMap<Key, Option<&OfferEntry>> = entries
+            .map(|e| (key(&e.offer.namespace, &e.offer.name).into(), Some(e)))
+            .collect();
+        // One that was never good is in no snapshot.
+        for refused in self.refused.keys() {
+            all.entry(Arc::clone(refused)).or_default();
         }
+        for (key, entry) in all {
+            self.write_offer(key, entry, &snapshot);
+        }
+    }
+
+    fn write_offer(&mut self, key: Key, entry: Option<&OfferEntry>, snapshot: &Snapshot) {
+        let (Some(state), Some((namespace, name))) =
+            (self.offers.get_mut(&key), key.split_once('/'))
+        else {
+            return;
+        };
+        if !state.changed || state.writing {
+            return;
+        }
+        state.changed = false;
+        let cap = self.shared.config.max_bindings;
+        let verdict = match (self.refused.get(&key), entry) {
+            (Some(why), _) => offers::invalid(why),
+            (None, Some(entry)) => {
+                offers::verdict(entry, state, snapshot, &self.shared.missing, cap)
+            }
+            (None, None) => return,
+        };
+        let before = state.written.clone();
+        let known = before.clone().unwrap_or_default();
+        let after = offers::status(name, state, verdict, &known, status::now());
+        if before.as_ref() == Some(&after) {
+            return;
+        }
+        state.writing = true;
+        let shared = Arc::clone(&self.shared);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.writing += 1;
+        self.writes.spawn(async move {
+            let result = write_offer(&shared, &namespace, &name, before, after).await;
+            Written::Offer { key, result }
+        });
     }
 
     pub(super) fn written(&mut self, written: Result<Written, JoinError>) {

@@ -4,9 +4,14 @@
 // Helpers of tests are no tests to the lint, and a failed step is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod evicting;
 mod faults;
+mod governed;
 mod harness;
 mod interop;
+mod judge;
+
+mod binding;
 mod manifests;
 mod placing;
 mod providers;

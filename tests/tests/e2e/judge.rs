@@ -1,0 +1,98 @@
+//! A provider of one rule that judges pods by the node that they are on.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use tautline_sdk::{
+    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+};
+
+/// Costs by node. Below 0 a pod may not be there, and one that is breaks the rule.
+#[derive(Clone)]
+pub struct Judge {
+    client: Client,
+    costs: Arc<Mutex<BTreeMap<String, i64>>>,
+    pub evaluations: Arc<AtomicU64>,
+    /// The node of each judged pod, which is looked up once if it is set.
+    nodes: Option<Arc<Mutex<BTreeMap<String, String>>>>,
+}
+
+impl Judge {
+    pub fn new(client: &Client, costs: &[(&str, i64)]) -> Self {
+        let judge = Self {
+            client: client.clone(),
+            costs: Arc::default(),
+            evaluations: Arc::default(),
+            nodes: None,
+        };
+        judge.set(costs);
+        judge
+    }
+
+    /// For thousands of pods that stay where they are.
+    pub fn of_resting_pods(client: &Client, costs: &[(&str, i64)]) -> Self {
+        Self {
+            nodes: Some(Arc::default()),
+            ..Self::new(client, costs)
+        }
+    }
+
+    pub fn set(&self, costs: &[(&str, i64)]) {
+        *self.costs.lock().unwrap() = costs.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect();
+    }
+
+    pub fn evaluations(&self) -> u64 {
+        self.evaluations.load(Ordering::Relaxed)
+    }
+
+    async fn node(&self, namespace: &str, pod: &str) -> Result<Option<String>, ProviderError> {
+        let known = self.nodes.as_ref();
+        if let Some(node) = known.and_then(|k| k.lock().unwrap().get(pod).cloned()) {
+            return Ok(Some(node));
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let found = pods.get_opt(pod).await;
+        let found = found.map_err(|e| ProviderError::Internal(e.to_string()))?;
+        let node = found.and_then(|p| p.spec?.node_name);
+        if let (Some(known), Some(node)) = (known, &node) {
+            known.lock().unwrap().insert(pod.to_owned(), node.clone());
+        }
+        Ok(node)
+    }
+}
+
+impl RuleProvider for Judge {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let mut answer = CostAnswer::default();
+        let costs = self.costs.lock().unwrap().clone();
+        for node in ask.eligible_nodes {
+            match costs.get(&node) {
+                Some(cost @ 0..) => answer.usable(node, *cost, ""),
+                Some(_) => answer.unusable(node, "OverLimit", "far", false),
+                None => {}
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        self.evaluations.fetch_add(1, Ordering::Relaxed);
+        let pod = ask.targets.values().find(|t| t.kind == "Pod");
+        let pod = pod.ok_or_else(|| ProviderError::Internal("no pod".into()))?;
+        let Some(node) = self.node(&pod.namespace, &pod.name).await? else {
+            return Ok(Evaluation::new(Compliance::Pending, "not placed yet"));
+        };
+        let cost = self.costs.lock().unwrap().get(&node).copied();
+        Ok(match cost {
+            Some(0..) => Evaluation::compliant(format!("{node} is near")),
+            _ => Evaluation::violation(format!("{node} is far")),
+        })
+    }
+}
