@@ -162,6 +162,9 @@ impl Governed {
         }
         for controller in &self.controllers {
             out += &controller.process.tail();
+            if let Ok((_, decisions)) = controller.admin("/decisions").await {
+                out += &format!("{}\n", decisions.chars().take(2000).collect::<String>());
+            }
         }
         out + &self.extender.process.tail() + &self.plane.logs()
     }

@@ -20,8 +20,6 @@ pub struct Judge {
     client: Client,
     costs: Arc<Mutex<BTreeMap<String, i64>>>,
     pub evaluations: Arc<AtomicU64>,
-    /// The node of each judged pod, which is looked up once if it is set.
-    nodes: Option<Arc<Mutex<BTreeMap<String, String>>>>,
 }
 
 impl Judge {
@@ -30,18 +28,9 @@ impl Judge {
             client: client.clone(),
             costs: Arc::default(),
             evaluations: Arc::default(),
-            nodes: None,
         };
         judge.set(costs);
         judge
-    }
-
-    /// For thousands of pods that stay where they are.
-    pub fn of_resting_pods(client: &Client, costs: &[(&str, i64)]) -> Self {
-        Self {
-            nodes: Some(Arc::default()),
-            ..Self::new(client, costs)
-        }
     }
 
     pub fn set(&self, costs: &[(&str, i64)]) {
@@ -53,18 +42,10 @@ impl Judge {
     }
 
     async fn node(&self, namespace: &str, pod: &str) -> Result<Option<String>, ProviderError> {
-        let known = self.nodes.as_ref();
-        if let Some(node) = known.and_then(|k| k.lock().unwrap().get(pod).cloned()) {
-            return Ok(Some(node));
-        }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let found = pods.get_opt(pod).await;
         let found = found.map_err(|e| ProviderError::Internal(e.to_string()))?;
-        let node = found.and_then(|p| p.spec?.node_name);
-        if let (Some(known), Some(node)) = (known, &node) {
-            known.lock().unwrap().insert(pod.to_owned(), node.clone());
-        }
-        Ok(node)
+        Ok(found.and_then(|p| p.spec?.node_name))
     }
 }
 

@@ -10,6 +10,7 @@ mod governed;
 mod harness;
 mod interop;
 mod judge;
+mod leading;
 
 mod binding;
 mod manifests;
