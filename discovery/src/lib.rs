@@ -15,4 +15,4 @@ mod underlay;
 pub use client::{CallError, Config, Discovery};
 pub use metrics::Metrics;
 pub use round::{Question, Round, RuleRecord};
-pub use underlay::Mitigation;
+pub use underlay::{AllocateError, Mitigation};

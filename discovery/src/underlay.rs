@@ -1,7 +1,10 @@
 //! Calls to the underlay controller: a service beside the cluster that can change
 //! the infrastructure (a network path, say) so that a limit holds.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use tautline_core::{
     Snapshot,
@@ -12,9 +15,20 @@ use tautline_proto::underlay::{
     AllocateRequest, DiscoverRequest, MitigateRequest, NodeRef, Offer, PolicyRule, ReleaseRequest,
     underlay_controller_client::UnderlayControllerClient,
 };
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use crate::{CallError, Discovery, client::Way};
+
+/// Why an offer was not taken up.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocateError {
+    /// It said no, or was never reached: nothing is allocated.
+    #[error("{0}")]
+    Refused(CallError),
+    /// Its answer never came: it may be allocated, and has to be released.
+    #[error("{0}")]
+    Unknown(CallError),
+}
 
 /// A mitigation to ask for: what there is between two nodes, and what should hold.
 #[derive(Clone, Debug, Default)]
@@ -68,22 +82,47 @@ impl Discovery {
     /// Takes an offer up. Asking twice for one id is asking once.
     ///
     /// # Errors
-    /// The refusal, or what kept it from answering: then it may be allocated.
+    /// Whether it may be allocated nevertheless, and the refusal, or what kept the
+    /// underlay from answering.
     pub async fn allocate_underlay(
         &self,
         snapshot: &Snapshot,
         underlay: &Service,
         id: &str,
-    ) -> Result<(), CallError> {
-        let call = |channel, _| {
-            let request = AllocateRequest { id: id.to_owned() };
+    ) -> Result<(), AllocateError> {
+        let attempts = AtomicU32::new(0);
+        let call = |channel, left| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            let mut request = Request::new(AllocateRequest { id: id.to_owned() });
+            // So that it gives up as soon as we do.
+            request.set_timeout(left);
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
-                client.allocate(request).await?;
-                Ok(())
+                match client.allocate(request).await {
+                    Err(status) if is_refusal(&status) => Ok(Err(status)),
+                    Err(status) => Err(status),
+                    Ok(_) => Ok(Ok(())),
+                }
             }
         };
-        self.call_by(self.way(true), snapshot, underlay, call).await
+        let answer = self.call_by(self.way(true), snapshot, underlay, call).await;
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(status)) => {
+                let text = format!("{:?}: {}", status.code(), status.message());
+                let error = CallError::Failed(text);
+                // What became of a first attempt whose connection broke is not said.
+                if attempts.load(Ordering::Relaxed) > 1 {
+                    Err(AllocateError::Unknown(error))
+                } else {
+                    Err(AllocateError::Refused(error))
+                }
+            }
+            Err(error @ (CallError::NotReady | CallError::BreakerOpen(_))) => {
+                Err(AllocateError::Refused(error))
+            }
+            Err(error) => Err(AllocateError::Unknown(error)),
+        }
     }
 
     /// Gives an allocation back. One that the underlay does not know is back.
@@ -150,6 +189,20 @@ impl Discovery {
             again,
         }
     }
+}
+
+/// The service itself said no, as opposed to something on the way to it.
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::Unimplemented
+    )
 }
 
 fn rule(rule: &Rule) -> PolicyRule {

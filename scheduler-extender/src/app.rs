@@ -15,7 +15,7 @@ use tautline_core::{
     Snapshot,
     ask::{self, Subject},
 };
-use tautline_discovery::{Discovery, Question, Round};
+use tautline_discovery::{Discovery, Question};
 use tautline_runtime::{
     admin::{self, Readiness},
     feed::Feed,
@@ -30,8 +30,9 @@ use crate::{
     events::{self, Events},
     explain::Explain,
     metrics::Metrics,
-    plans::Plans,
+    plans::{Planned, Plans},
     server,
+    underlay::Turns,
     wake::{self, Waker},
 };
 
@@ -89,6 +90,7 @@ pub struct State {
     pub(crate) discovery: Discovery,
     pub(crate) metrics: Metrics,
     pub(crate) plans: Plans,
+    pub(crate) turns: Turns,
     pub(crate) explain: Explain,
     pub(crate) waker: Waker,
     pub(crate) events: Arc<Events>,
@@ -97,11 +99,12 @@ pub struct State {
 impl State {
     /// A filter round is over: it serves prioritize, explains itself, and if it
     /// left no node the pod waits to be woken.
-    pub(crate) fn concluded(&self, round: &Arc<Round>, asked: Question) {
+    pub(crate) fn concluded(&self, round: &Arc<Planned>, asked: Question) {
         self.plans.keep(round);
         self.explain.push(round);
-        self.events
-            .round(&self.feed.snapshot(), &self.discovery, round);
+        let snapshot = self.feed.snapshot();
+        self.events.round(&snapshot, &self.discovery, round);
+        self.events.underlay(&snapshot, round);
         if round.plan.usable().next().is_some() {
             self.waker.forget(&asked.subject.uid);
         } else if self.client.is_some() && self.config.wake {
@@ -160,6 +163,7 @@ impl App {
         let state = Arc::new(State {
             explain: Explain::new(config.explain_bytes),
             plans: Plans::default(),
+            turns: Turns::default(),
             waker: Waker::default(),
             config,
             feed,

@@ -1,6 +1,7 @@
-//! `bind`: reserve, write the Binding, confirm; a refusal releases. What cannot be
-//! known (a Reserve or a write whose answer never came) ends at the reservation's
-//! expiry.
+//! `bind`: allocate at the underlay if the plan says so, reserve, write the Binding,
+//! confirm; a refusal releases. What cannot be known (a Reserve or a write whose
+//! answer never came) ends at the reservation's expiry; of the underlay the pod's
+//! finalizer tells.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,11 +11,13 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
-use tautline_core::{ask::Subject, index::Object, nodes::NodeSet, selector::Labels};
+use tautline_core::{Snapshot, ask::Subject, index::Object, nodes::NodeSet, selector::Labels};
+use tautline_discovery::allocate::Reservation;
 
 use crate::{
     app::State,
     pod,
+    underlay::bind::{self as underlay, Failure},
     wire::{BindArgs, WireError, bind_args, error_result},
 };
 
@@ -39,11 +42,7 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     }
 }
 
-async fn bind(
-    state: &State,
-    client: &Client,
-    args: &BindArgs,
-) -> Result<(), (&'static str, String)> {
+async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Failure> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     let object = format!("pod {}/{}", args.namespace, args.pod);
     let snapshot = state.feed.snapshot();
@@ -71,24 +70,45 @@ async fn bind(
     }
     let governed = !state.config.exempt_namespaces.contains(&subject.namespace)
         && tautline_core::ask::is_governed(&snapshot, &subject);
-    let held = if governed && state.has_allocator(&snapshot, &subject) {
-        let whole = get(&pods, args, limit).await.map_err(|e| ("failed", e))?;
-        let question = pod::question_of(&whole, subject, NodeSet::default());
-        state
-            .discovery
-            .reserve(&snapshot, &question, &args.node)
-            .await
-            .map_err(|e| ("refused", e.to_string()))?
-    } else {
-        Vec::new()
+    let about = underlay::Bind {
+        state,
+        snapshot: &snapshot,
+        pods: &pods,
+        args,
+        subject: &subject,
+    };
+    let mut path = underlay::prepare(about, governed).await?;
+    let held = match governed && state.has_allocator(&snapshot, &subject) {
+        true => reserve(state, &snapshot, &pods, args, &subject).await,
+        false => Ok(Vec::new()),
+    };
+    let held = match (held, &path) {
+        (Ok(held), _) => held,
+        (Err(failure), None) => return Err(failure),
+        (Err(failure), Some(path)) => {
+            path.undo().await;
+            return Err(failure);
+        }
     };
     let mut annotations = BTreeMap::new();
     for reservation in &held {
         annotations.extend(reservation.annotations.clone());
     }
-    let written = tokio::time::timeout(limit, write(&pods, args, annotations)).await;
-    // Only the API server's own word is a refusal; anything else may have arrived.
-    let refused = matches!(written, Ok(Err(kube::Error::Api(_))));
+    let written = loop {
+        let version = path.as_ref().and_then(|p| p.version());
+        let write = write(&pods, args, annotations.clone(), version);
+        let written = tokio::time::timeout(limit, write).await;
+        let conflict = matches!(&written, Ok(Err(kube::Error::Api(e))) if e.code == 409);
+        let Some(path) = path.as_mut().filter(|_| conflict) else {
+            break written;
+        };
+        if !path.again().await {
+            break written;
+        }
+    };
+    // Only the API server's own word is a refusal; anything else may have arrived,
+    // and what it answers with 5xx may still be written.
+    let refused = matches!(&written, Ok(Err(kube::Error::Api(e))) if e.code < 500);
     let written = match written {
         Ok(result) => result.map_err(|e| e.to_string()),
         Err(_) => Err(format!("the API server did not answer within {limit:?}")),
@@ -96,7 +116,8 @@ async fn bind(
     match written {
         Ok(()) => {
             state.discovery.confirm(&snapshot, &held).await;
-            if let Some(known) = snapshot.pod(&args.namespace, &args.pod) {
+            // As it is now: the underlay's finalizer has come since.
+            if let Some(known) = state.feed.snapshot().pod(&args.namespace, &args.pod) {
                 // Peers placed next must see it before the watch says so.
                 let mut bound = (**known).clone();
                 bound.node = Some(args.node.as_str().into());
@@ -106,28 +127,47 @@ async fn bind(
             Ok(())
         }
         Err(error) => {
-            let bound = match get(&pods, args, limit).await {
-                Ok(now) if now.metadata.uid.as_deref() == Some(&args.uid) => {
-                    convert::pod(&now).node.as_deref() == Some(&args.node)
+            let bound = get(&pods, args, limit).await.ok().filter(|now| {
+                now.metadata.uid.as_deref() == Some(&args.uid)
+                    && convert::pod(now).node.as_deref() == Some(&args.node)
+            });
+            if let Some(now) = bound {
+                if let Some(path) = &path {
+                    path.settle(&now).await;
                 }
-                _ => false,
-            };
-            if bound {
                 state.discovery.confirm(&snapshot, &held).await;
                 return Ok(());
             }
             if refused {
                 state.discovery.release(&snapshot, &held).await;
+                if let Some(path) = &path {
+                    path.undo().await;
+                }
             }
             // Else the write may still arrive: giving the device to another now
-            // could grant it twice, so the reservation is left to its expiry.
+            // could grant it twice, so the reservation is left to its expiry, and
+            // the underlay's to the finalizer.
             Err(("failed", format!("{object}: {error}")))
         }
     }
 }
 
+async fn reserve(
+    state: &State,
+    snapshot: &Snapshot,
+    pods: &Api<Pod>,
+    args: &BindArgs,
+    subject: &Subject,
+) -> Result<Vec<Reservation>, Failure> {
+    let limit = state.config.deadline;
+    let whole = get(pods, args, limit).await.map_err(|e| ("failed", e))?;
+    let question = pod::question_of(&whole, subject.clone(), NodeSet::default());
+    let reserved = state.discovery.reserve(snapshot, &question, &args.node);
+    reserved.await.map_err(|e| ("refused", e.to_string()))
+}
+
 /// The pod as the API server has it, within the limit.
-async fn get(pods: &Api<Pod>, args: &BindArgs, limit: Duration) -> Result<Pod, String> {
+pub(crate) async fn get(pods: &Api<Pod>, args: &BindArgs, limit: Duration) -> Result<Pod, String> {
     let object = format!("pod {}/{}", args.namespace, args.pod);
     match tokio::time::timeout(limit, pods.get(&args.pod)).await {
         Ok(result) => result.map_err(|e| format!("{object}: {e}")),
@@ -138,11 +178,13 @@ async fn get(pods: &Api<Pod>, args: &BindArgs, limit: Duration) -> Result<Pod, S
 }
 
 /// One write binds the pod and records what was reserved for it: the API server
-/// merges a Binding's annotations into the pod.
+/// merges a Binding's annotations into the pod. With a version, only to the pod as
+/// it was then.
 async fn write(
     pods: &Api<Pod>,
     args: &BindArgs,
     annotations: BTreeMap<String, String>,
+    version: Option<String>,
 ) -> Result<(), kube::Error> {
     let binding = Binding {
         metadata: ObjectMeta {
@@ -150,6 +192,7 @@ async fn write(
             namespace: Some(args.namespace.clone()),
             uid: Some(args.uid.clone()).filter(|u| !u.is_empty()),
             annotations: Some(annotations).filter(|a| !a.is_empty()),
+            resource_version: version,
             ..ObjectMeta::default()
         },
         target: ObjectReference {

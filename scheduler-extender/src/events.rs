@@ -1,5 +1,5 @@
 //! Kubernetes events on offers whose rules do not count because no provider
-//! answers: once for each offer, rule and code in a while.
+//! answers, and the like: once for each offer, rule and code in a while.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, plans::Planned, underlay::code::NEEDS_BIND};
 
 /// The same is not said again for so long.
 const QUIET: Duration = Duration::from_secs(300);
@@ -90,6 +90,23 @@ impl Events {
                     },
                 );
             }
+        }
+    }
+
+    /// Notes that an underlay could not be asked because nobody would allocate.
+    pub(crate) fn underlay(&self, snapshot: &Snapshot, plan: &Planned) {
+        let Some(asked) = plan.underlay.as_ref().filter(|u| u.code == NEEDS_BIND) else {
+            return;
+        };
+        let namespace = plan.subject.namespace.as_str();
+        for record in &plan.rules {
+            self.say(snapshot, namespace, &record.offer, "", NEEDS_BIND, || {
+                format!(
+                    "no node keeps to the rules, and the underlay {} is not asked: what it \
+                     offers is allocated at bind; start the extender with --bind",
+                    asked.service
+                )
+            });
         }
     }
 

@@ -1,11 +1,19 @@
 //! The last rounds of each pod, for those who ask why.
 
-use std::{collections::VecDeque, sync::Arc, time::UNIX_EPOCH};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tautline_core::planning::{Outcome, Verdict};
-use tautline_discovery::Round;
+
+use crate::{
+    plans::Planned,
+    underlay::{Consulted, Offered},
+};
 
 /// Rounds kept of one pod.
 const ROUNDS: usize = 5;
@@ -13,7 +21,7 @@ const ROUNDS: usize = 5;
 /// A bounded memory of rounds: the oldest go when it is full.
 #[derive(Debug)]
 pub struct Explain {
-    kept: Mutex<(VecDeque<Arc<Round>>, usize)>,
+    kept: Mutex<(VecDeque<Arc<Planned>>, usize)>,
     most_bytes: usize,
 }
 
@@ -26,7 +34,7 @@ impl Explain {
     }
 
     /// Remembers a round.
-    pub fn push(&self, round: &Arc<Round>) {
+    pub(crate) fn push(&self, round: &Arc<Planned>) {
         let mut kept = self.kept.lock();
         let (rounds, bytes) = &mut *kept;
         *bytes += round.weight();
@@ -40,9 +48,10 @@ impl Explain {
 
     /// The last rounds of a pod, the newest first; empty if none is known.
     pub fn of(&self, namespace: &str, name: &str) -> Vec<Record> {
-        let rounds: Vec<Arc<Round>> = {
+        let rounds: Vec<Arc<Planned>> = {
             let kept = self.kept.lock();
-            let ours = |r: &&Arc<Round>| r.subject.namespace == namespace && r.subject.name == name;
+            let ours =
+                |r: &&Arc<Planned>| r.subject.namespace == namespace && r.subject.name == name;
             kept.0
                 .iter()
                 .rev()
@@ -70,6 +79,44 @@ pub struct Record {
     pub rules: Vec<RuleRecord>,
     /// The best first, unusable ones last.
     pub nodes: Vec<NodeRecord>,
+    /// Where the rules left no node and there is an underlay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub underlay: Option<UnderlayRecord>,
+}
+
+/// What the underlay was asked, and what it offered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnderlayRecord {
+    /// `namespace/name` of the Service.
+    pub service: String,
+    /// `Offered`, or the code of why nothing is.
+    pub outcome: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How many nodes it was asked about.
+    pub asked_nodes: usize,
+    pub took_micros: u64,
+    /// Those that are taken first.
+    pub offers: Vec<UnderlayOffer>,
+    /// Refused offers that are not listed.
+    #[serde(default)]
+    pub left_out: usize,
+}
+
+/// One offer of the underlay.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnderlayOffer {
+    pub id: String,
+    pub node: String,
+    pub cost: i64,
+    /// Milliseconds since 1970; absent: it names no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_millis: Option<u64>,
+    /// Why it is not taken; absent: the node is usable by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// How a rule was answered.
@@ -121,8 +168,31 @@ pub struct CostRecord {
     pub detail: String,
 }
 
+fn underlay_record(asked: &Consulted) -> UnderlayRecord {
+    let offer = |o: &Offered| UnderlayOffer {
+        id: o.id.clone(),
+        node: o.node.clone(),
+        cost: o.cost,
+        expires_unix_millis: o.expires,
+        refused: o.refused.map(str::to_owned),
+    };
+    UnderlayRecord {
+        service: asked.service.to_string(),
+        outcome: asked.code.to_owned(),
+        error: asked.error.clone(),
+        asked_nodes: asked.asked,
+        took_micros: micros(asked.took),
+        offers: asked.offers.iter().map(offer).collect(),
+        left_out: asked.left_out,
+    }
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// A round as a record.
-pub fn record(round: &Round) -> Record {
+pub(crate) fn record(round: &Planned) -> Record {
     let rules = round.rules.iter().map(|r| {
         let (outcome, counted) = match &r.outcome {
             Outcome::Costs(_) => ("OK", true),
@@ -138,7 +208,7 @@ pub fn record(round: &Round) -> Record {
             outcome: outcome.to_owned(),
             counted,
             error: r.error.clone(),
-            took_micros: u64::try_from(r.took.as_micros()).unwrap_or(u64::MAX),
+            took_micros: micros(r.took),
             reused: r.reused,
         }
     });
@@ -181,9 +251,10 @@ pub fn record(round: &Round) -> Record {
         pod: round.subject.name.clone(),
         uid: round.subject.uid.clone(),
         at_unix_millis: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-        took_micros: u64::try_from(round.took.as_micros()).unwrap_or(u64::MAX),
+        took_micros: micros(round.took),
         usable: round.plan.usable().count(),
         rules: rules.collect(),
         nodes: nodes.collect(),
+        underlay: round.underlay.as_ref().map(underlay_record),
     }
 }

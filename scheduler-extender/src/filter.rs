@@ -4,17 +4,18 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{ask, planning::Verdict};
 use tautline_discovery::Round;
+use tokio::time::Instant;
 
 use crate::{
     app::State,
-    pod,
+    pod, underlay,
     wire::{self, Nodes, WireError},
 };
 
 const WHAT: &str = "ExtenderArgs";
 
-/// Answers a filter request.
-pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+/// Answers a filter request, before `by`.
+pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec<u8>, WireError> {
     let args = wire::args(WHAT, json)?;
     let subject = pod::subject(WHAT, args.pod)?;
     let snapshot = state.feed.snapshot();
@@ -29,9 +30,9 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
     let question = pod::question(WHAT, args.pod, subject, nodes)?;
     let asked = question.clone();
-    let round = Arc::new(state.discovery.round(&snapshot, question).await);
-    state.concluded(&round, asked);
-    reply(state, &args.nodes, &round)
+    let plan = Arc::new(underlay::plan(state, &snapshot, question, by).await);
+    state.concluded(&plan, asked);
+    reply(state, &args.nodes, &plan)
 }
 
 /// The same nodes in the same form.

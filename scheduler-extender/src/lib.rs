@@ -16,6 +16,7 @@ mod pod;
 mod preempt;
 mod prioritize;
 mod server;
+mod underlay;
 mod wake;
 pub mod wire;
 

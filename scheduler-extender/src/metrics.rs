@@ -41,6 +41,8 @@ pub(crate) struct Metrics {
     pods: Family<Outcome, Counter>,
     rejected_nodes: Family<Reason, Counter>,
     binds: Family<Outcome, Counter>,
+    underlay_discovers: Family<Outcome, Counter>,
+    underlay_allocations: Family<Outcome, Counter>,
     pub(crate) wakes: Family<Reason, Counter>,
     pub(crate) pending: Gauge,
     pub(crate) events_dropped: Counter,
@@ -55,6 +57,8 @@ impl Metrics {
             pods: Family::default(),
             rejected_nodes: Family::default(),
             binds: Family::default(),
+            underlay_discovers: Family::default(),
+            underlay_allocations: Family::default(),
             wakes: Family::default(),
             pending: Gauge::default(),
             events_dropped: Counter::default(),
@@ -81,6 +85,17 @@ impl Metrics {
             m.rejected_nodes.clone(),
         );
         r.register("extender_binds", "Bindings by outcome", m.binds.clone());
+        r.register(
+            "extender_underlay_discovers",
+            "Turns to the underlay for pods without a usable node, by outcome",
+            m.underlay_discovers.clone(),
+        );
+        r.register(
+            "extender_underlay_allocations",
+            "Allocations of the underlay at bind: allocated, refused, unanswered, expired; \
+             released again, or left to the pod's finalizer",
+            m.underlay_allocations.clone(),
+        );
         r.register(
             "extender_wakes",
             "Rejected pods woken, by cause",
@@ -112,6 +127,16 @@ impl Metrics {
 
     pub(crate) fn bind(&self, outcome: &'static str) {
         self.binds.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn underlay_discover(&self, outcome: &'static str) {
+        let label = Outcome { outcome };
+        self.underlay_discovers.get_or_create(&label).inc();
+    }
+
+    pub(crate) fn underlay_allocation(&self, outcome: &'static str) {
+        let label = Outcome { outcome };
+        self.underlay_allocations.get_or_create(&label).inc();
     }
 
     pub(crate) fn rejected_nodes(&self, reason: &str, count: u64) {

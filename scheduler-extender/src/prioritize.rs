@@ -6,6 +6,7 @@ use tautline_core::ask;
 
 use crate::{
     app::State,
+    plans::Planned,
     pod,
     wire::{self, HostPriority, WireError},
 };
@@ -27,7 +28,11 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
                 return Ok(b"[]".to_vec());
             }
             let question = pod::question(WHAT, args.pod, subject, nodes.clone())?;
-            Arc::new(state.discovery.round(&snapshot, question).await)
+            let round = state.discovery.round(&snapshot, question).await;
+            Arc::new(Planned {
+                round,
+                underlay: None,
+            })
         }
     };
     let score = |node| {

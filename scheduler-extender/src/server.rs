@@ -76,6 +76,8 @@ fn failure(error: &BoxError) -> Answer {
 }
 
 async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
+    // By when the stack gives this request up.
+    let by = tokio::time::Instant::now() + state.config.deadline;
     let verb = verb(request.uri().path());
     if verb == "other" {
         return text(
@@ -97,7 +99,7 @@ async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
         return text(400, "the body is not UTF-8\n");
     };
     let result = match verb {
-        "filter" => filter::answer(state, json).await,
+        "filter" => filter::answer(state, json, by).await,
         "prioritize" => prioritize::answer(state, json).await,
         "preempt" => preempt::answer(state, json).await,
         _ => {

@@ -1,0 +1,118 @@
+//! What the caller of an underlay knows after each kind of failure.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use tautline_core::{
+    Index, Snapshot,
+    index::Object,
+    model::{Service, ServicePort},
+};
+use tautline_discovery::{AllocateError, CallError, Config, Discovery, Metrics};
+use tautline_example_underlay::{Underlay, Verb, serve};
+use tokio::net::TcpListener;
+
+fn discovery() -> Discovery {
+    let config = Config {
+        underlay_deadline: Duration::from_millis(400),
+        ..Config::default()
+    };
+    Discovery::new(config, Metrics::default()).unwrap()
+}
+
+/// An underlay that holds the offer `p1`, and the cluster that knows it.
+async fn running() -> (Underlay, Snapshot) {
+    let underlay = Underlay::new([("n1", 1)], Duration::from_secs(30));
+    let end = std::time::SystemTime::now() + Duration::from_secs(30);
+    let offered = ("n1".to_owned(), end);
+    underlay.state().offered.insert("p1".into(), offered);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(serve(listener, underlay.clone()));
+    let mut index = Index::default();
+    index.apply(Object::Service(Service {
+        namespace: "net".into(),
+        name: "paths".into(),
+        underlay: true,
+        external_name: Some("localhost".into()),
+        ports: vec![ServicePort {
+            name: "underlay".into(),
+            port,
+        }],
+        ..Service::default()
+    }));
+    (underlay, index.snapshot())
+}
+
+#[tokio::test]
+async fn an_allocation_is_made_once_and_released_for_good() {
+    let (underlay, snapshot) = running().await;
+    let discovery = discovery();
+    let service = discovery.underlay(&snapshot, "shop").unwrap();
+    for _ in 0..2 {
+        let allocated = discovery.allocate_underlay(&snapshot, service, "p1").await;
+        allocated.unwrap();
+    }
+    assert!(underlay.state().allocated.contains_key("p1"));
+    for _ in 0..2 {
+        let released = discovery.release_underlay(&snapshot, service, "p1").await;
+        released.unwrap(); // One that is unknown is back already.
+    }
+    assert_eq!(underlay.state().count(Verb::Release, "p1"), 1);
+    let again = discovery.allocate_underlay(&snapshot, service, "p1").await;
+    assert!(matches!(again, Err(AllocateError::Refused(_))), "{again:?}");
+}
+
+#[tokio::test]
+async fn what_may_be_allocated_is_told_from_what_is_not() {
+    let (underlay, snapshot) = running().await;
+    let discovery = discovery();
+    let service = discovery.underlay(&snapshot, "shop").unwrap();
+    let allocate = async |id: &str| discovery.allocate_underlay(&snapshot, service, id).await;
+
+    let unknown = allocate("p9").await;
+    assert!(
+        matches!(unknown, Err(AllocateError::Refused(_))),
+        "{unknown:?}"
+    );
+
+    underlay.state().down.insert(Verb::Allocate);
+    let down = allocate("p1").await;
+    assert!(matches!(down, Err(AllocateError::Unknown(_))), "{down:?}");
+
+    underlay.state().down.clear();
+    let late = Duration::from_secs(30);
+    underlay.state().late.insert(Verb::Allocate, late);
+    let lost = allocate("p1").await;
+    let timeout = AllocateError::Unknown(CallError::Timeout(Duration::from_millis(400)));
+    assert_eq!(lost.unwrap_err().to_string(), timeout.to_string());
+    assert!(underlay.state().allocated.contains_key("p1"), "it may be");
+
+    underlay.state().down.insert(Verb::Release);
+    let released = discovery.release_underlay(&snapshot, service, "p1").await;
+    assert!(
+        released.is_err(),
+        "an underlay that is away has released nothing"
+    );
+}
+
+#[tokio::test]
+async fn one_that_was_never_called_has_allocated_nothing() {
+    let mut index = Index::default();
+    index.apply(Object::Service(Service {
+        namespace: "net".into(),
+        name: "paths".into(),
+        underlay: true,
+        has_selector: true,
+        ..Service::default()
+    }));
+    let (discovery, snapshot) = (discovery(), index.snapshot());
+    let service = discovery.underlay(&snapshot, "shop").unwrap();
+    let error = discovery.allocate_underlay(&snapshot, service, "p1").await;
+    assert!(matches!(
+        error,
+        Err(AllocateError::Refused(CallError::NotReady))
+    ));
+}

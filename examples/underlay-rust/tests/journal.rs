@@ -1,0 +1,68 @@
+//! A restart changes nothing of what is allocated.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use tautline_example_underlay::{Underlay, Verb};
+use tautline_proto::underlay::{
+    AllocateRequest, DiscoverRequest, MitigateRequest, ReleaseRequest,
+    underlay_controller_server::UnderlayController,
+};
+use tonic::{Code, Request};
+
+#[tokio::test]
+async fn allocations_outlive_a_restart_and_offers_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let start = || {
+        let underlay = Underlay::new([("n1", 1), ("n2", 2)], Duration::from_secs(30));
+        underlay.keep(&journal).unwrap();
+        underlay
+    };
+    let allocate = |id: &str| Request::new(AllocateRequest { id: id.into() });
+    let release = |id: &str| Request::new(ReleaseRequest { id: id.into() });
+
+    let first = start();
+    let ask = DiscoverRequest {
+        eligible_nodes: vec!["n1".into(), "n2".into(), "n3".into()],
+        ..DiscoverRequest::default()
+    };
+    let answer = first.discover(Request::new(ask)).await.unwrap();
+    let ids: Vec<String> = answer
+        .into_inner()
+        .offers
+        .into_iter()
+        .map(|o| o.id)
+        .collect();
+    assert_eq!(ids.len(), 2);
+    first.allocate(allocate(&ids[0])).await.unwrap();
+    let made = first
+        .mitigate(Request::new(MitigateRequest::default()))
+        .await;
+    let made = made.unwrap().into_inner().id;
+    first.release(release(&made)).await.unwrap();
+    drop(first);
+
+    let second = start();
+    second.allocate(allocate(&ids[0])).await.unwrap();
+    for id in [&ids[1], &made] {
+        let refused = second.allocate(allocate(id)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound);
+    }
+    let held = MitigateRequest {
+        id: vec!["gone".into(), ids[0].clone()],
+        ..MitigateRequest::default()
+    };
+    let kept = second.mitigate(Request::new(held)).await.unwrap();
+    assert_eq!(kept.into_inner().id, ids[0]);
+    second.release(release(&ids[0])).await.unwrap();
+    assert_eq!(second.state().count(Verb::Release, &ids[0]), 1);
+    drop(second);
+
+    let third = start();
+    let again = third.release(release(&ids[0])).await.unwrap_err();
+    assert_eq!(again.code(), Code::NotFound);
+    assert!(third.state().allocated.is_empty());
+}

@@ -1,0 +1,424 @@
+//! Filter with a real underlay controller on loopback and no cluster.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde_json::{Value, json};
+use tautline_core::{
+    index::Object,
+    model::{
+        Offer, Pod, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind,
+    },
+    selector::Selector,
+};
+use tautline_example_underlay::{Underlay, Verb, serve};
+use tautline_proto::underlay::{NodeRef, Offer as UnderlayOffer};
+use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_scheduler_extender::{App, Config};
+use tautline_sdk::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Only nodes whose name begins with `good` are near enough; it does not know the
+/// ones that begin with `dark`.
+struct Far;
+
+impl RuleProvider for Far {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let mut answer = CostAnswer::default();
+        for node in ask.eligible_nodes {
+            if node.starts_with("good") {
+                answer.usable(node, 1, "");
+            } else if !node.starts_with("dark") {
+                answer.unusable(node, "OverLimit", "31ms > 20ms", false);
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+struct World {
+    port: u16,
+    admin: u16,
+    feed: Feed,
+    underlay: Underlay,
+    _provider: testkit::Running,
+    stop: CancellationToken,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn service(name: &str, port: u16) -> Service {
+    Service {
+        namespace: "net".into(),
+        name: name.into(),
+        external_name: Some("localhost".into()),
+        ports: vec![ServicePort {
+            name: "grpc".into(),
+            port,
+        }],
+        ..Service::default()
+    }
+}
+
+fn provider(port: u16) -> Service {
+    Service {
+        rules: vec!["latency".into()],
+        ..service("p", port)
+    }
+}
+
+fn target(name: &str, app: &str) -> Target {
+    let selector = Selector {
+        match_labels: vec![("app".into(), app.into())],
+        ..Selector::default()
+    };
+    Target {
+        name: name.into(),
+        kind: TargetKind::Pod,
+        api_version: "v1".into(),
+        selector: Some(selector),
+    }
+}
+
+/// Pods `app: web` are near those `app: db`, of which one is on `db-node`.
+async fn world(config: Config) -> World {
+    let running = testkit::start(Far).await.unwrap();
+    let offers = [("n1", 5), ("n2", 9), ("n3", 7), ("good", 1)];
+    let underlay = Underlay::new(offers, Duration::from_secs(30));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let underlay_port = listener.local_addr().unwrap().port();
+    tokio::spawn(serve(listener, underlay.clone()));
+
+    let feed = Feed::default();
+    feed.apply(Object::Service(provider(running.address.port())));
+    feed.apply(Object::Service(Service {
+        underlay: true,
+        ..service("paths", underlay_port)
+    }));
+    feed.apply(Object::Policy(Policy {
+        namespace: "shop".into(),
+        name: "near".into(),
+        rules: vec![Rule {
+            name: "latency".into(),
+            request: "10ms".into(),
+            limit: "20ms".into(),
+            weight: 1,
+        }],
+    }));
+    for name in ["web", "web-again"] {
+        feed.apply(Object::Offer(Offer {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: "".into(),
+            targets: vec![target("a", "web"), target("b", "db")],
+            policies: vec!["near".into()],
+            period: Duration::from_secs(60),
+            grace: Duration::ZERO,
+            violation_policy: Default::default(),
+            provider_unavailable: Some(ProviderUnavailable::Reject),
+        }));
+    }
+    feed.apply(Object::Pod(Pod {
+        namespace: "shop".into(),
+        name: "db".into(),
+        uid: "db".into(),
+        labels: [("app", "db")].into_iter().collect(),
+        node: Some("db-node".into()),
+        ..Pod::default()
+    }));
+
+    let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+    let config = Config {
+        listen: loopback,
+        admin: loopback,
+        ..config
+    };
+    let app = App::build(config, feed.clone(), None).await.unwrap();
+    let (port, admin) = (
+        app.address().unwrap().port(),
+        app.admin_address().unwrap().port(),
+    );
+    let mut tasks = Tasks::default();
+    let stop = tasks.stop_token();
+    app.spawn(&mut tasks);
+    tokio::spawn(tasks.run(std::future::pending()));
+    World {
+        port,
+        admin,
+        feed,
+        underlay,
+        _provider: running,
+        stop,
+    }
+}
+
+fn binding() -> Config {
+    Config {
+        bind: true,
+        ..Config::default()
+    }
+}
+
+async fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+impl World {
+    async fn post(&self, verb: &str, nodes: &[&str]) -> Value {
+        let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u1",
+                                      "labels": {"app": "web"}},
+                         "spec": {"containers": []}});
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
+        let (status, text) = http(self.port, "POST", verb, &body.to_string()).await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The underlay's part of the last round's explanation.
+    async fn explained(&self) -> Value {
+        let (status, text) = http(self.admin, "GET", "/explain/shop/web-0", "").await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<Value>(&text).unwrap()[0]["underlay"].clone()
+    }
+
+    async fn counted(&self, line: &str) {
+        let (_, metrics) = http(self.admin, "GET", "/metrics", "").await;
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
+
+    fn asked(&self) -> usize {
+        self.underlay.state().asked(Verb::Discover)
+    }
+}
+
+#[tokio::test]
+async fn where_the_rules_leave_no_node_the_underlay_is_asked_and_its_nodes_are_scored() {
+    let world = world(binding()).await;
+    let answer = world
+        .post("/filter", &["n1", "n2", "n3", "n4", "dark"])
+        .await;
+    let refused = json!({"n4": "latency/OverLimit", "dark": "latency/NoCost"});
+    assert_eq!(
+        answer,
+        json!({"nodenames": ["n1", "n2", "n3"], "failedAndUnresolvableNodes": refused})
+    );
+    let scores = world.post("/prioritize", &["n1", "n2", "n3", "n4"]).await;
+    let score = |host: &str, score: u8| json!({"host": host, "score": score});
+    assert_eq!(
+        scores,
+        json!([
+            score("n1", 10),
+            score("n2", 0),
+            score("n3", 5),
+            score("n4", 0)
+        ])
+    );
+    let asked = world.underlay.state().discovered.clone();
+    assert_eq!(asked.len(), 1, "once, and not for prioritize");
+    assert_eq!(asked[0].peer_nodes, ["db-node"]);
+    assert_eq!(asked[0].eligible_nodes, ["n1", "n2", "n3", "n4", "dark"]);
+    let rules: Vec<_> = asked[0]
+        .rules
+        .iter()
+        .map(|r| (&*r.name, &*r.request, &*r.limit))
+        .collect();
+    assert_eq!(rules, [("latency", "10ms", "20ms")], "of two offers, once");
+
+    let explained = world.explained().await;
+    assert_eq!(explained["service"], "net/paths");
+    assert_eq!(explained["outcome"], "Offered");
+    assert_eq!(explained["askedNodes"], 5);
+    let first = &explained["offers"][0];
+    assert_eq!((&first["node"], &first["cost"]), (&json!("n1"), &json!(5)));
+    let id = first["id"].as_str().unwrap();
+    assert!(world.underlay.state().offered.contains_key(id), "{first}");
+    assert!(
+        first["expiresUnixMillis"].as_u64().unwrap() > 1_700_000_000_000,
+        "{first}"
+    );
+    world
+        .counted("tautline_extender_underlay_discovers_total{outcome=\"Offered\"} 1")
+        .await;
+    assert_eq!(world.underlay.state().asked(Verb::Allocate), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_keeps_to_the_rules_comes_first() {
+    let world = world(binding()).await;
+    let answer = world.post("/filter", &["n1", "good"]).await;
+    assert_eq!(answer["nodenames"], json!(["good"]));
+    assert_eq!(world.post("/filter", &[]).await["nodenames"], json!([]));
+    assert_eq!(world.asked(), 0);
+    assert_eq!(world.explained().await, Value::Null);
+}
+
+#[tokio::test]
+async fn expired_and_odd_offers_are_refused_with_reasons() {
+    let world = world(binding()).await;
+    let in_ = |seconds: i64| {
+        let now = SystemTime::now();
+        let gap = Duration::from_secs(seconds.unsigned_abs());
+        Some(if seconds < 0 { now - gap } else { now + gap }.into())
+    };
+    let offer = |id: &str, node: &str, cost, expires| UnderlayOffer {
+        id: id.into(),
+        node: Some(NodeRef {
+            cluster: String::new(),
+            name: node.into(),
+        }),
+        cost,
+        expires,
+    };
+    world.feed.apply(Object::Pod(Pod {
+        namespace: "shop".into(),
+        name: "other".into(),
+        uid: "other".into(),
+        underlay: ["taken".into()].into(),
+        ..Pod::default()
+    }));
+    world.underlay.state().instead = Some(vec![
+        offer("old", "n1", 1, in_(-1)),
+        offer("a/b", "n1", 1, in_(9)),
+        offer("taken", "n1", 1, in_(9)),
+        offer("cheap", "n2", -3, in_(9)),
+        offer("lost", "n7", 1, in_(9)),
+    ]);
+    let answer = world.post("/filter", &["n1", "n2"]).await;
+    assert_eq!(answer["nodenames"], json!([]));
+    let explained = world.explained().await;
+    assert_eq!(explained["outcome"], "NoOffer");
+    let refused: Vec<_> = explained["offers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["refused"].clone())
+        .collect();
+    assert_eq!(
+        refused,
+        ["Expired", "BadId", "IdInUse", "NegativeCost", "UnknownNode"]
+    );
+    // One without an end, beside them.
+    let fine = offer("fine", "n2", 0, None);
+    world
+        .underlay
+        .state()
+        .instead
+        .iter_mut()
+        .for_each(|list| list.push(fine.clone()));
+    let answer = world.post("/filter", &["n1", "n2"]).await;
+    assert_eq!(answer["nodenames"], json!(["n2"]));
+    assert_eq!(world.explained().await["offers"][0]["id"], "fine");
+}
+
+#[tokio::test]
+async fn without_bind_nobody_would_allocate_so_nobody_is_asked() {
+    let world = world(Config::default()).await;
+    let answer = world.post("/filter", &["n1"]).await;
+    assert_eq!(answer["nodenames"], json!([]));
+    assert_eq!(world.asked(), 0);
+    assert_eq!(world.explained().await["outcome"], "UnderlayNeedsBind");
+    world
+        .counted("tautline_extender_underlay_discovers_total{outcome=\"UnderlayNeedsBind\"} 1")
+        .await;
+}
+
+#[tokio::test]
+async fn a_hanging_underlay_does_not_hold_the_request_past_its_deadline() {
+    let deadline = Duration::from_millis(1200);
+    let mut config = Config {
+        deadline,
+        ..binding()
+    };
+    config.discovery.underlay_deadline = Duration::from_secs(20);
+    let world = world(config).await;
+    world
+        .underlay
+        .state()
+        .late
+        .insert(Verb::Discover, Duration::from_secs(60));
+    let start = Instant::now();
+    let answer = world.post("/filter", &["n1"]).await;
+    assert!(start.elapsed() < deadline, "{:?}", start.elapsed());
+    assert_eq!(
+        answer,
+        json!({"nodenames": [], "failedAndUnresolvableNodes": {"n1": "latency/OverLimit"}})
+    );
+    assert_eq!(world.explained().await["outcome"], "UnderlayTimeout");
+}
+
+#[tokio::test]
+async fn an_underlay_that_fails_leaves_the_pod_rejected() {
+    let world = world(binding()).await;
+    world.underlay.state().down.insert(Verb::Discover);
+    assert_eq!(world.post("/filter", &["n1"]).await["nodenames"], json!([]));
+    let explained = world.explained().await;
+    assert_eq!(explained["outcome"], "UnderlayFailed");
+    assert!(
+        explained["error"]
+            .as_str()
+            .unwrap()
+            .contains("down, as told")
+    );
+    world
+        .counted("tautline_extender_underlay_discovers_total{outcome=\"UnderlayFailed\"} 1")
+        .await;
+    // The next attempt asks anew.
+    world.underlay.state().down.clear();
+    assert_eq!(
+        world.post("/filter", &["n1"]).await["nodenames"],
+        json!(["n1"])
+    );
+}
+
+#[tokio::test]
+async fn what_is_unknown_or_countable_cannot_be_promised() {
+    let world = world(binding()).await;
+    let running = testkit::start(Far).await.unwrap();
+    world.feed.apply(Object::Service(Service {
+        allocator: true,
+        ..provider(running.address.port())
+    }));
+    assert_eq!(world.post("/filter", &["n1"]).await["nodenames"], json!([]));
+    assert_eq!(world.explained().await["outcome"], "NoEligibleNode");
+
+    world.feed.apply(Object::Service(Service {
+        rules: Vec::new(),
+        ..provider(running.address.port())
+    }));
+    let answer = world.post("/filter", &["n1"]).await;
+    assert_eq!(
+        answer["failedAndUnresolvableNodes"],
+        json!({"n1": "latency/NoProvider"})
+    );
+    assert_eq!(world.explained().await["outcome"], "RuleUnanswered");
+    assert_eq!(world.asked(), 0);
+}
