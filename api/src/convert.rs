@@ -22,7 +22,10 @@ use tautline_core::{
 
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
-pub use pod::{UNDERLAY_FINALIZER, WOKEN_ANNOTATION, labels_of, pod, requests, told_annotations};
+pub use pod::{
+    UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, WOKEN_ANNOTATION, labels_of, pod, requests,
+    told_annotations,
+};
 
 mod pod;
 

@@ -60,9 +60,17 @@ pub(crate) struct Args {
     /// Serve the bind verb too; then let in only the scheduler (--tls-client-ca)
     #[arg(long)]
     bind: bool,
-    /// Leave rejected pods to the scheduler's own retries
+    /// Leave rejected pods to the scheduler's own retries where no controller runs
     #[arg(long)]
     no_wake: bool,
+    /// Namespace of the controller's Lease
+    #[arg(
+        long,
+        value_name = "NS",
+        default_value = "tautline-system",
+        env = "POD_NAMESPACE"
+    )]
+    namespace: String,
 }
 
 /// TLS of a server.
@@ -124,6 +132,7 @@ fn config(args: Args) -> Result<Config> {
         deadline: args.deadline,
         bind: args.bind,
         wake: !args.no_wake,
+        controller_namespace: args.namespace,
         discovery: tautline_discovery::Config {
             unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,

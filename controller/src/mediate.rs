@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use tautline_api::convert::UNDERLAY_FINALIZER;
+use tautline_api::convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER};
 use tautline_core::{
     Snapshot, ask,
     model::{self, Offer, Service},
@@ -21,8 +21,6 @@ use crate::{
     write,
 };
 
-/// Names the Service that allocated, as `namespace/name`.
-pub(crate) const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
 /// The same is not said of a binding again for so long.
 const QUIET: Duration = Duration::from_secs(300);
 
@@ -122,9 +120,9 @@ async fn keep(
         None => Err("the binding has no pod".to_owned()),
         Some(pod) => {
             let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &pod.namespace);
-            let finalizer = [format!("{UNDERLAY_FINALIZER}{id}")];
-            let by = [(UNDERLAY_ANNOTATION, provider_name(underlay).to_string())];
-            finalizers::change(&pods, &pod.name, &pod.uid, &finalizer, &[], &by)
+            let finalizer = format!("{UNDERLAY_FINALIZER}{id}");
+            let by = (UNDERLAY_ANNOTATION, &*provider_name(underlay));
+            finalizers::add(&pods, &pod.name, &pod.uid, &finalizer, by)
                 .await
                 .map_err(|e| e.to_string())
         }

@@ -5,17 +5,23 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use tautline_api::convert::UNDERLAY_FINALIZER;
+use tautline_api::convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER};
 use tautline_core::{Snapshot, model};
-use tautline_runtime::{finalizers, lease::Term};
+use tautline_runtime::{
+    events::{Note, of_pod},
+    finalizers,
+    lease::Term,
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{app::Shared, mediate::UNDERLAY_ANNOTATION};
+use crate::app::Shared;
 
 const TICK: Duration = Duration::from_millis(500);
 const BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// The same is not said of a pod again for so long.
+const QUIET: Duration = Duration::from_secs(300);
 /// Releases at once.
 const AT_ONCE: usize = 8;
 
@@ -87,8 +93,8 @@ async fn release(
     }
     if progress.released {
         let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &pod.namespace);
-        let remove = [format!("{UNDERLAY_FINALIZER}{id}")];
-        match finalizers::change(&pods, &pod.name, &pod.uid, &[], &remove, &[]).await {
+        let finalizer = format!("{UNDERLAY_FINALIZER}{id}");
+        match finalizers::remove(&pods, &pod.name, &pod.uid, &finalizer).await {
             Ok(()) | Err(finalizers::Error::Gone(_)) => {
                 // The watch will say so.
                 progress.next = Some(Instant::now() + LONGEST_BACKOFF);
@@ -104,18 +110,29 @@ async fn release(
 }
 
 async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &str) -> bool {
-    // Who allocated it, if that is still there.
-    let named = pod
-        .annotations
-        .get(UNDERLAY_ANNOTATION)
-        .and_then(|name| name.split_once('/'))
-        .and_then(|(namespace, name)| snapshot.service(namespace, name))
-        .filter(|service| service.underlay);
-    let chosen = || shared.discovery.underlay(snapshot, &pod.namespace);
-    let Some(underlay) = named.or_else(chosen) else {
+    // Who allocated it: another underlay would not know the id, and say so.
+    let named = pod.annotations.get(UNDERLAY_ANNOTATION);
+    let underlay = match named.and_then(|name| name.split_once('/')) {
+        Some((namespace, name)) => snapshot.service(namespace, name).filter(|s| s.underlay),
+        None => shared.discovery.underlay(snapshot, &pod.namespace),
+    };
+    let Some(underlay) = underlay else {
         shared.metrics.release("NoUnderlay");
-        tracing::warn!(pod = %pod.name, %id, "nobody to give an underlay allocation back to: no \
-            Service is labelled constraint.ciena.com/underlay-controller; the pod stays until then");
+        let who = named.unwrap_or("any");
+        let text = format!(
+            "the underlay allocation {id} cannot be given back: no Service {who} has the label \
+             constraint.ciena.com/underlay-controller; bring it back, or remove the finalizer"
+        );
+        let key = format!("{}/{id}", pod.uid);
+        shared.events.say_once(key, QUIET, || {
+            Some(Note {
+                regarding: of_pod(&pod.namespace, &pod.name, &pod.uid),
+                warning: true,
+                reason: "NoUnderlay".to_owned(),
+                action: "Release",
+                text,
+            })
+        });
         return false;
     };
     match shared

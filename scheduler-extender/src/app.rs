@@ -3,38 +3,49 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::Result;
 use hyper::{Request, body::Incoming};
-use kube::Client;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use tautline_core::{
     Snapshot,
     ask::{self, Subject},
 };
-use tautline_discovery::{Discovery, Question};
+use tautline_discovery::Discovery;
 use tautline_runtime::{
     admin::{self, Readiness},
+    events::{self, Queue},
     feed::Feed,
-    http,
+    http, lease,
+    others::{self, Missing},
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
     watch::{self, WatchMetrics},
 };
+use tautline_waking::Waking;
 use tokio::net::TcpListener;
 
 use crate::{
-    events::{self, Events},
+    events::Events,
     explain::Explain,
     metrics::Metrics,
     plans::{Planned, Plans},
     server,
     underlay::Turns,
-    wake::{self, Waker},
 };
+
+/// The Lease that controllers lead by.
+const CONTROLLER_LEASE: &str = "tautline-controller";
+/// How often it is looked at.
+const LOOK_FOR_CONTROLLER: Duration = Duration::from_secs(5);
 
 /// How the extender serves.
 #[derive(Clone, Debug)]
@@ -57,8 +68,10 @@ pub struct Config {
     /// Whether the extender binds (`bindVerb`): who may call it may then bind any
     /// pod to any node.
     pub bind: bool,
-    /// Whether rejected pods are woken (needs a cluster).
+    /// Whether rejected pods are woken where no controller runs (needs a cluster).
     pub wake: bool,
+    /// Where the controller's Lease is.
+    pub controller_namespace: String,
     pub discovery: tautline_discovery::Config,
 }
 
@@ -77,6 +90,7 @@ impl Default for Config {
             explain_bytes: 32 << 20,
             bind: false,
             wake: true,
+            controller_namespace: "tautline-system".to_owned(),
             discovery: tautline_discovery::Config::default(),
         }
     }
@@ -92,24 +106,17 @@ pub struct State {
     pub(crate) plans: Plans,
     pub(crate) turns: Turns,
     pub(crate) explain: Explain,
-    pub(crate) waker: Waker,
-    pub(crate) events: Arc<Events>,
+    pub(crate) events: Events,
 }
 
 impl State {
-    /// A filter round is over: it serves prioritize, explains itself, and if it
-    /// left no node the pod waits to be woken.
-    pub(crate) fn concluded(&self, round: &Arc<Planned>, asked: Question) {
+    /// A filter round is over: it serves prioritize, and explains itself.
+    pub(crate) fn concluded(&self, round: &Arc<Planned>) {
         self.plans.keep(round);
         self.explain.push(round);
         let snapshot = self.feed.snapshot();
         self.events.round(&snapshot, &self.discovery, round);
         self.events.underlay(&snapshot, round);
-        if round.plan.usable().next().is_some() {
-            self.waker.forget(&asked.subject.uid);
-        } else if self.client.is_some() && self.config.wake {
-            self.waker.rejected(asked);
-        }
     }
 
     /// Whether any of the pod's rules has a provider that reserves.
@@ -127,7 +134,7 @@ impl State {
 /// An extender whose ports are bound.
 pub struct App {
     state: Arc<State>,
-    queue: events::Queue,
+    queue: Queue,
     listener: TcpListener,
     admin: TcpListener,
     tls: Option<ServerTls>,
@@ -155,7 +162,9 @@ impl App {
             })?),
             None => None,
         };
-        let (events, queue) = Events::new(metrics.clone());
+        let (said, queue) = events::Events::new();
+        said.register(&mut registry);
+        let events = Events(said);
         let (listener, admin) = (
             admin::bind(config.listen).await?,
             admin::bind(config.admin).await?,
@@ -164,7 +173,6 @@ impl App {
             explain: Explain::new(config.explain_bytes),
             plans: Plans::default(),
             turns: Turns::default(),
-            waker: Waker::default(),
             config,
             feed,
             client,
@@ -207,15 +215,23 @@ impl App {
             watch::all(&client, &state.feed, &metrics, &self.readiness, tasks);
             let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
             tasks.spawn("events", async move {
-                queue.write(events_client, events_stop).await;
+                queue
+                    .write(events_client, "tautline-extender", events_stop)
+                    .await;
+                Ok(())
+            });
+            let others = others::follow(
+                client.clone(),
+                state.feed.clone(),
+                Missing::default(),
+                stop.clone(),
+            );
+            tasks.spawn("other kinds", async move {
+                others.await;
                 Ok(())
             });
             if state.config.wake {
-                let (state, stop) = (Arc::clone(&state), stop.clone());
-                tasks.spawn("wake", async move {
-                    wake::run(state, client, stop).await;
-                    Ok(())
-                });
+                wake(&state, client, &mut self.registry, tasks);
             }
         }
         let (discovery, tls_stop) = (state.discovery.clone(), stop.clone());
@@ -253,6 +269,40 @@ impl App {
             http::serve(listener, tls, server::stack(state), stop).await
         });
     }
+}
+
+/// Wakes rejected pods for as long as no controller does: one place for all
+/// replicas is better than each for itself.
+fn wake(state: &State, client: Client, registry: &mut Registry, tasks: &mut Tasks) {
+    let waking = Waking {
+        feed: state.feed.clone(),
+        discovery: state.discovery.clone(),
+        client: client.clone(),
+        metrics: tautline_waking::Metrics::default(),
+    };
+    waking.metrics.register(registry);
+    let ours = Arc::new(AtomicBool::new(false));
+    let (look, looks, stop) = (Arc::clone(&ours), tasks.stop_token(), tasks.stop_token());
+    let leases: Api<Lease> = Api::namespaced(client, &state.config.controller_namespace);
+    tasks.spawn("controller's lease", async move {
+        let mut said = false;
+        loop {
+            let held = lease::is_held(&leases, CONTROLLER_LEASE).await;
+            if let (Err(error), false) = (&held, said) {
+                said = true;
+                tracing::warn!(%error, "whether a controller runs is not known; waking pods here");
+            }
+            look.store(!held.unwrap_or(false), Ordering::Relaxed);
+            tokio::select! {
+                () = looks.cancelled() => return Ok(()),
+                () = tokio::time::sleep(LOOK_FOR_CONTROLLER) => {}
+            }
+        }
+    });
+    tasks.spawn("wake", async move {
+        waking.run(move || ours.load(Ordering::Relaxed), stop).await;
+        Ok(())
+    });
 }
 
 /// `/explain/NAMESPACE/POD`.

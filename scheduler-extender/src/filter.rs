@@ -24,14 +24,12 @@ pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec
         state
             .metrics
             .pod(if exempt { "exempt" } else { "ungoverned" });
-        state.waker.forget(&subject.uid);
         return Ok(pass_through(&args.nodes));
     }
     let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
     let question = pod::question(WHAT, args.pod, subject, nodes)?;
-    let asked = question.clone();
     let plan = Arc::new(underlay::plan(state, &snapshot, question, by).await);
-    state.concluded(&plan, asked);
+    state.concluded(&plan);
     reply(state, &args.nodes, &plan)
 }
 

@@ -17,7 +17,6 @@ mod preempt;
 mod prioritize;
 mod server;
 mod underlay;
-mod wake;
 pub mod wire;
 
 pub use app::{App, Config, State};

@@ -7,7 +7,6 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
@@ -43,9 +42,6 @@ pub(crate) struct Metrics {
     binds: Family<Outcome, Counter>,
     underlay_discovers: Family<Outcome, Counter>,
     underlay_allocations: Family<Outcome, Counter>,
-    pub(crate) wakes: Family<Reason, Counter>,
-    pub(crate) pending: Gauge,
-    pub(crate) events_dropped: Counter,
 }
 
 impl Metrics {
@@ -59,9 +55,6 @@ impl Metrics {
             binds: Family::default(),
             underlay_discovers: Family::default(),
             underlay_allocations: Family::default(),
-            wakes: Family::default(),
-            pending: Gauge::default(),
-            events_dropped: Counter::default(),
         };
         let r = registry;
         r.register(
@@ -95,21 +88,6 @@ impl Metrics {
             "Allocations of the underlay at bind: allocated, refused, unanswered, expired; \
              released again, or left to the pod's finalizer",
             m.underlay_allocations.clone(),
-        );
-        r.register(
-            "extender_wakes",
-            "Rejected pods woken, by cause",
-            m.wakes.clone(),
-        );
-        r.register(
-            "extender_rejected_pods",
-            "Pods that wait to be woken",
-            m.pending.clone(),
-        );
-        r.register(
-            "extender_events_dropped",
-            "Kubernetes events not written because too many were waiting",
-            m.events_dropped.clone(),
         );
         m
     }
@@ -145,13 +123,5 @@ impl Metrics {
                 reason: reason.to_owned(),
             })
             .inc_by(count);
-    }
-
-    pub(crate) fn wake(&self, cause: &'static str) {
-        self.wakes
-            .get_or_create(&Reason {
-                reason: cause.to_owned(),
-            })
-            .inc();
     }
 }

@@ -134,6 +134,7 @@ async fn world(config: Config) -> World {
             period: Duration::from_secs(60),
             grace: Duration::ZERO,
             violation_policy: Default::default(),
+            terminating: false,
             provider_unavailable: Some(ProviderUnavailable::Reject),
         }));
     }

@@ -24,6 +24,8 @@ const KEPT_ANNOTATIONS: [&str; 3] = [
 /// Begins a finalizer that keeps a pod until the underlay has taken back what it
 /// allocated; the allocation's id follows.
 pub const UNDERLAY_FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
+/// Names the Service that allocated, as `namespace/name`.
+pub const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
 /// Says when, and why, a rejected pod was woken.
 pub const WOKEN_ANNOTATION: &str = "constraint.ciena.com/woken";
 
@@ -88,12 +90,14 @@ fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {
 }
 
 /// The annotations that providers are told. What tools record there says nothing
-/// of the workload, and is long; a wake-up must not make the pod look new.
+/// of the workload, and is long; our own notes must not make the pod look new.
 pub fn told_annotations(
     all: Option<&BTreeMap<String, String>>,
 ) -> impl Iterator<Item = (&String, &String)> {
     all.into_iter().flatten().filter(|(key, _)| {
-        *key != "kubectl.kubernetes.io/last-applied-configuration" && *key != WOKEN_ANNOTATION
+        *key != "kubectl.kubernetes.io/last-applied-configuration"
+            && *key != WOKEN_ANNOTATION
+            && !key.starts_with(UNDERLAY_ANNOTATION)
     })
 }
 

@@ -10,12 +10,10 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tautline_api::convert::UNDERLAY_FINALIZER;
+use tautline_api::convert::{UNDERLAY_ANNOTATION as ANNOTATION, UNDERLAY_FINALIZER};
 
 use crate::wire::BindArgs;
 
-/// `namespace/name` of the Service whose allocations a pod's finalizers name.
-pub(super) const ANNOTATION: &str = "constraint.ciena.com/underlay";
 /// Ids that are being released, while their finalizers are still there: the bind
 /// that allocated them must not go on.
 const RELEASING: &str = "constraint.ciena.com/underlay-releasing";

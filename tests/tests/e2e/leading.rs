@@ -46,7 +46,11 @@ async fn leader(world: &Governed) -> Option<usize> {
 
 async fn leads(world: &Governed, which: usize) -> Duration {
     let start = Instant::now();
-    let look = async || (leader(world).await == Some(which)).then_some(());
+    let other = &world.controllers[which];
+    let look = async || {
+        let leads = other.metric("tautline_controller_leading").await == 1.0;
+        leads.then_some(())
+    };
     eventually("the other takes over", PATIENCE * 2, look, async || {
         world.state("web").await
     })
