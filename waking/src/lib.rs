@@ -55,11 +55,17 @@ struct Cause {
 pub struct Metrics {
     wakes: Family<Cause, Counter>,
     waiting: Gauge,
+    here: Gauge,
 }
 
 impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register("wakes", "Rejected pods woken, by cause", self.wakes.clone());
+        registry.register(
+            "wakes_here",
+            "1 while this process wakes pods, 0 while another does",
+            self.here.clone(),
+        );
         registry.register(
             "rejected_pods",
             "Pods that wait because of our reason codes",
@@ -92,7 +98,9 @@ impl Waking {
             let snapshot = self.feed.snapshot();
             let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
             self.metrics.waiting.set(count);
-            if !ours() {
+            let here = ours();
+            self.metrics.here.set(i64::from(here));
+            if !here {
                 continue;
             }
             for pod in rejected.turn(snapshot.rejected()) {

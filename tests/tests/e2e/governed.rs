@@ -30,11 +30,16 @@ pub struct Governed {
 impl Governed {
     /// Nodes with what the judge says of them, and a controller with `args`.
     pub async fn start(nodes: &[(&str, i64)], args: &[&str]) -> Result<Self> {
-        Self::with(nodes, args, &[]).await
+        Self::with("all-pods.yaml", nodes, args, &[]).await
     }
 
-    /// The same, with arguments for the extender.
-    pub async fn with(nodes: &[(&str, i64)], args: &[&str], extender: &[&str]) -> Result<Self> {
+    /// The same, with another scheduler sample and arguments for the extender.
+    pub async fn with(
+        sample: &str,
+        nodes: &[(&str, i64)],
+        args: &[&str],
+        extender: &[&str],
+    ) -> Result<Self> {
         let _alone = crate::ALONE.lock().await;
         let mut plane = ControlPlane::start().await?;
         let client = plane.client.clone();
@@ -55,9 +60,7 @@ impl Governed {
         objects::apply_one(&client, policy).await?;
         let (extender, ca) = Server::extender(&plane, extender).await?;
         let url = format!("https://127.0.0.1:{}", extender.port);
-        plane
-            .start_scheduler(Some(("all-pods.yaml", &url, &ca)))
-            .await?;
+        plane.start_scheduler(Some((sample, &url, &ca))).await?;
         let controllers = vec![Server::controller(&plane, "controller-a", args).await?];
         Ok(Self {
             plane,

@@ -18,6 +18,8 @@ mod placing;
 mod providers;
 mod relabel;
 mod reserve;
+mod underlay;
+mod waking;
 
 use std::path::PathBuf;
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use kube::Client;
 use serde_json::json;
 use tautline_sdk::testkit;
 use tautline_tests::{PATIENCE, eventually, objects, servers::Server};
@@ -207,9 +208,9 @@ async fn our_providers_and_bind_under_their_own_roles() {
     known(&world, "web").await;
     known(&world, "db").await;
 
-    gated_pod(&world, "web-0", "web").await;
+    gated_pod(client, "web-0", "web").await;
     assert_eq!(world.bound("web-0").await, "b1");
-    gated_pod(&world, "db-0", "db").await;
+    gated_pod(client, "db-0", "db").await;
     assert_eq!(
         world.bound("db-0").await,
         "b1",
@@ -232,7 +233,7 @@ async fn our_providers_and_bind_under_their_own_roles() {
     .await
     .unwrap();
     known(&world, "ml").await;
-    gated_pod(&world, "ml-0", "ml").await;
+    gated_pod(client, "ml-0", "ml").await;
     let check = async || {
         let events = objects::events(client, "default", "ml-0").await;
         events.contains("3 gpu-slice/NoSharedGpu").then_some(())
@@ -252,13 +253,13 @@ async fn our_providers_and_bind_under_their_own_roles() {
 }
 
 /// A pod with the resource that makes the scheduler ask about it.
-pub async fn gated_pod(world: &World, name: &str, app: &str) {
+pub async fn gated_pod(client: &Client, name: &str, app: &str) {
     let one = json!({"constraint.ciena.com/governed": "1"});
     let more = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
         "spec": {"automountServiceAccountToken": false, "containers": [
             {"name": "main", "image": "example.com/app:1", "resources": {"requests": one, "limits": one}}]}});
-    objects::apply_one(&world.plane.client, more).await.unwrap();
+    objects::apply_one(client, more).await.unwrap();
 }
 
 /// Waits until the extender knows the offer, its policy and the provider of its

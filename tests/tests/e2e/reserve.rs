@@ -147,7 +147,7 @@ async fn reserved_bound_and_confirmed_or_released() {
     .unwrap();
     known(&world, "web").await;
 
-    crate::placing::gated_pod(&world, "web-0", "web").await;
+    crate::placing::gated_pod(client, "web-0", "web").await;
     assert_eq!(world.bound("web-0").await, "n1");
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let bound = pods.get("web-0").await.unwrap();
@@ -161,7 +161,7 @@ async fn reserved_bound_and_confirmed_or_released() {
     );
 
     // The device is taken: the second pod is refused at bind, and says why.
-    crate::placing::gated_pod(&world, "web-1", "web").await;
+    crate::placing::gated_pod(client, "web-1", "web").await;
     let check = async || {
         let events = objects::events(client, "default", "web-1").await;
         events.contains("n1 has no device left").then_some(())

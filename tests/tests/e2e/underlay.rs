@@ -1,0 +1,164 @@
+//! The underlay: asked where the rules leave no node, held by a finalizer, mends
+//! violations, and is given everything back.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::DeleteParams};
+use serde_json::json;
+use tautline_example_underlay::{Underlay, Verb, serve};
+use tautline_tests::{PATIENCE, eventually, objects, workloads};
+
+use crate::{
+    governed::{Governed, RULE, for_a_while},
+    placing::gated_pod,
+};
+
+const FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
+
+async fn ids(world: &Governed, pod: &str) -> Vec<String> {
+    let pods: Api<Pod> = Api::default_namespaced(world.client().clone());
+    let found = pods.get_opt(pod).await.ok().flatten();
+    let finalizers = found.and_then(|p| p.metadata.finalizers);
+    finalizers
+        .into_iter()
+        .flatten()
+        .filter_map(|f| f.strip_prefix(FINALIZER).map(str::to_owned))
+        .collect()
+}
+
+async fn start(world: &Governed, underlay: &Underlay) -> tokio::task::JoinHandle<()> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = underlay.clone();
+    let task = tokio::spawn(async move { serve(listener, server).await.unwrap() });
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "underlay", "namespace": "default",
+                     "labels": {"constraint.ciena.com/underlay-controller": ""}},
+        "spec": {"type": "ExternalName", "externalName": "127.0.0.1",
+                 "ports": [{"name": "underlay", "port": port}]}});
+    objects::apply_one(world.client(), service).await.unwrap();
+    task
+}
+
+#[tokio::test]
+async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
+    let nodes = [("n1", -1), ("n2", -1)];
+    let mut world = Governed::with("gated-gpu.yaml", &nodes, &[], &["--bind"])
+        .await
+        .unwrap();
+    let underlay = Underlay::new([("n2", 3)], Duration::from_secs(30));
+    let server = start(&world, &underlay).await;
+    let mediate = json!({"violationPolicy": "Mediate", "grace": "1s"});
+    world.offer("web", mediate).await;
+    world
+        .extender
+        .knows("default", "web", |rule| rule["provider"].is_string())
+        .await;
+
+    // No node keeps to the rule: the underlay makes one that does.
+    let client = world.client().clone();
+    gated_pod(&client, "web-0", "web").await;
+    let node = objects::bound(&client, "default", "web-0", async || {
+        world.state("web").await
+    })
+    .await;
+    assert_eq!(node, "n2");
+    let held = ids(&world, "web-0").await;
+    let [id] = held.as_slice() else {
+        panic!("{held:?}\n{}", world.state("web").await)
+    };
+    assert_eq!(underlay.state().count(Verb::Allocate, id), 1);
+
+    // The rule is broken all the same: the underlay is asked to mend it, again and
+    // again, with what the pod holds; and nothing is evicted.
+    let look = async || (underlay.state().asked(Verb::Mitigate) >= 1).then_some(());
+    eventually(
+        "the underlay is asked to mitigate",
+        PATIENCE,
+        look,
+        async || world.state("web").await,
+    )
+    .await;
+    let asked = underlay.state().mitigated[0].clone();
+    assert_eq!(asked.id, held);
+    assert_eq!(asked.src.unwrap().name, "n2");
+    assert_eq!(asked.rules[0].name, RULE);
+    let look = async || {
+        let all = workloads::bindings(&client, "default", "web").await;
+        all[0].status.clone()?.last_mitigated_timestamp
+    };
+    eventually("the mitigation is noted", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    for_a_while(Duration::from_secs(3), async || {
+        assert_eq!(
+            objects::node_of(&client, "default", "web-0").await.unwrap(),
+            "n2"
+        );
+        assert!(
+            underlay.state().asked(Verb::Mitigate) <= 2,
+            "not without a wait"
+        );
+    })
+    .await;
+    world.judge.set(&[("n1", -1), ("n2", 4)]);
+    world.stand("web", 1, "Compliant").await;
+
+    // A pod that is placed without the underlay, and mended by it: it holds the new
+    // allocation.
+    world.judge.set(&[("n1", 2), ("n2", 4)]);
+    world
+        .offer("api", json!({"violationPolicy": "Mediate"}))
+        .await;
+    world
+        .extender
+        .knows("default", "api", |rule| rule["outcome"] == "OK")
+        .await;
+    gated_pod(&client, "api-0", "api").await;
+    objects::bound(&client, "default", "api-0", async || {
+        world.state("api").await
+    })
+    .await;
+    world.stand("api", 1, "Compliant").await;
+    world.judge.set(&[("n1", -1), ("n2", 4)]);
+    let look = async || ids(&world, "api-0").await.into_iter().next();
+    let mended = eventually("the pod holds the mitigation", PATIENCE, look, async || {
+        world.state("api").await
+    })
+    .await;
+    world.judge.set(&[("n1", 2), ("n2", 4)]);
+    world.stand("api", 1, "Compliant").await;
+
+    // The pods go while nobody leads and the underlay is down: nothing is lost.
+    world.controllers[0].process.kill();
+    underlay.state().down.insert(Verb::Release);
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for pod in ["web-0", "api-0"] {
+        pods.delete(pod, &DeleteParams::default()).await.unwrap();
+    }
+    world.controllers[0].restart().await.unwrap();
+    let look = async || (underlay.state().asked(Verb::Release) >= 2).then_some(());
+    eventually("a release is tried", PATIENCE * 2, look, async || {
+        world.state("web").await
+    })
+    .await;
+    assert_eq!(ids(&world, "web-0").await, held, "kept until it is back");
+    world.controllers[0].process.kill();
+    underlay.state().down.clear();
+    world.controllers[0].restart().await.unwrap();
+    for pod in ["web-0", "api-0"] {
+        let look = async || pods.get_opt(pod).await.unwrap().is_none().then_some(());
+        eventually("the pod is gone", PATIENCE * 2, look, async || {
+            world.state("web").await
+        })
+        .await;
+    }
+    let state = underlay.state();
+    assert_eq!(state.count(Verb::Release, id), 1);
+    assert_eq!(state.count(Verb::Release, &mended), 1);
+    assert!(state.allocated.is_empty(), "{:?}", state.allocated);
+    drop(state);
+    server.abort();
+}

@@ -1,0 +1,87 @@
+//! Rejected pods are woken by the controller where one runs, else by the extender.
+
+use serde_json::json;
+use tautline_tests::{PATIENCE, eventually, objects};
+
+use crate::governed::Governed;
+
+#[tokio::test]
+async fn one_wakes_for_all_and_never_in_a_loop() {
+    let mut world = Governed::start(&[("n1", -1), ("n2", -1)], &[])
+        .await
+        .unwrap();
+    let client = world.client().clone();
+    world.offer("web", json!({})).await;
+    world
+        .extender
+        .knows("default", "web", |rule| rule["outcome"] == "OK")
+        .await;
+    let rejected = async |world: &Governed, pod: &str| {
+        objects::pod(&client, "default", pod, "web").await.unwrap();
+        world.event(pod, "near/OverLimit").await;
+    };
+    let bound = async |world: &Governed, pod: &str| {
+        objects::bound(&client, "default", pod, async || world.state("web").await).await
+    };
+
+    // The extender has found out that a controller runs.
+    let look = async || {
+        let here = world.extender.metric("tautline_wakes_here").await;
+        let there = world.metric("tautline_wakes_here").await;
+        ((here, there) == (0.0, 1.0)).then_some(())
+    };
+    eventually("the controller wakes", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    rejected(&world, "web-0").await;
+    world.judge.set(&[("n1", -1), ("n2", 1)]);
+    assert_eq!(bound(&world, "web-0").await, "n2");
+    world.metric_reaches("tautline_wakes_total", 1.0).await;
+    assert_eq!(world.extender.metric("tautline_wakes_total").await, 0.0);
+
+    // A relabelled provider is a cause of its own.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    rejected(&world, "web-1").await;
+    let near = crate::judge::Judge::new(&client, &[("n1", 1), ("n2", 5)]);
+    let running = tautline_sdk::testkit::start(near).await.unwrap();
+    let port = running.address.port();
+    objects::provider(&client, "default", "judge", port, &[crate::governed::RULE])
+        .await
+        .unwrap();
+    assert_eq!(bound(&world, "web-1").await, "n1");
+
+    // Without a controller the extender wakes.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    let port = world.provider.address.port();
+    objects::provider(&client, "default", "judge", port, &[crate::governed::RULE])
+        .await
+        .unwrap();
+    world
+        .extender
+        .knows("default", "web", |rule| rule["provider"].is_string())
+        .await;
+    assert_eq!(world.controllers[0].process.terminate(), Some(0));
+    rejected(&world, "web-2").await;
+    world.judge.set(&[("n1", 1), ("n2", -1)]);
+    assert_eq!(bound(&world, "web-2").await, "n1");
+    let woken = world.extender.metric("tautline_wakes_total").await;
+    assert!(woken >= 1.0, "{woken}");
+
+    // A pod that something else keeps out is not woken over and over.
+    let big = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web-3", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"automountServiceAccountToken": false, "containers": [
+            {"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "999"}}}]}});
+    objects::apply_one(&client, big).await.unwrap();
+    world.event("web-3", "Insufficient cpu").await;
+    let look = async || {
+        let lag = world.extender.metric("tautline_rejected_pods").await;
+        (lag == 0.0).then_some(())
+    };
+    eventually("nobody waits for us", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    assert_eq!(world.extender.metric("tautline_wakes_total").await, woken);
+}
