@@ -18,7 +18,7 @@ use tautline_runtime::{
     feed::Feed,
     http,
     lease::{self, Term},
-    others::{self, Missing},
+    others::{self, Kinds},
     tasks::Tasks,
     watch::{self, WatchMetrics},
 };
@@ -30,7 +30,7 @@ use tokio::{
 
 use crate::{
     decisions::Decisions,
-    keeper::{Inputs, Keeper},
+    keeper::{BINDINGS, Inputs, Keeper},
     metrics::Metrics,
     release, store,
     violations::Violations,
@@ -91,8 +91,9 @@ pub(crate) struct Shared {
     pub discovery: Discovery,
     pub metrics: Metrics,
     pub events: Arc<Events>,
-    pub missing: Missing,
+    pub kinds: Kinds,
     pub decisions: Decisions,
+    pub readiness: Readiness,
 }
 
 /// A controller whose port is bound.
@@ -115,6 +116,8 @@ impl App {
         let (events, queue) = Events::new();
         events.register(&mut registry);
         let admin = admin::bind(config.admin).await?;
+        let readiness = Readiness::default();
+        readiness.expect(BINDINGS);
         let shared = Arc::new(Shared {
             discovery: Discovery::new(config.discovery.clone(), provider_metrics)?,
             config,
@@ -122,15 +125,16 @@ impl App {
             client,
             metrics,
             events,
-            missing: Missing::default(),
+            kinds: Kinds::default(),
             decisions: Decisions::default(),
+            readiness: readiness.clone(),
         });
         Ok(Self {
             shared,
             queue,
             admin,
             registry,
-            readiness: Readiness::default(),
+            readiness,
         })
     }
 
@@ -159,7 +163,7 @@ impl App {
         let follow = others::follow(
             client.clone(),
             shared.feed.clone(),
-            shared.missing.clone(),
+            shared.kinds.clone(),
             stop.clone(),
         );
         tasks.spawn("other kinds", async move {
@@ -169,12 +173,7 @@ impl App {
         let (binding_events, bindings) = mpsc::channel(1024);
         tasks.spawn(
             "watch constraintpolicybindings",
-            store::follow(
-                client.clone(),
-                binding_events,
-                self.readiness.clone(),
-                stop.clone(),
-            ),
+            store::follow(client.clone(), binding_events, stop.clone()),
         );
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
         tasks.spawn("events", async move {
@@ -190,13 +189,11 @@ impl App {
         });
 
         let leader: Sender<Option<Term>> = Sender::new(None);
-        let (fresh_sender, fresh) = mpsc::channel(4096);
-        let (rechecks_sender, rechecks) = mpsc::channel(4096);
+        let (fresh_sender, fresh) = mpsc::unbounded_channel();
         let keeper = Keeper::new(Arc::clone(&shared), fresh_sender);
         let inputs = Inputs {
             bindings,
             leader: leader.subscribe(),
-            rechecks,
         };
         let keeper = keeper.run(inputs, stop.clone());
         tasks.spawn("bindings", async move {
@@ -205,7 +202,6 @@ impl App {
         });
         let violations = Violations {
             shared: Arc::clone(&shared),
-            rechecks: rechecks_sender,
         };
         let violations = violations.run(fresh, leader.subscribe(), stop.clone());
         tasks.spawn("violations", async move {

@@ -15,7 +15,11 @@ use std::{
 };
 
 use hashbrown::{HashMap, HashSet};
-use tautline_core::{Snapshot, standing::Standing};
+use tautline_core::{
+    Snapshot,
+    model::key,
+    standing::{Moment, Standing},
+};
 use tautline_runtime::{feed::Versions, lease::Term};
 use tokio::{
     sync::{mpsc, watch},
@@ -26,9 +30,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::Shared,
-    keeper::{evaluating::Done, reconciling::Op, writing::Written},
+    keeper::{evaluating::Done, writing::Written},
     known::{Key, Known, Status},
-    lanes::Lanes,
+    lanes::{Lanes, Ticket},
     offers::OfferState,
     schedule::Schedule,
     store::BindingEvent,
@@ -54,6 +58,10 @@ struct Entry {
     write: WriteState,
     /// When reasons were written last; figures in them may wait.
     words_at: Option<Instant>,
+    /// When the grace ends that is on the schedule.
+    grace_ends: Option<Moment>,
+    /// It was evaluated here: from then on nobody else's word on it counts.
+    evaluated: bool,
     /// It is known to be in violation by whoever acts on that.
     reported: bool,
 }
@@ -76,16 +84,17 @@ enum Later {
     Offer(Key),
 }
 
+pub(crate) use observing::BINDINGS;
+pub(crate) use reconciling::Op;
+
 pub(crate) struct Inputs {
     pub bindings: mpsc::Receiver<BindingEvent>,
     pub leader: watch::Receiver<Option<Term>>,
-    /// Bindings to be evaluated out of turn.
-    pub rechecks: mpsc::Receiver<Key>,
 }
 
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    fresh: mpsc::Sender<Fresh>,
+    fresh: mpsc::UnboundedSender<Fresh>,
     term: Option<Term>,
     snapshot: Arc<Snapshot>,
     versions: Versions,
@@ -98,7 +107,10 @@ pub(crate) struct Keeper {
     schedule: Schedule,
     lanes: Lanes,
     jobs: JoinSet<Done>,
-    ops: VecDeque<Op>,
+    /// The tickets of the jobs, for one that panics.
+    running: HashMap<tokio::task::Id, Ticket>,
+    /// Offers with bindings to be made or deleted; each has its turn.
+    ops: VecDeque<Key>,
     busy: HashSet<Key>,
     statuses: VecDeque<Key>,
     later: BinaryHeap<Reverse<(Instant, Later)>>,
@@ -109,7 +121,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(shared: Arc<Shared>, fresh: mpsc::Sender<Fresh>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, fresh: mpsc::UnboundedSender<Fresh>) -> Self {
         Self {
             lanes: Lanes::new(shared.config.provider_concurrency),
             shared,
@@ -124,6 +136,7 @@ impl Keeper {
             dirty: HashSet::new(),
             schedule: Schedule::default(),
             jobs: JoinSet::new(),
+            running: HashMap::new(),
             ops: VecDeque::new(),
             busy: HashSet::new(),
             statuses: VecDeque::new(),
@@ -138,16 +151,18 @@ impl Keeper {
     /// Runs until told to stop.
     pub(crate) async fn run(mut self, mut inputs: Inputs, stop: CancellationToken) {
         let mut changes = self.shared.feed.changes();
-        let mut missing = self.shared.missing.changes();
+        let mut missing = self.shared.kinds.changes();
         let mut events = Vec::new();
         loop {
             let leads = self.leads();
             let next = self.next_time(leads);
             tokio::select! {
                 () = stop.cancelled() => break,
-                _ = inputs.leader.changed() => {
+                changed = inputs.leader.changed() => {
+                    if changed.is_err() { break }
                     let term = inputs.leader.borrow_and_update().clone();
-                    self.lead(term).await;
+                    let versions = *changes.borrow_and_update();
+                    self.lead(term, versions).await;
                 }
                 n = inputs.bindings.recv_many(&mut events, 256) => {
                     if n == 0 { break }
@@ -158,8 +173,7 @@ impl Keeper {
                     self.looks_at = Some(Instant::now() + SETTLE);
                 }
                 _ = missing.changed() => self.every_offer_changed(),
-                Some(key) = inputs.rechecks.recv() => self.evaluate_soon(&key),
-                Some(done) = self.jobs.join_next() => self.evaluated(done),
+                Some(done) = self.jobs.join_next_with_id() => self.evaluated(done),
                 Some(written) = self.writes.join_next() => self.written(written),
                 () = tokio::time::sleep_until(next) => {}
             }
@@ -179,6 +193,8 @@ impl Keeper {
             }
         }
         self.stand_down().await;
+        // The election's error, if there is one, is the process' to report.
+        stop.cancelled().await;
     }
 
     fn leads(&self) -> bool {
@@ -187,7 +203,9 @@ impl Keeper {
 
     /// When there is something to do that nobody tells of.
     fn next_time(&self, leads: bool) -> Instant {
-        let far = Instant::now() + Duration::from_secs(60);
+        // A term that lapsed may hold again, and nobody tells.
+        let idle = if self.term.is_some() && !leads { 1 } else { 60 };
+        let far = Instant::now() + Duration::from_secs(idle);
         let mut next = self.looks_at.unwrap_or(far);
         if leads {
             let due = self.schedule.next().unwrap_or(far);
@@ -198,22 +216,25 @@ impl Keeper {
     }
 
     /// Takes up or gives up the lead.
-    async fn lead(&mut self, term: Option<Term>) {
+    async fn lead(&mut self, term: Option<Term>, versions: Versions) {
         let Some(term) = term else {
             self.stand_down().await;
             return;
         };
+        // Everything that was known when the term began, and nothing older.
+        self.looks_at = None;
+        self.look(versions);
         self.term = Some(term);
         self.shared.metrics.leading.set(1);
+        self.schedule = Schedule::default();
         let keys: Vec<Key> = self.entries.keys().cloned().collect();
         for key in keys {
-            self.schedule_anew(&key, true);
+            self.schedule_anew(&key);
         }
-        self.dirty.extend(self.offers.keys().cloned());
-        let offers = self.snapshot.offers().map(|e| {
-            let key = tautline_core::model::key(&e.offer.namespace, &e.offer.name);
-            Key::from(key)
-        });
+        let snapshot = Arc::clone(&self.snapshot);
+        let offers = snapshot
+            .offers()
+            .map(|e| Key::from(key(&e.offer.namespace, &e.offer.name)));
         self.dirty.extend(offers);
         self.every_offer_changed();
     }

@@ -22,6 +22,8 @@ pub(crate) struct Known {
     /// The offer's name, and the UID of the offer that owns the binding.
     pub offer: Arc<str>,
     pub owner: Box<str>,
+    /// It is being deleted, and something keeps it.
+    pub terminating: bool,
     pub targets: BTreeMap<Arc<str>, Reference>,
 }
 
@@ -40,6 +42,7 @@ impl Known {
             uid: text(&meta.uid).into(),
             offer: binding.spec.offer.as_str().into(),
             owner: owner.unwrap_or_default().into(),
+            terminating: meta.deletion_timestamp.is_some(),
             targets: binding
                 .spec
                 .targets

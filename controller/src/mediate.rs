@@ -11,12 +11,16 @@ use tautline_core::{
     standing::Moment,
 };
 use tautline_discovery::{Mitigation, round::provider_name};
-use tautline_runtime::{events::Note, finalizers};
+use tautline_runtime::{
+    events::{Note, of_our_kind},
+    finalizers,
+    lease::Term,
+};
 
 use crate::{
     app::Shared,
     decisions::Decision,
-    status::{now, time_of},
+    status::{moment_of, now, time_of},
     violations::Case,
     write,
 };
@@ -29,12 +33,22 @@ const QUIET: Duration = Duration::from_secs(300);
 /// at once again.
 pub(crate) async fn mitigate(
     shared: &Shared,
-    snapshot: &Snapshot,
+    term: &Term,
     offer: &Offer,
     case: &Case,
 ) -> Option<Moment> {
-    let underlay = shared.discovery.underlay(snapshot, &offer.namespace)?;
+    let snapshot = &shared.feed.snapshot();
     let (pod, mitigation) = what(snapshot, offer, case);
+    // What holds the pod's allocations must mend them: another knows none of them.
+    let held_by = pod.filter(|p| !p.underlay.is_empty());
+    let underlay = match held_by.and_then(|p| p.annotations.get(UNDERLAY_ANNOTATION)) {
+        None => shared.discovery.underlay(snapshot, &offer.namespace),
+        Some(named) => shared.discovery.underlay_named(snapshot, named),
+    };
+    let Some(underlay) = underlay else {
+        no_underlay(shared, offer, case);
+        return None;
+    };
     if shared.config.dry_run {
         let text = format!("would ask {} to mitigate", provider_name(underlay));
         say(shared, case, "WouldMediate", false, text);
@@ -46,7 +60,10 @@ pub(crate) async fn mitigate(
         say(shared, case, "Failed", true, text);
         return None;
     }
-    let at = crate::status::moment_of(&at);
+    let at = moment_of(&at);
+    if !term.holds() {
+        return None;
+    }
     match shared
         .discovery
         .mitigate(snapshot, underlay, &mitigation)
@@ -93,13 +110,16 @@ fn what<'a>(
             continue;
         };
         let node = pod.node.as_deref().unwrap_or_default();
+        let by = |p: &model::Pod| p.annotations.get(UNDERLAY_ANNOTATION).map(str::to_owned);
+        let same = holder.is_none_or(|h: &Arc<model::Pod>| by(h) == by(pod));
         // A pod leads, an endpoint is its peer.
         let place = if holder.is_none() { 0 } else { nodes.len() };
         nodes.insert(place, node.to_owned());
         holder = holder.or(Some(pod));
-        mitigation
-            .ids
-            .extend(pod.underlay.iter().map(|id| id.to_string()));
+        if same {
+            let ids = pod.underlay.iter().map(|id| id.to_string());
+            mitigation.ids.extend(ids);
+        }
     }
     let mut nodes = nodes.into_iter();
     mitigation.node = nodes.next().unwrap_or_default();
@@ -139,10 +159,28 @@ async fn keep(
     say(shared, case, "MitigationNotKept", true, text);
 }
 
-/// A violation is to be mediated and there is nobody to ask.
-pub(crate) fn no_underlay(shared: &Shared, case: &Case) {
-    let text = "no Service is labelled constraint.ciena.com/underlay-controller";
-    say(shared, case, "NoUnderlay", true, text.to_owned());
+/// A violation is to be mediated and there is nobody to ask: said once for all
+/// bindings of the offer.
+pub(crate) fn no_underlay(shared: &Shared, offer: &Offer, case: &Case) {
+    let text = "no Service is labelled constraint.ciena.com/underlay-controller, or not the one \
+                that holds the pod's allocations";
+    let code = "NoUnderlay";
+    shared.metrics.mediation(code);
+    let id = format!("{}/{}/{code}", offer.namespace, offer.name);
+    shared.events.say_once(id, QUIET, || {
+        shared
+            .decisions
+            .push(Decision::of(case, "Mediate", code, text));
+        let (ns, name) = (&offer.namespace, &offer.name);
+        Some(Note {
+            regarding: of_our_kind("ConstraintPolicyOffer", ns, name, &offer.uid),
+            secondary: None,
+            warning: true,
+            reason: code.to_owned(),
+            action: "Mediate",
+            text: text.to_owned(),
+        })
+    });
 }
 
 fn say(shared: &Shared, case: &Case, code: &'static str, warning: bool, text: String) {
@@ -156,6 +194,7 @@ fn say(shared: &Shared, case: &Case, code: &'static str, warning: bool, text: St
     shared.events.say_once(id, quiet, || {
         Some(Note {
             regarding,
+            secondary: None,
             warning,
             reason: code.to_owned(),
             action: "Mediate",

@@ -1,19 +1,27 @@
 //! An offer's own status: how many bindings, how they stand, what is wrong.
 
+use std::collections::VecDeque;
+
 use hashbrown::HashSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
-    Compliance, Snapshot, binding::OFFER_LABEL, index::OfferEntry, model::TargetKind,
+    Compliance, Snapshot,
+    binding::{OFFER_LABEL, counts},
+    index::OfferEntry,
+    model::TargetKind,
     standing::Moment,
 };
-use tautline_runtime::others::Missing;
+use tautline_runtime::others::Kinds;
+use tokio::time::Instant;
 
-use crate::{known::Key, status::time_of};
+use crate::{keeper::Op, known::Key, status::time_of};
 
 /// What the controller keeps of an offer.
 #[derive(Debug, Default)]
 pub(crate) struct OfferState {
+    /// The UID of the offer that `written` is of.
+    pub uid: Box<str>,
     /// The offer's bindings as they exist, and how many stand how.
     pub bindings: HashSet<Key>,
     pub counts: [usize; 5],
@@ -23,12 +31,17 @@ pub(crate) struct OfferState {
     pub asked: u64,
     /// Its status may be another now.
     pub changed: bool,
-    /// What the API server last took.
+    /// What the API server last took, and when it was asked last.
     pub written: Option<ConstraintPolicyOfferStatus>,
+    pub written_at: Option<Instant>,
     pub writing: bool,
-    /// Why a binding could not be made or deleted, and how often in a row.
+    /// Bindings to be made and deleted.
+    pub ops: VecDeque<Op>,
+    /// Why a binding could not be made or deleted, how often in a row, and until
+    /// when nothing more is tried.
     pub refusal: Option<String>,
     pub refusals: u32,
+    pub retry_at: Option<Instant>,
 }
 
 impl OfferState {
@@ -64,7 +77,7 @@ pub(crate) fn verdict(
     entry: &OfferEntry,
     state: &OfferState,
     snapshot: &Snapshot,
-    missing: &Missing,
+    kinds: &Kinds,
     cap: usize,
 ) -> Verdict {
     let offer = &entry.offer;
@@ -73,7 +86,7 @@ pub(crate) fn verdict(
         let (api_version, kind) = target.selects();
         // Endpoints are found by their slices, too.
         if target.kind != TargetKind::Endpoint
-            && let Some(why) = missing.why(api_version, kind)
+            && let Some(why) = kinds.missing(api_version, kind)
         {
             wrong.push(("KindNotServed", format!("target {}: {why}", target.name)));
         }
@@ -118,7 +131,7 @@ pub(crate) fn verdict(
         .targets
         .iter()
         .zip(&entry.members)
-        .filter(|(_, members)| members.is_empty())
+        .filter(|(_, members)| !members.values().any(counts))
         .map(|(target, _)| &*target.name)
         .collect();
     let (reason, text) = match idle.as_slice() {

@@ -46,7 +46,11 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = leader.changed() => if changed.is_err() { return },
+            changed = leader.changed() => if changed.is_err() {
+                // The election's error is the process' to report.
+                stop.cancelled().await;
+                return;
+            },
             () = tokio::time::sleep(TICK) => {}
         }
         let Some(term) = leader.borrow_and_update().clone() else {
@@ -112,8 +116,8 @@ async fn release(
 async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &str) -> bool {
     // Who allocated it: another underlay would not know the id, and say so.
     let named = pod.annotations.get(UNDERLAY_ANNOTATION);
-    let underlay = match named.and_then(|name| name.split_once('/')) {
-        Some((namespace, name)) => snapshot.service(namespace, name).filter(|s| s.underlay),
+    let underlay = match named {
+        Some(name) => shared.discovery.underlay_named(snapshot, name),
         None => shared.discovery.underlay(snapshot, &pod.namespace),
     };
     let Some(underlay) = underlay else {
@@ -127,6 +131,7 @@ async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &
         shared.events.say_once(key, QUIET, || {
             Some(Note {
                 regarding: of_pod(&pod.namespace, &pod.name, &pod.uid),
+                secondary: None,
                 warning: true,
                 reason: "NoUnderlay".to_owned(),
                 action: "Release",

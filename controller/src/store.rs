@@ -2,33 +2,30 @@
 
 use anyhow::Result;
 use futures::StreamExt;
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_api::constraint::ConstraintPolicyBinding;
-use tautline_runtime::admin::Readiness;
+use tautline_core::model::key;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::known::{Known, Status};
+use crate::known::{Key, Known, Status};
 
 /// A change of the bindings.
 pub(crate) enum BindingEvent {
-    Applied(Known, Status),
-    Deleted(Known),
+    Applied(Box<(Known, Status)>),
+    /// The binding of this key and UID.
+    Deleted(Key, Box<str>),
     /// All there are.
     All(Vec<(Known, Status)>),
 }
-
-const READY: &str = "constraintpolicybindings";
 
 /// Follows the bindings until told to stop.
 pub(crate) async fn follow(
     client: Client,
     events: mpsc::Sender<BindingEvent>,
-    readiness: Readiness,
     stop: CancellationToken,
 ) -> Result<()> {
-    readiness.expect(READY);
     let api: Api<DeserializeGuard<ConstraintPolicyBinding>> = Api::all(client);
     let stream = watcher(api, watcher::Config::default()).default_backoff();
     let mut stream = std::pin::pin!(stream);
@@ -59,24 +56,20 @@ pub(crate) async fn follow(
             }
             Ok(watcher::Event::InitDone) => BindingEvent::All(std::mem::take(&mut listing)),
             Ok(watcher::Event::Apply(o)) => match usable(o) {
-                Some((known, status)) => BindingEvent::Applied(known, status),
+                Some(binding) => BindingEvent::Applied(Box::new(binding)),
                 None => continue,
             },
-            Ok(watcher::Event::Delete(o)) => match usable(o) {
-                Some((known, _)) => BindingEvent::Deleted(known),
-                None => continue,
-            },
+            Ok(watcher::Event::Delete(o)) => {
+                let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
+                BindingEvent::Deleted(key.into(), o.uid().unwrap_or_default().into())
+            }
             Err(error) => {
                 tracing::warn!(%error, "the watch on bindings starts again; are the CRDs installed?");
                 continue;
             }
         };
-        let all = matches!(change, BindingEvent::All(_));
         if events.send(change).await.is_err() {
             return Ok(());
-        }
-        if all {
-            readiness.done(READY);
         }
     }
 }

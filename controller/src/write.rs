@@ -44,8 +44,8 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Wri
         Ok(Err(kube::Error::Api(status))) => Err(match (status.code, status.reason.as_str()) {
             (404, _) => WriteError::Gone,
             (409, "AlreadyExists") => WriteError::Exists,
-            // Of a UID that is given: another object by now.
-            (409, _) => WriteError::Gone,
+            // The UID that was given is not the object's: another by now.
+            (409, _) if status.message.to_lowercase().contains("uid") => WriteError::Gone,
             _ => WriteError::Refused(status.message),
         }),
         Ok(Err(error)) => Err(WriteError::Refused(error.to_string())),

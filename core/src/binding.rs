@@ -38,10 +38,9 @@ pub fn called_for(entry: &OfferEntry, cap: usize) -> CalledFor {
         })
         .collect();
     targets.sort_unstable_by_key(|(name, _)| *name);
-    let count = targets
-        .iter()
-        .map(|(_, members)| members.len() as u128)
-        .product();
+    let count = targets.iter().fold(1u128, |count, (_, members)| {
+        count.saturating_mul(members.len() as u128)
+    });
     let mut bindings = BTreeMap::new();
     let mut taken: HashMap<String, usize> = HashMap::new();
     for i in 0..usize::try_from(count).unwrap_or(usize::MAX).min(cap) {
@@ -66,8 +65,8 @@ pub fn called_for(entry: &OfferEntry, cap: usize) -> CalledFor {
     CalledFor { count, bindings }
 }
 
-/// A pod that has finished keeps to nothing any more.
-fn counts(member: &Member) -> bool {
+/// Whether a member has bindings: a pod that has finished keeps to nothing any more.
+pub fn counts(member: &Member) -> bool {
     !matches!(member, Member::Pod(pod) if pod.finished)
 }
 

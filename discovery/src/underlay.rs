@@ -50,6 +50,19 @@ impl Discovery {
         providers::choose_underlay(snapshot, namespace, &self.config().namespaces)
     }
 
+    /// The underlay controller of this name, if it is one that may be asked.
+    pub fn underlay_named<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        name: &str,
+    ) -> Option<&'a Arc<Service>> {
+        let (namespace, name) = name.split_once('/')?;
+        let allowed = &self.config().namespaces;
+        let service = snapshot.service(namespace, name)?;
+        let may = allowed.is_empty() || allowed.iter().any(|a| a == namespace);
+        (may && service.underlay).then_some(service)
+    }
+
     /// What the underlay could allocate so that some of `nodes` keep to `rules`.
     ///
     /// # Errors

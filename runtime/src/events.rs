@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Events that wait to be written; more are dropped and counted.
 const QUEUE: usize = 1024;
+/// Keys remembered before old ones are looked for.
+const MANY: usize = 1024;
 /// An event that the API server does not take within so long is dropped.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The API server refuses notes above 1 kB.
@@ -25,6 +27,8 @@ const LONGEST: usize = 900;
 #[derive(Clone, Debug)]
 pub struct Note {
     pub regarding: ObjectReference,
+    /// What else it is about. Notes that differ in this are not counted together.
+    pub secondary: Option<ObjectReference>,
     pub warning: bool,
     /// A stable code.
     pub reason: String,
@@ -60,13 +64,19 @@ impl Events {
         );
     }
 
-    pub fn say(&self, mut note: Note) {
+    pub fn say(&self, note: Note) {
+        self.queued(note);
+    }
+
+    fn queued(&self, mut note: Note) -> bool {
         if let Some((end, _)) = note.text.char_indices().nth(LONGEST) {
             note.text.truncate(end);
         }
-        if self.queue.try_send(note).is_err() {
+        let queued = self.queue.try_send(note).is_ok();
+        if !queued {
             self.dropped.inc();
         }
+        queued
     }
 
     /// Says it unless the same was said within `quiet`; `key` tells what is same.
@@ -76,14 +86,12 @@ impl Events {
             return;
         }
         let Some(note) = note() else { return };
-        self.said.retain(|_, until| now < *until);
-        self.said.insert(key, now + quiet);
-        self.say(note);
-    }
-
-    /// What was said under `key` may be said again.
-    pub fn forget(&self, key: &str) {
-        self.said.remove(key);
+        if self.said.len() >= MANY {
+            self.said.retain(|_, until| now < *until);
+        }
+        if self.queued(note) {
+            self.said.insert(key, now + quiet);
+        }
     }
 }
 
@@ -110,7 +118,7 @@ impl Queue {
                 reason: note.reason,
                 note: Some(note.text),
                 action: note.action.into(),
-                secondary: None,
+                secondary: note.secondary,
             };
             match tokio::time::timeout(DEADLINE, recorder.publish(&event, &note.regarding)).await {
                 Ok(Ok(())) => {}

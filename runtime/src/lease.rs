@@ -18,6 +18,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+/// The most that a look of those who only want to know may take.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// Which Lease, for whom, and how patiently.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -123,10 +126,10 @@ pub async fn run(
             }
             Err(error) => {
                 tracing::warn!(lease = %config.name, %error, "cannot renew");
-                let taken = holder_of(&api, &config)
-                    .await
-                    .is_some_and(|holder| !holder.is_empty() && holder != config.identity);
-                if taken || renewed.lock().elapsed() >= config.renew_deadline {
+                let late = || renewed.lock().elapsed() >= config.renew_deadline;
+                // Gone, or somebody else's: nothing is left to renew.
+                let taken = !late() && lost(&api, &config).await;
+                if taken || late() {
                     over.cancel();
                     leader.send_replace(None);
                     bail!("the Lease {} is lost: {error}", config.name);
@@ -157,6 +160,14 @@ impl Candidate {
         self.looked = true;
         let params = PostParams::default();
         let Some(mut lease) = api.get_opt(&config.name).await? else {
+            // Deleted by hand: its leader may not know yet.
+            if self
+                .seen
+                .as_ref()
+                .is_some_and(|(_, at)| at.elapsed() < config.duration)
+            {
+                return Ok(None);
+            }
             let fresh = Lease {
                 metadata: ObjectMeta {
                     name: Some(config.name.clone()),
@@ -222,18 +233,22 @@ async fn give_up(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
     Ok(())
 }
 
-async fn holder_of(api: &Api<Lease>, config: &Config) -> Option<String> {
-    let lease = timeout(config.retry, api.get(&config.name))
-        .await
-        .ok()?
-        .ok()?;
-    lease.spec?.holder_identity
+async fn lost(api: &Api<Lease>, config: &Config) -> bool {
+    match timeout(config.retry, api.get_opt(&config.name)).await {
+        Ok(Ok(None)) => true,
+        Ok(Ok(Some(lease))) => {
+            let holder = lease.spec.and_then(|s| s.holder_identity);
+            holder.is_some_and(|h| !h.is_empty() && h != config.identity)
+        }
+        _ => false,
+    }
 }
 
 /// Whether someone leads by this Lease: it is held, and was renewed of late. For
 /// those who only want to know; their clock decides.
-pub async fn is_held(api: &Api<Lease>, name: &str) -> kube::Result<bool> {
-    let Some(spec) = api.get_opt(name).await?.and_then(|l| l.spec) else {
+pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, String> {
+    let lease = within(LOOK, api.get_opt(name)).await?;
+    let Some(spec) = lease.and_then(|l| l.spec) else {
         return Ok(false);
     };
     let held = spec.holder_identity.is_some_and(|h| !h.is_empty());

@@ -19,33 +19,58 @@ use tautline_core::{
     index::{Kind, Object},
     model::{Other, TargetKind},
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::feed::Feed;
 
 /// Between two looks whether a kind is served by now.
 const LOOK: Duration = Duration::from_secs(3);
+/// The most that a look may take.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 type Gvk = (String, String);
 /// An object without its contents.
 type Named = PartialObjectMeta<DynamicObject>;
 
-/// Which kinds are not there, and why. Clones are one.
-#[derive(Clone, Debug)]
-pub struct Missing(Arc<DashMap<Gvk, String>>, watch::Sender<()>);
+/// A kind that was not there for so long is gone with all its objects; before that
+/// the API server may only have lost it for a moment.
+const GONE: Duration = Duration::from_secs(60);
 
-impl Default for Missing {
+/// How it stands with a kind.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// All its objects are in the feed, or it is known to have none.
+    listed: bool,
+    /// Why they cannot be watched.
+    missing: Option<String>,
+}
+
+/// Which kinds are known, and which are not there and why. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Kinds(Arc<DashMap<Gvk, State>>, watch::Sender<()>);
+
+impl Default for Kinds {
     fn default() -> Self {
         Self(Arc::default(), watch::Sender::new(()))
     }
 }
 
-impl Missing {
+impl Kinds {
     /// Why objects of a kind cannot be watched, if they cannot.
-    pub fn why(&self, api_version: &str, kind: &str) -> Option<String> {
+    pub fn missing(&self, api_version: &str, kind: &str) -> Option<String> {
         let key = (api_version.to_owned(), kind.to_owned());
-        self.0.get(&key).map(|why| why.clone())
+        self.0.get(&key)?.missing.clone()
+    }
+
+    /// Whether all objects of a kind are known: what is not selected is not there.
+    pub fn listed(&self, api_version: &str, kind: &str) -> bool {
+        let key = (api_version.to_owned(), kind.to_owned());
+        self.0.get(&key).is_some_and(|s| s.listed)
     }
 
     /// Wakes when an answer has changed.
@@ -53,19 +78,23 @@ impl Missing {
         self.1.subscribe()
     }
 
-    fn set(&self, gvk: &Gvk, why: Option<String>) {
-        let before = match &why {
-            Some(why) => self.0.insert(gvk.clone(), why.clone()),
-            None => self.0.remove(gvk).map(|(_, why)| why),
-        };
-        if before != why {
+    fn set(&self, gvk: &Gvk, listed: bool, missing: Option<String>) {
+        let before = self.0.insert(
+            gvk.clone(),
+            State {
+                listed,
+                missing: missing.clone(),
+            },
+        );
+        let before = before.unwrap_or_default();
+        if (before.listed, before.missing) != (listed, missing) {
             self.1.send_replace(());
         }
     }
 }
 
 /// Follows every kind that an offer names, until told to stop.
-pub async fn follow(client: Client, feed: Feed, missing: Missing, stop: CancellationToken) {
+pub async fn follow(client: Client, feed: Feed, kinds: Kinds, stop: CancellationToken) {
     let mut running: HashMap<Gvk, (DropGuard, JoinHandle<()>)> = HashMap::new();
     let mut changes = feed.changes();
     let mut last = None;
@@ -90,14 +119,14 @@ pub async fn follow(client: Client, feed: Feed, missing: Missing, stop: Cancella
                 }
                 let end = stop.child_token();
                 let (guard, key) = (end.clone().drop_guard(), gvk.clone());
-                let (client, feed, missing) = (client.clone(), feed.clone(), missing.clone());
+                let (client, feed, kinds) = (client.clone(), feed.clone(), kinds.clone());
                 let task = tokio::spawn(async move {
                     tokio::select! {
                         () = end.cancelled() => {}
-                        () = one(&client, &feed, &missing, &gvk) => {}
+                        () = one(&client, &feed, &kinds, &gvk) => {}
                     }
                     feed.reset_others(&gvk.0, &gvk.1, Vec::new());
-                    missing.set(&gvk, None);
+                    kinds.0.remove(&gvk);
                 });
                 running.insert(key, (guard, task));
             }
@@ -124,21 +153,30 @@ fn wanted(feed: &Feed) -> BTreeSet<Gvk> {
 }
 
 /// Follows one kind, from when it is served, and again after it was not.
-async fn one(client: &Client, feed: &Feed, missing: &Missing, gvk: &Gvk) {
+async fn one(client: &Client, feed: &Feed, kinds: &Kinds, gvk: &Gvk) {
     let (api_version, kind) = gvk;
     let types = TypeMeta {
         api_version: api_version.clone(),
         kind: kind.clone(),
     };
+    let mut lost_at = Instant::now();
     loop {
-        match found(client, &types).await {
-            Ok(api) => {
-                let why = watch(api, feed, missing, gvk).await;
-                feed.reset_others(api_version, kind, Vec::new());
-                missing.set(gvk, Some(why));
+        let why = match timeout(DEADLINE, found(client, &types)).await {
+            Ok(Ok(api)) => {
+                let why = watch(api, feed, kinds, gvk).await;
+                if kinds.listed(api_version, kind) {
+                    lost_at = Instant::now();
+                }
+                why
             }
-            Err(why) => missing.set(gvk, Some(why)),
+            Ok(Err(why)) => why,
+            Err(_) => format!("the API server did not answer within {DEADLINE:?}"),
+        };
+        let gone = lost_at.elapsed() >= GONE;
+        if gone {
+            feed.reset_others(api_version, kind, Vec::new());
         }
+        kinds.set(gvk, gone, Some(why));
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -161,7 +199,7 @@ async fn found(client: &Client, types: &TypeMeta) -> Result<Api<Named>, String> 
 }
 
 /// Follows until the kind is not served any more; says why.
-async fn watch(api: Api<Named>, feed: &Feed, missing: &Missing, gvk: &Gvk) -> String {
+async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> String {
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
     let other = |o: &Named| Other {
         api_version: Arc::clone(&api_version),
@@ -178,7 +216,7 @@ async fn watch(api: Api<Named>, feed: &Feed, missing: &Missing, gvk: &Gvk) -> St
             Ok(watcher::Event::InitApply(o)) => listing.push(other(&o)),
             Ok(watcher::Event::InitDone) => {
                 feed.reset_others(&api_version, &kind, std::mem::take(&mut listing));
-                missing.set(gvk, None);
+                kinds.set(gvk, true, None);
             }
             Ok(watcher::Event::Apply(o)) => feed.apply(Object::Other(other(&o))),
             Ok(watcher::Event::Delete(o)) => {

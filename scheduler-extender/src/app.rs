@@ -25,7 +25,7 @@ use tautline_runtime::{
     events::{self, Queue},
     feed::Feed,
     http, lease,
-    others::{self, Missing},
+    others::{self, Kinds},
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
     watch::{self, WatchMetrics},
@@ -223,7 +223,7 @@ impl App {
             let others = others::follow(
                 client.clone(),
                 state.feed.clone(),
-                Missing::default(),
+                Kinds::default(),
                 stop.clone(),
             );
             tasks.spawn("other kinds", async move {

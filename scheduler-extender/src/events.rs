@@ -92,6 +92,7 @@ impl Events {
             let entry = snapshot.offer(namespace, offer)?;
             Some(Note {
                 regarding: of_our_kind("ConstraintPolicyOffer", namespace, offer, &entry.offer.uid),
+                secondary: None,
                 warning: true,
                 reason: code.to_owned(),
                 action: "Schedule",

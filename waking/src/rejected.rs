@@ -66,7 +66,8 @@ impl Rejected {
             let wait = if woken_for == usable {
                 entry.backoff
             } else {
-                SHORTEST
+                // Costs that jitter bring other nodes each time: that ends, too.
+                SHORTEST.max(entry.backoff / 4)
             };
             if now.duration_since(at) < wait {
                 return false;
@@ -108,6 +109,15 @@ mod tests {
         assert!(!rejected.should_wake("0", 7), "the wait has doubled");
         assert!(rejected.should_wake("0", 8), "other nodes are news");
         assert!(!rejected.should_wake("0", 9), "but not every instant");
+        let mut wakes = 0;
+        for _ in 0..600 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            wakes += usize::from(rejected.should_wake("0", 10 + wakes as u64));
+        }
+        assert!(
+            wakes < 15,
+            "{wakes} in ten minutes, with other nodes each time"
+        );
         rejected.turn([].iter());
         tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(!rejected.should_wake("0", 9), "it does not wait any more");

@@ -36,7 +36,10 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         .and_then(|s| s.node_name.as_deref())
         .filter(|n| !n.is_empty());
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    let kept = |key: &&String| KEPT_ANNOTATIONS.iter().any(|p| key.starts_with(p));
+    // A wake-up is no change of the pod.
+    let kept = |key: &&String| {
+        *key != WOKEN_ANNOTATION && KEPT_ANNOTATIONS.iter().any(|p| key.starts_with(p))
+    };
     Pod {
         namespace: namespace(&pod.metadata),
         name: name(&pod.metadata),

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tautline_core::{Compliance, model::ViolationPolicy};
 use tautline_runtime::events::{Note, of_our_kind};
-use tokio::{task::JoinError, time::Instant};
+use tokio::{
+    task::{Id, JoinError},
+    time::Instant,
+};
 
 use super::{Entry, Keeper, WriteState};
 use crate::{
@@ -29,9 +32,9 @@ pub(super) struct Done {
 }
 
 impl Keeper {
-    /// Puts a binding on the schedule: at once if it was never evaluated, else
-    /// somewhere in its period.
-    pub(super) fn schedule_anew(&mut self, key: &Key, spread: bool) {
+    /// Puts a binding on the schedule: somewhere in its period, and at once if it
+    /// was never evaluated.
+    pub(super) fn schedule_anew(&mut self, key: &Key) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
@@ -39,15 +42,12 @@ impl Keeper {
         let turn = entry.turn;
         let never = entry.status.last_compliance_change_timestamp.is_none();
         let now = Instant::now();
-        let period = self.period(key);
-        let first = if never || !spread {
+        if never {
             self.schedule.add(Arc::clone(key), now, Reason::Once);
-            jittered(key, turn, period)
-        } else {
-            phase(key, period)
-        };
+        }
+        let first = now + phase(key, self.period(key));
         self.schedule
-            .add(Arc::clone(key), now + first, Reason::Period(turn));
+            .add(Arc::clone(key), first, Reason::Period(turn));
     }
 
     fn period(&self, key: &Key) -> Duration {
@@ -103,6 +103,7 @@ impl Keeper {
                 key,
                 due,
                 providers: questions.providers,
+                waits: 0,
             };
             if let Some(ticket) = self.lanes.take(ticket) {
                 self.start(ticket);
@@ -117,7 +118,8 @@ impl Keeper {
         let known = self.entries.get(&ticket.key).map(|e| Arc::clone(&e.known));
         let (shared, snapshot) = (Arc::clone(&self.shared), Arc::clone(&self.snapshot));
         shared.metrics.lag(ticket.due.elapsed());
-        self.jobs.spawn(async move {
+        let kept = ticket.clone();
+        let job = self.jobs.spawn(async move {
             let Some(known) = known else {
                 return Done {
                     ticket,
@@ -146,22 +148,34 @@ impl Keeper {
                 found,
             }
         });
+        self.running.insert(job.id(), kept);
     }
 
-    pub(super) fn evaluated(&mut self, done: Result<Done, JoinError>) {
+    pub(super) fn evaluated(&mut self, done: Result<(Id, Done), JoinError>) {
         let done = match done {
-            Ok(done) => done,
+            Ok((id, done)) => {
+                self.running.remove(&id);
+                done
+            }
             Err(error) => {
-                // Its places are lost with it; better than a process that ends.
-                tracing::error!(%error, "an evaluation panicked");
-                return;
+                let Some(ticket) = self.running.remove(&error.id()) else {
+                    return;
+                };
+                tracing::error!(binding = %ticket.key, %error, "an evaluation panicked");
+                let entry = self.entries.get(&ticket.key);
+                Done {
+                    uid: entry.map(|e| e.known.uid.clone()).unwrap_or_default(),
+                    ticket,
+                    found: None,
+                }
             }
         };
         for ticket in self.lanes.give(&done.ticket) {
             self.start(ticket);
         }
         let key = done.ticket.key;
-        let Some(entry) = self.entries.get_mut(&key) else {
+        let same = |e: &&mut Entry| e.known.uid == done.uid;
+        let Some(entry) = self.entries.get_mut(&key).filter(same) else {
             return;
         };
         entry.running = false;
@@ -169,9 +183,7 @@ impl Keeper {
             self.schedule
                 .add(Arc::clone(&key), Instant::now(), Reason::Once);
         }
-        if let Some((found, grace)) = done.found
-            && entry.known.uid == done.uid
-        {
+        if let Some((found, grace)) = done.found {
             self.take_in(&key, found, grace);
         }
     }
@@ -183,7 +195,7 @@ impl Keeper {
         let now = status::now();
         let before = entry.standing;
         let standing = before.after(found.compliance, grace, now);
-        entry.standing = standing;
+        (entry.standing, entry.evaluated) = (standing, true);
         let after = status::next(&entry.status, found, &standing, now);
         let write = match status::change(&entry.status, &after) {
             Change::None => false,
@@ -203,19 +215,17 @@ impl Keeper {
             }
         }
         let (known, reason) = (Arc::clone(&entry.known), entry.status.first_reason.clone());
-        if before.compliance != standing.compliance {
-            self.counts[before.compliance as usize] =
-                self.counts[before.compliance as usize].saturating_sub(1);
-            self.counts[standing.compliance as usize] += 1;
-            let state = self.offers.entry(known.offer_key()).or_default();
-            state.count(before.compliance, false);
-            state.count(standing.compliance, true);
-            self.announce(&known, before.compliance, standing.compliance, &reason);
-        }
-        if let Some(ends) = standing.grace_ends(grace) {
+        if let Some(ends) = standing.grace_ends(grace)
+            && entry.grace_ends != Some(ends)
+        {
             // Look when the grace ends, not a period later.
+            entry.grace_ends = Some(ends);
             let at = Instant::now() + ends.saturating_sub(now);
             self.schedule.add(Arc::clone(key), at, Reason::Once);
+        }
+        if before.compliance != standing.compliance {
+            self.counted(&known.offer_key(), before.compliance, standing.compliance);
+            self.announce(&known, before.compliance, standing.compliance, &reason);
         }
         self.report(key, &known, reason);
     }
@@ -229,26 +239,26 @@ impl Keeper {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
-        let violates = entry.standing.compliance == Compliance::Violation;
-        if violates && policy != ViolationPolicy::Ignore {
-            let since = entry.standing.out_since.unwrap_or_default();
-            let sent = self.fresh.try_send(Fresh::Violation {
+        let compliance = entry.standing.compliance;
+        if compliance == Compliance::Violation && policy != ViolationPolicy::Ignore {
+            entry.reported = true;
+            _ = self.fresh.send(Fresh::Violation {
                 binding: Arc::clone(known),
-                since,
+                since: entry.standing.out_since.unwrap_or_default(),
                 reason,
                 mitigated: entry.status.last_mitigated_timestamp.clone(),
             });
-            // A full queue has older news; this binding's come again.
-            entry.reported |= sent.is_ok();
-        } else if entry.reported && self.fresh.try_send(Fresh::Over(Arc::clone(key))).is_ok() {
+        } else if entry.reported && compliance != Compliance::Error {
+            // An error ends nothing, and nothing is done while it lasts.
             entry.reported = false;
+            _ = self.fresh.send(Fresh::Over(Arc::clone(key)));
         }
     }
 
     /// The binding is gone, and its violation with it.
     pub(super) fn no_violation(&self, key: &Key, entry: &Entry) {
         if entry.reported {
-            _ = self.fresh.try_send(Fresh::Over(Arc::clone(key)));
+            _ = self.fresh.send(Fresh::Over(Arc::clone(key)));
         }
     }
 
@@ -265,6 +275,7 @@ impl Keeper {
                 &known.name,
                 &known.uid,
             ),
+            secondary: None,
             warning,
             reason: to.to_string(),
             action: "Evaluate",

@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use tautline_core::{
-    Snapshot,
+    Compliance, Snapshot,
+    binding::counts,
     index::{Kind, Member, OfferEntry},
     model::{Offer, key},
     providers::{self, PROVIDER_PORT},
@@ -23,11 +24,14 @@ use crate::{
     store::BindingEvent,
 };
 
+/// What readiness waits for: all bindings are here.
+pub(crate) const BINDINGS: &str = "constraintpolicybindings";
+
 impl Keeper {
     pub(super) fn observe(&mut self, event: BindingEvent) {
         match event {
-            BindingEvent::Applied(known, status) => self.put(known, status),
-            BindingEvent::Deleted(known) => self.remove(&known.key(), &known.uid),
+            BindingEvent::Applied(binding) => self.put(binding.0, binding.1),
+            BindingEvent::Deleted(key, uid) => self.remove(&key, &uid),
             BindingEvent::All(all) => {
                 let mut gone: HashSet<Key> = self.entries.keys().cloned().collect();
                 for (known, status) in all {
@@ -39,27 +43,21 @@ impl Keeper {
                         self.remove(&key, &uid);
                     }
                 }
+                self.shared.readiness.done(BINDINGS);
             }
         }
     }
 
-    /// A binding as it is. Of one that is known already only the mitigation is
+    /// A binding as it is. Of one that was evaluated here only the mitigation is
     /// taken over: the rest of its status is written here and nowhere else.
     pub(super) fn put(&mut self, known: Known, status: Status) {
         let key = known.key();
-        if let Some(entry) = self.entries.get_mut(&key) {
-            if entry.known.uid == known.uid && entry.known.offer == known.offer {
-                let mitigated = status.last_mitigated_timestamp;
-                if entry.status.last_mitigated_timestamp != mitigated {
-                    Arc::make_mut(&mut entry.status).last_mitigated_timestamp = mitigated;
-                }
-                if *entry.known != known {
-                    self.dirty.insert(known.offer_key());
-                    entry.known = Arc::new(known);
-                }
-                return;
-            }
-            let uid = entry.known.uid.clone();
+        let same = |e: &Entry| e.known.uid == known.uid && e.known.offer == known.offer;
+        if self.entries.get(&key).is_some_and(same) {
+            self.update(&key, known, status);
+            return;
+        }
+        if let Some(uid) = self.entries.get(&key).map(|e| e.known.uid.clone()) {
             self.remove(&key, &uid);
         }
         let standing = status::standing(&status);
@@ -77,13 +75,56 @@ impl Keeper {
             again: false,
             write: WriteState::Idle,
             words_at: None,
+            grace_ends: None,
+            evaluated: false,
             reported: false,
         };
         self.entries.insert(Arc::clone(&key), entry);
-        self.dirty.insert(offer);
-        if self.term.is_some() {
-            self.schedule_anew(&key, false);
+        // What was just made here is what was called for.
+        if !self.busy.contains(&key) {
+            self.dirty.insert(offer);
         }
+        if self.term.is_some() {
+            self.schedule_anew(&key);
+        }
+    }
+
+    fn update(&mut self, key: &Key, known: Known, status: Status) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if entry.evaluated {
+            let mitigated = status.last_mitigated_timestamp;
+            if entry.status.last_mitigated_timestamp != mitigated {
+                Arc::make_mut(&mut entry.status).last_mitigated_timestamp = mitigated;
+            }
+        } else {
+            // Another replica leads, or led until just now.
+            let (before, after) = (entry.standing, status::standing(&status));
+            entry.standing = after;
+            entry.status = Arc::new(status);
+            self.counted(&known.offer_key(), before.compliance, after.compliance);
+        }
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if *entry.known != known {
+            self.dirty.insert(known.offer_key());
+            entry.known = Arc::new(known);
+        }
+    }
+
+    /// A binding stands otherwise now.
+    pub(super) fn counted(&mut self, offer: &Key, before: Compliance, after: Compliance) {
+        if before == after {
+            return;
+        }
+        let count = &mut self.counts[before as usize];
+        *count = count.saturating_sub(1);
+        self.counts[after as usize] += 1;
+        let state = self.offers.entry(Arc::clone(offer)).or_default();
+        state.count(before, false);
+        state.count(after, true);
     }
 
     pub(super) fn remove(&mut self, key: &Key, uid: &str) {
@@ -96,13 +137,21 @@ impl Keeper {
         let offer = entry.known.offer_key();
         let counted = entry.standing.compliance;
         self.counts[counted as usize] = self.counts[counted as usize].saturating_sub(1);
-        if let Some(state) = self.offers.get_mut(&offer) {
-            state.bindings.remove(key);
-            state.count(counted, false);
+        self.no_violation(key, &entry);
+        let Some(state) = self.offers.get_mut(&offer) else {
+            return;
+        };
+        state.bindings.remove(key);
+        state.count(counted, false);
+        let exists = offer
+            .split_once('/')
+            .is_some_and(|(namespace, name)| self.snapshot.offer(namespace, name).is_some());
+        if !exists && state.bindings.is_empty() && !self.refused.contains_key(&offer) {
+            self.offers.remove(&offer);
+        } else if !self.busy.contains(key) {
             // If it is still called for, it is made anew.
             self.dirty.insert(offer);
         }
-        self.no_violation(key, &entry);
     }
 
     /// Looks at what has changed in the cluster since the last look.
@@ -126,24 +175,35 @@ impl Keeper {
             };
             match (old, new) {
                 (Some(old), Some(new)) if same_spec => {
-                    self.poke_members(&offer_key, old, new, &mut poke);
+                    self.members_changed(&offer_key, old, new, &mut poke);
                 }
                 (_, Some(new)) => {
                     let offer = &new.offer;
                     let asked = asked(&now, offer, &self.shared.discovery);
+                    self.dirty.insert(Arc::clone(&offer_key));
                     let state = self.offers.entry(Arc::clone(&offer_key)).or_default();
-                    state.asked = asked;
+                    if state.uid != offer.uid {
+                        // Another of this name: what was written was not of it.
+                        state.uid = offer.uid.clone();
+                        state.written = None;
+                    }
+                    (state.asked, state.changed) = (asked, true);
                     // A new period counts from now.
-                    for key in state.bindings.clone() {
-                        self.schedule_anew(&key, true);
+                    if self.term.is_some() {
+                        let bindings: Vec<Key> = state.bindings.iter().cloned().collect();
+                        for key in &bindings {
+                            self.schedule_anew(key);
+                        }
                     }
                     self.poke_offer(&offer_key, &mut poke);
                 }
                 _ => {
-                    let gone = self.offers.get(&offer_key);
-                    if gone.is_some_and(|s| s.bindings.is_empty()) {
-                        self.offers.remove(&offer_key);
-                        self.dirty.remove(&offer_key);
+                    self.dirty.remove(&offer_key);
+                    if let Some(state) = self.offers.get_mut(&offer_key) {
+                        state.ops.clear();
+                        if state.bindings.is_empty() {
+                            self.offers.remove(&offer_key);
+                        }
                     }
                 }
             }
@@ -169,7 +229,14 @@ impl Keeper {
                 .collect();
             let before = std::mem::replace(&mut self.refused, refused);
             for key in before.into_keys().chain(self.refused.keys().cloned()) {
-                self.offers.entry(key).or_default().changed = true;
+                let exists = key
+                    .split_once('/')
+                    .is_some_and(|(namespace, name)| now.offer(namespace, name).is_some());
+                if exists || self.refused.contains_key(&key) {
+                    self.offers.entry(key).or_default().changed = true;
+                } else if self.offers.get(&key).is_some_and(|s| s.bindings.is_empty()) {
+                    self.offers.remove(&key);
+                }
             }
         }
         self.versions = versions;
@@ -185,38 +252,53 @@ impl Keeper {
         poke.extend(bindings.into_iter().flatten().cloned());
     }
 
-    /// The bindings of members that were there and are another now.
-    fn poke_members(
-        &self,
+    /// What an offer selects has changed, itself or as to who is there.
+    fn members_changed(
+        &mut self,
         offer: &Key,
         old: &OfferEntry,
         new: &OfferEntry,
         poke: &mut HashSet<Key>,
     ) {
-        let mut changed: HashSet<(&str, &str)> = HashSet::new();
+        // Targets and names of members that are another now, and whether the pod
+        // itself is.
+        let mut changed: HashMap<(&str, &str), bool> = HashMap::new();
         for ((target, old), new) in new.offer.targets.iter().zip(&old.members).zip(&new.members) {
             for (name, old, new) in new.diff(old) {
+                let (Some(old), Some(new)) = (old, new) else {
+                    self.dirty.insert(Arc::clone(offer));
+                    continue;
+                };
                 let other = match (old, new) {
-                    (Some(Member::Pod(a)), Some(Member::Pod(b))) => !Arc::ptr_eq(a, b),
-                    (Some(a), Some(b)) => a != b,
+                    (Member::Pod(a), Member::Pod(b)) if Arc::ptr_eq(a, b) => continue,
+                    (Member::Pod(a), Member::Pod(b)) => a.uid != b.uid,
+                    (a, b) if a == b => continue,
                     _ => false,
                 };
-                if other {
-                    changed.insert((&target.name, name));
+                if counts(old) != counts(new) {
+                    self.dirty.insert(Arc::clone(offer));
                 }
+                changed.insert((&target.name, name), other);
             }
         }
+        let state = self.offers.entry(Arc::clone(offer)).or_default();
+        state.changed |= self.dirty.contains(offer);
         if changed.is_empty() {
             return;
         }
-        let bindings = self.offers.get(offer).map(|s| &s.bindings);
-        for key in bindings.into_iter().flatten() {
-            let targets = self.entries.get(key).map(|e| &e.known.targets);
-            let touched = targets.is_some_and(|t| {
-                t.iter()
-                    .any(|(t, r)| changed.contains(&(&**t, r.name.as_str())))
-            });
-            if touched {
+        for key in &state.bindings {
+            let Some(entry) = self.entries.get_mut(key) else {
+                continue;
+            };
+            let targets = entry.known.targets.iter();
+            let touched: Vec<bool> = targets
+                .filter_map(|(t, r)| changed.get(&(&**t, r.name.as_str())).copied())
+                .collect();
+            if touched.contains(&true) {
+                // A new pod of the old name has its own grace.
+                entry.standing.out_since = None;
+            }
+            if !touched.is_empty() {
                 poke.insert(Arc::clone(key));
             }
         }

@@ -1,23 +1,34 @@
 //! Bindings are made and deleted until they are what their offers call for.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use tautline_core::{
     binding::called_for,
     index::OfferEntry,
-    model::{Offer, key},
+    model::{Offer, TargetKind, key},
     reference::Reference,
 };
 use tautline_runtime::events::{Note, of_our_kind};
+use tokio::time::Instant;
 
-use super::Keeper;
+use super::{Keeper, Later};
 use crate::known::{Key, Known};
 
+/// An offer whose bindings could not be written is compared again after this,
+/// doubled with each failure up to the longest.
+const BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 /// The same trouble is not told of again for so long.
 const QUIET: Duration = Duration::from_secs(300);
 
 /// A write that brings an offer's bindings closer to what it calls for.
-pub(super) enum Op {
+#[derive(Debug)]
+pub(crate) enum Op {
     Create {
         offer: Arc<Offer>,
         name: String,
@@ -27,13 +38,6 @@ pub(super) enum Op {
 }
 
 impl Op {
-    pub(super) fn offer_key(&self) -> Key {
-        match self {
-            Self::Create { offer, .. } => key(&offer.namespace, &offer.name).into(),
-            Self::Delete(known) => known.offer_key(),
-        }
-    }
-
     pub(super) fn key(&self) -> Key {
         match self {
             Self::Create { offer, name, .. } => key(&offer.namespace, name).into(),
@@ -53,12 +57,20 @@ impl Keeper {
             let Some((namespace, name)) = offer.split_once('/') else {
                 continue;
             };
+            let retry_at = self.offers.get(&offer).and_then(|s| s.retry_at);
+            if retry_at.is_some_and(|at| at > Instant::now()) {
+                // It is on the list of what comes later.
+                continue;
+            }
             // Without its offer a binding is the garbage collector's: an offer
             // that only became malformed must not lose what it has.
-            if let Some(entry) = snapshot.offer(namespace, name)
-                && !entry.offer.terminating
-            {
-                self.reconcile_one(&offer, entry);
+            match snapshot.offer(namespace, name) {
+                Some(entry) if !entry.offer.terminating => self.reconcile_one(&offer, entry),
+                _ => {
+                    if let Some(state) = self.offers.get_mut(&offer) {
+                        state.ops.clear();
+                    }
+                }
             }
         }
     }
@@ -67,29 +79,30 @@ impl Keeper {
         let cap = self.shared.config.max_bindings;
         let called = called_for(entry, cap);
         let offer = &entry.offer;
-        self.ops.retain(|op| op.offer_key() != *offer_key);
+        // Of a kind that is not listed yet, what is missing may only be late.
+        let all_known = offer.targets.iter().all(|target| {
+            let (api_version, kind) = target.selects();
+            target.kind == TargetKind::Pod || self.shared.kinds.listed(api_version, kind)
+        });
+        let (mut ops, mut foreign) = (VecDeque::new(), None);
         let state = self.offers.entry(Arc::clone(offer_key)).or_default();
-        state.changed |= state.called_for != called.count;
-        state.called_for = called.count;
-        let existing: Vec<Key> = state.bindings.iter().cloned().collect();
-        let fits = |known: &Known| {
+        for key in &state.bindings {
+            let Some(entry) = self.entries.get(key) else {
+                continue;
+            };
+            let known = &entry.known;
             let wanted = called.bindings.get(&*known.name);
-            *known.owner == *offer.uid && wanted.is_some_and(|w| *w == known.targets)
-        };
-        for key in existing {
-            if let Some(entry) = self.entries.get(&key)
-                && !fits(&entry.known)
-                && !self.busy.contains(&key)
-            {
-                self.ops.push_back(Op::Delete(Arc::clone(&entry.known)));
+            let fits = *known.owner == *offer.uid && wanted.is_some_and(|w| *w == known.targets);
+            let lasts = !all_known && wanted.is_none() && *known.owner == *offer.uid;
+            if !fits && !lasts && !known.terminating && !self.busy.contains(key) {
+                ops.push_back(Op::Delete(Arc::clone(known)));
             }
         }
-        let mut foreign = None;
         for (name, targets) in called.bindings {
             let key: Key = key(&offer.namespace, &name).into();
             match self.entries.get(&key) {
                 None if self.busy.contains(&key) => {}
-                None => self.ops.push_back(Op::Create {
+                None => ops.push_back(Op::Create {
                     offer: Arc::clone(offer),
                     name,
                     targets,
@@ -99,11 +112,16 @@ impl Keeper {
                 Some(_) => {}
             }
         }
-        let in_step = foreign.is_none() && self.ops.iter().all(|op| op.offer_key() != *offer_key);
-        let state = self.offers.entry(Arc::clone(offer_key)).or_default();
+        state.changed |= state.called_for != called.count;
+        state.called_for = called.count;
+        let in_step = foreign.is_none() && ops.is_empty();
         if in_step && state.refusal.take().is_some() {
             state.changed = true;
         }
+        if !ops.is_empty() && state.ops.is_empty() {
+            self.ops.push_back(Arc::clone(offer_key));
+        }
+        state.ops = ops;
         if let Some(name) = foreign {
             let text = format!(
                 "ConstraintPolicyBinding {name} exists and belongs to another offer; delete it"
@@ -122,12 +140,38 @@ impl Keeper {
         }
     }
 
+    /// The next write, of the offers in turn.
+    pub(super) fn next_op(&mut self) -> Option<(Key, Op)> {
+        while let Some(offer) = self.ops.pop_front() {
+            let op = self.offers.get_mut(&offer).and_then(|s| {
+                let op = s.ops.pop_front()?;
+                Some((op, !s.ops.is_empty()))
+            });
+            if let Some((op, more)) = op {
+                if more {
+                    self.ops.push_back(Arc::clone(&offer));
+                }
+                return Some((offer, op));
+            }
+        }
+        None
+    }
+
     /// A write of this offer's bindings came to nothing.
     pub(super) fn refused(&mut self, offer: &Key, why: String) {
         let state = self.offers.entry(Arc::clone(offer)).or_default();
-        state.refusals = state.refusals.saturating_add(1);
         state.changed = true;
         state.refusal = Some(why.clone());
+        // Of many that fail together one is enough to wait.
+        if state.retry_at.is_none_or(|at| at <= Instant::now()) {
+            let wait = BACKOFF * 2u32.saturating_pow(state.refusals.min(6));
+            state.refusals = state.refusals.saturating_add(1);
+            let at = Instant::now() + wait.min(LONGEST_BACKOFF);
+            state.retry_at = Some(at);
+            self.later
+                .push(Reverse((at, Later::Offer(Arc::clone(offer)))));
+        }
+        state.ops.clear();
         let snapshot = Arc::clone(&self.snapshot);
         let entry = offer
             .split_once('/')
@@ -147,6 +191,7 @@ impl Keeper {
                     &offer.name,
                     &offer.uid,
                 ),
+                secondary: None,
                 warning: true,
                 reason: reason.to_owned(),
                 action: "Bind",

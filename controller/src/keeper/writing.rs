@@ -6,7 +6,7 @@ use tautline_api::constraint::{ConstraintPolicyBinding, ConstraintPolicyOfferSta
 use tautline_core::{Snapshot, index::OfferEntry, model::key};
 use tokio::{task::JoinError, time::Instant};
 
-use super::{Keeper, Later, WriteState, reconciling::Op};
+use super::{Keeper, Later, OFFER_STATUS_EVERY, Op, WriteState};
 use crate::{
     app::Shared,
     known::{Key, Known},
@@ -16,20 +16,18 @@ use crate::{
 
 /// Writes at once.
 const MOST: usize = 16;
+/// Places for offers' statuses besides.
+const FOR_OFFERS: usize = 4;
 /// A status that could not be written is written again after so long.
 const RETRY: Duration = Duration::from_secs(2);
-/// Failures in a row after which an offer's other bindings are not tried now.
-const ENOUGH: u32 = 16;
-/// An offer whose bindings could not be written is compared again after this,
-/// doubled with each failure up to the longest.
-const BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A write that has ended.
 pub(super) enum Written {
     Created {
         offer: Key,
         key: Key,
+        /// It was there already; this is what was found.
+        existed: bool,
         result: Result<Box<ConstraintPolicyBinding>, WriteError>,
     },
     Deleted {
@@ -60,8 +58,8 @@ impl Keeper {
             // Statuses first: they are news, and what makes new work waits.
             if let Some(key) = self.statuses.pop_front() {
                 self.write_status(&key);
-            } else if let Some(op) = self.ops.pop_front() {
-                self.do_op(op);
+            } else if let Some((offer, op)) = self.next_op() {
+                self.do_op(offer, op);
             } else {
                 return;
             }
@@ -86,9 +84,9 @@ impl Keeper {
         });
     }
 
-    fn do_op(&mut self, op: Op) {
+    fn do_op(&mut self, offer_key: Key, op: Op) {
         let client = self.shared.client.clone();
-        let (offer_key, key) = (op.offer_key(), op.key());
+        let key = op.key();
         self.busy.insert(Arc::clone(&key));
         self.writing += 1;
         self.writes.spawn(async move {
@@ -99,13 +97,15 @@ impl Keeper {
                     targets,
                 } => {
                     let mut result = write::create(client.clone(), &offer, &name, &targets).await;
-                    if matches!(result, Err(WriteError::Exists)) {
+                    let existed = matches!(result, Err(WriteError::Exists));
+                    if existed {
                         // The watch is behind, or it is somebody else's: look.
                         result = write::get_binding(client, &offer.namespace, &name).await;
                     }
                     Written::Created {
                         offer: offer_key,
                         key,
+                        existed,
                         result: result.map(Box::new),
                     }
                 }
@@ -140,16 +140,21 @@ impl Keeper {
         else {
             return;
         };
-        if !state.changed || state.writing {
+        let now = Instant::now();
+        let soon = |at: Instant| now.duration_since(at) < OFFER_STATUS_EVERY / 2;
+        if !state.changed || state.writing || state.written_at.is_some_and(soon) {
+            return;
+        }
+        // A few places more, so that thousands of bindings keep no offer waiting;
+        // what does not fit comes when these are done.
+        if self.writing >= MOST + FOR_OFFERS {
             return;
         }
         state.changed = false;
         let cap = self.shared.config.max_bindings;
         let verdict = match (self.refused.get(&key), entry) {
             (Some(why), _) => offers::invalid(why),
-            (None, Some(entry)) => {
-                offers::verdict(entry, state, snapshot, &self.shared.missing, cap)
-            }
+            (None, Some(entry)) => offers::verdict(entry, state, snapshot, &self.shared.kinds, cap),
             (None, None) => return,
         };
         let before = state.written.clone();
@@ -158,7 +163,7 @@ impl Keeper {
         if before.as_ref() == Some(&after) {
             return;
         }
-        state.writing = true;
+        (state.writing, state.written_at) = (true, Some(now));
         let shared = Arc::clone(&self.shared);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.writing += 1;
@@ -180,17 +185,27 @@ impl Keeper {
         self.writing = self.writing.saturating_sub(1);
         let metrics = &self.shared.metrics;
         match written {
-            Written::Created { offer, key, result } => {
-                self.busy.remove(&key);
+            Written::Created {
+                offer,
+                key,
+                existed,
+                result,
+            } => {
                 metrics.wrote("create", result.is_ok());
                 match result {
                     Ok(binding) => {
                         let status = binding.status.clone().unwrap_or_default();
                         self.put(Known::of(&binding), status);
-                        self.op_done(&offer);
+                        self.busy.remove(&key);
+                        self.op_done(&offer, existed);
                     }
                     Err(error) => {
+                        self.busy.remove(&key);
                         let (_, name) = key.split_once('/').unwrap_or_default();
+                        let error = match error {
+                            WriteError::Gone => "its namespace or its offer is gone".to_owned(),
+                            error => error.to_string(),
+                        };
                         let text =
                             format!("ConstraintPolicyBinding {name} cannot be made: {error}");
                         self.op_failed(&offer, text);
@@ -199,14 +214,17 @@ impl Keeper {
             }
             Written::Deleted { known, result } => {
                 let (key, offer) = (known.key(), known.offer_key());
-                self.busy.remove(&key);
                 metrics.wrote("delete", result.is_ok());
                 match result {
                     Ok(()) | Err(WriteError::Gone) => {
                         self.remove(&key, &known.uid);
-                        self.op_done(&offer);
+                        self.busy.remove(&key);
+                        // One that did not fit is wanted in its right form.
+                        let misfit = self.offers.get(&offer).is_some_and(|s| s.ops.is_empty());
+                        self.op_done(&offer, misfit);
                     }
                     Err(error) => {
+                        self.busy.remove(&key);
                         let name = &known.name;
                         let text =
                             format!("ConstraintPolicyBinding {name} cannot be deleted: {error}");
@@ -224,6 +242,7 @@ impl Keeper {
                     return;
                 };
                 state.writing = false;
+                self.flush_at = Instant::now();
                 match result {
                     Ok(status) => state.written = Some(status),
                     Err(WriteError::Gone) => {}
@@ -237,13 +256,18 @@ impl Keeper {
     }
 
     fn status_written(&mut self, key: Key, uid: &str, result: Result<(), WriteError>) {
+        if matches!(result, Err(WriteError::Gone)) {
+            // It went before the watch said so.
+            self.remove(&key, uid);
+            return;
+        }
         let Some(entry) = self.entries.get_mut(&key).filter(|e| *e.known.uid == *uid) else {
             return;
         };
         let again = entry.write == WriteState::Writing { again: true };
         match result {
-            Ok(()) | Err(WriteError::Gone) if !again => entry.write = WriteState::Idle,
-            Ok(()) | Err(WriteError::Gone) => {
+            Ok(()) if !again => entry.write = WriteState::Idle,
+            Ok(()) => {
                 entry.write = WriteState::Queued;
                 self.statuses.push_back(key);
             }
@@ -256,11 +280,13 @@ impl Keeper {
         }
     }
 
-    fn op_done(&mut self, offer: &Key) {
+    /// A write of an offer's bindings is done; `compare`: not as it was meant to be.
+    fn op_done(&mut self, offer: &Key, compare: bool) {
         if let Some(state) = self.offers.get_mut(offer) {
             state.refusals = 0;
-            if state.refusal.is_some() {
-                // Is anything still to be done?
+            // Is anything still to be done?
+            let last = state.ops.is_empty() && state.refusal.is_some();
+            if compare || last {
                 self.dirty.insert(Arc::clone(offer));
             }
         }
@@ -269,14 +295,6 @@ impl Keeper {
     fn op_failed(&mut self, offer: &Key, text: String) {
         tracing::warn!(%offer, "{text}");
         self.refused(offer, text);
-        let refusals = self.offers.get(offer).map_or(1, |s| s.refusals);
-        if refusals >= ENOUGH {
-            // The rest would hardly do better now.
-            self.ops.retain(|op| op.offer_key() != *offer);
-        }
-        let wait = (BACKOFF * 2u32.saturating_pow(refusals.min(6))).min(LONGEST_BACKOFF);
-        let again = Later::Offer(Arc::clone(offer));
-        self.later.push(Reverse((Instant::now() + wait, again)));
     }
 }
 

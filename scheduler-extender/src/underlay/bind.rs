@@ -139,12 +139,8 @@ impl<'a> Bind<'a> {
 
     /// An underlay by `namespace/name`, if it still is one.
     pub(super) fn service(&self, named: &str) -> Option<Arc<Service>> {
-        let (namespace, name) = named.split_once('/')?;
-        let allowed = &self.state.discovery.config().namespaces;
-        let all = self.snapshot.underlays().iter();
-        all.filter(|s| allowed.is_empty() || allowed.iter().any(|a| **a == *s.namespace))
-            .find(|s| *s.namespace == *namespace && *s.name == *name)
-            .cloned()
+        let named = self.state.discovery.underlay_named(self.snapshot, named);
+        named.cloned()
     }
 
     pub(super) async fn release(&self, service: &Service, id: &str) -> Result<(), String> {
