@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, EvictParams, PostParams, Preconditions},
 };
 use tautline_api::constraint::LastEviction;
-use tautline_core::{model::Offer, standing::Moment};
+use tautline_core::{Compliance, model::Offer, standing::Moment};
 use tautline_runtime::{
     events::{Note, of_our_kind, of_pod},
     lease::Term,
@@ -25,7 +25,7 @@ use crate::{
     decisions::Decision,
     evict::plan::Candidate,
     status::{moment_of, now, time_of},
-    violations::{Case, still_violated},
+    violations::{Case, stands},
     write,
 };
 
@@ -91,11 +91,7 @@ impl Evictor {
 
     /// Evicts one pod of the binding, or says why none.
     pub(crate) async fn evict(&self, term: &Term, offer: &Offer, case: &Case) -> Outcome {
-        let done = match self.turn.acquire().await {
-            Ok(_turn) => self.evict_now(term, offer, case).await,
-            Err(_) => Err(Refusal::new("Stale", "stopping")),
-        };
-        match done {
+        match self.try_to_evict(term, offer, case).await {
             Ok(at) => Outcome::Evicted(at),
             Err(refusal) => {
                 self.tell(case, refusal.code, true, &refusal.text);
@@ -104,15 +100,40 @@ impl Evictor {
         }
     }
 
-    async fn evict_now(&self, term: &Term, offer: &Offer, case: &Case) -> Result<Moment, Refusal> {
-        if !still_violated(&self.shared, case).await {
-            return Err(Refusal::new(
-                "Stale",
-                "the violation does not hold any more",
-            ));
+    async fn try_to_evict(
+        &self,
+        term: &Term,
+        offer: &Offer,
+        case: &Case,
+    ) -> Result<Moment, Refusal> {
+        match stands(&self.shared, case).await {
+            Compliance::Violation => {}
+            Compliance::Error => {
+                let text = "it cannot be told at this moment whether the violation still holds";
+                return Err(Refusal::new("NotEvaluated", text));
+            }
+            _ => {
+                let text = "the violation does not hold any more";
+                return Err(Refusal::new("Stale", text));
+            }
         }
         let snapshot = self.shared.feed.snapshot();
         let candidate = self.choose(&snapshot, offer, case).await?;
+        let turn = self.turn.acquire().await;
+        if turn.is_err() || !term.holds() {
+            return Err(Refusal::new("Stale", "this replica leads no more"));
+        }
+        self.evict_now(term, offer, case, &candidate).await
+    }
+
+    /// The last looks, and the eviction: one at a time.
+    async fn evict_now(
+        &self,
+        term: &Term,
+        offer: &Offer,
+        case: &Case,
+        candidate: &Candidate,
+    ) -> Result<Moment, Refusal> {
         let pod = &candidate.pod;
         workload::all_up(&self.shared.client, &candidate.object).await?;
         let plan = format!(
@@ -121,7 +142,7 @@ impl Evictor {
         );
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &pod.namespace);
         // Asked without effect first: a budget's refusal is no eviction.
-        match call(&pods, &candidate, true).await {
+        match call(&pods, candidate, true).await {
             Answer::Done => {}
             Answer::Refused(refusal) => return Err(refusal),
             Answer::Lost(why) => return Err(Refusal::new("Failed", why)),
@@ -148,8 +169,8 @@ impl Evictor {
         if !term.holds() {
             return Err(leads_no_more());
         }
-        match call(&pods, &candidate, false).await {
-            Answer::Done => self.evicted(offer, case, &candidate, &plan),
+        match call(&pods, candidate, false).await {
+            Answer::Done => self.evicted(offer, case, candidate, &plan),
             Answer::Refused(refusal) => return Err(refusal),
             // It counts as done: the next must wait as if it were.
             Answer::Lost(why) => {

@@ -30,7 +30,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::Shared,
-    keeper::{evaluating::Done, writing::Written},
+    keeper::{
+        evaluating::Done,
+        writing::{Slot, Written},
+    },
     known::{Key, Known, Status},
     lanes::{Lanes, Ticket},
     offers::OfferState,
@@ -115,7 +118,12 @@ pub(crate) struct Keeper {
     statuses: VecDeque<Key>,
     later: BinaryHeap<Reverse<(Instant, Later)>>,
     writes: JoinSet<Written>,
+    /// What each write has taken, for one that panics.
+    slots: HashMap<tokio::task::Id, Slot>,
     writing: usize,
+    writing_offers: usize,
+    /// Offers' statuses that found no place.
+    offers_wait: bool,
     looks_at: Option<Instant>,
     flush_at: Instant,
 }
@@ -142,7 +150,10 @@ impl Keeper {
             statuses: VecDeque::new(),
             later: BinaryHeap::new(),
             writes: JoinSet::new(),
+            slots: HashMap::new(),
             writing: 0,
+            writing_offers: 0,
+            offers_wait: false,
             looks_at: Some(Instant::now()),
             flush_at: Instant::now() + OFFER_STATUS_EVERY,
         }
@@ -151,7 +162,7 @@ impl Keeper {
     /// Runs until told to stop.
     pub(crate) async fn run(mut self, mut inputs: Inputs, stop: CancellationToken) {
         let mut changes = self.shared.feed.changes();
-        let mut missing = self.shared.kinds.changes();
+        let mut kinds = self.shared.kinds.changes();
         let mut events = Vec::new();
         loop {
             let leads = self.leads();
@@ -172,9 +183,9 @@ impl Keeper {
                     if changed.is_err() { break }
                     self.looks_at = Some(Instant::now() + SETTLE);
                 }
-                _ = missing.changed() => self.every_offer_changed(),
+                _ = kinds.changed() => self.kinds_changed(),
                 Some(done) = self.jobs.join_next_with_id() => self.evaluated(done),
-                Some(written) = self.writes.join_next() => self.written(written),
+                Some(written) = self.writes.join_next_with_id() => self.written(written),
                 () = tokio::time::sleep_until(next) => {}
             }
             let now = Instant::now();

@@ -39,12 +39,7 @@ pub(crate) async fn mitigate(
 ) -> Option<Moment> {
     let snapshot = &shared.feed.snapshot();
     let (pod, mitigation) = what(snapshot, offer, case);
-    // What holds the pod's allocations must mend them: another knows none of them.
-    let held_by = pod.filter(|p| !p.underlay.is_empty());
-    let underlay = match held_by.and_then(|p| p.annotations.get(UNDERLAY_ANNOTATION)) {
-        None => shared.discovery.underlay(snapshot, &offer.namespace),
-        Some(named) => shared.discovery.underlay_named(snapshot, named),
-    };
+    let underlay = underlay_for(shared, snapshot, offer, case);
     let Some(underlay) = underlay else {
         no_underlay(shared, offer, case);
         return None;
@@ -85,6 +80,22 @@ pub(crate) async fn mitigate(
         }
     }
     Some(at)
+}
+
+/// Who could mend the violation. What holds the pod's allocations must: another
+/// knows none of them.
+pub(crate) fn underlay_for<'a>(
+    shared: &Shared,
+    snapshot: &'a Snapshot,
+    offer: &Offer,
+    case: &Case,
+) -> Option<&'a Arc<Service>> {
+    let (pod, _) = what(snapshot, offer, case);
+    let holds = pod.filter(|p| !p.underlay.is_empty());
+    match holds.and_then(|p| p.annotations.get(UNDERLAY_ANNOTATION)) {
+        None => shared.discovery.underlay(snapshot, &offer.namespace),
+        Some(named) => shared.discovery.underlay_named(snapshot, named),
+    }
 }
 
 /// What the underlay is told, and the pod that is to hold what it allocates.

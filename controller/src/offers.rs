@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
@@ -35,13 +35,17 @@ pub(crate) struct OfferState {
     pub written: Option<ConstraintPolicyOfferStatus>,
     pub written_at: Option<Instant>,
     pub writing: bool,
-    /// Bindings to be made and deleted.
+    /// Bindings to be made and deleted, and how many are under way.
     pub ops: VecDeque<Op>,
-    /// Why a binding could not be made or deleted, how often in a row, and until
-    /// when nothing more is tried.
+    pub in_flight: usize,
+    /// To be compared again when all of them are done.
+    pub again: bool,
+    /// Why a binding could not be made or deleted, and how often in a row.
     pub refusal: Option<String>,
     pub refusals: u32,
+    /// When it is compared again because of that, and the bindings that wait.
     pub retry_at: Option<Instant>,
+    pub held: HashMap<Key, Instant>,
 }
 
 impl OfferState {
@@ -118,6 +122,12 @@ pub(crate) fn verdict(
     }
     if let Some(refusal) = &state.refusal {
         wrong.push(("WriteRefused", refusal.clone()));
+    }
+    let wanted = state.called_for.min(cap as u128);
+    let (there, wanted) = (state.bindings.len(), usize::try_from(wanted).unwrap_or(cap));
+    if wrong.is_empty() && there != wanted {
+        let text = format!("{there} bindings exist, {wanted} are called for");
+        wrong.push(("InProgress", text));
     }
     if let Some((reason, _)) = wrong.first() {
         let texts: Vec<&str> = wrong.iter().map(|(_, text)| text.as_str()).collect();

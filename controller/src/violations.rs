@@ -6,12 +6,13 @@ mod look;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use hashbrown::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tautline_core::standing::Moment;
 use tautline_runtime::lease::Term;
 use tokio::{
     sync::{mpsc, watch},
-    task::JoinSet,
+    task::{Id, JoinSet},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use crate::{
     violations::look::{Look, Looked, News},
 };
 
-pub(crate) use look::still_violated;
+pub(crate) use look::stands;
 
 /// How often offers with violations are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -99,6 +100,7 @@ impl Violations {
     ) {
         let mut offers: BTreeMap<Key, OfferCases> = BTreeMap::new();
         let mut looks: JoinSet<Looked> = JoinSet::new();
+        let mut running: HashMap<Id, Key> = HashMap::new();
         let evictor = Arc::new(Evictor::new(Arc::clone(&self.shared)));
         let mut term = leader.borrow_and_update().clone();
         let mut tick = tokio::time::interval(TICK);
@@ -119,13 +121,18 @@ impl Violations {
                     take_in(&mut offers, news);
                     continue;
                 }
-                Some(looked) = looks.join_next() => {
+                Some(looked) = looks.join_next_with_id() => {
                     match looked {
-                        Ok(looked) => conclude(&mut offers, looked),
+                        Ok((id, looked)) => {
+                            running.remove(&id);
+                            conclude(&mut offers, looked);
+                        }
                         Err(error) => {
                             tracing::error!(%error, "acting on a violation panicked");
-                            // Whose it was is not known; those that run take no harm.
-                            offers.values_mut().for_each(|o| o.busy = false);
+                            let offer = running.remove(&error.id());
+                            if let Some(state) = offer.and_then(|o| offers.get_mut(&o)) {
+                                state.busy = false;
+                            }
                         }
                     }
                     continue;
@@ -156,7 +163,8 @@ impl Violations {
                     loaded: state.loaded,
                     cool_until: state.cool_until,
                 };
-                looks.spawn(look.run(cases));
+                let id = looks.spawn(look.run(cases)).id();
+                running.insert(id, Arc::clone(offer));
             }
         }
         while looks.join_next().await.is_some() {}

@@ -45,7 +45,7 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Wri
             (404, _) => WriteError::Gone,
             (409, "AlreadyExists") => WriteError::Exists,
             // The UID that was given is not the object's: another by now.
-            (409, _) if status.message.to_lowercase().contains("uid") => WriteError::Gone,
+            (409, _) if status.message.contains("Precondition failed") => WriteError::Gone,
             _ => WriteError::Refused(status.message),
         }),
         Ok(Err(error)) => Err(WriteError::Refused(error.to_string())),
@@ -168,12 +168,18 @@ pub(crate) async fn offer_status(
     client: Client,
     namespace: &str,
     name: &str,
+    uid: &str,
     status: &ConstraintPolicyOfferStatus,
 ) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyOffer> = Api::namespaced(client, namespace);
+    let mut metadata = json!({"name": name});
+    // Of an offer that cannot be read it is not known.
+    if !uid.is_empty() {
+        metadata["uid"] = uid.into();
+    }
     let patch = json!({
         "apiVersion": API_VERSION, "kind": "ConstraintPolicyOffer",
-        "metadata": {"name": name},
+        "metadata": metadata,
         "status": status,
     });
     apply(&api, name, MANAGER, patch).await

@@ -136,7 +136,13 @@ pub async fn run(
                 }
                 // A conflict on our own Lease: go on from what is there.
                 if let Ok(Ok(there)) = timeout(config.retry, api.get(&config.name)).await {
-                    lease = there;
+                    let holder = there
+                        .spec
+                        .as_ref()
+                        .and_then(|s| s.holder_identity.as_deref());
+                    if holder.is_none_or(|h| h.is_empty() || h == config.identity) {
+                        lease = there;
+                    }
                 }
             }
         }
@@ -216,6 +222,7 @@ fn spec_of(config: &Config, before: Option<LeaseSpec>) -> LeaseSpec {
 
 async fn renew(api: &Api<Lease>, config: &Config, mut lease: Lease) -> kube::Result<Lease> {
     if let Some(spec) = &mut lease.spec {
+        spec.holder_identity = Some(config.identity.clone());
         spec.renew_time = Some(MicroTime(Timestamp::now()));
     }
     // Optimistic: whoever has taken it over meanwhile makes this a conflict.

@@ -163,8 +163,8 @@ async fn one(client: &Client, feed: &Feed, kinds: &Kinds, gvk: &Gvk) {
     loop {
         let why = match timeout(DEADLINE, found(client, &types)).await {
             Ok(Ok(api)) => {
-                let why = watch(api, feed, kinds, gvk).await;
-                if kinds.listed(api_version, kind) {
+                let (listed, why) = watch(api, feed, kinds, gvk).await;
+                if listed {
                     lost_at = Instant::now();
                 }
                 why
@@ -198,8 +198,10 @@ async fn found(client: &Client, types: &TypeMeta) -> Result<Api<Named>, String> 
     }
 }
 
-/// Follows until the kind is not served any more; says why.
-async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> String {
+/// Follows until the kind is not served any more; says whether it was, and why it
+/// is not.
+async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> (bool, String) {
+    let mut listed = false;
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
     let other = |o: &Named| Other {
         api_version: Arc::clone(&api_version),
@@ -217,6 +219,7 @@ async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> String
             Ok(watcher::Event::InitDone) => {
                 feed.reset_others(&api_version, &kind, std::mem::take(&mut listing));
                 kinds.set(gvk, true, None);
+                listed = true;
             }
             Ok(watcher::Event::Apply(o)) => feed.apply(Object::Other(other(&o))),
             Ok(watcher::Event::Delete(o)) => {
@@ -227,12 +230,13 @@ async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> String
                 | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
                     && matches!(status.code, 403 | 404)
                 {
-                    return format!("{api_version} {kind} cannot be watched: {}", status.message);
+                    let why = format!("{api_version} {kind} cannot be watched: {}", status.message);
+                    return (listed, why);
                 }
                 tracing::warn!(%kind, %error, "watch starts again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     }
-    "the watch has ended".to_owned()
+    (listed, "the watch has ended".to_owned())
 }

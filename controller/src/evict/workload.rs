@@ -16,8 +16,8 @@ use super::Refusal;
 
 /// The most that one look may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Labels that the pods of one revision of a workload share: less to list.
-const REVISIONS: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
+/// A label that the pods of one ReplicaSet share: less to list.
+const REVISION: &str = "pod-template-hash";
 
 /// Refuses unless every pod that the workload of `pod` should have is ready, the
 /// pod itself left out of account.
@@ -28,11 +28,8 @@ pub(super) async fn all_up(client: &Client, pod: &Pod) -> Result<(), Refusal> {
         return Ok(());
     };
     let wanted = replicas(client, namespace, owner).await?;
-    let labels = meta.labels.iter().flatten();
-    let revision = labels
-        .filter(|(key, _)| REVISIONS.contains(&key.as_str()))
-        .map(|(key, value)| format!("{key}={value}"))
-        .next();
+    let label = meta.labels.as_ref().and_then(|l| l.get(REVISION));
+    let revision = label.map(|value| format!("{REVISION}={value}"));
     let params = ListParams {
         label_selector: revision,
         ..ListParams::default()

@@ -11,7 +11,7 @@ use tautline_core::{
     Compliance, Snapshot,
     binding::counts,
     index::{Kind, Member, OfferEntry},
-    model::{Offer, key},
+    model::{Offer, TargetKind, key},
     providers::{self, PROVIDER_PORT},
 };
 use tautline_runtime::feed::Versions;
@@ -22,6 +22,7 @@ use crate::{
     known::{Key, Known, Status},
     status,
     store::BindingEvent,
+    violations::Fresh,
 };
 
 /// What readiness waits for: all bindings are here.
@@ -164,11 +165,6 @@ impl Keeper {
                 continue;
             };
             let offer_key: Key = key(&offer.namespace, &offer.name).into();
-            self.dirty.insert(Arc::clone(&offer_key));
-            self.offers
-                .entry(Arc::clone(&offer_key))
-                .or_default()
-                .changed = true;
             let same_spec = match (old, new) {
                 (Some(old), Some(new)) => Arc::ptr_eq(&old.offer, &new.offer),
                 _ => false,
@@ -188,6 +184,9 @@ impl Keeper {
                         state.written = None;
                     }
                     (state.asked, state.changed) = (asked, true);
+                    // What was refused may be mended.
+                    state.held.clear();
+                    state.refusals = 0;
                     // A new period counts from now.
                     if self.term.is_some() {
                         let bindings: Vec<Key> = state.bindings.iter().cloned().collect();
@@ -295,13 +294,27 @@ impl Keeper {
                 .filter_map(|(t, r)| changed.get(&(&**t, r.name.as_str())).copied())
                 .collect();
             if touched.contains(&true) {
-                // A new pod of the old name has its own grace.
+                // A new pod of the old name has its own grace, and its own violation.
                 entry.standing.out_since = None;
+                if std::mem::take(&mut entry.reported) {
+                    _ = self.fresh.send(Fresh::Over(Arc::clone(key)));
+                }
             }
             if !touched.is_empty() {
                 poke.insert(Arc::clone(key));
             }
         }
+    }
+
+    /// A kind was listed, or is not there any more.
+    pub(super) fn kinds_changed(&mut self) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let of_kinds = snapshot
+            .offers()
+            .filter(|e| e.offer.targets.iter().any(|t| t.kind != TargetKind::Pod));
+        let keys = of_kinds.map(|e| Key::from(key(&e.offer.namespace, &e.offer.name)));
+        self.dirty.extend(keys);
+        self.every_offer_changed();
     }
 
     pub(super) fn every_offer_changed(&mut self) {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use hashbrown::HashSet;
 use tautline_core::{
     binding::called_for,
     index::OfferEntry,
@@ -17,12 +18,17 @@ use tautline_runtime::events::{Note, of_our_kind};
 use tokio::time::Instant;
 
 use super::{Keeper, Later};
-use crate::known::{Key, Known};
+use crate::{
+    known::{Key, Known},
+    offers::OfferState,
+};
 
 /// An offer whose bindings could not be written is compared again after this,
 /// doubled with each failure up to the longest.
 const BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// Failures in a row after which an offer's other bindings are left for later.
+const ENOUGH: u32 = 16;
 /// The same trouble is not told of again for so long.
 const QUIET: Duration = Duration::from_secs(300);
 
@@ -57,11 +63,6 @@ impl Keeper {
             let Some((namespace, name)) = offer.split_once('/') else {
                 continue;
             };
-            let retry_at = self.offers.get(&offer).and_then(|s| s.retry_at);
-            if retry_at.is_some_and(|at| at > Instant::now()) {
-                // It is on the list of what comes later.
-                continue;
-            }
             // Without its offer a binding is the garbage collector's: an offer
             // that only became malformed must not lose what it has.
             match snapshot.offer(namespace, name) {
@@ -86,6 +87,8 @@ impl Keeper {
         });
         let (mut ops, mut foreign) = (VecDeque::new(), None);
         let state = self.offers.entry(Arc::clone(offer_key)).or_default();
+        let now = Instant::now();
+        state.held.retain(|_, until| *until > now);
         for key in &state.bindings {
             let Some(entry) = self.entries.get(key) else {
                 continue;
@@ -94,14 +97,15 @@ impl Keeper {
             let wanted = called.bindings.get(&*known.name);
             let fits = *known.owner == *offer.uid && wanted.is_some_and(|w| *w == known.targets);
             let lasts = !all_known && wanted.is_none() && *known.owner == *offer.uid;
-            if !fits && !lasts && !known.terminating && !self.busy.contains(key) {
+            let waits = self.busy.contains(key) || state.held.contains_key(key);
+            if !fits && !lasts && !known.terminating && !waits {
                 ops.push_back(Op::Delete(Arc::clone(known)));
             }
         }
         for (name, targets) in called.bindings {
             let key: Key = key(&offer.namespace, &name).into();
             match self.entries.get(&key) {
-                None if self.busy.contains(&key) => {}
+                None if self.busy.contains(&key) || state.held.contains_key(&key) => {}
                 None => ops.push_back(Op::Create {
                     offer: Arc::clone(offer),
                     name,
@@ -114,7 +118,10 @@ impl Keeper {
         }
         state.changed |= state.called_for != called.count;
         state.called_for = called.count;
-        let in_step = foreign.is_none() && ops.is_empty();
+        // What is under way may come to something else than is called for now.
+        state.again = state.in_flight > 0;
+        let still = state.in_flight == 0 && state.held.is_empty();
+        let in_step = still && foreign.is_none() && ops.is_empty();
         if in_step && state.refusal.take().is_some() {
             state.changed = true;
         }
@@ -157,27 +164,64 @@ impl Keeper {
         None
     }
 
-    /// A write of this offer's bindings came to nothing.
+    /// A binding of this offer cannot be as it is called for.
     pub(super) fn refused(&mut self, offer: &Key, why: String) {
-        let state = self.offers.entry(Arc::clone(offer)).or_default();
+        let Some(state) = self.offers.get_mut(offer) else {
+            return;
+        };
         state.changed = true;
         state.refusal = Some(why.clone());
-        // Of many that fail together one is enough to wait.
-        if state.retry_at.is_none_or(|at| at <= Instant::now()) {
+        // Of many that fail together one is enough to come again.
+        let now = Instant::now();
+        if state.retry_at.is_none_or(|at| at <= now) {
             let wait = BACKOFF * 2u32.saturating_pow(state.refusals.min(6));
-            state.refusals = state.refusals.saturating_add(1);
-            let at = Instant::now() + wait.min(LONGEST_BACKOFF);
+            let at = now + wait.min(LONGEST_BACKOFF);
             state.retry_at = Some(at);
             self.later
                 .push(Reverse((at, Later::Offer(Arc::clone(offer)))));
         }
-        state.ops.clear();
         let snapshot = Arc::clone(&self.snapshot);
         let entry = offer
             .split_once('/')
             .and_then(|(namespace, name)| snapshot.offer(namespace, name));
         if let Some(entry) = entry {
             self.tell(&entry.offer, "WriteRefused", why);
+        }
+    }
+
+    /// A write of an offer's binding is done; `compare`: not all is as it was meant.
+    pub(super) fn op_done(&mut self, offer: &Key, compare: bool) {
+        let Some(state) = self.offers.get_mut(offer) else {
+            return;
+        };
+        state.refusals = 0;
+        state.again |= compare;
+        Self::op_over(state, offer, &mut self.dirty);
+    }
+
+    /// A write of an offer's binding came to nothing: this one waits, and if many
+    /// fail in a row the others do, too.
+    pub(super) fn op_failed(&mut self, offer: &Key, key: &Key, text: String) {
+        tracing::warn!(%offer, "{text}");
+        self.refused(offer, text);
+        let Some(state) = self.offers.get_mut(offer) else {
+            return;
+        };
+        state.refusals = state.refusals.saturating_add(1);
+        state
+            .held
+            .extend(state.retry_at.map(|at| (Arc::clone(key), at)));
+        if state.refusals >= ENOUGH {
+            state.ops.clear();
+        }
+        Self::op_over(state, offer, &mut self.dirty);
+    }
+
+    fn op_over(state: &mut OfferState, offer: &Key, dirty: &mut HashSet<Key>) {
+        state.in_flight = state.in_flight.saturating_sub(1);
+        let last = state.in_flight == 0 && state.ops.is_empty();
+        if last && (std::mem::take(&mut state.again) || state.refusal.is_some()) {
+            dirty.insert(Arc::clone(offer));
         }
     }
 

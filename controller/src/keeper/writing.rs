@@ -4,7 +4,10 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_api::constraint::{ConstraintPolicyBinding, ConstraintPolicyOfferStatus};
 use tautline_core::{Snapshot, index::OfferEntry, model::key};
-use tokio::{task::JoinError, time::Instant};
+use tokio::{
+    task::{Id, JoinError},
+    time::Instant,
+};
 
 use super::{Keeper, Later, OFFER_STATUS_EVERY, Op, WriteState};
 use crate::{
@@ -16,10 +19,18 @@ use crate::{
 
 /// Writes at once.
 const MOST: usize = 16;
-/// Places for offers' statuses besides.
+/// Places for offers' statuses, so that thousands of bindings keep none waiting.
 const FOR_OFFERS: usize = 4;
 /// A status that could not be written is written again after so long.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// What a write under way has taken.
+pub(super) enum Slot {
+    /// Of an offer's binding.
+    Op(Key, Key),
+    Status(Key),
+    Offer(Key),
+}
 
 /// A write that has ended.
 pub(super) enum Written {
@@ -41,6 +52,7 @@ pub(super) enum Written {
     },
     Offer {
         key: Key,
+        uid: Box<str>,
         result: Result<ConstraintPolicyOfferStatus, WriteError>,
     },
 }
@@ -77,19 +89,25 @@ impl Keeper {
         let (known, status) = (Arc::clone(&entry.known), Arc::clone(&entry.status));
         let (client, key) = (self.shared.client.clone(), Arc::clone(key));
         self.writing += 1;
-        self.writes.spawn(async move {
+        let slot = Slot::Status(Arc::clone(&key));
+        let write = self.writes.spawn(async move {
             let result = write::binding_status(client, &known, &status).await;
             let uid = known.uid.clone();
             Written::Status { key, uid, result }
         });
+        self.slots.insert(write.id(), slot);
     }
 
     fn do_op(&mut self, offer_key: Key, op: Op) {
         let client = self.shared.client.clone();
         let key = op.key();
+        if let Some(state) = self.offers.get_mut(&offer_key) {
+            state.in_flight += 1;
+        }
         self.busy.insert(Arc::clone(&key));
         self.writing += 1;
-        self.writes.spawn(async move {
+        let slot = Slot::Op(Arc::clone(&offer_key), Arc::clone(&key));
+        let write = self.writes.spawn(async move {
             match op {
                 Op::Create {
                     offer,
@@ -115,6 +133,7 @@ impl Keeper {
                 }
             }
         });
+        self.slots.insert(write.id(), slot);
     }
 
     /// Writes the status of every offer whose own has changed.
@@ -145,9 +164,9 @@ impl Keeper {
         if !state.changed || state.writing || state.written_at.is_some_and(soon) {
             return;
         }
-        // A few places more, so that thousands of bindings keep no offer waiting;
-        // what does not fit comes when these are done.
-        if self.writing >= MOST + FOR_OFFERS {
+        // What does not fit comes when these are done.
+        if self.writing_offers >= FOR_OFFERS {
+            self.offers_wait = true;
             return;
         }
         state.changed = false;
@@ -165,24 +184,33 @@ impl Keeper {
         }
         (state.writing, state.written_at) = (true, Some(now));
         let shared = Arc::clone(&self.shared);
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        self.writing += 1;
-        self.writes.spawn(async move {
-            let result = write_offer(&shared, &namespace, &name, before, after).await;
-            Written::Offer { key, result }
+        let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), state.uid.clone());
+        self.writing_offers += 1;
+        let slot = Slot::Offer(Arc::clone(&key));
+        let write = self.writes.spawn(async move {
+            let result = write_offer(&shared, &namespace, &name, &uid, before, after).await;
+            Written::Offer { key, uid, result }
         });
+        self.slots.insert(write.id(), slot);
     }
 
-    pub(super) fn written(&mut self, written: Result<Written, JoinError>) {
-        let written = match written {
-            Ok(written) => written,
-            Err(error) => {
+    pub(super) fn written(&mut self, written: Result<(Id, Written), JoinError>) {
+        let (slot, written) = match written {
+            Ok((id, written)) => (self.slots.remove(&id), Ok(written)),
+            Err(error) => (self.slots.remove(&error.id()), Err(error)),
+        };
+        match &slot {
+            Some(Slot::Offer(_)) => self.writing_offers = self.writing_offers.saturating_sub(1),
+            _ => self.writing = self.writing.saturating_sub(1),
+        }
+        let written = match (written, slot) {
+            (Ok(written), _) => written,
+            (Err(error), slot) => {
                 tracing::error!(%error, "a write panicked");
-                self.writing = self.writing.saturating_sub(1);
+                self.unwritten(slot, &error.to_string());
                 return;
             }
         };
-        self.writing = self.writing.saturating_sub(1);
         let metrics = &self.shared.metrics;
         match written {
             Written::Created {
@@ -208,7 +236,7 @@ impl Keeper {
                         };
                         let text =
                             format!("ConstraintPolicyBinding {name} cannot be made: {error}");
-                        self.op_failed(&offer, text);
+                        self.op_failed(&offer, &key, text);
                     }
                 }
             }
@@ -219,16 +247,15 @@ impl Keeper {
                     Ok(()) | Err(WriteError::Gone) => {
                         self.remove(&key, &known.uid);
                         self.busy.remove(&key);
-                        // One that did not fit is wanted in its right form.
-                        let misfit = self.offers.get(&offer).is_some_and(|s| s.ops.is_empty());
-                        self.op_done(&offer, misfit);
+                        // One that did not fit may be wanted in its right form.
+                        self.op_done(&offer, true);
                     }
                     Err(error) => {
                         self.busy.remove(&key);
                         let name = &known.name;
                         let text =
                             format!("ConstraintPolicyBinding {name} cannot be deleted: {error}");
-                        self.op_failed(&offer, text);
+                        self.op_failed(&offer, &key, text);
                     }
                 }
             }
@@ -236,13 +263,20 @@ impl Keeper {
                 metrics.wrote("status", result.is_ok());
                 self.status_written(key, &uid, result);
             }
-            Written::Offer { key, result } => {
+            Written::Offer { key, uid, result } => {
                 metrics.wrote("offer-status", result.is_ok());
+                if std::mem::take(&mut self.offers_wait) {
+                    self.flush_at = Instant::now();
+                }
                 let Some(state) = self.offers.get_mut(&key) else {
                     return;
                 };
                 state.writing = false;
-                self.flush_at = Instant::now();
+                if state.uid != uid {
+                    // It was of an offer that is gone.
+                    state.changed = true;
+                    return;
+                }
                 match result {
                     Ok(status) => state.written = Some(status),
                     Err(WriteError::Gone) => {}
@@ -252,6 +286,29 @@ impl Keeper {
                     }
                 }
             }
+        }
+    }
+
+    /// What a write that panicked had taken is free again, and tried again.
+    fn unwritten(&mut self, slot: Option<Slot>, why: &str) {
+        match slot {
+            Some(Slot::Op(offer, key)) => {
+                self.busy.remove(&key);
+                self.op_failed(&offer, &key, why.to_owned());
+            }
+            Some(Slot::Status(key)) => {
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    entry.write = WriteState::Queued;
+                    let at = Instant::now() + RETRY;
+                    self.later.push(Reverse((at, Later::Status(key))));
+                }
+            }
+            Some(Slot::Offer(key)) => {
+                if let Some(state) = self.offers.get_mut(&key) {
+                    (state.writing, state.changed) = (false, true);
+                }
+            }
+            None => {}
         }
     }
 
@@ -279,29 +336,13 @@ impl Keeper {
             }
         }
     }
-
-    /// A write of an offer's bindings is done; `compare`: not as it was meant to be.
-    fn op_done(&mut self, offer: &Key, compare: bool) {
-        if let Some(state) = self.offers.get_mut(offer) {
-            state.refusals = 0;
-            // Is anything still to be done?
-            let last = state.ops.is_empty() && state.refusal.is_some();
-            if compare || last {
-                self.dirty.insert(Arc::clone(offer));
-            }
-        }
-    }
-
-    fn op_failed(&mut self, offer: &Key, text: String) {
-        tracing::warn!(%offer, "{text}");
-        self.refused(offer, text);
-    }
 }
 
 async fn write_offer(
     shared: &Shared,
     namespace: &str,
     name: &str,
+    uid: &str,
     before: Option<ConstraintPolicyOfferStatus>,
     mut after: ConstraintPolicyOfferStatus,
 ) -> Result<ConstraintPolicyOfferStatus, WriteError> {
@@ -318,6 +359,6 @@ async fn write_offer(
             }
         }
     }
-    write::offer_status(shared.client.clone(), namespace, name, &after).await?;
+    write::offer_status(shared.client.clone(), namespace, name, uid, &after).await?;
     Ok(after)
 }

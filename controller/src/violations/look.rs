@@ -75,11 +75,11 @@ impl Look {
             return looked;
         };
         for case in cases {
-            let underlay = self
-                .shared
-                .discovery
-                .underlay(&snapshot, namespace)
-                .is_some();
+            // A hand-over waits for what is under way.
+            if !self.term.holds() {
+                break;
+            }
+            let underlay = mediate::underlay_for(&self.shared, &snapshot, &offer, &case).is_some();
             let step = step(offer.violation_policy, underlay, offer.grace, &case, now());
             let news = match step {
                 Step::Nothing => later(AGAIN),
@@ -123,7 +123,8 @@ impl Look {
     }
 
     async fn mitigate(&self, offer: &Offer, case: &Case) -> Option<Moment> {
-        if !still_violated(&self.shared, case).await || !self.term.holds() {
+        let violated = stands(&self.shared, case).await == Compliance::Violation;
+        if !violated || !self.term.holds() {
             return None;
         }
         mediate::mitigate(&self.shared, &self.term, offer, case).await
@@ -142,16 +143,16 @@ impl Look {
     }
 }
 
-/// Whether the binding is violated at this moment: what is to be done about it
-/// must not rest on an answer of a while ago.
-pub(crate) async fn still_violated(shared: &Shared, case: &Case) -> bool {
+/// How the binding stands at this moment: what is to be done about it must not
+/// rest on an answer of a while ago. Without its offer it is Pending.
+pub(crate) async fn stands(shared: &Shared, case: &Case) -> Compliance {
     let snapshot = shared.feed.snapshot();
     let binding = &case.binding;
     let Some(entry) = snapshot.offer(&binding.namespace, &binding.offer) else {
-        return false;
+        return Compliance::Pending;
     };
     let asked = evaluate::questions(&snapshot, &shared.discovery, &entry.offer);
     let (discovery, metrics) = (&shared.discovery, &shared.metrics);
     let found = evaluate::run(discovery, &snapshot, metrics, binding, &asked).await;
-    found.compliance == Compliance::Violation
+    found.compliance
 }

@@ -89,13 +89,17 @@ async fn bindings_are_what_offers_call_for() {
     let status = one.status.clone().unwrap();
     assert_eq!(status.details[0].rule_details[0].provider, "default/judge");
     ready_of(&world, "gold-offer", "True: InStep").await;
-    let status = workloads::offer_status(client, "default", "gold-offer").await;
+    let counted = async || {
+        let status = workloads::offer_status(client, "default", "gold-offer").await;
+        let counts = (status.binding_count, status.compliant_binding_count);
+        (counts == (1, 1)).then_some(status.binding_selector)
+    };
+    let selector = eventually("the offer counts it", PATIENCE, counted, async || {
+        world.state("gold-offer").await
+    })
+    .await;
     assert_eq!(
-        (status.binding_count, status.compliant_binding_count),
-        (1, 1)
-    );
-    assert_eq!(
-        status.binding_selector,
+        selector,
         "constraint.ciena.io/constraintPolicyOffer=gold-offer"
     );
 
@@ -179,6 +183,23 @@ async fn cap(world: &Governed) {
     pods.delete("b-4", &DeleteParams::default()).await.unwrap();
     ready_of(world, "many", "True: InStep").await;
     world.stand("many", 20, "Compliant").await;
+
+    // Made anew under its name: every binding is, too.
+    let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
+    let old = offers.get("many").await.unwrap();
+    offers
+        .delete("many", &DeleteParams::default())
+        .await
+        .unwrap();
+    let spec = serde_json::to_value(&old.spec).unwrap();
+    workloads::offer(client, "default", "many", spec)
+        .await
+        .unwrap();
+    let uid = offers.get("many").await.unwrap().metadata.uid.unwrap();
+    let stands = |b: &ConstraintPolicyBinding| {
+        b.owner_references()[0].uid == uid && compliance_of(b) == "Compliant"
+    };
+    world.bindings("many", 20, "of the new offer", stands).await;
 }
 
 /// What is missing is said on the offer, and mended by what comes.
