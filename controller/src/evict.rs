@@ -90,8 +90,15 @@ impl Evictor {
     }
 
     /// Evicts one pod of the binding, or says why none.
-    pub(crate) async fn evict(&self, term: &Term, offer: &Offer, case: &Case) -> Outcome {
-        match self.try_to_evict(term, offer, case).await {
+    /// `last`: when a pod was evicted for this offer before.
+    pub(crate) async fn evict(
+        &self,
+        term: &Term,
+        offer: &Offer,
+        case: &Case,
+        last: Option<Moment>,
+    ) -> Outcome {
+        match self.try_to_evict(term, offer, case, last).await {
             Ok(at) => Outcome::Evicted(at),
             Err(refusal) => {
                 self.tell(case, refusal.code, true, &refusal.text);
@@ -105,6 +112,7 @@ impl Evictor {
         term: &Term,
         offer: &Offer,
         case: &Case,
+        last: Option<Moment>,
     ) -> Result<Moment, Refusal> {
         match stands(&self.shared, case).await {
             Compliance::Violation => {}
@@ -118,7 +126,7 @@ impl Evictor {
             }
         }
         let snapshot = self.shared.feed.snapshot();
-        let candidate = self.choose(&snapshot, offer, case).await?;
+        let candidate = self.choose(&snapshot, offer, case, last).await?;
         let turn = self.turn.acquire().await;
         if turn.is_err() || !term.holds() {
             return Err(Refusal::new("Stale", "this replica leads no more"));

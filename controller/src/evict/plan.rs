@@ -10,14 +10,21 @@ use tautline_core::{
     Snapshot,
     model::{self, Offer},
     planning::{Outcome, Verdict},
+    standing::Moment,
 };
 use tautline_discovery::Round;
 
 use super::{Evictor, Refusal};
-use crate::violations::Case;
+use crate::{
+    status::{moment_of, now},
+    violations::Case,
+};
 
 /// The most that a look at a pod may take.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Cool-downs after an eviction for which a pod that came after it is let be.
+const COOL_DOWNS: u32 = 10;
 
 /// A pod that could be evicted, and where it would go.
 pub(super) struct Candidate {
@@ -39,6 +46,7 @@ impl Evictor {
         snapshot: &Snapshot,
         offer: &Offer,
         case: &Case,
+        last: Option<Moment>,
     ) -> Result<Candidate, Refusal> {
         let mut best: Option<Candidate> = None;
         let mut refusals = Vec::new();
@@ -48,7 +56,7 @@ impl Evictor {
                 continue;
             }
             match self
-                .candidate(snapshot, &reference.namespace, &reference.name)
+                .candidate(snapshot, &reference.namespace, &reference.name, last)
                 .await
             {
                 Ok(candidate) => {
@@ -81,6 +89,7 @@ impl Evictor {
         snapshot: &Snapshot,
         namespace: &str,
         name: &str,
+        last: Option<Moment>,
     ) -> Result<Candidate, Refusal> {
         let id = format!("pod {namespace}/{name}");
         if self.shared.config.exempt_namespaces.contains(namespace) {
@@ -109,6 +118,15 @@ impl Evictor {
             return Err(Refusal::new("Stale", format!("{id} is another by now")));
         }
         evictable(&pod).map_err(|(code, why)| Refusal::new(code, format!("{id} {why}")))?;
+        let created = pod.metadata.creation_timestamp.as_ref().map(moment_of);
+        let cool_down = self.shared.config.eviction_cool_down;
+        if came_back(created, last, cool_down, now()) {
+            let text = format!(
+                "{id} came after the last eviction, and is where it must not be again; does \
+                 kube-scheduler ask the extender about it?"
+            );
+            return Err(Refusal::new("CameBack", text));
+        }
         let unbound = as_unbound(pod.clone());
         let round = self
             .shared
@@ -124,6 +142,20 @@ impl Evictor {
             why,
         })
     }
+}
+
+/// Whether a pod is what an eviction just before has brought: that did not help, so
+/// the next must not follow at once, or it would go on for ever.
+fn came_back(
+    created: Option<Moment>,
+    last: Option<Moment>,
+    cool_down: Duration,
+    now: Moment,
+) -> bool {
+    let (Some(created), Some(last)) = (created, last) else {
+        return false;
+    };
+    created >= last && now < last + COOL_DOWNS * cool_down
 }
 
 /// Pods whose eviction would not move them.
@@ -209,5 +241,22 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
             );
             Err(Refusal::new("NoBetterNode", text))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_eviction_brought_is_let_be_for_ten_cool_downs() {
+        let at = |created, last: Option<u64>, now| {
+            let secs = Duration::from_secs;
+            came_back(Some(secs(created)), last.map(secs), secs(120), secs(now))
+        };
+        assert!(at(1001, Some(1000), 1130));
+        assert!(!at(1001, Some(1000), 2200), "ten cool-downs later");
+        assert!(!at(900, Some(1000), 1130), "it was there before");
+        assert!(!at(1001, None, 1130), "nothing was evicted");
     }
 }

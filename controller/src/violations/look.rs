@@ -132,11 +132,14 @@ impl Look {
 
     /// Tries to evict; gives the time to wait with this case.
     async fn evict(&self, offer: &Offer, case: &Case, looked: &mut Looked) -> Duration {
-        match self.evictor.evict(&self.term, offer, case).await {
+        let cool_down = self.shared.config.eviction_cool_down;
+        let last = looked
+            .cool_until
+            .map(|until| until.saturating_sub(cool_down));
+        match self.evictor.evict(&self.term, offer, case, last).await {
             Outcome::Evicted(at) => {
-                let wait = self.shared.config.eviction_cool_down;
-                looked.cool_until = Some(at + wait);
-                wait
+                looked.cool_until = Some(at + cool_down);
+                cool_down
             }
             Outcome::Refused(refusal) => refusal.retry_after(),
         }

@@ -15,7 +15,7 @@ async fn main() -> Result<()> {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}});
     objects::apply_one(&client, namespace).await?;
-    println!("starting the rule providers and the extender ...");
+    println!("starting the rule providers, the extender and the controller ...");
     let mut servers = Vec::new();
     for name in ["gpu-slice", "latency", "scripted"] {
         servers.push((
@@ -49,6 +49,7 @@ async fn main() -> Result<()> {
         };
         objects::provider(&client, "vision", service, servers[at].1.port, rules).await?;
     }
+    let _controller = Server::controller(&plane, "controller", &[]).await?;
     for app in ["detector", "tracker", "trainer"] {
         extender
             .knows("vision", app, |rule| rule["outcome"] == "OK")
@@ -58,7 +59,8 @@ async fn main() -> Result<()> {
     println!(
         "\nReady. Twelve nodes, the example edge-inference, kube-scheduler with the extender.\n\n  \
          export KUBECONFIG={}\n  kubectl -n vision get pods -o wide\n  \
-         tautline explain vision/detector-0 --url http://127.0.0.1:{}\n\n\
+         tautline explain vision/detector-0 --url http://127.0.0.1:{}\n  \
+         tautline get bindings -n vision\n\n\
          Ctrl-C ends it all.",
         plane.kubeconfig("admin").display(),
         extender.admin
