@@ -1,5 +1,6 @@
 //! Objects that the tests of tables and descriptions share.
 
+// Helpers of tests are no tests to the lint.
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::jiff::Timestamp;

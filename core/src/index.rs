@@ -1,6 +1,9 @@
 //! The cluster as planning sees it: a synchronous index that one writer changes
 //! (apply, delete, reset) and many readers take immutable snapshots of.
 
+mod members;
+mod snapshot;
+
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -8,8 +11,10 @@ use hashbrown::{HashMap, HashSet};
 use crate::{
     cow::CowMap,
     model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, Target, TargetKind, key},
-    reference::Reference,
 };
+
+use members::{members_of, selects_pod};
+pub use snapshot::{Member, OfferEntry, Snapshot};
 
 /// An object that the index keeps.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,198 +79,6 @@ fn other_key(o: &Other) -> String {
         &o.name,
     ]
     .concat()
-}
-
-/// An offer with the objects that each of its targets selects.
-#[derive(Clone, Debug)]
-pub struct OfferEntry {
-    pub offer: Arc<Offer>,
-    /// For each target, in the offer's order: the selected objects by name.
-    pub members: Vec<CowMap<Member>>,
-}
-
-impl OfferEntry {
-    /// Whether nothing was written since `other`, or the other way round.
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.offer, &other.offer)
-            && self.members.len() == other.members.len()
-            && self
-                .members
-                .iter()
-                .zip(&other.members)
-                .all(|(a, b)| a.diff(b).next().is_none())
-    }
-}
-
-/// An object that a target selects.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Member {
-    Pod(Arc<Pod>),
-    /// A Service's endpoints, by the Service's name.
-    Endpoint(Arc<str>),
-    Other(Arc<Other>),
-}
-
-impl Member {
-    /// The member of an offer in `namespace`, as bindings and providers name it.
-    pub fn reference(&self, namespace: &str) -> Reference {
-        match self {
-            Self::Pod(pod) => Reference::pod(&pod.namespace, &pod.name),
-            Self::Endpoint(name) => Reference {
-                namespace: namespace.to_owned(),
-                api_version: "v1".to_owned(),
-                kind: "Endpoints".to_owned(),
-                name: name.to_string(),
-                ..Reference::default()
-            },
-            Self::Other(o) => Reference {
-                namespace: o.namespace.to_string(),
-                api_version: o.api_version.to_string(),
-                kind: o.kind.to_string(),
-                name: o.name.to_string(),
-                ..Reference::default()
-            },
-        }
-    }
-}
-
-/// An immutable view of the cluster; a clone is a few reference counts.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    pods: CowMap<Arc<Pod>>,
-    pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
-    /// Pods that the scheduler found no node for, by our reason codes.
-    rejected: CowMap<Arc<Pod>>,
-    /// Pods that the underlay allocated something for.
-    underlaid: CowMap<Arc<Pod>>,
-    nodes: CowMap<Arc<Node>>,
-    services: CowMap<Arc<Service>>,
-    slices: CowMap<Arc<EndpointSlice>>,
-    slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
-    policies: CowMap<Arc<Policy>>,
-    /// Offers by namespace, by name within one.
-    offers: CowMap<Arc<Vec<OfferEntry>>>,
-    providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
-    underlays: Arc<Vec<Arc<Service>>>,
-    others: CowMap<Arc<Other>>,
-}
-
-impl Snapshot {
-    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
-        self.pods.get(&key(namespace, name))
-    }
-
-    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.pods.values()
-    }
-
-    /// Pods bound to `node` that have not finished.
-    pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
-        self.pods_by_node.get(node).map_or(&[], |v| v)
-    }
-
-    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
-        self.nodes.get(name)
-    }
-
-    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.nodes.values()
-    }
-
-    pub fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
-    pub fn pod_count(&self) -> usize {
-        self.pods.len()
-    }
-
-    pub fn policy(&self, namespace: &str, name: &str) -> Option<&Arc<Policy>> {
-        self.policies.get(&key(namespace, name))
-    }
-
-    /// Pods that wait because of our reason codes.
-    pub fn rejected(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.rejected.values()
-    }
-
-    pub fn rejected_count(&self) -> usize {
-        self.rejected.len()
-    }
-
-    /// Pods with a finalizer of the underlay.
-    pub fn underlaid(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.underlaid.values()
-    }
-
-    /// Every offer, namespace by namespace.
-    pub fn offers(&self) -> impl Iterator<Item = &OfferEntry> {
-        self.offers.values().flat_map(|list| list.iter())
-    }
-
-    pub fn offer(&self, namespace: &str, name: &str) -> Option<&OfferEntry> {
-        let list = self.offers_in(namespace);
-        let at = list.binary_search_by(|e| (*e.offer.name).cmp(name)).ok()?;
-        list.get(at)
-    }
-
-    /// Offers that differ from `earlier`, themselves or in what they select, as
-    /// they were and as they are. Costs what was written since.
-    pub fn changed_offers<'a>(
-        &'a self,
-        earlier: &'a Self,
-    ) -> Vec<(Option<&'a OfferEntry>, Option<&'a OfferEntry>)> {
-        let mut changed = Vec::new();
-        for (_, old, new) in self.offers.diff(&earlier.offers) {
-            let (old, new) = (old.map_or(&[][..], |l| l), new.map_or(&[][..], |l| l));
-            let find = |list: &'a [OfferEntry], name: &Arc<str>| {
-                let at = list.binary_search_by(|e| e.offer.name.cmp(name)).ok()?;
-                list.get(at)
-            };
-            for entry in new {
-                let before = find(old, &entry.offer.name);
-                if before.is_none_or(|b| !b.is_same(entry)) {
-                    changed.push((before, Some(entry)));
-                }
-            }
-            for entry in old.iter().filter(|e| find(new, &e.offer.name).is_none()) {
-                changed.push((Some(entry), None));
-            }
-        }
-        changed
-    }
-
-    /// Services labelled as underlay controllers, in no order.
-    pub fn underlays(&self) -> &[Arc<Service>] {
-        &self.underlays
-    }
-
-    /// The offers of a namespace, by name.
-    pub fn offers_in(&self, namespace: &str) -> &[OfferEntry] {
-        self.offers.get(namespace).map_or(&[], |v| v)
-    }
-
-    pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {
-        self.services.get(&key(namespace, name))
-    }
-
-    /// The Services labelled as providers of `rule`, in no order.
-    pub fn providers(&self, rule: &str) -> &[Arc<Service>] {
-        self.providers.get(rule).map_or(&[], Vec::as_slice)
-    }
-
-    /// Every Service labelled as a provider of any rule.
-    pub fn all_providers(&self) -> impl Iterator<Item = (&str, &Arc<Service>)> {
-        self.providers
-            .iter()
-            .flat_map(|(rule, list)| list.iter().map(move |s| (&**rule, s)))
-    }
-
-    pub fn slices_of(&self, namespace: &str, service: &str) -> &[Arc<EndpointSlice>] {
-        self.slices_by_service
-            .get(&key(namespace, service))
-            .map_or(&[], |v| v)
-    }
 }
 
 /// The writer's side.
@@ -613,58 +426,6 @@ fn edit<T: Clone>(map: &mut CowMap<Arc<Vec<T>>>, key: &str, change: impl FnOnce(
     }
 }
 
-fn selects_pod(target: &crate::model::Target, pod: &Pod) -> bool {
-    target.kind == TargetKind::Pod
-        && target
-            .selector
-            .as_ref()
-            .is_some_and(|s| s.matches(&pod.labels))
-}
-
-/// Everything that a target selects in `namespace`. What `known` has already is
-/// kept as it is, so that nothing that is the same looks changed.
-fn members_of(
-    target: &Target,
-    namespace: &str,
-    now: &Snapshot,
-    known: &CowMap<Member>,
-) -> CowMap<Member> {
-    let mut members = CowMap::default();
-    let Some(selector) = &target.selector else {
-        return members;
-    };
-    let (api_version, kind) = target.selects();
-    if target.kind == TargetKind::Pod {
-        for pod in now.pods.values().filter(|p| *p.namespace == *namespace) {
-            if selects_pod(target, pod) {
-                members.insert(&pod.name, Member::Pod(Arc::clone(pod)));
-            }
-        }
-        return members;
-    }
-    let others = now.others.values().filter(|o| {
-        let here = o.namespace.is_empty() || *o.namespace == *namespace;
-        here && *o.api_version == *api_version && *o.kind == *kind && selector.matches(&o.labels)
-    });
-    if target.kind == TargetKind::Endpoint {
-        let slices = now.slices.values().filter(|s| {
-            *s.namespace == *namespace && !s.service.is_empty() && selector.matches(&s.labels)
-        });
-        let names = slices.map(|s| &s.service).chain(others.map(|o| &o.name));
-        for name in names {
-            members.insert(name, Member::Endpoint(Arc::clone(name)));
-        }
-    } else {
-        for other in others {
-            members.insert(&other.name, Member::Other(Arc::clone(other)));
-        }
-    }
-    if members.len() == known.len() && members.iter().all(|(name, m)| known.get(name) == Some(m)) {
-        return known.clone();
-    }
-    members
-}
-
 /// Keeps `map` in step with one entry.
 fn keep<V: Clone>(map: &mut CowMap<Arc<V>>, key: &str, value: Option<&Arc<V>>) {
     match value {
@@ -674,5 +435,4 @@ fn keep<V: Clone>(map: &mut CowMap<Arc<V>>, key: &str, value: Option<&Arc<V>>) {
 }
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
 mod tests;

@@ -1,8 +1,5 @@
 //! Filter with a real underlay controller on loopback and no cluster.
 
-// Helpers of tests are no tests to the lint.
-#![allow(clippy::unwrap_used)]
-
 use std::{
     net::Ipv4Addr,
     time::{Duration, Instant, SystemTime},
@@ -18,16 +15,14 @@ use tautline_core::{
 };
 use tautline_example_underlay::{Underlay, Verb, serve};
 use tautline_proto::underlay::{NodeRef, Offer as UnderlayOffer};
-use tautline_runtime::{feed::Feed, tasks::Tasks};
-use tautline_scheduler_extender::{App, Config};
+use tautline_runtime::feed::Feed;
+use tautline_scheduler_extender::Config;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
-use tokio_util::sync::CancellationToken;
+use tokio::net::TcpListener;
+
+use crate::served::{Served, http};
 
 /// Only nodes whose name begins with `good` are near enough; it does not know the
 /// ones that begin with `dark`.
@@ -52,18 +47,10 @@ impl RuleProvider for Far {
 }
 
 struct World {
-    port: u16,
-    admin: u16,
+    served: Served,
     feed: Feed,
     underlay: Underlay,
     _provider: testkit::Running,
-    stop: CancellationToken,
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
 }
 
 fn service(name: &str, port: u16) -> Service {
@@ -147,28 +134,12 @@ async fn world(config: Config) -> World {
         ..Pod::default()
     }));
 
-    let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-    let config = Config {
-        listen: loopback,
-        admin: loopback,
-        ..config
-    };
-    let app = App::build(config, feed.clone(), None).await.unwrap();
-    let (port, admin) = (
-        app.address().unwrap().port(),
-        app.admin_address().unwrap().port(),
-    );
-    let mut tasks = Tasks::default();
-    let stop = tasks.stop_token();
-    app.spawn(&mut tasks);
-    tokio::spawn(tasks.run(std::future::pending()));
+    let served = Served::start(config, feed.clone()).await;
     World {
-        port,
-        admin,
+        served,
         feed,
         underlay,
         _provider: running,
-        stop,
     }
 }
 
@@ -179,40 +150,26 @@ fn binding() -> Config {
     }
 }
 
-async fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(body.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
-}
-
 impl World {
     async fn post(&self, verb: &str, nodes: &[&str]) -> Value {
         let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u1",
                                       "labels": {"app": "web"}},
                          "spec": {"containers": []}});
         let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
-        let (status, text) = http(self.port, "POST", verb, &body.to_string()).await;
+        let (status, text) = http(self.served.port, "POST", verb, &body.to_string()).await;
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap()
     }
 
     /// The underlay's part of the last round's explanation.
     async fn explained(&self) -> Value {
-        let (status, text) = http(self.admin, "GET", "/explain/shop/web-0", "").await;
+        let (status, text) = http(self.served.admin, "GET", "/explain/shop/web-0", "").await;
         assert_eq!(status, 200, "{text}");
         serde_json::from_str::<Value>(&text).unwrap()[0]["underlay"].clone()
     }
 
     async fn counted(&self, line: &str) {
-        let (_, metrics) = http(self.admin, "GET", "/metrics", "").await;
+        let (_, metrics) = http(self.served.admin, "GET", "/metrics", "").await;
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
 

@@ -1,10 +1,6 @@
 //! The verbs over real HTTP, with real providers on loopback and no cluster.
 
-// Helpers of tests are no tests to the lint.
-#![allow(clippy::unwrap_used)]
-
 use std::{
-    net::Ipv4Addr,
     path::Path,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -16,16 +12,13 @@ use tautline_core::{
     model::{Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind},
     selector::Selector,
 };
-use tautline_runtime::{feed::Feed, tasks::Tasks};
-use tautline_scheduler_extender::{App, Config};
+use tautline_runtime::feed::Feed;
+use tautline_scheduler_extender::Config;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
-use tokio_util::sync::CancellationToken;
+
+use crate::served::{Served, http};
 
 /// n1 costs 5, n2 costs 9, n3 is full but could be freed, n4 is too far, others 7.
 #[derive(Clone, Default)]
@@ -57,17 +50,9 @@ impl RuleProvider for Sample {
 }
 
 struct World {
-    port: u16,
-    admin: u16,
+    served: Served,
     provider: Sample,
     _running: testkit::Running,
-    stop: CancellationToken,
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
 }
 
 async fn world(config: Config, provider: Sample) -> World {
@@ -116,47 +101,17 @@ async fn world(config: Config, provider: Sample) -> World {
         terminating: false,
         provider_unavailable: Some(ProviderUnavailable::Reject),
     }));
-    let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-    let config = Config {
-        listen: loopback,
-        admin: loopback,
-        ..config
-    };
-    let app = App::build(config, feed, None).await.unwrap();
-    let (port, admin) = (
-        app.address().unwrap().port(),
-        app.admin_address().unwrap().port(),
-    );
-    let mut tasks = Tasks::default();
-    let stop = tasks.stop_token();
-    app.spawn(&mut tasks);
-    tokio::spawn(tasks.run(std::future::pending()));
+    let served = Served::start(config, feed).await;
     World {
-        port,
-        admin,
+        served,
         provider,
         _running: running,
-        stop,
     }
-}
-
-async fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(body.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
 impl World {
     async fn post(&self, verb: &str, body: Value) -> Value {
-        let (status, text) = http(self.port, "POST", verb, &body.to_string()).await;
+        let (status, text) = http(self.served.port, "POST", verb, &body.to_string()).await;
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap()
     }
@@ -208,7 +163,7 @@ async fn one_round_serves_filter_and_prioritize() {
     );
     assert_eq!(workload.annotations["team"], "a");
 
-    let (status, text) = http(world.admin, "GET", "/explain/shop/web-0", "").await;
+    let (status, text) = http(world.served.admin, "GET", "/explain/shop/web-0", "").await;
     assert_eq!(status, 200);
     let record: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record[0]["usable"], 3);
@@ -297,7 +252,7 @@ async fn preempt_keeps_nodes_where_it_would_help() {
 #[tokio::test]
 async fn bind_is_off_unless_asked_for_and_needs_a_cluster() {
     let off = world(Config::default(), Sample::default()).await;
-    let (status, text) = http(off.port, "POST", "/bind", "{}").await;
+    let (status, text) = http(off.served.port, "POST", "/bind", "{}").await;
     assert_eq!((status, text.contains("--bind")), (404, true), "{text}");
     let config = Config {
         bind: true,
@@ -332,7 +287,7 @@ async fn what_is_no_request_is_refused() {
         ("POST", "/filter", &"x".repeat(1001), 413),
         ("POST", "/filter", &names("web", &ALL).to_string(), 413),
     ] {
-        let (got, text) = http(world.port, method, path, body).await;
+        let (got, text) = http(world.served.port, method, path, body).await;
         assert_eq!(got, status, "{method} {path} {body}: {text}");
     }
     world.post("/filter", names("web", &["n1"])).await;
@@ -352,7 +307,7 @@ async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
     config.discovery.deadline = Duration::from_secs(20);
     let world = world(config, slow).await;
     let body = names("web", &["n1"]).to_string();
-    let calls = (0..6).map(|_| http(world.port, "POST", "/filter", &body));
+    let calls = (0..6).map(|_| http(world.served.port, "POST", "/filter", &body));
     let start = Instant::now();
     let mut statuses: Vec<u16> = futures::future::join_all(calls)
         .await
@@ -366,7 +321,7 @@ async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
         "{:?}",
         start.elapsed()
     );
-    let (_, metrics) = http(world.admin, "GET", "/metrics", "").await;
+    let (_, metrics) = http(world.served.admin, "GET", "/metrics", "").await;
     let line = "tautline_extender_requests_total{verb=\"filter\",status=\"503\"} 4";
     assert!(metrics.contains(line), "{metrics}");
 }
