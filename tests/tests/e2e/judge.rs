@@ -1,11 +1,8 @@
 //! A provider of one rule that judges pods by the node that they are on.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use k8s_openapi::api::core::v1::Pod;
@@ -14,27 +11,27 @@ use tautline_sdk::{
     Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
 };
 
+use crate::providers::Fixed;
+
 /// Costs by node. Below 0 a pod may not be there, and one that is breaks the rule.
 #[derive(Clone)]
 pub struct Judge {
     client: Client,
-    costs: Arc<Mutex<BTreeMap<String, i64>>>,
+    fixed: Fixed,
     pub evaluations: Arc<AtomicU64>,
 }
 
 impl Judge {
     pub fn new(client: &Client, costs: &[(&str, i64)]) -> Self {
-        let judge = Self {
+        Self {
             client: client.clone(),
-            costs: Arc::default(),
+            fixed: Fixed::new(costs),
             evaluations: Arc::default(),
-        };
-        judge.set(costs);
-        judge
+        }
     }
 
     pub fn set(&self, costs: &[(&str, i64)]) {
-        *self.costs.lock().unwrap() = costs.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect();
+        self.fixed.set(costs);
     }
 
     pub fn evaluations(&self) -> u64 {
@@ -51,16 +48,7 @@ impl Judge {
 
 impl RuleProvider for Judge {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
-        let mut answer = CostAnswer::default();
-        let costs = self.costs.lock().unwrap().clone();
-        for node in ask.eligible_nodes {
-            match costs.get(&node) {
-                Some(cost @ 0..) => answer.usable(node, *cost, ""),
-                Some(_) => answer.unusable(node, "OverLimit", "far", false),
-                None => {}
-            }
-        }
-        Ok(answer)
+        self.fixed.endpoint_cost(ask).await
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
@@ -70,7 +58,7 @@ impl RuleProvider for Judge {
         let Some(node) = self.node(&pod.namespace, &pod.name).await? else {
             return Ok(Evaluation::new(Compliance::Pending, "not placed yet"));
         };
-        let cost = self.costs.lock().unwrap().get(&node).copied();
+        let cost = self.fixed.costs.lock().unwrap().get(&node).copied();
         Ok(match cost {
             Some(0..) => Evaluation::compliant(format!("{node} is near")),
             _ => Evaluation::violation(format!("{node} is far")),
