@@ -1,0 +1,1 @@
+//! Devices that DRA drivers publish.

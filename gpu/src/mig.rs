@@ -1,0 +1,1 @@
+//! MIG instances: which fit on a card beside those that are there.
