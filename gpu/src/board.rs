@@ -1,0 +1,277 @@
+//! What each node would cost each shape, kept from question to question: a change
+//! of one node costs that node's work alone.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    policy::{Place, Policy},
+    popularity::TaskType,
+    room::{Room, Short},
+    shape::{Kind, Shape},
+    types::Types,
+};
+
+/// So many shapes' costs are kept; the one asked longest ago goes first.
+const SHAPES: usize = 256;
+
+/// Why a node cannot serve a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No room is known by this number.
+    Unknown,
+    /// Its cards are of another lane or model.
+    Kind,
+    Short(Short),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    version: u32,
+    epoch: u32,
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    shape: Arc<Shape>,
+    allowed: Vec<bool>,
+    kept: Vec<Kept>,
+    at: u64,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    room: Option<Room>,
+    version: u32,
+    base: f64,
+}
+
+/// The rooms of all nodes under one policy, by numbers that the caller gives out.
+#[derive(Debug)]
+pub struct Board {
+    policy: Box<dyn Policy>,
+    kinds: Vec<Kind>,
+    classes: Vec<(TaskType, f64)>,
+    nodes: Vec<Node>,
+    shapes: HashMap<Arc<Shape>, usize>,
+    asked: Vec<Asked>,
+    clock: u64,
+}
+
+impl Board {
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Self {
+            policy,
+            kinds: Vec::new(),
+            classes: Vec::new(),
+            nodes: Vec::new(),
+            shapes: HashMap::new(),
+            asked: Vec::new(),
+            clock: 0,
+        }
+    }
+
+    /// The number of a kind, for [`Room::new`].
+    pub fn kind(&mut self, kind: &Kind) -> u16 {
+        if let Some(known) = self.kinds.iter().position(|k| k == kind) {
+            return known as u16;
+        }
+        self.kinds.push(kind.clone());
+        for asked in &mut self.asked {
+            asked.allowed.push(asked.shape.allows(kind));
+        }
+        let classes = std::mem::take(&mut self.classes);
+        self.plan_for(classes);
+        (self.kinds.len() - 1) as u16
+    }
+
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// The distribution to plan for: every kept cost is void.
+    pub fn plan_for(&mut self, classes: Vec<(TaskType, f64)>) {
+        self.policy.plan_for(Types::new(&classes, &self.kinds));
+        self.classes = classes;
+        for node in &mut self.nodes {
+            if let Some(room) = &node.room {
+                self.policy.moved(None, Some(room));
+                node.base = self.policy.base(room);
+            }
+            node.version = node.version.wrapping_add(1);
+        }
+    }
+
+    /// The distribution that is planned for.
+    pub fn classes(&self) -> &[(TaskType, f64)] {
+        &self.classes
+    }
+
+    pub fn room(&self, node: usize) -> Option<&Room> {
+        self.nodes.get(node)?.room.as_ref()
+    }
+
+    pub fn rooms<'a>(&'a self) -> impl Iterator<Item = (usize, &'a Room)> {
+        let room = |(i, node): (usize, &'a Node)| Some((i, node.room.as_ref()?));
+        self.nodes.iter().enumerate().filter_map(room)
+    }
+
+    /// A node's room is this now; `None`: the node has gone.
+    pub fn set(&mut self, node: usize, room: Option<Room>) {
+        if self.nodes.len() <= node {
+            self.nodes.resize_with(node + 1, Node::default);
+        }
+        let at = &mut self.nodes[node];
+        if at.room == room {
+            return;
+        }
+        self.policy.moved(at.room.as_ref(), room.as_ref());
+        at.base = room.as_ref().map_or(0.0, |r| self.policy.base(r));
+        at.version = at.version.wrapping_add(1);
+        at.room = room;
+    }
+
+    /// What the node would cost the shape, and where on it.
+    ///
+    /// # Errors
+    /// The node cannot serve it, and why.
+    pub fn place(&mut self, shape: &Shape, node: usize) -> Result<Place, Refusal> {
+        let asked = self.asked(shape);
+        match self.kept(asked, node) {
+            Some(place) => Ok(place),
+            None => Err(self.refusal(asked, node)),
+        }
+    }
+
+    /// The cheapest node, the first of equals.
+    pub fn best(&mut self, shape: &Shape) -> Option<(usize, Place)> {
+        let asked = self.asked(shape);
+        let mut best: Option<(usize, Place)> = None;
+        for node in 0..self.nodes.len() {
+            if let Some(place) = self.kept(asked, node)
+                && best.is_none_or(|(_, b)| place.cost < b.cost)
+            {
+                best = Some((node, place));
+            }
+        }
+        best
+    }
+
+    fn asked(&mut self, shape: &Shape) -> usize {
+        self.clock += 1;
+        let clock = self.clock;
+        if let Some(&at) = self.shapes.get(shape) {
+            self.asked[at].at = clock;
+            return at;
+        }
+        let shape = Arc::new(shape.clone());
+        let new = Asked {
+            allowed: self.kinds.iter().map(|k| shape.allows(k)).collect(),
+            shape: Arc::clone(&shape),
+            kept: Vec::new(),
+            at: clock,
+        };
+        let at = if self.asked.len() < SHAPES {
+            self.asked.push(new);
+            self.asked.len() - 1
+        } else {
+            let oldest = (0..SHAPES).min_by_key(|i| self.asked[*i].at).unwrap_or(0);
+            self.shapes.remove(&self.asked[oldest].shape);
+            self.asked[oldest] = new;
+            oldest
+        };
+        self.shapes.insert(shape, at);
+        at
+    }
+
+    fn kept(&mut self, asked: usize, node: usize) -> Option<Place> {
+        let at = self.nodes.get(node)?;
+        let room = at.room.as_ref()?;
+        let asked = &mut self.asked[asked];
+        if asked.kept.len() < self.nodes.len() {
+            asked.kept.resize(self.nodes.len(), Kept::default());
+        }
+        let kept = &mut asked.kept[node];
+        let epoch = self.policy.epoch();
+        if kept.version != at.version || kept.epoch != epoch {
+            let serves = !asked.shape.asks_gpu()
+                || asked.allowed.get(usize::from(room.kind())).copied() == Some(true);
+            let fits = serves && room.fits(&asked.shape).is_ok();
+            *kept = Kept {
+                version: at.version,
+                epoch,
+                place: fits.then(|| self.policy.place(room, at.base, &asked.shape)),
+            };
+        }
+        kept.place
+    }
+
+    fn refusal(&self, asked: usize, node: usize) -> Refusal {
+        let Some(room) = self.room(node) else {
+            return Refusal::Unknown;
+        };
+        let asked = &self.asked[asked];
+        if asked.shape.asks_gpu() && asked.allowed.get(usize::from(room.kind())) != Some(&true) {
+            return Refusal::Kind;
+        }
+        match room.fits(&asked.shape) {
+            Err(short) => Refusal::Short(short),
+            Ok(()) => Refusal::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{policy::Name, popularity::Popularity};
+
+    fn shape(whole: u16, share: u16) -> Shape {
+        Shape {
+            cpu_milli: 1000,
+            whole,
+            share,
+            ..Shape::default()
+        }
+    }
+
+    proptest! {
+        /// Kept costs are those that a board made afresh would give.
+        #[test]
+        fn kept_costs_are_fresh_ones(
+            asks in prop::collection::vec((0..5_usize, 0..3_u16, 0..10_u16), 1..60)
+        ) {
+            let shapes: Vec<Shape> = asks.iter().map(|(_, w, s)| match w {
+                0 => shape(0, 50 + s * 95),
+                w => shape(*w, 0),
+            }).collect();
+            for name in Name::ALL {
+                let mut board = Board::new(name.policy());
+                let kind = board.kind(&Kind::default());
+                board.plan_for(Popularity::of(&shapes).types());
+                for node in 0..5 {
+                    board.set(node, Some(Room::new(16_000, 0, kind, vec![1000; 4])));
+                }
+                for (shape, (node, _, _)) in shapes.iter().zip(&asks) {
+                    let mut fresh = Board::new(name.policy());
+                    fresh.kind(&Kind::default());
+                    for node in 0..5 {
+                        fresh.set(node, board.room(node).cloned());
+                    }
+                    fresh.plan_for(board.classes().to_vec());
+                    prop_assert_eq!(board.best(shape), fresh.best(shape), "{}", name);
+                    for node in 0..6 {
+                        prop_assert_eq!(board.place(shape, node), fresh.place(shape, node));
+                    }
+                    if let Ok(place) = board.place(shape, *node) {
+                        let mut room = board.room(*node).unwrap().clone();
+                        room.take(shape, place.card.map(usize::from)).unwrap();
+                        board.set(*node, Some(room));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How a policy tells nodes apart, and which policies there are.
+
+mod bestfit;
+mod fgd;
+mod packing;
+mod spread;
+
+use std::{fmt, str::FromStr};
+
+pub use fgd::Fgd;
+
+use crate::{room::Room, shape::Shape, types::Types};
+
+/// Where on a node a shape would go, and what that costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Lower is better; in the policy's own unit, the same for all nodes.
+    pub cost: i64,
+    /// The card of the share.
+    pub card: Option<u16>,
+}
+
+/// A rule for choosing nodes and cards. What it knows beyond a node it keeps itself.
+pub trait Policy: Send + Sync + fmt::Debug {
+    /// The distribution has changed; all rooms are told of again.
+    fn plan_for(&mut self, _types: Types) {}
+
+    /// A node's room was one thing and is another; `None`: it was or is not there.
+    fn moved(&mut self, _before: Option<&Room>, _after: Option<&Room>) {}
+
+    /// Costs of an earlier epoch are void.
+    fn epoch(&self) -> u32 {
+        0
+    }
+
+    /// Something of the node alone that each of its costs is computed from.
+    fn base(&self, _room: &Room) -> f64 {
+        0.0
+    }
+
+    /// The best place on a node that fits the shape and is of a kind it allows.
+    fn place(&self, room: &Room, base: f64, shape: &Shape) -> Place;
+}
+
+/// The policies by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Name {
+    /// Tautline's own.
+    #[default]
+    Tautline,
+    /// Fragmentation gradient descent, exactly as published.
+    Fgd,
+    /// The node with the least left.
+    BestFit,
+    /// Cards in use first, then nodes in use.
+    Packing,
+    /// The node with most left.
+    Spread,
+}
+
+impl Name {
+    pub const ALL: [Self; 5] = [
+        Self::Tautline,
+        Self::Fgd,
+        Self::BestFit,
+        Self::Packing,
+        Self::Spread,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tautline => "tautline",
+            Self::Fgd => "fgd",
+            Self::BestFit => "best-fit",
+            Self::Packing => "packing",
+            Self::Spread => "spread",
+        }
+    }
+
+    pub fn policy(self) -> Box<dyn Policy> {
+        match self {
+            Self::Tautline | Self::Fgd => Box::<Fgd>::default(),
+            Self::BestFit => Box::new(bestfit::BestFit),
+            Self::Packing => Box::new(packing::Packing),
+            Self::Spread => Box::new(spread::Spread),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|n| n.as_str() == text);
+        found.ok_or_else(|| {
+            let all = Self::ALL.map(Self::as_str).join(", ");
+            format!("there is no policy {text:?}; there are {all}")
+        })
+    }
+}

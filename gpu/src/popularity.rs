@@ -1,0 +1,205 @@
+//! Which requests come, and how often: the distribution that placement plans for.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::shape::{Lane, Shape};
+
+/// The most popular classes are kept until they are so much of all requests: what
+/// is rarer says nothing of the future (FGD, USENIX ATC 2023, section 5).
+const KEPT: f64 = 0.95;
+/// A request counts half as much once so many more have come.
+const HALF_LIFE_REQUESTS: f64 = 2_000.0;
+/// Beyond this, increments are scaled back before they lose precision.
+const RESCALE: f64 = 1e12;
+
+/// A class of requests: those that are alike but for their memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskType {
+    pub cpu_milli: i64,
+    /// Thousandths of each card: 1000 for whole ones.
+    pub milli: u16,
+    pub cards: u16,
+    pub models: Arc<[Arc<str>]>,
+    pub lane: Lane,
+}
+
+impl TaskType {
+    /// A share that comes with whole cards counts as one card more.
+    pub fn of(shape: &Shape) -> Self {
+        let (cards, milli) = match (shape.whole, shape.share) {
+            (0, share) => (u16::from(share > 0), share),
+            (whole, share) => (whole + u16::from(share > 0), crate::shape::CARD),
+        };
+        Self {
+            cpu_milli: shape.cpu_milli,
+            milli,
+            cards,
+            models: Arc::clone(&shape.models),
+            lane: shape.lane,
+        }
+    }
+
+    /// The smallest pod of the class.
+    pub fn shape(&self) -> Shape {
+        let whole = if self.milli == crate::shape::CARD {
+            self.cards
+        } else {
+            0
+        };
+        Shape {
+            cpu_milli: self.cpu_milli,
+            memory_bytes: 0,
+            whole,
+            share: if whole == 0 { self.milli } else { 0 },
+            lane: self.lane,
+            models: Arc::clone(&self.models),
+        }
+    }
+
+    /// Thousandths of all its cards.
+    pub fn total_milli(&self) -> i64 {
+        i64::from(self.cards) * i64::from(self.milli)
+    }
+}
+
+/// How often each class has come, of late.
+#[derive(Clone, Debug)]
+pub struct Popularity {
+    counts: BTreeMap<TaskType, f64>,
+    total: f64,
+    /// What the next request counts; grows instead of all others' shrinking.
+    increment: f64,
+    growth: f64,
+}
+
+impl Default for Popularity {
+    fn default() -> Self {
+        Self {
+            counts: BTreeMap::new(),
+            total: 0.0,
+            increment: 1.0,
+            growth: 2_f64.powf(1.0 / HALF_LIFE_REQUESTS),
+        }
+    }
+}
+
+impl Popularity {
+    /// The distribution of a whole trace: every request counts the same.
+    pub fn of<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
+        let mut all = Self {
+            growth: 1.0,
+            ..Self::default()
+        };
+        for shape in shapes {
+            all.observe(shape);
+        }
+        all
+    }
+
+    /// One more request has come. To be told once for each pod.
+    pub fn observe(&mut self, shape: &Shape) {
+        *self.counts.entry(TaskType::of(shape)).or_default() += self.increment;
+        self.total += self.increment;
+        self.increment *= self.growth;
+        if self.increment > RESCALE {
+            let by = self.increment;
+            self.increment = 1.0;
+            self.total = 0.0;
+            self.counts.retain(|_, count| {
+                *count /= by;
+                self.total += *count;
+                *count > 1e-9
+            });
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// The classes that matter with their probabilities, most popular first; equal
+    /// ones in the reverse of their order.
+    pub fn types(&self) -> Vec<(TaskType, f64)> {
+        let mut all: Vec<(&TaskType, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
+        let (mut sum, mut kept) = (0.0, Vec::new());
+        for (class, count) in &all {
+            if sum >= KEPT * self.total {
+                break;
+            }
+            sum += count;
+            kept.push(((*class).clone(), count / self.total));
+        }
+        if kept.len() < all.len() {
+            for (_, p) in &mut kept {
+                *p /= sum / self.total;
+            }
+        }
+        kept
+    }
+
+    /// How far two distributions are apart: 0 the same, 1 nothing in common.
+    pub fn distance(before: &[(TaskType, f64)], now: &[(TaskType, f64)]) -> f64 {
+        let map = |list: &[(TaskType, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
+        let (a, b) = (map(before), map(now));
+        let gone: f64 = b
+            .iter()
+            .filter(|(t, _)| !a.contains_key(t))
+            .map(|(_, p)| p)
+            .sum();
+        let changed: f64 = a
+            .iter()
+            .map(|(t, p)| (p - b.get(t).copied().unwrap_or(0.0)).abs())
+            .sum();
+        (gone + changed) / 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(share: u16) -> Shape {
+        Shape {
+            share,
+            ..Shape::default()
+        }
+    }
+
+    #[test]
+    fn rare_classes_are_left_out_and_the_rest_sums_to_one() {
+        let mut shapes = vec![share(500); 96];
+        shapes.extend(vec![share(250); 3]);
+        shapes.push(share(100));
+        let types = Popularity::of(&shapes).types();
+        assert_eq!(types.len(), 1);
+        assert_eq!(types[0].0.milli, 500);
+        assert!((types[0].1 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_came_long_ago_fades() {
+        let mut seen = Popularity::default();
+        for _ in 0..10_000 {
+            seen.observe(&share(500));
+        }
+        for _ in 0..4_000 {
+            seen.observe(&share(250));
+        }
+        let types = seen.types();
+        let half = types.iter().find(|t| t.0.milli == 500).unwrap();
+        // Two half-lives on, a quarter is left of it.
+        assert!((half.1 - 0.25).abs() < 0.03, "{types:?}");
+        assert!(Popularity::distance(&types, &types) < 1e-12);
+    }
+
+    #[test]
+    fn a_million_requests_lose_no_precision() {
+        let mut seen = Popularity::default();
+        for i in 0..1_000_000 {
+            seen.observe(&share(if i % 4 == 0 { 250 } else { 500 }));
+        }
+        let p = seen.types()[0].1;
+        assert!((p - 0.75).abs() < 1e-3, "{p}");
+    }
+}

@@ -1,0 +1,213 @@
+//! What is left of one node. It can only be taken through [`Room::take`], which
+//! gives no more than there is.
+
+use crate::shape::{CARD, Shape};
+
+/// What is left of a node: CPU, memory, and thousandths of each card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    cpu_milli: i64,
+    memory_bytes: i64,
+    kind: u16,
+    cards: Vec<u16>,
+}
+
+/// The cards that a placement takes from: a share's card, and the whole ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Card index and thousandths.
+    pub parts: Vec<(u16, u16)>,
+}
+
+/// The node has not got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Short {
+    #[error("CPU")]
+    Cpu,
+    #[error("memory")]
+    Memory,
+    #[error("GPU")]
+    Gpu,
+}
+
+impl Room {
+    /// A node whose cards have so much left, each at most [`CARD`].
+    pub fn new(cpu_milli: i64, memory_bytes: i64, kind: u16, mut cards: Vec<u16>) -> Self {
+        for left in &mut cards {
+            *left = (*left).min(CARD);
+        }
+        Self {
+            cpu_milli,
+            memory_bytes,
+            kind,
+            cards,
+        }
+    }
+
+    pub fn cpu_milli(&self) -> i64 {
+        self.cpu_milli
+    }
+
+    pub fn memory_bytes(&self) -> i64 {
+        self.memory_bytes
+    }
+
+    /// Which of the board's kinds its cards are.
+    pub fn kind(&self) -> u16 {
+        self.kind
+    }
+
+    /// Thousandths left of each card.
+    pub fn cards(&self) -> &[u16] {
+        &self.cards
+    }
+
+    /// Thousandths left of all cards.
+    pub fn idle_milli(&self) -> i64 {
+        self.cards.iter().map(|c| i64::from(*c)).sum()
+    }
+
+    /// What of a shape the node is short of; kinds are the caller's to compare.
+    ///
+    /// # Errors
+    /// The first thing that it is short of.
+    pub fn fits(&self, shape: &Shape) -> Result<(), Short> {
+        if self.cpu_milli < shape.cpu_milli {
+            return Err(Short::Cpu);
+        }
+        if self.memory_bytes < shape.memory_bytes {
+            return Err(Short::Memory);
+        }
+        if self.has_cards(shape) {
+            Ok(())
+        } else {
+            Err(Short::Gpu)
+        }
+    }
+
+    fn has_cards(&self, shape: &Shape) -> bool {
+        if !shape.asks_gpu() {
+            return true;
+        }
+        let whole = self.cards.iter().filter(|c| **c == CARD).count();
+        let needed = usize::from(shape.whole);
+        if shape.share == 0 || whole < needed {
+            return whole >= needed;
+        }
+        // The share needs a card that the whole ones do not take.
+        whole > needed || self.cards.iter().any(|c| *c >= shape.share && *c < CARD)
+    }
+
+    /// Whether a share could come from this card, with the whole ones served too.
+    pub fn can_share(&self, shape: &Shape, card: usize) -> bool {
+        let Some(left) = self.cards.get(card) else {
+            return false;
+        };
+        let whole = self.cards.iter().filter(|c| **c == CARD).count();
+        let others = whole - usize::from(*left == CARD);
+        *left >= shape.share && others >= usize::from(shape.whole)
+    }
+
+    /// Takes a shape; its share from `card`, its whole cards from the first that
+    /// are free.
+    ///
+    /// # Errors
+    /// The node has not got it; it is as it was then.
+    pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<Grant, Short> {
+        self.fits(shape)?;
+        let mut parts = Vec::new();
+        if shape.share > 0 {
+            let card = card
+                .filter(|c| self.can_share(shape, *c))
+                .ok_or(Short::Gpu)?;
+            self.cards[card] -= shape.share;
+            parts.push((card as u16, shape.share));
+        }
+        let mut whole = shape.whole;
+        for (i, left) in self.cards.iter_mut().enumerate() {
+            if whole > 0 && *left == CARD {
+                *left = 0;
+                whole -= 1;
+                parts.push((i as u16, CARD));
+            }
+        }
+        self.cpu_milli -= shape.cpu_milli;
+        self.memory_bytes -= shape.memory_bytes;
+        Ok(Grant { parts })
+    }
+
+    /// Gives back what [`Room::take`] took. Cards that the node has not, or more
+    /// than a card holds, are left out.
+    pub fn put_back(&mut self, shape: &Shape, grant: &Grant) {
+        self.cpu_milli += shape.cpu_milli;
+        self.memory_bytes += shape.memory_bytes;
+        for (card, milli) in &grant.parts {
+            if let Some(left) = self.cards.get_mut(usize::from(*card)) {
+                *left = left.saturating_add(*milli).min(CARD);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        (0..4_i64, 0..4_i64, 0..4_u16, 0..CARD).prop_map(|(cpu, memory, whole, share)| Shape {
+            cpu_milli: cpu * 1000,
+            memory_bytes: memory << 30,
+            whole,
+            share,
+            ..Shape::default()
+        })
+    }
+
+    proptest! {
+        /// Whatever is taken and given back, in whatever order: the parts held of a
+        /// card and what is left of it are one card.
+        #[test]
+        fn a_card_is_never_given_twice(
+            asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40)
+        ) {
+            let full = Room::new(32_000, 64 << 30, 0, vec![CARD; 6]);
+            let mut room = full.clone();
+            let mut held: Vec<(Shape, Grant)> = Vec::new();
+            for (shape, card, give_back) in asks {
+                if give_back && !held.is_empty() {
+                    let (shape, grant) = held.swap_remove(card % held.len());
+                    room.put_back(&shape, &grant);
+                }
+                let fits = room.fits(&shape).is_ok();
+                let card = (0..6).map(|i| (card + i) % 6).find(|c| room.can_share(&shape, *c));
+                let before = room.clone();
+                match room.take(&shape, card) {
+                    Ok(grant) => {
+                        prop_assert!(fits);
+                        held.push((shape, grant));
+                    }
+                    Err(_) => {
+                        prop_assert!(!fits, "{shape:?} fits {before:?}");
+                        prop_assert_eq!(&room, &before);
+                    }
+                }
+                let mut sums = [0_u32; 6];
+                for (card, milli) in held.iter().flat_map(|(_, g)| &g.parts) {
+                    sums[usize::from(*card)] += u32::from(*milli);
+                }
+                for (sum, left) in sums.iter().zip(room.cards()) {
+                    prop_assert_eq!(sum + u32::from(*left), u32::from(CARD));
+                }
+                let cpu: i64 = held.iter().map(|(s, _)| s.cpu_milli).sum();
+                prop_assert_eq!(cpu + room.cpu_milli(), 32_000);
+                prop_assert!(room.cpu_milli() >= 0 && room.memory_bytes() >= 0);
+            }
+            for (shape, grant) in held {
+                room.put_back(&shape, &grant);
+            }
+            prop_assert_eq!(room, full);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a pod asks of a node: CPU, memory, and cards in one of three lanes.
+
+use std::sync::Arc;
+
+/// The thousandths of one card.
+pub const CARD: u16 = 1000;
+
+/// How a node gives its cards away. A pod asks in one lane, and only cards of that
+/// lane can serve it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// In thousandths, handed out by whoever binds the pod: whole cards and shares
+    /// from the same cards.
+    #[default]
+    Milli,
+    /// Whole cards, by a device plugin.
+    Whole,
+    /// Units of so many thousandths, by a device plugin.
+    Shared { unit_milli: u16 },
+}
+
+/// A request. Whole cards and a share of one more may come together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    /// Whole cards.
+    pub whole: u16,
+    /// Thousandths of one further card, below 1000; 0: none.
+    pub share: u16,
+    pub lane: Lane,
+    /// Names of models, any of which will do; empty: any card.
+    pub models: Arc<[Arc<str>]>,
+}
+
+impl Shape {
+    /// What it takes of all cards together, in thousandths.
+    pub fn milli(&self) -> i64 {
+        i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
+    }
+
+    pub fn asks_gpu(&self) -> bool {
+        self.whole > 0 || self.share > 0
+    }
+
+    /// Whether cards of this kind may serve it.
+    pub fn allows(&self, kind: &Kind) -> bool {
+        !self.asks_gpu()
+            || self.lane == kind.lane
+                && (self.models.is_empty()
+                    || self.models.iter().any(|m| names_model(&kind.product, m)))
+    }
+}
+
+/// What the cards of a node are: pods tell nodes apart by nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Kind {
+    pub product: Arc<str>,
+    pub lane: Lane,
+}
+
+/// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
+/// its own: `L4` is not in `NVIDIA-L40S`.
+pub fn names_model(product: &str, model: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
+    product.match_indices(model).any(|(at, _)| {
+        edge(product[..at].chars().next_back()) && edge(product[at + model.len()..].chars().next())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_a_part_of_its_own() {
+        assert!(names_model("NVIDIA-A100-SXM4-40GB", "A100"));
+        assert!(!names_model("NVIDIA-L40S", "L4"));
+    }
+
+    #[test]
+    fn a_kind_serves_its_lane_and_model() {
+        let kind = |product: &str, lane| Kind {
+            product: product.into(),
+            lane,
+        };
+        let shape = Shape {
+            share: 500,
+            models: [Arc::from("T4")].into(),
+            ..Shape::default()
+        };
+        assert!(shape.allows(&kind("Tesla-T4", Lane::Milli)));
+        assert!(!shape.allows(&kind("Tesla-T4", Lane::Whole)));
+        assert!(!shape.allows(&kind("A10", Lane::Milli)));
+        assert!(Shape::default().allows(&kind("A10", Lane::Whole)));
+    }
+}
