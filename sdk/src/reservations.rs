@@ -238,6 +238,18 @@ impl<G: Clone> Book<G> {
             .map(|e| (&e.key, &e.grant))
     }
 
+    /// The nodes where something is granted to a pod and not on record with it.
+    pub fn nodes_of<'a>(
+        &'a self,
+        now: Instant,
+        uid: &str,
+    ) -> impl Iterator<Item = &'a str> + use<'a, G> {
+        let own = self.uids.get(uid).into_iter().flatten();
+        own.filter_map(|i| self.entries.get(i))
+            .filter(move |e| !matches!(e.state, State::Seen { .. }) && !e.state.ended(now))
+            .map(|e| e.key.node.as_str())
+    }
+
     /// For a gauge.
     pub fn counts(&self, now: Instant) -> Counts {
         let mut counts = Counts::default();

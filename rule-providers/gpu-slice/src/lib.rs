@@ -6,25 +6,35 @@
 //! state it instead (see [`need`]). What a node has left is kept card by card (see
 //! [`ledger`]), and a policy says what a place costs ([`tautline_gpu::policy`]).
 
+mod allocate;
 mod cost;
 mod evaluate;
 mod ledger;
+mod metrics;
 mod need;
+mod state;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use parking_lot::Mutex;
-use tautline_core::{Snapshot, model::Pod};
-use tautline_gpu::{Names, Room, TaskType, inventory, policy};
+use tautline_gpu::{Names, TaskType, policy};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+    RuleProvider, reservations::Counts,
 };
+use tokio_util::sync::CancellationToken;
+
+pub use metrics::Gauges;
 
 use crate::{
     cost::Fit,
-    ledger::{Entry, Ledger},
+    ledger::Ledger,
     need::Need,
+    state::{Own, State},
 };
 
 /// How the provider chooses.
@@ -34,13 +44,20 @@ pub struct Config {
     pub names: Names,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
     pub classes: Option<Vec<(TaskType, f64)>>,
+    /// A second annotation for a pod's cards, as indexes (`0-1`), for runtimes that
+    /// read another than ours.
+    pub also_record: Option<String>,
 }
+
+/// How often reservations are looked through when nobody asks.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The provider. Clones are one.
 #[derive(Clone, Debug)]
 pub struct GpuSlice {
     feed: Feed,
-    ledger: Arc<Mutex<Ledger>>,
+    also_record: Option<String>,
+    state: Arc<Mutex<State>>,
 }
 
 impl GpuSlice {
@@ -50,36 +67,53 @@ impl GpuSlice {
         if let Some(classes) = config.classes {
             ledger.fix(classes);
         }
+        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let started = started.unwrap_or_default().as_nanos();
+        let process = std::process::id();
         Self {
             feed,
-            ledger: Arc::new(Mutex::new(ledger)),
+            also_record: config.also_record,
+            state: Arc::new(Mutex::new(State::new(
+                ledger,
+                &format!("{started:x}-{process:x}"),
+            ))),
         }
     }
 
-    fn sync(&self, ledger: &mut Ledger) -> Arc<Snapshot> {
-        let snapshot = self.feed.snapshot();
-        ledger.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
-        snapshot
+    /// What is reserved and not yet seen with a pod.
+    pub fn reservations(&self) -> Counts {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.sync(&self.feed, now);
+        state.book.counts(now)
+    }
+
+    /// Keeps reservations in step with the watch, and tells of them, until told to
+    /// stop.
+    pub async fn keep(self, gauges: Gauges, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(TICK) => gauges.set(self.reservations()),
+            }
+        }
     }
 }
 
 impl RuleProvider for GpuSlice {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
-        let mut ledger = self.ledger.lock();
-        let need = Need::of(&ledger.names, &ask.rule, ask.workload.as_ref())?;
-        let snapshot = self.sync(&mut ledger);
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
+        let snapshot = state.sync(&self.feed, now);
         let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
-        ledger.asked(uid, &need);
-        let own = snapshot
-            .pod(&ask.source.namespace, &ask.source.name)
-            .filter(|p| p.node.is_some());
+        state.ledger.asked(uid, &need);
+        let own = Own::of(&state, &snapshot, &ask, uid, now);
         let mut answer = CostAnswer::default();
         answer.nodes.reserve(ask.eligible_nodes.len());
         for name in &ask.eligible_nodes {
-            let freed = own
-                .filter(|p| p.node.as_deref() == Some(name))
-                .and_then(|pod| freed(&mut ledger, &snapshot, pod));
-            let (names, nodes, board) = ledger.parts();
+            let freed = own.freed(&mut state, &snapshot, name, now);
+            let (names, nodes, board) = state.ledger.parts();
             let Some(entry) = nodes.get(name.as_str()) else {
                 answer.unusable(name, "UnknownNode", "not in the provider's view yet", false);
                 continue;
@@ -97,8 +131,9 @@ impl RuleProvider for GpuSlice {
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
-        let mut ledger = self.ledger.lock();
-        let snapshot = self.sync(&mut ledger);
+        let mut state = self.state.lock();
+        let snapshot = state.sync(&self.feed, Instant::now());
+        let ledger = &state.ledger;
         let need = Need::of(&ledger.names, &ask.rule, None)?;
         let mut parts = Vec::new();
         for target in ask.targets.values().filter(|t| t.kind == "Pod") {
@@ -107,7 +142,7 @@ impl RuleProvider for GpuSlice {
                     Compliance::Error,
                     format!("pod {} is not known", target.name),
                 ),
-                Some(pod) => evaluate::pod(&ledger, &snapshot, pod, &need),
+                Some(pod) => evaluate::pod(ledger, &snapshot, pod, &need),
             });
         }
         if parts.is_empty() {
@@ -120,28 +155,6 @@ impl RuleProvider for GpuSlice {
             reason: worst.map(|p| p.reason).unwrap_or_default(),
         })
     }
-}
-
-/// A placed pod's node as it would be without the pod, for one that asks again.
-fn freed(ledger: &mut Ledger, snapshot: &Snapshot, pod: &Pod) -> Option<(Entry, Vec<Room>)> {
-    let name = pod.node.as_deref()?;
-    let node = snapshot.node(name)?;
-    let others = snapshot.pods_on(name).iter().map(|p| &**p);
-    let others = others.filter(|p| p.uid != pod.uid || p.name != pod.name);
-    let inventory = inventory::read(&ledger.names, node, others, &[]);
-    let (_, nodes, board) = ledger.parts();
-    let known = nodes.get(name)?;
-    let rooms = inventory
-        .pools
-        .iter()
-        .map(|pool| inventory.room(pool, board.kind(&pool.kind)))
-        .collect();
-    let entry = Entry {
-        slots: known.slots.clone(),
-        rank: known.rank,
-        inventory,
-    };
-    Some((entry, rooms))
 }
 
 #[cfg(test)]
