@@ -18,7 +18,7 @@ use tautline_sdk::{
 
 use crate::{
     GpuSlice,
-    cost::{self, Fit},
+    cost::{self, Asking, Fit},
     need::Need,
     state::State,
 };
@@ -87,7 +87,7 @@ impl GpuSlice {
             let Some(entry) = nodes.get(ask.node.as_str()) else {
                 return Err(refuse("not in the provider's view yet".into()));
             };
-            let at = match cost::fit(names, board, entry, &need, None) {
+            let at = match cost::fit(names, board, entry, &mut Asking::new(&need), None) {
                 Fit::Yes { at, .. } => at,
                 Fit::No(no) => return Err(refuse(format!("{}: {}", no.code, no.detail))),
             };

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use metrics::Gauges;
 
 use crate::{
-    cost::Fit,
+    cost::{Asking, Fit},
     ledger::Ledger,
     need::Need,
     state::{Own, State},
@@ -111,16 +111,17 @@ impl RuleProvider for GpuSlice {
         let own = Own::of(&state, &snapshot, &ask, uid, now);
         let mut answer = CostAnswer::default();
         answer.nodes.reserve(ask.eligible_nodes.len());
-        for name in &ask.eligible_nodes {
-            let freed = own.freed(&mut state, &snapshot, name, now);
+        let mut asking = Asking::new(&need);
+        for name in ask.eligible_nodes {
+            let freed = own.freed(&mut state, &snapshot, &name, now);
             let (names, nodes, board) = state.ledger.parts();
             let Some(entry) = nodes.get(name.as_str()) else {
                 answer.unusable(name, "UnknownNode", "not in the provider's view yet", false);
                 continue;
             };
             let fit = match &freed {
-                Some((entry, rooms)) => cost::fit(names, board, entry, &need, Some(rooms)),
-                None => cost::fit(names, board, entry, &need, None),
+                Some((entry, rooms)) => cost::fit(names, board, entry, &mut asking, Some(rooms)),
+                None => cost::fit(names, board, entry, &mut asking, None),
             };
             match fit {
                 Fit::Yes { cost, detail, .. } => answer.usable(name, cost, detail),
