@@ -7,6 +7,7 @@
 //! the requests of the pods bound to it.
 
 pub mod need;
+pub mod replicas;
 
 use tautline_core::{Snapshot, model::Node, quantity};
 use tautline_runtime::feed::Feed;
