@@ -3,6 +3,7 @@
 //! `tests/control-plane/build`; our servers beside it as processes of the real
 //! binary.
 
+pub mod balancer;
 mod components;
 pub mod control_plane;
 pub mod loopback;

@@ -12,6 +12,7 @@ mod evaluate;
 mod ledger;
 mod metrics;
 mod need;
+pub mod replicas;
 mod state;
 
 use std::{

@@ -17,6 +17,7 @@ mod manifests;
 mod placing;
 mod providers;
 mod relabel;
+mod replicas;
 mod reserve;
 mod underlay;
 mod waking;
