@@ -5,6 +5,7 @@
 
 mod components;
 pub mod control_plane;
+pub mod devices;
 pub mod loopback;
 pub mod objects;
 pub mod process;
