@@ -6,6 +6,7 @@
 pub mod balancer;
 mod components;
 pub mod control_plane;
+pub mod devices;
 pub mod loopback;
 pub mod objects;
 pub mod process;

@@ -117,10 +117,11 @@ impl Part {
         if !device.shared {
             return u16::try_from(size).unwrap_or(1000);
         }
+        let driver = &offered.id().pool.driver;
         let shares = device.capacity.iter().filter(|(_, c)| c.value > 0);
         let largest = shares
             .filter_map(|(n, c)| {
-                let consumed = c.consumed(self.wanted.capacity.get(n).copied())?;
+                let consumed = c.consumed(self.wanted.asked(driver, n))?;
                 Some(super::counters::milli(consumed, c.value))
             })
             .max();

@@ -1,6 +1,6 @@
 //! The counters that devices of a pool share (KEP-4815).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::model::{Amounts, CounterSet};
 
@@ -19,7 +19,7 @@ impl Counter {
 /// Sets of counters, of which never more is used than there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    sets: BTreeMap<Box<str>, BTreeMap<Box<str>, Counter>>,
+    sets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Counter>>,
     overdrawn: bool,
 }
 
@@ -31,9 +31,9 @@ impl Counters {
         for set in sets {
             let counters = set.counters.iter().map(|(n, v)| {
                 let total = (*v).max(0);
-                (n.clone(), Counter { total, used: 0 })
+                (Arc::from(&**n), Counter { total, used: 0 })
             });
-            let at = out.sets.entry(set.name.clone());
+            let at = out.sets.entry(Arc::from(&*set.name));
             at.or_insert_with(|| counters.collect());
         }
         out
@@ -41,19 +41,19 @@ impl Counters {
 
     /// Whether everything that is named exists.
     pub fn names(&self, wanted: &CounterSet) -> bool {
-        let own = self.sets.get(&wanted.name);
-        own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(n)))
+        let own = self.sets.get(&*wanted.name);
+        own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(&**n)))
     }
 
     /// Whether everything that is named exists and enough of it is left.
     pub fn suffice(&self, wanted: &[CounterSet]) -> bool {
         let enough = |set: &CounterSet| {
-            let Some(own) = self.sets.get(&set.name) else {
+            let Some(own) = self.sets.get(&*set.name) else {
                 return false;
             };
             set.counters
                 .iter()
-                .all(|(n, v)| own.get(n).is_some_and(|c| c.left() >= *v))
+                .all(|(n, v)| own.get(&**n).is_some_and(|c| c.left() >= *v))
         };
         wanted.iter().all(enough)
     }
@@ -71,12 +71,12 @@ impl Counters {
     /// as overdrawn.
     pub fn charge(&mut self, held: &[CounterSet]) {
         for set in held {
-            let Some(own) = self.sets.get_mut(&set.name) else {
+            let Some(own) = self.sets.get_mut(&*set.name) else {
                 self.overdrawn = true;
                 continue;
             };
             for (name, amount) in &set.counters {
-                match own.get_mut(name) {
+                match own.get_mut(&**name) {
                     Some(c) => {
                         let used = c.used.saturating_add((*amount).max(0));
                         self.overdrawn |= used > c.total;
@@ -110,7 +110,7 @@ impl Counters {
     /// The largest share of a set that a device takes, in thousandths, by the
     /// same rule.
     pub fn share_milli(&self, wanted: &CounterSet) -> Option<u16> {
-        let own = self.sets.get(&wanted.name)?;
+        let own = self.sets.get(&*wanted.name)?;
         let of = |amounts: &Amounts, n: &str| amounts.get(n).copied().unwrap_or(0);
         let divisible = own.iter().filter(|(_, c)| c.total > 1000);
         let largest = divisible

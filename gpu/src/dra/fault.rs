@@ -3,7 +3,6 @@
 use tautline_core::{fit, model::Taint};
 
 use super::{
-    counters::Counters,
     model::{Allocation, Device},
     pool::{Pool, Unusable},
     store::{Hold, Pools},
@@ -27,12 +26,12 @@ impl Pools {
     /// claim tolerates are none.
     pub fn fault(&self, held: &Allocation) -> Option<Fault> {
         let id = &held.device.pool;
-        let slices = match self.pools.get(id).map(Pool::current) {
+        let current = match self.pools.get(id).map(Pool::current) {
             None => return Some(Fault::Gone),
-            Some(Err(why)) => return Some(Fault::Pool(why)),
-            Some(Ok(slices)) => slices,
+            Some(Err(why)) => return Some(Fault::Pool(why.clone())),
+            Some(Ok(current)) => current,
         };
-        let devices = || slices.iter().flat_map(|s| &s.devices);
+        let devices = || current.slices.iter().flat_map(|s| &s.devices);
         let Some(device) = devices().find(|d| d.name == held.device.device) else {
             return Some(Fault::Gone);
         };
@@ -42,7 +41,7 @@ impl Pools {
         }
         let all = self.held.get(id);
         let holds = |d: &Device| all.and_then(|h| h.get(&d.name)).map(Vec::as_slice);
-        let mut counters = Counters::new(slices.iter().flat_map(|s| &s.counters));
+        let mut counters = current.counters.clone();
         for d in devices().filter(|d| holds(d).is_some_and(|h| !h.is_empty())) {
             counters.charge(&d.consumes);
         }

@@ -184,6 +184,21 @@ pub struct Wanted {
     pub tolerations: Vec<Toleration>,
 }
 
+impl Wanted {
+    /// What it asks of a driver's capacity, whose domain it may write.
+    pub fn asked(&self, driver: &str, capacity: &str) -> Option<i64> {
+        let mut all = self.capacity.iter();
+        let found = all.find(|(n, _)| own_name(driver, n) == capacity)?;
+        Some(*found.1)
+    }
+}
+
+/// A name without the driver's own domain.
+pub(super) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
+    let own = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
+    own.unwrap_or(name)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     Exact(u32),

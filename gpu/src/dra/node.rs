@@ -6,7 +6,7 @@ use tautline_core::{fit, model::Taint};
 
 use super::{
     counters::{Counters, milli},
-    model::{Amounts, Device, DeviceId, PoolId, Slice, Wanted},
+    model::{Amounts, Device, DeviceId, PoolId, Slice, Wanted, own_name},
     pool::Unusable,
 };
 
@@ -160,13 +160,14 @@ impl NodeDevices {
         self.unblocked(offered, wanted)?;
         let device = offered.device();
         let mut names = wanted.capacity.keys();
-        if let Some(unknown) = names.find(|n| !device.capacity.contains_key(*n)) {
+        let driver = &offered.id.pool.driver;
+        if let Some(unknown) = names.find(|n| !device.capacity.contains_key(own_name(driver, n))) {
             return Err(Refusal::Capacity(unknown.clone()));
         }
         let mut consumed = Amounts::new();
         for (name, capacity) in &device.capacity {
             let short = || Refusal::Capacity(name.clone());
-            let asked = wanted.capacity.get(name).copied();
+            let asked = wanted.asked(driver, name);
             let amount = capacity.consumed(asked).ok_or_else(short)?;
             let left = if device.shared {
                 offered.left(name)
@@ -274,6 +275,12 @@ mod tests {
         assert_eq!(free.refusal(0, &Wanted::default()), Some(short));
         free.take(0, &gib(20)).unwrap();
         assert_eq!((free.is_free(0), free.devices()[0].shares()), (false, 2));
+        let domain: Box<str> = format!("{}/memory", fixtures::DRIVER).into();
+        let with_domain = Wanted {
+            capacity: [(domain, 0)].into(),
+            ..Wanted::default()
+        };
+        assert_eq!(free.refusal(0, &with_domain), None);
         let other = Wanted {
             capacity: [("cores".into(), 1)].into(),
             ..Wanted::default()

@@ -8,10 +8,9 @@ use std::{
 use tautline_core::{fit, model::Node};
 
 use super::{
-    counters::Counters,
     model::{Access, Amounts, Claim, Class, Device, PoolId, Slice},
     node::{NodeDevices, Offered},
-    pool::Pool,
+    pool::{Current, Pool},
 };
 
 /// What a claim holds of a device.
@@ -60,7 +59,7 @@ impl Pools {
         *at.entry(slice.id.clone()).or_default() += 1;
         self.slices.insert(slice.name.clone(), slice.id.clone());
         let pool = self.pools.entry(slice.id.clone()).or_default();
-        pool.slices.insert(slice.name.clone(), Arc::new(slice));
+        pool.insert(slice);
     }
 
     /// Forgets a slice.
@@ -71,8 +70,8 @@ impl Pools {
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
         };
-        let old = pool.slices.remove(name);
-        if pool.slices.is_empty() {
+        let old = pool.remove(name);
+        if pool.is_empty() {
             self.pools.remove(&id);
         }
         if let Some(old) = old {
@@ -200,29 +199,22 @@ impl Pools {
                 continue;
             };
             match pool.current() {
-                Err(why) => out.ignored.push((id.clone(), why)),
-                Ok(slices) => {
-                    let all = slices.iter().flat_map(|s| &s.devices);
-                    let waits = all.filter(|d| d.binding_conditions).count() > 0;
-                    if waits {
-                        late.push((id, slices));
-                    } else {
-                        self.add(&mut out, id, &slices, node);
-                    }
-                }
+                Err(why) => out.ignored.push((id.clone(), why.clone())),
+                Ok(current) if current.binding_conditions => late.push((id, current)),
+                Ok(current) => self.add(&mut out, id, current, node),
             }
         }
-        for (id, slices) in late {
-            self.add(&mut out, id, &slices, node);
+        for (id, current) in late {
+            self.add(&mut out, id, current, node);
         }
         out
     }
 
-    fn add(&self, out: &mut NodeDevices, id: &PoolId, slices: &[&Arc<Slice>], node: &Node) {
-        let mut counters = Counters::new(slices.iter().flat_map(|s| &s.counters));
+    fn add(&self, out: &mut NodeDevices, id: &PoolId, current: &Current, node: &Node) {
+        let mut counters = current.counters.clone();
         let held = self.held.get(id);
         let pool = out.counters.len();
-        for slice in slices {
+        for slice in &current.slices {
             for (position, device) in slice.devices.iter().enumerate() {
                 let holds = held.and_then(|h| h.get(&device.name));
                 let holds = holds.map(Vec::as_slice).unwrap_or_default();

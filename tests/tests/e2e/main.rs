@@ -13,6 +13,7 @@ mod judge;
 mod leading;
 
 mod binding;
+mod dra;
 mod manifests;
 mod placing;
 mod providers;
