@@ -23,12 +23,12 @@ use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::ClusterArgs, extender::ServerTlsArgs};
+use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
-    GpuSlice(Args),
+    GpuSlice(GpuSliceArgs),
     /// Network latency from configured tables (rule latency)
     Latency(LatencyArgs),
     /// Costs and compliances from CostProvider and RuleProvider resources (any rule)
@@ -51,6 +51,17 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 #[command(
+    after_help = "Two replicas:\n  tautline provider gpu-slice --lease tautline-system/tautline-gpu-slice --advertise $POD_IP:5309"
+)]
+pub(crate) struct GpuSliceArgs {
+    #[command(flatten)]
+    common: Args,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+}
+
+#[derive(clap::Args)]
+#[command(
     after_help = "A table is CSV, FROM,TO,RTT a line (zone-a,zone-b,12ms), of nodes or zones.\nWithout --table it comes from ConfigMaps labelled constraint.ciena.com/latency-table: enabled."
 )]
 pub(crate) struct LatencyArgs {
@@ -64,9 +75,16 @@ pub(crate) struct LatencyArgs {
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {
-            let (client, mut server, mut tasks) = prepare(args).await?;
-            let feed = watched(&client, &mut server, &mut tasks);
-            serve(server, GpuSlice::new(feed), tasks).await
+            let (listen, tls) = (args.common.listen, args.common.tls.is_set());
+            let replicas = args.replicas.config(listen, tls)?;
+            let (client, mut server, mut tasks) = prepare(args.common).await?;
+            let provider = GpuSlice::new(watched(&client, &mut server, &mut tasks));
+            // Once GpuSlice is an Allocator too, this line in place of what follows:
+            // tautline_gpu_slice::replicas::serve(server, provider, replicas, client, tasks).await
+            if replicas.is_some() {
+                tracing::info!("gpu-slice reserves nothing in this version: --lease has no effect");
+            }
+            serve(server, provider, tasks).await
         }
         Command::Latency(args) => {
             let (client, mut server, mut tasks) = prepare(args.common).await?;

@@ -351,10 +351,7 @@ async fn killed(a: Replica, balancer: &Balancer, truth: &Truth) {
     }
     truth.check();
     let last = truth.granted().into_iter().rfind(|g| g.by == "a").unwrap();
-    assert!(
-        first.from >= killed + LONGEST_HOLD,
-        "{last:?} {first:?}"
-    );
+    assert!(first.from >= killed + LONGEST_HOLD, "{last:?} {first:?}");
 }
 
 /// b is asked to end while u5 is about to be bound: nobody grants until it is, and
