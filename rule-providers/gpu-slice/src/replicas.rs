@@ -38,11 +38,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use tautline_runtime::{
     admin::Readiness,
     lease::{self, Term},
-    tasks::Tasks,
+    tasks::{self, Tasks},
     tls::ClientFiles,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, Server,
+    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, RuleProvider,
+    Server,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -139,6 +140,29 @@ pub struct Replicas<A> {
     readiness: Readiness,
     hold: Duration,
     granting: Gauge,
+}
+
+/// Serves `provider` with its reservations until SIGTERM or Ctrl-C; without a
+/// configuration as the only replica.
+///
+/// # Errors
+/// TLS files that do not load, or a task that fails.
+pub async fn serve<P: RuleProvider + Allocator>(
+    mut server: Server,
+    provider: P,
+    config: Option<Config>,
+    client: Client,
+    mut tasks: Tasks,
+) -> Result<()> {
+    let provider = Arc::new(provider);
+    let inner = Arc::clone(&provider);
+    let allocator = match config {
+        None => Replicas::alone(inner, &mut server),
+        Some(config) => Replicas::of_lease(inner, config, client, &mut server, &mut tasks)?,
+    };
+    tracing::info!(address = %server.address(), "rule provider listening");
+    server.spawn_with_allocator(provider, allocator, &mut tasks)?;
+    tasks.run(tasks::signal()).await
 }
 
 impl<A: Allocator> Replicas<A> {
