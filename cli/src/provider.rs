@@ -29,7 +29,7 @@ use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::Replica
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
-    GpuSlice(GpuSliceArgs),
+    GpuSlice(Box<GpuSliceArgs>),
     /// Network latency from configured tables (rule latency)
     Latency(LatencyArgs),
     /// Costs and compliances from CostProvider and RuleProvider resources (any rule)
