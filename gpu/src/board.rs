@@ -11,7 +11,7 @@ use crate::{
     types::Types,
 };
 
-/// So many shapes' costs are kept; the one asked longest ago goes first.
+/// So many shapes' costs are kept by default; the one asked longest ago goes first.
 const SHAPES: usize = 256;
 
 /// Why a node cannot serve a shape.
@@ -55,6 +55,7 @@ pub struct Board {
     nodes: Vec<Node>,
     shapes: HashMap<Arc<Shape>, usize>,
     asked: Vec<Asked>,
+    most_shapes: usize,
     clock: u64,
 }
 
@@ -67,8 +68,15 @@ impl Board {
             nodes: Vec::new(),
             shapes: HashMap::new(),
             asked: Vec::new(),
+            most_shapes: SHAPES,
             clock: 0,
         }
+    }
+
+    /// Keeps the costs of at least so many shapes.
+    pub fn keeping(mut self, shapes: usize) -> Self {
+        self.most_shapes = self.most_shapes.max(shapes);
+        self
     }
 
     /// The number of a kind, for [`Room::new`].
@@ -145,13 +153,35 @@ impl Board {
 
     /// The cheapest node, the first of equals.
     pub fn best(&mut self, shape: &Shape) -> Option<(usize, Place)> {
+        self.best_of(shape, |_| false)
+    }
+
+    /// The cheapest node. Where one is as cheap as the one held, the nth such, `replaces`
+    /// says whether it takes its place.
+    pub fn best_of(
+        &mut self,
+        shape: &Shape,
+        mut replaces: impl FnMut(u32) -> bool,
+    ) -> Option<(usize, Place)> {
         let asked = self.asked(shape);
         let mut best: Option<(usize, Place)> = None;
+        let mut equals = 1;
         for node in 0..self.nodes.len() {
-            if let Some(place) = self.kept(asked, node)
-                && best.is_none_or(|(_, b)| place.cost < b.cost)
-            {
-                best = Some((node, place));
+            let Some(place) = self.kept(asked, node) else {
+                continue;
+            };
+            match &best {
+                Some((_, held)) if held.cost < place.cost => {}
+                Some((_, held)) if held.cost == place.cost => {
+                    equals += 1;
+                    if replaces(equals) {
+                        best = Some((node, place));
+                    }
+                }
+                _ => {
+                    equals = 1;
+                    best = Some((node, place));
+                }
             }
         }
         best
@@ -171,11 +201,13 @@ impl Board {
             kept: Vec::new(),
             at: clock,
         };
-        let at = if self.asked.len() < SHAPES {
+        let at = if self.asked.len() < self.most_shapes {
             self.asked.push(new);
             self.asked.len() - 1
         } else {
-            let oldest = (0..SHAPES).min_by_key(|i| self.asked[*i].at).unwrap_or(0);
+            let oldest = (0..self.asked.len())
+                .min_by_key(|i| self.asked[*i].at)
+                .unwrap_or(0);
             self.shapes.remove(&self.asked[oldest].shape);
             self.asked[oldest] = new;
             oldest
