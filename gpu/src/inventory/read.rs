@@ -1,0 +1,276 @@
+//! A node's inventory from its resources, labels and annotations and its pods.
+
+use std::sync::Arc;
+
+use tautline_core::model::{Node, Pod};
+
+use super::{Card, Counted, Holder, Inventory, Pool};
+use crate::{
+    names::{DEVICES, Names},
+    record::{self, Part},
+    shape::{CARD, Kind, Lane},
+};
+
+/// More cards than any node has: a slip, not a node.
+const MOST_CARDS: i64 = 1_024;
+/// What a node offers that lists none of it.
+const UNLISTED: i64 = i64::MAX / 4;
+
+/// What is held on a node for a pod that is not seen there yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    pub pod: Box<str>,
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    pub parts: Vec<Part>,
+}
+
+/// The devices of `node` with what `pods` on it and reservations hold.
+pub fn read<'a>(
+    names: &Names,
+    node: &Node,
+    pods: impl Iterator<Item = &'a Pod> + Clone,
+    held: &[Held],
+) -> Inventory {
+    let mut all = Inventory::default();
+    let product = names.product.iter().find_map(|l| node.labels.get(l));
+    let product: Arc<str> = product.unwrap_or_default().into();
+    let memory: Option<i64> = node.labels.get(&names.memory).and_then(|m| m.parse().ok());
+    let pool = |lane, resource: Option<&Arc<str>>, cards: Vec<Card>| Pool {
+        kind: Kind {
+            product: Arc::clone(&product),
+            lane,
+        },
+        resource: resource.cloned(),
+        card_memory_bytes: memory.and_then(|mib| mib.checked_mul(1 << 20)),
+        cards,
+    };
+    let mut plugin = false;
+    for resource in &names.whole {
+        let count = node.allocatable.milli(resource) / 1000;
+        if count > 0 {
+            plugin = true;
+            let mut cards = numbered(count, &mut all.warnings, resource);
+            let held = pods.clone().map(|p| (p, p.requests.milli(resource) / 1000));
+            fill(&mut cards, held, CARD);
+            all.pools.push(pool(Lane::Whole, Some(resource), cards));
+        }
+    }
+    for resource in &names.shared {
+        let units = node.allocatable.milli(resource) / 1000;
+        if units <= 0 {
+            continue;
+        }
+        plugin = true;
+        let replicas: Option<i64> = node
+            .labels
+            .get(&names.replicas)
+            .and_then(|r| r.parse().ok());
+        let Some(replicas) = replicas.filter(|r| (1..=1000).contains(r)) else {
+            let label = &names.replicas;
+            all.warnings.push(format!(
+                "{resource} is counted only: the label {label} (1 to 1000) is missing"
+            ));
+            all.counted
+                .push(counted(resource, &product, units, pods.clone()));
+            continue;
+        };
+        let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD);
+        let mut cards = numbered(units / replicas, &mut all.warnings, resource);
+        let held = pods.clone().map(|p| (p, p.requests.milli(resource) / 1000));
+        fill(&mut cards, held, unit_milli);
+        all.pools
+            .push(pool(Lane::Shared { unit_milli }, Some(resource), cards));
+    }
+    for (resource, milli) in node.allocatable.iter() {
+        if names.is_instance(resource) && milli >= 1000 {
+            plugin = true;
+            all.counted.push(counted(
+                &resource.into(),
+                &product,
+                milli / 1000,
+                pods.clone(),
+            ));
+        }
+    }
+    if !plugin && let Some(count) = cards_of(names, node) {
+        let mut cards = numbered(count, &mut all.warnings, &names.cards[0]);
+        let unhealthy = node.annotations.get(&names.unhealthy).unwrap_or_default();
+        for index in unhealthy.split(',').map(str::trim) {
+            if let Some(card) = cards.iter_mut().find(|c| *c.name == *index) {
+                card.healthy = false;
+            }
+        }
+        fill_recorded(names, &mut cards, pods.clone(), &mut all.warnings);
+        for (h, part) in held
+            .iter()
+            .flat_map(|h| h.parts.iter().map(move |p| (h, p)))
+        {
+            if let Some(card) = cards.iter_mut().find(|c| c.name == part.card) {
+                card.holders.push(Holder {
+                    pod: h.pod.clone(),
+                    milli: part.milli,
+                    recorded: true,
+                });
+            }
+        }
+        all.pools.push(pool(Lane::Milli, None, cards));
+    }
+    let rest = |resource: &str, held: i64| {
+        let listed = node.allocatable.iter().any(|(name, _)| name == resource);
+        let used: i64 = pods.clone().map(|p| p.requests.milli(resource)).sum();
+        match listed {
+            true => (node.allocatable.milli(resource) - used - held).max(0),
+            false => UNLISTED,
+        }
+    };
+    all.cpu_milli = rest("cpu", held.iter().map(|h| h.cpu_milli).sum());
+    let held_memory: i64 = held.iter().map(|h| h.memory_bytes).sum();
+    all.memory_bytes = rest("memory", held_memory.saturating_mul(1000)) / 1000;
+    all
+}
+
+/// The record of cards that a pod carries, in any of the known annotations.
+pub(crate) fn record_of(
+    names: &Names,
+    pod: &Pod,
+) -> Option<Result<Vec<Part>, record::RecordError>> {
+    let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
+    let (name, text) = names
+        .pod_devices
+        .iter()
+        .find_map(|a| Some((a, pod.annotations.get(a)?)))?;
+    let milli = match &**name {
+        DEVICES => CARD,
+        _ => number(&names.pod_milli).unwrap_or(CARD),
+    };
+    Some(record::parse(text, milli))
+}
+
+fn cards_of(names: &Names, node: &Node) -> Option<i64> {
+    names.cards.iter().find_map(|name| {
+        let listed = node.allocatable.milli(name) / 1000;
+        let text = || node.labels.get(name).or_else(|| node.annotations.get(name));
+        let count = if listed > 0 {
+            listed
+        } else {
+            text()?.parse().ok()?
+        };
+        (count > 0).then_some(count)
+    })
+}
+
+fn numbered(count: i64, warnings: &mut Vec<String>, resource: &str) -> Vec<Card> {
+    if count > MOST_CARDS {
+        warnings.push(format!(
+            "{resource}: {count} cards; only {MOST_CARDS} are used"
+        ));
+    }
+    (0..count.min(MOST_CARDS))
+        .map(|i| Card::new(i.to_string()))
+        .collect()
+}
+
+fn counted<'a>(
+    resource: &Arc<str>,
+    product: &Arc<str>,
+    has: i64,
+    pods: impl Iterator<Item = &'a Pod>,
+) -> Counted {
+    let used = pods.map(|p| p.requests.milli(resource) / 1000);
+    Counted {
+        resource: Arc::clone(resource),
+        product: Arc::clone(product),
+        has,
+        used: used.fold(0, i64::saturating_add),
+    }
+}
+
+/// Puts units on cards as the plugin would waste least: the largest asks first, all
+/// of one pod on the fullest card that has room for them, else whole cards and the
+/// remainder.
+fn fill<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>, unit_milli: u16) {
+    let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, units)| *units > 0).collect();
+    asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
+    for (pod, units) in asks {
+        let mut left = units.saturating_mul(i64::from(unit_milli));
+        // A third of a card three times is a whole one, as far as it can be.
+        while left > 0 {
+            let part = u16::try_from(left.min(i64::from(CARD))).unwrap_or(CARD);
+            let fullest = cards
+                .iter_mut()
+                .filter(|c| c.left_milli() >= part)
+                .min_by_key(|c| c.left_milli());
+            let Some(card) = fullest else {
+                // More than the node has left: on the first, to be seen as too much.
+                if let Some(first) = cards.first_mut() {
+                    first.holders.push(holder(pod, part, false));
+                }
+                break;
+            };
+            card.holders.push(holder(pod, part, false));
+            left -= i64::from(part);
+        }
+    }
+}
+
+/// Puts pods where their records say; those that ask without a record where they
+/// waste least.
+fn fill_recorded<'a>(
+    names: &Names,
+    cards: &mut [Card],
+    pods: impl Iterator<Item = &'a Pod>,
+    warnings: &mut Vec<String>,
+) {
+    let mut unknown: Vec<(&Pod, i64, u16)> = Vec::new();
+    for pod in pods {
+        match record_of(names, pod) {
+            Some(Ok(parts)) => {
+                for part in parts {
+                    // A card that has gone is Evaluate's to tell.
+                    if let Some(card) = cards.iter_mut().find(|c| c.name == part.card) {
+                        card.holders.push(holder(pod, part.milli, true));
+                    }
+                }
+                continue;
+            }
+            Some(Err(error)) => warnings.push(format!(
+                "pod {}/{}, annotation {DEVICES}: {error}",
+                pod.namespace, pod.name
+            )),
+            None => {}
+        }
+        if let Some((count, milli)) = asked(names, pod) {
+            unknown.push((pod, count, milli));
+        }
+    }
+    unknown.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.uid.cmp(&b.0.uid)));
+    for (pod, count, milli) in unknown {
+        fill(cards, std::iter::once((pod, count)), milli);
+    }
+}
+
+/// How many cards a pod's annotations ask, and how much of each.
+pub(crate) fn asked(names: &Names, pod: &Pod) -> Option<(i64, u16)> {
+    let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<i64>().ok());
+    let milli = number(&names.pod_milli);
+    let count = number(&names.pod_count);
+    if milli.is_none() && count.is_none() {
+        return None;
+    }
+    let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
+    let count = count.unwrap_or(1);
+    (count > 0 && count <= MOST_CARDS && milli > 0 && milli <= CARD).then_some((count, milli))
+}
+
+fn holder(pod: &Pod, milli: u16, recorded: bool) -> Holder {
+    Holder {
+        pod: format!("{}/{}", pod.namespace, pod.name).into(),
+        milli,
+        recorded,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

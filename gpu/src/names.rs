@@ -1,0 +1,79 @@
+//! What resources, labels and annotations are called: NVIDIA's names, CastSlice's,
+//! those of the openb trace, and ours. Other vendors' come by configuration.
+
+use std::sync::Arc;
+
+/// The annotation that records which cards a pod was given: `0:250`, or `1,3` for
+/// whole ones; a card's index (or UUID) and thousandths.
+pub const DEVICES: &str = "tautline.io/gpu-devices";
+
+/// The names that nodes and pods use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Resources of whole cards.
+    pub whole: Vec<Arc<str>>,
+    /// Resources of units of shared cards.
+    pub shared: Vec<Arc<str>>,
+    /// What resources of MIG instances begin with.
+    pub instances: Vec<Arc<str>>,
+    /// Resource, label or annotation of a node with its number of cards, for nodes
+    /// whose cards are handed out in thousandths when a pod is bound.
+    pub cards: Vec<Arc<str>>,
+    /// Node annotation that lists cards which are unhealthy, by index.
+    pub unhealthy: Arc<str>,
+    /// Labels of a card's product name, the first that is there.
+    pub product: Vec<Arc<str>>,
+    /// Label of a card's memory in MiB.
+    pub memory: Arc<str>,
+    /// Label of how many units a shared card has.
+    pub replicas: Arc<str>,
+    /// Pod annotation with the thousandths of each card that it asks.
+    pub pod_milli: Arc<str>,
+    /// Pod annotation with the number of cards that it asks.
+    pub pod_count: Arc<str>,
+    /// Pod annotations with the cards that it was given, the first that is there.
+    /// Ours has cards with thousandths, others indexes alone (`0-1`).
+    pub pod_devices: Vec<Arc<str>>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let list = |names: &[&str]| names.iter().map(|n| Arc::from(*n)).collect();
+        Self {
+            whole: list(&["nvidia.com/gpu"]),
+            shared: list(&["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"]),
+            instances: list(&["nvidia.com/mig-"]),
+            cards: list(&["tautline.io/gpu-cards", "alibabacloud.com/gpu-count"]),
+            unhealthy: "tautline.io/gpu-unhealthy".into(),
+            product: list(&["nvidia.com/gpu.product", "alibabacloud.com/gpu-card-model"]),
+            memory: "nvidia.com/gpu.memory".into(),
+            replicas: "nvidia.com/gpu.replicas".into(),
+            pod_milli: "alibabacloud.com/gpu-milli".into(),
+            pod_count: "alibabacloud.com/gpu-count".into(),
+            pod_devices: list(&[DEVICES, "alibabacloud.com/gpu-index"]),
+        }
+    }
+}
+
+impl Names {
+    /// Whether a resource is one of those that this is about.
+    pub fn is_gpu(&self, resource: &str) -> bool {
+        self.is_whole(resource) || self.is_shared(resource) || self.is_instance(resource)
+    }
+
+    pub fn is_whole(&self, resource: &str) -> bool {
+        self.whole.iter().any(|n| **n == *resource)
+    }
+
+    pub fn is_shared(&self, resource: &str) -> bool {
+        self.shared.iter().any(|n| **n == *resource)
+    }
+
+    pub fn is_instance(&self, resource: &str) -> bool {
+        let of = |prefix: &Arc<str>| {
+            let rest = resource.strip_prefix(&**prefix);
+            rest.is_some_and(|r| !r.is_empty())
+        };
+        self.instances.iter().any(of)
+    }
+}
