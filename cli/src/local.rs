@@ -14,7 +14,7 @@ use tautline_core::{
     index::Object,
     model::{Service, ServicePort},
 };
-use tautline_gpu_slice::GpuSlice;
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::Latency;
 use tautline_runtime::{feed::Feed, folder, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
@@ -85,7 +85,11 @@ impl Local {
         let tables: Vec<&ConfigMap> = items.iter().filter_map(table).collect();
         latency.set_table(table_of(tables.into_iter()));
         let ports = Ports {
-            gpu_slice: provider(GpuSlice::new(feed.clone()), &mut tasks).await?,
+            gpu_slice: provider(
+                GpuSlice::new(feed.clone(), GpuConfig::default()),
+                &mut tasks,
+            )
+            .await?,
             latency: provider(latency, &mut tasks).await?,
             scripted: provider(scripted, &mut tasks).await?,
         };

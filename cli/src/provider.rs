@@ -11,7 +11,8 @@ use clap::Subcommand;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, core::DeserializeGuard};
 use tautline_api::{CostProvider, RuleProvider as RuleScript};
-use tautline_gpu_slice::GpuSlice;
+use tautline_gpu::policy::Name as Policy;
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::{Latency, Table};
 use tautline_runtime::{
     feed::Feed,
@@ -28,7 +29,7 @@ use crate::{cluster::ClusterArgs, extender::ServerTlsArgs};
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
-    GpuSlice(Args),
+    GpuSlice(GpuSliceArgs),
     /// Network latency from configured tables (rule latency)
     Latency(LatencyArgs),
     /// Costs and compliances from CostProvider and RuleProvider resources (any rule)
@@ -51,6 +52,18 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 #[command(
+    after_help = "Policies:\n  tautline  Tautline's own\n  fgd       fragmentation gradient descent, as published\n  best-fit  the node with the least CPU and GPU left\n  packing   cards in use first, then nodes in use\n  spread    the node with most GPU left\n\nExample:\n  tautline provider gpu-slice --policy fgd"
+)]
+pub(crate) struct GpuSliceArgs {
+    #[command(flatten)]
+    common: Args,
+    /// How nodes and cards are chosen
+    #[arg(long, default_value_t, value_name = "NAME")]
+    policy: Policy,
+}
+
+#[derive(clap::Args)]
+#[command(
     after_help = "A table is CSV, FROM,TO,RTT a line (zone-a,zone-b,12ms), of nodes or zones.\nWithout --table it comes from ConfigMaps labelled constraint.ciena.com/latency-table: enabled."
 )]
 pub(crate) struct LatencyArgs {
@@ -64,9 +77,13 @@ pub(crate) struct LatencyArgs {
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {
-            let (client, mut server, mut tasks) = prepare(args).await?;
+            let (client, mut server, mut tasks) = prepare(args.common).await?;
             let feed = watched(&client, &mut server, &mut tasks);
-            serve(server, GpuSlice::new(feed), tasks).await
+            let config = GpuConfig {
+                policy: args.policy,
+                ..GpuConfig::default()
+            };
+            serve(server, GpuSlice::new(feed, config), tasks).await
         }
         Command::Latency(args) => {
             let (client, mut server, mut tasks) = prepare(args.common).await?;

@@ -151,6 +151,19 @@ impl Board {
         }
     }
 
+    /// The same for a room that is not on the board: what if it were so?
+    ///
+    /// # Errors
+    /// It cannot serve the shape, and why.
+    pub fn place_in(&self, shape: &Shape, room: &Room) -> Result<Place, Refusal> {
+        let kind = self.kinds.get(usize::from(room.kind()));
+        if !kind.is_some_and(|k| shape.allows(k)) {
+            return Err(Refusal::Kind);
+        }
+        room.fits(shape).map_err(Refusal::Short)?;
+        Ok(self.policy.place(room, self.policy.base(room), shape))
+    }
+
     /// The cheapest node, the first of equals.
     pub fn best(&mut self, shape: &Shape) -> Option<(usize, Place)> {
         self.best_of(shape, |_| false)

@@ -4,7 +4,7 @@ mod read;
 
 use std::sync::Arc;
 
-pub use read::{Held, read};
+pub use read::{Held, asked, read, record_of};
 
 use crate::{
     record::Part,

@@ -132,6 +132,23 @@ impl Snapshot {
         self.underlaid.values()
     }
 
+    /// Names of nodes that differ from `earlier`, in themselves or in the pods on
+    /// them; a name may come twice. Costs what was written since.
+    pub fn changed_nodes<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a str> {
+        let nodes = changed(&self.nodes, &earlier.nodes).map(|(name, ..)| name);
+        let pods = changed(&self.pods_by_node, &earlier.pods_by_node).map(|(name, ..)| name);
+        nodes.chain(pods)
+    }
+
+    /// Pods that differ from `earlier`, as they were and as they are. Costs what was
+    /// written since.
+    pub fn changed_pods<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>)> {
+        changed(&self.pods, &earlier.pods).map(|(_, old, new)| (old, new))
+    }
+
     /// Every offer, namespace by namespace.
     pub fn offers(&self) -> impl Iterator<Item = &OfferEntry> {
         self.offers.values().flat_map(|list| list.iter())
@@ -193,4 +210,15 @@ impl Snapshot {
             .get(&key(namespace, service))
             .map_or(&[], |v| v)
     }
+}
+
+/// What differs between two maps of shared values, by their identity.
+fn changed<'a, T>(
+    now: &'a CowMap<Arc<T>>,
+    earlier: &'a CowMap<Arc<T>>,
+) -> impl Iterator<Item = (&'a str, Option<&'a Arc<T>>, Option<&'a Arc<T>>)> {
+    now.diff(earlier).filter(|(_, old, new)| match (old, new) {
+        (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+        _ => true,
+    })
 }

@@ -131,10 +131,7 @@ pub fn read<'a>(
 }
 
 /// The record of cards that a pod carries, in any of the known annotations.
-pub(crate) fn record_of(
-    names: &Names,
-    pod: &Pod,
-) -> Option<Result<Vec<Part>, record::RecordError>> {
+pub fn record_of(names: &Names, pod: &Pod) -> Option<Result<Vec<Part>, record::RecordError>> {
     let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
     let (name, text) = names
         .pod_devices
@@ -240,7 +237,7 @@ fn fill_recorded<'a>(
             )),
             None => {}
         }
-        if let Some((count, milli)) = asked(names, pod) {
+        if let Some((count, milli)) = asked(names, |key| pod.annotations.get(key)) {
             unknown.push((pod, count, milli));
         }
     }
@@ -250,17 +247,19 @@ fn fill_recorded<'a>(
     }
 }
 
-/// How many cards a pod's annotations ask, and how much of each.
-pub(crate) fn asked(names: &Names, pod: &Pod) -> Option<(i64, u16)> {
-    let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<i64>().ok());
-    let milli = number(&names.pod_milli);
-    let count = number(&names.pod_count);
+/// How many cards annotations ask, and how much of each.
+pub fn asked<'a>(
+    names: &Names,
+    annotation: impl Fn(&str) -> Option<&'a str>,
+) -> Option<(i64, u16)> {
+    let number = |key: &str| annotation(key).and_then(|v| v.parse::<i64>().ok());
+    let (milli, count) = (number(&names.pod_milli), number(&names.pod_count));
     if milli.is_none() && count.is_none() {
         return None;
     }
     let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
     let count = count.unwrap_or(1);
-    (count > 0 && count <= MOST_CARDS && milli > 0 && milli <= CARD).then_some((count, milli))
+    ((1..=MOST_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
 }
 
 fn holder(pod: &Pod, milli: u16, recorded: bool) -> Holder {

@@ -4,61 +4,37 @@
 //! one card), `2` (whole cards), `20Gi` (memory of one card), `mig-1g.10gb`,
 //! each with an optional model list: `500m,model=A100|H100`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tautline_core::quantity;
+use tautline_core::{model::Pod, quantity};
+use tautline_gpu::{CARD, Lane, Names, Shape, inventory};
 use tautline_sdk::{ProviderError, Rule, Workload};
-
-/// The resource of whole cards.
-pub const WHOLE: &str = "nvidia.com/gpu";
-/// The resources of shared cards: CastSlice's and the device plugin's name.
-pub const SHARED: [&str; 2] = ["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"];
-const MIG: &str = "nvidia.com/mig-";
-
-/// Whether a resource is one of those that this provider is about.
-pub fn is_gpu(resource: &str) -> bool {
-    resource == WHOLE || SHARED.contains(&resource) || resource.starts_with(MIG)
-}
 
 /// A need, of certain models or of any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
-    pub amount: Amount,
+pub(crate) struct Need {
+    pub(crate) amount: Amount,
+    /// The least that will do when the node degrades; `None`: all of it.
+    pub(crate) least: Option<Amount>,
     /// Parts of product names, any of which will do; empty: any card.
-    pub models: Vec<String>,
+    pub(crate) models: Models,
+    /// The rule states it; else the pod's own requests or annotations do.
+    pub(crate) by_rule: bool,
+    pub(crate) cpu_milli: i64,
+    pub(crate) memory_bytes: i64,
     /// What the pod requests, by resource in whole units; `None`: not known.
     requests: Option<BTreeMap<String, i64>>,
 }
 
-impl Need {
-    /// How many units of a resource the pod requests; `None` if that is not known.
-    pub fn requested(&self, resource: &str) -> Option<i64> {
-        Some(self.requests.as_ref()?.get(resource).copied().unwrap_or(0))
-    }
-}
-
-/// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
-/// its own: `L4` is not in `NVIDIA-L40S`.
-pub fn names_model(product: &str, model: &str) -> bool {
-    let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
-    product.match_indices(model).any(|(at, _)| {
-        edge(product[..at].chars().next_back()) && edge(product[at + model.len()..].chars().next())
-    })
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub(crate) enum Amount {
     Nothing,
     /// Whole cards.
     Cards(i64),
     /// A part of one card in thousandths, 1 to 999.
-    Share {
-        milli: i64,
-    },
-    /// Memory of one card.
-    Memory {
-        bytes: i64,
-    },
+    Share(i64),
+    /// Memory of one card, in bytes.
+    Memory(i64),
     /// Units of a resource, as the pod requests them.
     Units {
         resource: String,
@@ -70,85 +46,175 @@ impl Need {
     /// The need that a question states.
     ///
     /// # Errors
-    /// A request that is none of the forms above.
-    pub fn of(rule: &Rule, workload: Option<&Workload>) -> Result<Self, ProviderError> {
-        let bad = |what: String| {
-            ProviderError::BadRule(format!(
-                "rule {:?}, request {:?}: {what}; write 250m, 2, 20Gi or mig-1g.10gb, \
-                 with ,model=A100|H100 if only some cards will do, or true for the pod's own requests",
-                rule.name, rule.request
-            ))
+    /// A request or limit that is none of the forms above.
+    pub(crate) fn of(
+        names: &Names,
+        rule: &Rule,
+        workload: Option<&Workload>,
+    ) -> Result<Self, ProviderError> {
+        let (amount, models) = parse(rule, "request", &rule.request)?;
+        let least = match parse(rule, "limit", &rule.limit)? {
+            (None, _) => None,
+            (least, _) => least,
         };
-        let (amount, options) = match rule.request.split_once(',') {
-            Some((amount, options)) => (amount.trim(), Some(options)),
-            None => (rule.request.trim(), None),
-        };
-        let models = match options.map(|o| o.trim().strip_prefix("model=").ok_or(o)) {
-            None => Vec::new(),
-            Some(Ok(list)) => list.split('|').map(|m| m.trim().to_owned()).collect(),
-            Some(Err(other)) => return Err(bad(format!("option {other:?} is unknown"))),
-        };
-        if models.iter().any(String::is_empty) {
-            return Err(bad("a model is empty".into()));
-        }
         let requests = workload.map(|w| {
             let units = |r: &String| (r.clone(), w.request_milli(r) / 1000);
-            w.requests.keys().filter(|r| is_gpu(r)).map(units).collect()
+            let gpu = w.requests.keys().filter(|r| names.is_gpu(r));
+            gpu.map(units).collect()
         });
+        let request = |resource| workload.map_or(0, |w| w.request_milli(resource));
         Ok(Self {
-            amount: amount_of(amount, workload).map_err(bad)?,
+            by_rule: amount.is_some(),
+            amount: amount.unwrap_or_else(|| workload.map_or(Amount::Nothing, |w| own(names, w))),
+            least,
             models,
+            cpu_milli: request("cpu"),
+            memory_bytes: request("memory") / 1000,
             requests,
         })
     }
+
+    /// How many units of a resource the pod requests; `None` if that is not known.
+    pub(crate) fn requested(&self, resource: &str) -> Option<i64> {
+        Some(self.requests.as_ref()?.get(resource).copied().unwrap_or(0))
+    }
+
+    /// The need as a shape of a lane: so many whole cards and a share of one more.
+    pub(crate) fn shape(&self, lane: Lane, milli: i64) -> Shape {
+        let card = i64::from(CARD);
+        Shape {
+            cpu_milli: self.cpu_milli,
+            memory_bytes: self.memory_bytes,
+            whole: u16::try_from(milli / card).unwrap_or(u16::MAX),
+            share: u16::try_from(milli % card).unwrap_or(0),
+            lane,
+            models: Arc::clone(&self.models),
+        }
+    }
 }
 
-fn amount_of(text: &str, workload: Option<&Workload>) -> Result<Amount, String> {
+/// Parts of product names.
+type Models = Arc<[Arc<str>]>;
+
+/// An amount with its models; no amount: as the pod requests.
+fn parse(rule: &Rule, field: &str, text: &str) -> Result<(Option<Amount>, Models), ProviderError> {
+    let bad = |what: String| {
+        ProviderError::BadRule(format!(
+            "rule {:?}, {field} {text:?}: {what}; write 250m, 2, 20Gi or mig-1g.10gb, \
+             with ,model=A100|H100 if only some cards will do, or true for the pod's own requests",
+            rule.name
+        ))
+    };
+    let (amount, options) = match text.split_once(',') {
+        Some((amount, options)) => (amount.trim(), Some(options)),
+        None => (text.trim(), None),
+    };
+    let models: Vec<Arc<str>> = match options.map(|o| o.trim().strip_prefix("model=").ok_or(o)) {
+        None => Vec::new(),
+        Some(Ok(list)) => list.split('|').map(|m| m.trim().into()).collect(),
+        Some(Err(other)) => return Err(bad(format!("option {other:?} is unknown"))),
+    };
+    if models.iter().any(|m| m.is_empty()) {
+        return Err(bad("a model is empty".into()));
+    }
+    Ok((amount_of(amount).map_err(bad)?, models.into()))
+}
+
+fn amount_of(text: &str) -> Result<Option<Amount>, String> {
     if text.is_empty() || text == "true" {
-        return Ok(workload.map_or(Amount::Nothing, own));
+        return Ok(None);
     }
     if text.starts_with("mig-") {
-        return Ok(Amount::Units {
+        return Ok(Some(Amount::Units {
             resource: format!("nvidia.com/{text}"),
             units: 1,
-        });
+        }));
     }
     let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
     if text.ends_with(['i', 'k', 'M', 'G', 'T', 'P', 'E']) {
-        return Ok(Amount::Memory {
-            bytes: milli / 1000,
-        });
+        return Ok(Some(Amount::Memory(milli / 1000)));
     }
     match milli {
-        0 => Ok(Amount::Nothing),
-        1..1000 => Ok(Amount::Share { milli }),
-        _ if milli % 1000 == 0 => Ok(Amount::Cards(milli / 1000)),
+        0 => Ok(Some(Amount::Nothing)),
+        1..1000 => Ok(Some(Amount::Share(milli))),
+        _ if milli % 1000 == 0 => Ok(Some(Amount::Cards(milli / 1000))),
         _ => Err("more than one card is given in whole cards only".into()),
     }
 }
 
-/// What the pod's own requests say. A pod has one kind of GPU; of several the
-/// most specific counts.
-fn own(workload: &Workload) -> Amount {
+/// What the pod's own requests and annotations say. A pod has one kind of GPU; of
+/// several the most specific counts.
+fn own(names: &Names, workload: &Workload) -> Amount {
+    let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
+    if let Some((cards, milli)) = inventory::asked(names, annotation) {
+        return match milli {
+            CARD => Amount::Cards(cards),
+            share => Amount::Share(i64::from(share)),
+        };
+    }
     let units = |resource: &str| workload.request_milli(resource) / 1000;
-    let mig = workload
+    let mut asked = workload.requests.keys().filter(|r| units(r) > 0);
+    let of = |resource: &str| Amount::Units {
+        resource: resource.to_owned(),
+        units: units(resource),
+    };
+    if let Some(resource) = asked.clone().find(|r| names.is_instance(r)) {
+        return of(resource);
+    }
+    if let Some(resource) = asked.clone().find(|r| names.is_shared(r)) {
+        return of(resource);
+    }
+    asked
+        .find(|r| names.is_whole(r))
+        .map_or(Amount::Nothing, |r| of(r))
+}
+
+/// Thousandths of one unit, in lanes that have units.
+pub(crate) fn unit_of(lane: Lane) -> Option<u16> {
+    match lane {
+        Lane::Shared { unit_milli } => Some(unit_milli),
+        _ => None,
+    }
+}
+
+/// What units of a shared resource are in thousandths: so many of them are a card.
+pub(crate) fn units_milli(units: i64, unit_milli: u16) -> i64 {
+    let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
+    units / a_card * i64::from(CARD) + units % a_card * i64::from(unit_milli)
+}
+
+/// What a pod asks by itself, for the distribution of requests; `None`: no cards, or
+/// units of unknown size.
+pub(crate) fn shape_of(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
+    let shape = |lane, milli: i64| Shape {
+        cpu_milli: pod.requests.milli("cpu"),
+        memory_bytes: pod.requests.milli("memory") / 1000,
+        whole: u16::try_from(milli / i64::from(CARD)).unwrap_or(u16::MAX),
+        share: u16::try_from(milli % i64::from(CARD)).unwrap_or(0),
+        lane,
+        models: Arc::default(),
+    };
+    if let Some(Ok(parts)) = inventory::record_of(names, pod) {
+        let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
+        return Some(shape(Lane::Milli, milli));
+    }
+    let told = |key: &str| {
+        let placement = pod.placement.as_ref().map(|p| &p.annotations);
+        pod.annotations
+            .get(key)
+            .or_else(|| placement.and_then(|a| a.get(key)))
+    };
+    if let Some((cards, milli)) = inventory::asked(names, told) {
+        return Some(shape(Lane::Milli, cards * i64::from(milli)));
+    }
+    let (resource, milli) = pod
         .requests
-        .keys()
-        .find(|r| r.starts_with(MIG) && units(r) > 0);
-    if let Some(resource) = mig {
-        return Amount::Units {
-            resource: resource.clone(),
-            units: units(resource),
-        };
+        .iter()
+        .find(|(r, milli)| *milli >= 1000 && (names.is_whole(r) || names.is_shared(r)))?;
+    if names.is_whole(resource) {
+        return Some(shape(Lane::Whole, milli));
     }
-    if let Some(resource) = SHARED.iter().find(|r| units(r) > 0) {
-        return Amount::Units {
-            resource: (*resource).to_owned(),
-            units: units(resource),
-        };
-    }
-    match units(WHOLE) {
-        0 => Amount::Nothing,
-        cards => Amount::Cards(cards),
-    }
+    let unit_milli = unit_milli?;
+    let lane = Lane::Shared { unit_milli };
+    Some(shape(lane, units_milli(milli / 1000, unit_milli)))
 }

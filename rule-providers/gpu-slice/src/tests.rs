@@ -4,6 +4,12 @@ use tautline_sdk::{Reference, Rule, Workload};
 
 use super::*;
 
+const WHOLE: &str = "nvidia.com/gpu";
+const SHARED: [&str; 2] = ["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"];
+const REPLICAS: &str = "nvidia.com/gpu.replicas";
+const PRODUCT: &str = "nvidia.com/gpu.product";
+const MEMORY: &str = "nvidia.com/gpu.memory";
+
 fn node(name: &str, resource: &str, count: i64, labels: &[(&str, &str)]) -> Object {
     Object::Node(model::Node {
         name: name.into(),
@@ -42,7 +48,7 @@ fn provider() -> GpuSlice {
     feed.apply(node("plain", "cpu", 8, &[]));
     feed.apply(pod("there", "part", WHOLE, 6));
     feed.apply(pod("quarter", "shared", SHARED[0], 3));
-    GpuSlice::new(feed)
+    GpuSlice::new(feed, Config::default())
 }
 
 async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
@@ -186,7 +192,7 @@ proptest! {
     fn capacity_is_never_exceeded(asks in proptest::collection::vec(1..5i64, 1..20)) {
         let feed = Feed::default();
         for name in ["a", "b", "c"] { feed.apply(node(name, WHOLE, 4, &[])); }
-        let provider = GpuSlice::new(feed.clone());
+        let provider = GpuSlice::new(feed.clone(), Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (i, cards) in asks.into_iter().enumerate() {
             let question = CostQuestion {
@@ -202,7 +208,8 @@ proptest! {
         }
         let snapshot = feed.snapshot();
         for name in ["a", "b", "c"] {
-            prop_assert!(used(&snapshot, name, WHOLE, "", "") <= 4000);
+            let used: i64 = snapshot.pods_on(name).iter().map(|p| p.requests.milli(WHOLE)).sum();
+            prop_assert!(used <= 4000);
         }
     }
 }

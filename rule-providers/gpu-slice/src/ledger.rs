@@ -1,0 +1,216 @@
+//! What the provider knows of every node, kept in step with the watch: a change of
+//! one pod or node costs that node's work.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use tautline_core::{Snapshot, model::Pod};
+use tautline_gpu::{
+    Board, CARD, Inventory, Lane, Names, Popularity, TaskType,
+    inventory::{self, Held, Pool},
+    policy::Policy,
+};
+
+use crate::need::{self, Amount, Need};
+
+/// The distribution is read again once so many more pods have come ...
+const LEARN_EVERY: u32 = 64;
+/// ... and planned for if it differs by so much; each plan costs all nodes' work.
+const DRIFT: f64 = 0.02;
+/// Pods whose need only the rule states, and that were counted when they asked.
+const COUNTED: usize = 16_384;
+
+/// A node as it is now.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) inventory: Inventory,
+    /// The board's number of each pool.
+    pub(crate) slots: Vec<usize>,
+    /// Its place in the order of names, for costs that are otherwise equal.
+    pub(crate) rank: i64,
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) names: Names,
+    pub(crate) board: Board,
+    nodes: HashMap<Arc<str>, Entry>,
+    seen: Arc<Snapshot>,
+    unused: Vec<usize>,
+    slots: usize,
+    popularity: Popularity,
+    /// The distribution is given, and nothing is learned.
+    fixed: bool,
+    unread: u32,
+    counted: HashSet<Box<str>>,
+}
+
+impl Ledger {
+    pub(crate) fn new(names: Names, policy: Box<dyn Policy>) -> Self {
+        Self {
+            names,
+            board: Board::new(policy),
+            nodes: HashMap::new(),
+            seen: Arc::default(),
+            unused: Vec::new(),
+            slots: 0,
+            popularity: Popularity::default(),
+            fixed: false,
+            unread: 0,
+            counted: HashSet::new(),
+        }
+    }
+
+    /// Plans for this distribution and learns no other.
+    pub(crate) fn fix(&mut self, classes: Vec<(TaskType, f64)>) {
+        self.fixed = true;
+        self.board.plan_for(classes);
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<&Entry> {
+        self.nodes.get(name)
+    }
+
+    /// The parts that a cost is made of.
+    pub(crate) fn parts(&mut self) -> (&Names, &HashMap<Arc<str>, Entry>, &mut Board) {
+        (&self.names, &self.nodes, &mut self.board)
+    }
+
+    /// Takes over what has changed since the last time; `held` tells what is
+    /// reserved on a node for pods that are not seen there yet, `touched` the nodes
+    /// whose reservations have changed.
+    pub(crate) fn sync(
+        &mut self,
+        now: Arc<Snapshot>,
+        touched: &[Arc<str>],
+        held: impl Fn(&str) -> Vec<Held>,
+    ) {
+        let seen = Arc::clone(&self.seen);
+        if Arc::ptr_eq(&seen, &now) && touched.is_empty() {
+            return;
+        }
+        let mut names: HashSet<&str> = now.changed_nodes(&seen).collect();
+        names.extend(touched.iter().map(|n| &**n));
+        let mut members = false;
+        for name in names {
+            members |= self.read(&now, name, &held(name));
+        }
+        if members {
+            self.rank();
+        }
+        for (old, new) in now.changed_pods(&seen) {
+            if let Some(new) = new
+                && old.is_none_or(|old| old.uid != new.uid)
+            {
+                self.learn(new);
+            }
+        }
+        self.plan();
+        self.seen = now;
+    }
+
+    /// One node's work. Whether the node is new or has gone.
+    fn read(&mut self, now: &Snapshot, name: &str, held: &[Held]) -> bool {
+        let Some(node) = now.node(name) else {
+            let gone = self.nodes.remove(name);
+            for slot in gone.iter().flat_map(|e| &e.slots) {
+                self.board.set(*slot, None);
+                self.unused.push(*slot);
+            }
+            return gone.is_some();
+        };
+        let pods = now.pods_on(name).iter().map(|p| &**p);
+        let inventory = inventory::read(&self.names, node, pods, held);
+        let new = !self.nodes.contains_key(name);
+        let entry = self.nodes.entry(Arc::clone(&node.name)).or_default();
+        for warning in &inventory.warnings {
+            if !entry.inventory.warnings.contains(warning) {
+                tracing::warn!(node = name, "{warning}");
+            }
+        }
+        while entry.slots.len() > inventory.pools.len() {
+            if let Some(slot) = entry.slots.pop() {
+                self.board.set(slot, None);
+                self.unused.push(slot);
+            }
+        }
+        while entry.slots.len() < inventory.pools.len() {
+            entry.slots.push(self.unused.pop().unwrap_or_else(|| {
+                self.slots += 1;
+                self.slots - 1
+            }));
+        }
+        for (pool, slot) in inventory.pools.iter().zip(&entry.slots) {
+            let kind = self.board.kind(&pool.kind);
+            self.board.set(*slot, Some(inventory.room(pool, kind)));
+        }
+        entry.inventory = inventory;
+        new
+    }
+
+    fn rank(&mut self) {
+        let mut order: Vec<(&Arc<str>, &mut Entry)> = self.nodes.iter_mut().collect();
+        order.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        for (rank, (_, entry)) in order.into_iter().enumerate() {
+            entry.rank = rank as i64;
+        }
+    }
+
+    fn learn(&mut self, pod: &Pod) {
+        if self.fixed || self.counted.contains(&pod.uid) {
+            return;
+        }
+        let entry = pod.node.as_deref().and_then(|n| self.nodes.get(n));
+        let pools = entry.map_or(&[][..], |e| &e.inventory.pools);
+        let unit = |pools: &[Pool]| pools.iter().find_map(|p| need::unit_of(p.kind.lane));
+        let anywhere = || {
+            self.board
+                .kinds()
+                .iter()
+                .find_map(|k| need::unit_of(k.lane))
+        };
+        let unit_milli = unit(pools).or_else(anywhere);
+        if let Some(shape) = need::shape_of(&self.names, pod, unit_milli) {
+            self.popularity.observe(&shape);
+            self.unread += 1;
+        }
+    }
+
+    /// A pod asks: if only the rule states its need it is counted now, once. While
+    /// nothing is known of requests, whatever is asked is the best guess.
+    pub(crate) fn asked(&mut self, uid: &str, need: &Need) {
+        let first = self.board.classes().is_empty();
+        if self.fixed || !first && (!need.by_rule || uid.is_empty()) {
+            return;
+        }
+        let milli = match need.amount {
+            Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD)),
+            Amount::Share(milli) => milli,
+            _ => return,
+        };
+        if self.counted.len() >= COUNTED {
+            self.counted.clear();
+        }
+        if self.counted.insert(uid.into()) || first {
+            let lane = self.board.kinds().first().map_or(Lane::Milli, |k| k.lane);
+            self.popularity.observe(&need.shape(lane, milli));
+            self.unread += 1;
+            self.plan();
+        }
+    }
+
+    fn plan(&mut self) {
+        let planned = !self.board.classes().is_empty();
+        if self.unread == 0 || (planned && self.unread < LEARN_EVERY) {
+            return;
+        }
+        self.unread = 0;
+        let classes = self.popularity.types();
+        if Popularity::distance(self.board.classes(), &classes) > DRIFT {
+            self.board.plan_for(classes);
+        }
+    }
+}
