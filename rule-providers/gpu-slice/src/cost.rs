@@ -141,7 +141,11 @@ pub(crate) fn fit(
             }
         };
         let place = match rooms.and_then(|r| r.get(i)) {
-            Some(room) => board.place_in(shape, room),
+            Some(room) => board.place_in(
+                shape,
+                entry.slots.get(i).copied().unwrap_or(usize::MAX),
+                room,
+            ),
             None => board.place_asked(asked, entry.slots[i]),
         };
         match place {
@@ -159,7 +163,7 @@ pub(crate) fn fit(
             card: place.card,
         };
         let detail = detail(&entry.inventory.pools[i], &at);
-        let cost = place.cost.saturating_mul(RANKS).saturating_add(entry.rank);
+        let cost = ranked(place.cost, entry);
         return Fit::Yes {
             cost,
             detail,
@@ -169,7 +173,7 @@ pub(crate) fn fit(
     for counted in &entry.inventory.counted {
         match counted_cost(names, need, counted) {
             Ok((cost, detail)) => {
-                let cost = cost.saturating_mul(RANKS).saturating_add(entry.rank);
+                let cost = ranked(cost, entry);
                 return Fit::Yes {
                     cost,
                     detail,
@@ -180,6 +184,13 @@ pub(crate) fn fit(
         }
     }
     Fit::No(why.unwrap_or_else(|| no(0, "NoSuchGpu", "it has no GPU")))
+}
+
+/// A cost that the order of nodes has its part in, so that few are equal.
+fn ranked(cost: i64, entry: &Entry) -> i64 {
+    let rank = (entry.position * RANKS as f64) as i64;
+    cost.saturating_mul(RANKS)
+        .saturating_add(rank.clamp(0, RANKS - 1))
 }
 
 /// The need as this pool would serve it.

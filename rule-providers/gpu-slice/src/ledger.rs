@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use tautline_core::{Snapshot, model::Pod};
+use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu::{
     Board, CARD, Inventory, Lane, Names, Popularity, TaskType,
     inventory::{self, Held, Pool},
@@ -22,14 +22,25 @@ const DRIFT: f64 = 0.02;
 /// Pods whose need only the rule states, and that were counted when they asked.
 const COUNTED: usize = 16_384;
 
+/// The order that nodes are filled in, as far as a policy has a say in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// By a hash of their names: nodes of one make, which are often named alike, do
+    /// not all come first.
+    #[default]
+    Mixed,
+    /// By their names.
+    Named,
+}
+
 /// A node as it is now.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) inventory: Inventory,
     /// The board's number of each pool.
     pub(crate) slots: Vec<usize>,
-    /// Its place in the order of names, for costs that are otherwise equal.
-    pub(crate) rank: i64,
+    /// Where it stands in the order of nodes, 0 to 1.
+    pub(crate) position: f64,
 }
 
 /// All nodes.
@@ -42,6 +53,7 @@ pub(crate) struct Ledger {
     unused: Vec<usize>,
     slots: usize,
     popularity: Popularity,
+    order: Order,
     /// The distribution is given, and nothing is learned.
     fixed: bool,
     unread: u32,
@@ -49,7 +61,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(names: Names, policy: Box<dyn Policy>) -> Self {
+    pub(crate) fn new(names: Names, policy: Box<dyn Policy>, order: Order) -> Self {
         Self {
             names,
             board: Board::new(policy),
@@ -58,6 +70,7 @@ impl Ledger {
             unused: Vec::new(),
             slots: 0,
             popularity: Popularity::default(),
+            order,
             fixed: false,
             unread: 0,
             counted: HashSet::new(),
@@ -98,8 +111,8 @@ impl Ledger {
         for name in names {
             members |= self.read(&now, name, &held(name));
         }
-        if members {
-            self.rank();
+        if members && self.order == Order::Named {
+            self.order();
         }
         for (old, new) in now.changed_pods(&seen) {
             if let Some(new) = new
@@ -143,7 +156,11 @@ impl Ledger {
                 self.slots - 1
             }));
         }
+        if self.order == Order::Mixed {
+            entry.position = fnv1a_64(&[name]) as f64 / u64::MAX as f64;
+        }
         for (pool, slot) in inventory.pools.iter().zip(&entry.slots) {
+            self.board.stand(*slot, entry.position);
             let kind = self.board.kind(&pool.kind);
             self.board.set(*slot, Some(inventory.room(pool, kind)));
         }
@@ -151,11 +168,16 @@ impl Ledger {
         new
     }
 
-    fn rank(&mut self) {
+    /// By name each node's place depends on all others.
+    fn order(&mut self) {
         let mut order: Vec<(&Arc<str>, &mut Entry)> = self.nodes.iter_mut().collect();
         order.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        let count = order.len() as f64;
         for (rank, (_, entry)) in order.into_iter().enumerate() {
-            entry.rank = rank as i64;
+            entry.position = rank as f64 / count;
+            for slot in &entry.slots {
+                self.board.stand(*slot, entry.position);
+            }
         }
     }
 

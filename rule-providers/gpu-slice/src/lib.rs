@@ -29,6 +29,7 @@ use tautline_sdk::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use ledger::Order;
 pub use metrics::Gauges;
 
 use crate::{
@@ -43,6 +44,7 @@ use crate::{
 pub struct Config {
     pub policy: policy::Name,
     pub names: Names,
+    pub order: Order,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
     pub classes: Option<Vec<(TaskType, f64)>>,
     /// A second annotation for a pod's cards, as indexes (`0-1`), for runtimes that
@@ -64,7 +66,7 @@ pub struct GpuSlice {
 impl GpuSlice {
     /// A provider that knows nodes and pods from `feed`.
     pub fn new(feed: Feed, config: Config) -> Self {
-        let mut ledger = Ledger::new(config.names, config.policy.policy());
+        let mut ledger = Ledger::new(config.names, config.policy.policy(), config.order);
         if let Some(classes) = config.classes {
             ledger.fix(classes);
         }
