@@ -3,7 +3,10 @@
 mod bestfit;
 mod fgd;
 mod packing;
+mod prices;
 mod spread;
+mod tautline;
+mod usable;
 
 use std::{fmt, str::FromStr};
 
@@ -47,6 +50,12 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
     /// A node was one thing and is another; `None`: it was or is not there.
     fn moved(&mut self, _before: Option<Seen<'_>>, _after: Option<Seen<'_>>) {}
+
+    /// Whether what it made of nodes is void: every base is then made anew, and every
+    /// node told of again. Asked before each question.
+    fn renew(&mut self) -> bool {
+        false
+    }
 
     /// Costs of an earlier epoch are void. Asked before each question.
     fn epoch(&mut self) -> u32 {
@@ -99,7 +108,8 @@ impl Name {
 
     pub fn policy(self) -> Box<dyn Policy> {
         match self {
-            Self::Tautline | Self::Fgd => Box::<Fgd>::default(),
+            Self::Tautline => Box::<tautline::Tautline>::default(),
+            Self::Fgd => Box::<Fgd>::default(),
             Self::BestFit => Box::new(bestfit::BestFit),
             Self::Packing => Box::new(packing::Packing),
             Self::Spread => Box::new(spread::Spread),
