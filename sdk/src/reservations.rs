@@ -297,3 +297,5 @@ impl<G: Clone> Book<G> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;
