@@ -144,6 +144,11 @@ impl Popularity {
         self.counts.is_empty()
     }
 
+    /// How many classes there are, the rare ones too.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
     /// The classes that matter with their probabilities, most popular first; equal
     /// ones in the reverse of their order.
     pub fn types(&self) -> Vec<(TaskType, f64)> {
@@ -225,7 +230,11 @@ mod tests {
         let shapes: Vec<Shape> = (0..9_000).map(|i| share(100 + i / 3_000 * 100)).collect();
         let mut seen = Popularity::default();
         seen.observe_together(&shapes);
-        assert!(seen.types().iter().all(|(_, p)| (p - 1.0 / 3.0).abs() < 1e-9));
+        assert!(
+            seen.types()
+                .iter()
+                .all(|(_, p)| (p - 1.0 / 3.0).abs() < 1e-9)
+        );
         // And no more than a long history: two half-lives on a quarter is left.
         for _ in 0..4_000 {
             seen.observe(&share(900));

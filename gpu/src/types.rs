@@ -37,7 +37,11 @@ impl Type {
     pub fn unusable_milli(&self, room: &Room) -> i64 {
         let all = !self.uses_gpu_of(room);
         let lost = |left: &&u16| all || **left < self.milli;
-        room.cards().iter().filter(lost).map(|c| i64::from(*c)).sum()
+        room.cards()
+            .iter()
+            .filter(lost)
+            .map(|c| i64::from(*c))
+            .sum()
     }
 
     fn uses_gpu_of(&self, room: &Room) -> bool {
