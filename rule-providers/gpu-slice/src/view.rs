@@ -69,6 +69,8 @@ pub struct Questions {
     pub rules: Vec<Question>,
     /// Offer and policy, where an offer that governs it names one that is not there.
     pub missing_policies: Vec<(Arc<str>, Arc<str>)>,
+    /// Names of the other rules of its offers: others answer for those.
+    pub other_rules: Vec<Arc<str>>,
 }
 
 impl View {
@@ -194,6 +196,11 @@ impl View {
             let missing = ask.missing_policies.iter();
             all.missing_policies
                 .extend(missing.map(|p| (Arc::clone(&offer.name), Arc::clone(p))));
+            for rule in ask.rules.iter().filter(|r| *r.name != *RULE) {
+                if !all.other_rules.contains(&rule.name) {
+                    all.other_rules.push(Arc::clone(&rule.name));
+                }
+            }
             if let Some(rule) = ask.rules.iter().find(|r| *r.name == *RULE) {
                 let policy = self.policy_of(offer, rule).unwrap_or_default();
                 all.rules
