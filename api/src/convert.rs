@@ -27,6 +27,7 @@ pub use pod::{
     told_annotations,
 };
 
+pub mod dra;
 mod pod;
 
 /// How often a binding is evaluated unless its offer says so.

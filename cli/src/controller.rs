@@ -7,7 +7,9 @@ use tautline_controller::{App, Config};
 use tautline_core::duration;
 use tautline_runtime::tasks::{self, Tasks};
 
-use crate::{cluster::ClusterArgs, extender::parse_duration, provider_args::ProviderArgs};
+use crate::{
+    cluster::ClusterArgs, extender::parse_duration, identity::identity, provider_args::ProviderArgs,
+};
 
 #[derive(clap::Args)]
 #[command(
@@ -66,11 +68,7 @@ fn any_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn config(args: Args) -> Config {
-    let identity = args.identity.unwrap_or_else(host);
-    // The name alone may come again after a restart, while its old term runs on.
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let identity = format!("{identity}_{}", started.unwrap_or_default().as_millis());
-    let mut config = Config::new(&args.namespace, identity);
+    let mut config = Config::new(&args.namespace, identity(args.identity));
     config.lease.duration = args.lease_duration.max(Duration::from_secs(3));
     config.lease.renew_deadline = config.lease.duration.mul_f64(2.0 / 3.0);
     config.lease.retry = config.lease.duration.div_f64(6.0);
@@ -85,11 +83,6 @@ fn config(args: Args) -> Config {
         discovery: args.providers.config(config.discovery.clone()),
         ..config
     }
-}
-
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}_{}", name.trim(), std::process::id())
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {

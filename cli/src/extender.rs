@@ -88,6 +88,10 @@ pub(crate) struct ServerTlsArgs {
 }
 
 impl ServerTlsArgs {
+    pub(crate) fn is_set(&self) -> bool {
+        self.tls_cert.is_some()
+    }
+
     pub(crate) fn files(self) -> Option<ServerFiles> {
         let (cert, key) = self.tls_cert.zip(self.tls_key)?;
         Some(ServerFiles {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, core::DeserializeGuard};
 use tautline_api::{CostProvider, RuleProvider as RuleScript};
 use tautline_gpu::policy::Name as Policy;
-use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
+use tautline_gpu_slice::{Config as GpuConfig, Gauges, GpuSlice};
 use tautline_latency::{Latency, Table};
 use tautline_runtime::{
     feed::Feed,
@@ -24,12 +24,12 @@ use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::ClusterArgs, extender::ServerTlsArgs};
+use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
-    GpuSlice(GpuSliceArgs),
+    GpuSlice(Box<GpuSliceArgs>),
     /// Network latency from configured tables (rule latency)
     Latency(LatencyArgs),
     /// Costs and compliances from CostProvider and RuleProvider resources (any rule)
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Policies:\n  tautline  Tautline's own\n  fgd       fragmentation gradient descent, as published\n  best-fit  the node with the least CPU and GPU left\n  packing   cards in use first, then nodes in use\n  spread    the node with most GPU left\n\nExample:\n  tautline provider gpu-slice --policy fgd"
+    after_help = "Policies:\n  tautline  Tautline's own\n  fgd       fragmentation gradient descent, as published\n  best-fit  the node with the least CPU and GPU left\n  packing   cards in use first, then nodes in use\n  spread    the node with most GPU left\n\nTwo replicas:\n  tautline provider gpu-slice --lease tautline-system/tautline-gpu-slice --advertise $POD_IP:5309"
 )]
 pub(crate) struct GpuSliceArgs {
     #[command(flatten)]
@@ -60,6 +60,12 @@ pub(crate) struct GpuSliceArgs {
     /// How nodes and cards are chosen
     #[arg(long, default_value_t, value_name = "NAME")]
     policy: Policy,
+    /// Write a pod's cards to this annotation too, as indexes (0-1), for a runtime
+    /// that reads it, such as alibabacloud.com/gpu-index
+    #[arg(long, value_name = "ANNOTATION")]
+    also_record: Option<String>,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 #[derive(clap::Args)]
@@ -77,13 +83,24 @@ pub(crate) struct LatencyArgs {
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {
+            let (listen, tls) = (args.common.listen, args.common.tls.is_set());
+            let replicas = args.replicas.config(listen, tls)?;
             let (client, mut server, mut tasks) = prepare(args.common).await?;
             let feed = watched(&client, &mut server, &mut tasks);
             let config = GpuConfig {
                 policy: args.policy,
+                also_record: args.also_record,
                 ..GpuConfig::default()
             };
-            serve(server, GpuSlice::new(feed, config), tasks).await
+            let provider = GpuSlice::new(feed, config);
+            let gauges = Gauges::default();
+            gauges.register(&mut server.registry);
+            let keeping = provider.clone().keep(gauges, tasks.stop_token());
+            tasks.spawn("reservations", async {
+                keeping.await;
+                Ok(())
+            });
+            tautline_gpu_slice::replicas::serve(server, provider, replicas, client, tasks).await
         }
         Command::Latency(args) => {
             let (client, mut server, mut tasks) = prepare(args.common).await?;

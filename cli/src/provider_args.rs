@@ -15,6 +15,13 @@ pub(crate) struct ProviderArgs {
     /// Take providers and underlay controllers from these namespaces only
     #[arg(long, value_delimiter = ',', value_name = "NS,...")]
     provider_namespaces: Vec<String>,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
+}
+
+/// For all that call providers, the replicas of one included.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ClientTlsArgs {
     /// CA of providers that require TLS
     #[arg(long, value_name = "FILE")]
     provider_ca: Option<PathBuf>,
@@ -26,16 +33,20 @@ pub(crate) struct ProviderArgs {
     provider_key: Option<PathBuf>,
 }
 
+pub(crate) fn client_files(args: ClientTlsArgs) -> ClientFiles {
+    ClientFiles {
+        ca: args.provider_ca,
+        identity: args.provider_cert.zip(args.provider_key),
+    }
+}
+
 impl ProviderArgs {
     /// `defaults` with what was given.
     pub(crate) fn config(self, defaults: Config) -> Config {
         Config {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),
             namespaces: self.provider_namespaces,
-            tls: ClientFiles {
-                ca: self.provider_ca,
-                identity: self.provider_cert.zip(self.provider_key),
-            },
+            tls: client_files(self.tls),
             ..defaults
         }
     }

@@ -82,7 +82,8 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
         })
 }
 
-fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+/// Whether one of the tolerations is for the taint.
+pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|t| {
         t.effect.as_ref().is_none_or(|e| *e == taint.effect)
             && t.key.as_ref().is_none_or(|k| *k == taint.key)
@@ -90,7 +91,8 @@ fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     })
 }
 
-fn term_holds(term: &AffinityTerm, node: &Node) -> bool {
+/// Whether a node is one that a term means.
+pub fn term_holds(term: &AffinityTerm, node: &Node) -> bool {
     let selector = crate::selector::Selector {
         match_expressions: term.labels.clone(),
         ..Default::default()

@@ -7,23 +7,33 @@ use tautline_core::{
     model::{Rule, Service},
     reference::Reference,
 };
-use tautline_proto::{allocator as wire, ruleprovider};
+use tautline_proto::{LONGEST_HOLD, allocator as wire, ruleprovider};
+use tokio::time::Instant;
 
 use crate::{
     CallError, Discovery, Question,
     round::{provider_name, target, wire_rule},
 };
 
-/// How long a provider holds a reservation for its Confirm.
-const HOLD: Duration = Duration::from_secs(30);
+/// What is left for a Binding on its way when nothing more is written.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// What was reserved for a pod at one provider.
 #[derive(Clone, Debug)]
 pub struct Reservation {
     service: Arc<Service>,
     id: String,
+    asked: Instant,
     /// To be written to the pod as it is bound.
     pub annotations: BTreeMap<String, String>,
+}
+
+impl Reservation {
+    /// For how long a Binding may still be written. Counted from before the
+    /// provider was asked, so never longer than the provider holds.
+    pub fn left(&self) -> Duration {
+        (LONGEST_HOLD - MARGIN).saturating_sub(self.asked.elapsed())
+    }
 }
 
 /// Why nothing was reserved.
@@ -100,8 +110,9 @@ impl Discovery {
                 requests: asked.requests.clone(),
                 uid: subject.uid.clone(),
             }),
-            hold_millis: i64::try_from(HOLD.as_millis()).unwrap_or(i64::MAX),
+            hold_millis: i64::try_from(LONGEST_HOLD.as_millis()).unwrap_or(i64::MAX),
         };
+        let before = Instant::now();
         let answer = self
             .allocator(snapshot, service, |mut client| {
                 let request = request.clone();
@@ -112,6 +123,7 @@ impl Discovery {
         Ok(Reservation {
             service,
             id,
+            asked: before,
             annotations: answer.annotations,
         })
     }
@@ -147,5 +159,25 @@ impl Discovery {
                 tracing::warn!(id = %r.id, %error, "a reservation was not released; it expires");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_written_once_the_hold_nears_its_end() {
+        let held = Reservation {
+            service: Arc::default(),
+            id: "a-1".into(),
+            asked: Instant::now(),
+            annotations: BTreeMap::new(),
+        };
+        assert!(held.left() < LONGEST_HOLD);
+        tokio::time::advance(LONGEST_HOLD - MARGIN - Duration::from_millis(1)).await;
+        assert!(!held.left().is_zero());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(held.left().is_zero());
     }
 }

@@ -136,7 +136,15 @@ impl Board {
     /// # Errors
     /// The node cannot serve it, and why.
     pub fn place(&mut self, shape: &Shape, node: usize) -> Result<Place, Refusal> {
-        let asked = self.asked(shape);
+        let asked = self.ask(shape);
+        self.place_asked(asked, node)
+    }
+
+    /// The same for a shape that [`Board::ask`] gave the number of.
+    ///
+    /// # Errors
+    /// The node cannot serve it, and why.
+    pub fn place_asked(&mut self, asked: usize, node: usize) -> Result<Place, Refusal> {
         match self.kept(asked, node) {
             Some(place) => Ok(place),
             None => Err(self.refusal(asked, node)),
@@ -158,7 +166,7 @@ impl Board {
 
     /// The cheapest node, the first of equals.
     pub fn best(&mut self, shape: &Shape) -> Option<(usize, Place)> {
-        let asked = self.asked(shape);
+        let asked = self.ask(shape);
         let mut best: Option<(usize, Place)> = None;
         for node in 0..self.nodes.len() {
             if let Some(place) = self.kept(asked, node)
@@ -170,7 +178,9 @@ impl Board {
         best
     }
 
-    fn asked(&mut self, shape: &Shape) -> usize {
+    /// The number of a shape, for many questions about it; good until other shapes
+    /// are asked.
+    pub fn ask(&mut self, shape: &Shape) -> usize {
         self.clock += 1;
         let clock = self.clock;
         if let Some(&at) = self.shapes.get(shape) {

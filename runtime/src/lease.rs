@@ -55,6 +55,9 @@ impl Config {
 pub struct Term {
     /// Cancelled when the term is over.
     pub over: CancellationToken,
+    /// The Lease was found given up: whoever led before has ended what it did. If
+    /// not, nobody led, or a leader fell silent in the middle of something.
+    pub handed_over: bool,
     renewed: Arc<Mutex<Instant>>,
     renew_deadline: Duration,
     _held: mpsc::Sender<()>,
@@ -81,13 +84,13 @@ pub async fn run(
 ) -> Result<()> {
     let api: Api<Lease> = Api::namespaced(client, &config.namespace);
     let mut candidate = Candidate::default();
-    let mut lease = loop {
+    let (mut lease, handed_over) = loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = sleep(if candidate.looked { config.retry } else { Duration::ZERO }) => {}
         }
         match within(config.retry, candidate.try_to_lead(&api, &config)).await {
-            Ok(Some(lease)) => break lease,
+            Ok(Some(won)) => break won,
             Ok(None) => {}
             Err(error) => tracing::warn!(lease = %config.name, %error, "cannot stand for leader"),
         }
@@ -96,6 +99,7 @@ pub async fn run(
     let (held, mut released) = mpsc::channel(1);
     let term = Term {
         over: CancellationToken::new(),
+        handed_over,
         renewed: Arc::new(Mutex::new(Instant::now())),
         renew_deadline: config.renew_deadline,
         _held: held,
@@ -158,11 +162,12 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// The Lease, if it is ours now, and whether it was handed over.
     async fn try_to_lead(
         &mut self,
         api: &Api<Lease>,
         config: &Config,
-    ) -> kube::Result<Option<Lease>> {
+    ) -> kube::Result<Option<(Lease, bool)>> {
         self.looked = true;
         let params = PostParams::default();
         let Some(mut lease) = api.get_opt(&config.name).await? else {
@@ -182,7 +187,8 @@ impl Candidate {
                 },
                 spec: Some(spec_of(config, None)),
             };
-            return api.create(&params, &fresh).await.map(Some);
+            let made = api.create(&params, &fresh).await?;
+            return Ok(Some((made, false)));
         };
         let spec = lease.spec.take().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -200,8 +206,11 @@ impl Candidate {
                 return Ok(None);
             }
         }
+        // As `give_up` writes it.
+        let handed_over = spec.holder_identity.as_deref() == Some("");
         lease.spec = Some(spec_of(config, Some(spec)));
-        api.replace(&config.name, &params, &lease).await.map(Some)
+        let taken = api.replace(&config.name, &params, &lease).await?;
+        Ok(Some((taken, handed_over)))
     }
 }
 
@@ -249,6 +258,14 @@ async fn lost(api: &Api<Lease>, config: &Config) -> bool {
         }
         _ => false,
     }
+}
+
+/// Who holds the Lease by its own word, renewed or not. For those who only want to
+/// know.
+pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, String> {
+    let spec = within(LOOK, api.get_opt(name)).await?.and_then(|l| l.spec);
+    let holder = spec.and_then(|s| s.holder_identity);
+    Ok(holder.filter(|h| !h.is_empty()))
 }
 
 /// Whether someone leads by this Lease: it is held, and was renewed of late. For

@@ -95,10 +95,25 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
         annotations.extend(reservation.annotations.clone());
     }
     let written = loop {
+        // Later than this the device may be another pod's.
+        let limit = held
+            .iter()
+            .map(Reservation::left)
+            .fold(limit, Duration::min);
+        if limit.is_zero() {
+            break Written::TooLate;
+        }
         let version = path.as_ref().and_then(|p| p.version());
         let write = write(&pods, args, annotations.clone(), version);
-        let written = tokio::time::timeout(limit, write).await;
-        let conflict = matches!(&written, Ok(Err(kube::Error::Api(e))) if e.code == 409);
+        let written = match tokio::time::timeout(limit, write).await {
+            Ok(Ok(())) => Written::Bound,
+            // Only the API server's own word is a refusal; anything else may have
+            // arrived, and what it answers with 5xx may still be written.
+            Ok(Err(kube::Error::Api(e))) if e.code < 500 => Written::Refused(e),
+            Ok(Err(error)) => Written::Unknown(error.to_string()),
+            Err(_) => Written::Unknown(format!("the API server did not answer within {limit:?}")),
+        };
+        let conflict = matches!(&written, Written::Refused(e) if e.code == 409);
         let Some(path) = path.as_mut().filter(|_| conflict) else {
             break written;
         };
@@ -106,15 +121,17 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
             break written;
         }
     };
-    // Only the API server's own word is a refusal; anything else may have arrived,
-    // and what it answers with 5xx may still be written.
-    let refused = matches!(&written, Ok(Err(kube::Error::Api(e))) if e.code < 500);
-    let written = match written {
-        Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("the API server did not answer within {limit:?}")),
+    let (refused, error) = match written {
+        Written::Bound => (false, None),
+        Written::Refused(error) => (true, Some(error.to_string())),
+        Written::TooLate => (
+            true,
+            Some("its reservation ran out before it was bound".into()),
+        ),
+        Written::Unknown(error) => (false, Some(error)),
     };
-    match written {
-        Ok(()) => {
+    match error {
+        None => {
             state.discovery.confirm(&snapshot, &held).await;
             // As it is now: the underlay's finalizer has come since.
             if let Some(known) = state.feed.snapshot().pod(&args.namespace, &args.pod) {
@@ -126,7 +143,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
             }
             Ok(())
         }
-        Err(error) => {
+        Some(error) => {
             let bound = get(&pods, args, limit).await.ok().filter(|now| {
                 now.metadata.uid.as_deref() == Some(&args.uid)
                     && convert::pod(now).node.as_deref() == Some(&args.node)
@@ -150,6 +167,16 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
             Err(("failed", format!("{object}: {error}")))
         }
     }
+}
+
+/// What became of a Binding.
+enum Written {
+    Bound,
+    Refused(Box<kube::core::Status>),
+    /// It was not sent: what was reserved for it may be gone.
+    TooLate,
+    /// It may have arrived.
+    Unknown(String),
 }
 
 async fn reserve(

@@ -24,7 +24,9 @@
 
 #![warn(missing_docs)]
 
+mod allocate;
 mod metrics;
+pub mod reservations;
 mod server;
 mod service;
 pub mod testkit;
@@ -32,8 +34,10 @@ mod types;
 
 use std::future::Future;
 
+pub use allocate::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
+pub use tautline_proto::LONGEST_HOLD;
 pub use tautline_runtime::tls::ServerFiles as TlsFiles;
 pub use types::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, NodeCost, Peer, ProviderError, Rule,
@@ -61,4 +65,34 @@ pub trait RuleProvider: Send + Sync + 'static {
         &self,
         ask: EvaluateQuestion,
     ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send;
+}
+
+/// Hands out something countable as pods are bound: the extender reserves, writes
+/// the Binding, and confirms; it releases what was not bound. Served beside a
+/// [`RuleProvider`] by [`Server::spawn_with_allocator`]. [`reservations::Book`]
+/// keeps what is held.
+pub trait Allocator: Send + Sync + 'static {
+    /// Reserves on the node what the rule asks for, for as long as the question
+    /// says. The same pod, node and rule again: the same answer.
+    ///
+    /// # Errors
+    /// The pod is then not bound there.
+    fn reserve(
+        &self,
+        ask: ReserveQuestion,
+    ) -> impl Future<Output = Result<Reserved, AllocatorError>> + Send;
+
+    /// The pod is bound: what was reserved is its own until it has gone.
+    ///
+    /// # Errors
+    /// [`AllocatorError::Expired`] if it is not held any more.
+    fn confirm(&self, ask: HeldQuestion)
+    -> impl Future<Output = Result<(), AllocatorError>> + Send;
+
+    /// The pod was not bound. Releasing what is not held is no error.
+    ///
+    /// # Errors
+    /// It then ends by its expiry.
+    fn release(&self, ask: HeldQuestion)
+    -> impl Future<Output = Result<(), AllocatorError>> + Send;
 }

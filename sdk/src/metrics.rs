@@ -1,6 +1,6 @@
 //! What a provider's server counts.
 
-use std::time::Duration;
+use std::{future::Future, time::Instant};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -11,6 +11,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use tonic::{Code, Response, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Call {
@@ -49,10 +50,30 @@ impl Metrics {
         metrics
     }
 
-    pub(crate) fn observe(&self, rpc: &'static str, code: &'static str, took: Duration) {
+    /// Counts and times the answer to a call.
+    pub(crate) async fn observed<T, A, E>(
+        &self,
+        rpc: &'static str,
+        answer: impl Future<Output = Result<A, E>> + Send,
+    ) -> Result<Response<T>, Status>
+    where
+        T: From<A>,
+        Status: From<E>,
+    {
+        let start = Instant::now();
+        let result = answer.await.map_err(Status::from);
+        let code = match result.as_ref().map_err(Status::code) {
+            Ok(_) => "OK",
+            Err(Code::InvalidArgument) => "INVALID_ARGUMENT",
+            Err(Code::FailedPrecondition) => "FAILED_PRECONDITION",
+            Err(Code::NotFound) => "NOT_FOUND",
+            Err(Code::Unavailable) => "UNAVAILABLE",
+            Err(_) => "INTERNAL",
+        };
         self.calls.get_or_create(&Call { rpc, code }).inc();
         self.seconds
             .get_or_create(&Rpc { rpc })
-            .observe(took.as_secs_f64());
+            .observe(start.elapsed().as_secs_f64());
+        result.map(|a| Response::new(T::from(a)))
     }
 }

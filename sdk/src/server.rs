@@ -10,7 +10,9 @@ use std::{
 use anyhow::{Context, Result};
 use prometheus_client::registry::Registry;
 use tautline_proto::{
-    FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT, ruleprovider::rule_provider_server::RuleProviderServer,
+    FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT,
+    allocator::allocator_server::{AllocatorServer, SERVICE_NAME as ALLOCATOR},
+    ruleprovider::rule_provider_server::{RuleProviderServer, SERVICE_NAME as NAME},
 };
 use tautline_runtime::{
     admin::{self, Readiness},
@@ -20,10 +22,17 @@ use tautline_runtime::{
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::{Router, TcpIncoming};
+use tonic::{
+    service::Routes,
+    transport::server::{Router, TcpIncoming},
+};
 use tonic_health::ServingStatus;
 
-use crate::{RuleProvider, metrics::Metrics, service::Service};
+use crate::{
+    Allocator, RuleProvider,
+    metrics::Metrics,
+    service::{AllocatorService, Service},
+};
 
 /// 100,000 node names of 63 bytes fit.
 const MAX_QUESTION_BYTES: usize = 16 << 20;
@@ -70,6 +79,7 @@ pub struct Server {
     listener: TcpListener,
     admin: Option<TcpListener>,
     address: SocketAddr,
+    linger: Option<CancellationToken>,
     /// Metrics of the server; a provider may add its own.
     pub registry: Registry,
     /// What the provider waits for before it is ready; health follows it.
@@ -94,6 +104,7 @@ impl Server {
             listener,
             admin,
             address,
+            linger: None,
             registry,
             readiness,
         })
@@ -104,17 +115,42 @@ impl Server {
         self.address
     }
 
+    /// Goes on with gRPC after the stop until this token is cancelled too: for
+    /// those who must hear callers out (the process waits for it, but not for ever).
+    pub fn linger(&mut self, until: CancellationToken) {
+        self.linger = Some(until);
+    }
+
     /// Serves as tasks of a process.
     ///
     /// # Errors
     /// TLS files that do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
         let metrics = Metrics::register(&mut self.registry);
+        let routes = Routes::new(rule_provider(provider, metrics));
+        self.launch(routes, vec![NAME], tasks)
+    }
+
+    /// Serves an allocator beside the provider.
+    ///
+    /// # Errors
+    /// TLS files that do not load.
+    pub fn spawn_with_allocator<P: RuleProvider, A: Allocator>(
+        mut self,
+        provider: Arc<P>,
+        allocator: Arc<A>,
+        tasks: &mut Tasks,
+    ) -> Result<()> {
+        let metrics = Metrics::register(&mut self.registry);
+        let routes = Routes::new(rule_provider(provider, metrics.clone())).add_service(
+            AllocatorServer::new(AllocatorService { allocator, metrics }),
+        );
+        self.launch(routes, vec![NAME, ALLOCATOR], tasks)
+    }
+
+    fn launch(self, routes: Routes, mut names: Vec<&'static str>, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let (health, health_service) = tonic_health::server::health_reporter();
-        let service = RuleProviderServer::new(Service { provider, metrics })
-            .max_decoding_message_size(MAX_QUESTION_BYTES)
-            .max_encoding_message_size(usize::MAX);
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .build_v1()
@@ -123,20 +159,25 @@ impl Server {
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
+            .add_routes(routes)
             .add_service(health_service)
-            .add_service(reflection)
-            .add_service(service);
+            .add_service(reflection);
 
         let readiness = self.readiness.clone();
         let ready_stop = stop.clone();
+        // Overall health is the service "".
+        names.push("");
         tasks.spawn("health", async move {
-            health.set_service_status("", ServingStatus::NotServing).await;
-            health.set_not_serving::<RuleProviderServer<Service<P>>>().await;
+            let say = async |status| {
+                for name in &names {
+                    health.set_service_status(name, status).await;
+                }
+            };
+            say(ServingStatus::NotServing).await;
             tokio::select! { () = readiness.wait() => {}, () = ready_stop.cancelled() => return Ok(()) }
-            health.set_service_status("", ServingStatus::Serving).await;
-            health.set_serving::<RuleProviderServer<Service<P>>>().await;
+            say(ServingStatus::Serving).await;
             ready_stop.cancelled().await;
-            health.set_not_serving::<RuleProviderServer<Service<P>>>().await;
+            say(ServingStatus::NotServing).await;
             Ok(())
         });
         if let Some(listener) = self.admin {
@@ -157,9 +198,34 @@ impl Server {
         if let Some(tls) = tls.clone() {
             tasks.spawn("tls", tls.follow(stop.clone()));
         }
-        tasks.spawn("grpc", listen(router, self.listener, tls, stop));
+        let closing = CancellationToken::new();
+        let served = listen(router, self.listener, tls, closing.clone());
+        tasks.spawn("grpc", async move {
+            let close = async {
+                stop.cancelled().await;
+                if let Some(linger) = self.linger {
+                    linger.cancelled().await;
+                }
+                closing.cancel();
+            };
+            tokio::pin!(served);
+            tokio::select! {
+                ended = &mut served => return ended,
+                () = close => {}
+            }
+            served.await
+        });
         Ok(())
     }
+}
+
+fn rule_provider<P: RuleProvider>(
+    provider: Arc<P>,
+    metrics: Metrics,
+) -> RuleProviderServer<Service<P>> {
+    RuleProviderServer::new(Service { provider, metrics })
+        .max_decoding_message_size(MAX_QUESTION_BYTES)
+        .max_encoding_message_size(usize::MAX)
 }
 
 async fn listen(

@@ -1,41 +1,21 @@
-//! From the wire to the trait and back.
+//! From the wire to the traits and back.
 
-use std::{future::Future, sync::Arc, time::Instant};
+use std::sync::Arc;
 
-use tautline_proto::ruleprovider::{self as wire, rule_provider_server};
-use tonic::{Code, Request, Response, Status};
+use tautline_proto::{
+    allocator::{self, allocator_server},
+    ruleprovider::{self as wire, rule_provider_server},
+};
+use tonic::{Request, Response, Status};
 
 use crate::{
-    EvaluateQuestion, RuleProvider,
-    metrics::Metrics,
-    types::{ProviderError, reference},
+    Allocator, AllocatorError, EvaluateQuestion, ReserveQuestion, RuleProvider, metrics::Metrics,
+    types::reference,
 };
 
 pub(crate) struct Service<P> {
     pub(crate) provider: Arc<P>,
     pub(crate) metrics: Metrics,
-}
-
-impl<P> Service<P> {
-    async fn observed<T, A>(
-        &self,
-        rpc: &'static str,
-        answer: impl Future<Output = Result<A, ProviderError>> + Send,
-    ) -> Result<Response<T>, Status>
-    where
-        T: From<A>,
-    {
-        let start = Instant::now();
-        let result = answer.await.map_err(Status::from);
-        let code = match &result {
-            Ok(_) => "OK",
-            Err(s) if s.code() == Code::InvalidArgument => "INVALID_ARGUMENT",
-            Err(s) if s.code() == Code::FailedPrecondition => "FAILED_PRECONDITION",
-            Err(_) => "INTERNAL",
-        };
-        self.metrics.observe(rpc, code, start.elapsed());
-        result.map(|a| Response::new(T::from(a)))
-    }
 }
 
 #[tonic::async_trait]
@@ -53,17 +33,60 @@ impl<P: RuleProvider> rule_provider_server::RuleProvider for Service<P> {
                 .collect(),
             rule: ask.rule.unwrap_or_default().into(),
         };
-        self.observed("Evaluate", self.provider.evaluate(question))
-            .await
+        let answer = self.provider.evaluate(question);
+        self.metrics.observed("Evaluate", answer).await
     }
 
     async fn endpoint_cost(
         &self,
         request: Request<wire::EndpointCostRequest>,
     ) -> Result<Response<wire::EndpointCostResponse>, Status> {
-        let question = request.into_inner().into();
-        self.observed("EndpointCost", self.provider.endpoint_cost(question))
-            .await
+        let answer = self.provider.endpoint_cost(request.into_inner().into());
+        self.metrics.observed("EndpointCost", answer).await
+    }
+}
+
+pub(crate) struct AllocatorService<A> {
+    pub(crate) allocator: Arc<A>,
+    pub(crate) metrics: Metrics,
+}
+
+#[tonic::async_trait]
+impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
+    async fn reserve(
+        &self,
+        request: Request<allocator::ReserveRequest>,
+    ) -> Result<Response<allocator::ReserveResponse>, Status> {
+        let ask = ReserveQuestion::from(request);
+        let answer = async {
+            // Two pods without a UID would share one reservation.
+            for (field, value) in [("uid", &ask.uid), ("node", &ask.node)] {
+                if value.is_empty() {
+                    let what = format!("ReserveRequest, {field}: empty; say which it is");
+                    return Err(AllocatorError::BadRule(what));
+                }
+            }
+            self.allocator.reserve(ask).await
+        };
+        self.metrics.observed("Reserve", answer).await
+    }
+
+    async fn confirm(
+        &self,
+        request: Request<allocator::ConfirmRequest>,
+    ) -> Result<Response<allocator::ConfirmResponse>, Status> {
+        let done = self.allocator.confirm(request.into());
+        let answer = async { done.await.map(|()| allocator::ConfirmResponse {}) };
+        self.metrics.observed("Confirm", answer).await
+    }
+
+    async fn release(
+        &self,
+        request: Request<allocator::ReleaseRequest>,
+    ) -> Result<Response<allocator::ReleaseResponse>, Status> {
+        let done = self.allocator.release(request.into());
+        let answer = async { done.await.map(|()| allocator::ReleaseResponse {}) };
+        self.metrics.observed("Release", answer).await
     }
 }
 

@@ -7,22 +7,29 @@ use std::{
 };
 
 use anyhow::Result;
-use tautline_proto::ruleprovider::{
-    EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse,
-    rule_provider_client::RuleProviderClient,
+use tautline_proto::{
+    allocator::{
+        ConfirmRequest, ReleaseRequest, ReserveRequest, ReserveResponse,
+        allocator_client::AllocatorClient,
+    },
+    ruleprovider::{
+        EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse,
+        rule_provider_client::RuleProviderClient,
+    },
 };
 use tautline_runtime::tasks::Tasks;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Channel};
 
-use crate::{Config, RuleProvider, Server};
+use crate::{Allocator, Config, RuleProvider, Server};
 
 /// A provider that runs until it is stopped or dropped.
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
     client: RuleProviderClient<Channel>,
+    allocator: AllocatorClient<Channel>,
     stop: CancellationToken,
     done: Option<JoinHandle<Result<()>>>,
 }
@@ -53,13 +60,32 @@ pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<R
     let address = server.address();
     let mut tasks = Tasks::default();
     server.spawn(Arc::new(provider), &mut tasks)?;
+    running(address, tasks)
+}
+
+/// Starts `provider` and `allocator` on a free port.
+///
+/// # Errors
+/// No port could be bound.
+pub async fn start_with_allocator(
+    provider: impl RuleProvider,
+    allocator: impl Allocator,
+) -> Result<Running> {
+    let server = Server::bind(loopback()).await?;
+    let address = server.address();
+    let mut tasks = Tasks::default();
+    server.spawn_with_allocator(Arc::new(provider), Arc::new(allocator), &mut tasks)?;
+    running(address, tasks)
+}
+
+fn running(address: SocketAddr, tasks: Tasks) -> Result<Running> {
     let stop = tasks.stop_token();
     let channel = Channel::from_shared(format!("http://{address}"))?.connect_lazy();
     let done = tokio::spawn(tasks.run(std::future::pending()));
-    let client = RuleProviderClient::new(channel);
     Ok(Running {
         address,
-        client,
+        client: RuleProviderClient::new(channel.clone()),
+        allocator: AllocatorClient::new(channel),
         stop,
         done: Some(done),
     })
@@ -83,6 +109,32 @@ impl Running {
     /// What the provider answers instead.
     pub async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
         Ok(self.client.clone().evaluate(ask).await?.into_inner())
+    }
+
+    /// Asks for a reservation.
+    ///
+    /// # Errors
+    /// What the allocator answers instead.
+    pub async fn reserve(&self, ask: ReserveRequest) -> Result<ReserveResponse, Status> {
+        Ok(self.allocator.clone().reserve(ask).await?.into_inner())
+    }
+
+    /// Confirms a reservation.
+    ///
+    /// # Errors
+    /// What the allocator answers instead.
+    pub async fn confirm(&self, id: &str) -> Result<(), Status> {
+        let ask = ConfirmRequest { id: id.to_owned() };
+        self.allocator.clone().confirm(ask).await.map(drop)
+    }
+
+    /// Releases a reservation.
+    ///
+    /// # Errors
+    /// What the allocator answers instead.
+    pub async fn release(&self, id: &str) -> Result<(), Status> {
+        let ask = ReleaseRequest { id: id.to_owned() };
+        self.allocator.clone().release(ask).await.map(drop)
     }
 
     /// Stops it and waits until calls under way have ended.

@@ -7,7 +7,7 @@ use tautline_proto::ruleprovider as wire;
 use tonic::Status;
 
 /// The rule that is asked about. Its values are the policy's texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// "latency".
     pub name: String,
@@ -240,6 +240,48 @@ pub(crate) fn reference(target: wire::Target) -> Reference {
     }
 }
 
+pub(crate) fn target(reference: Reference) -> wire::Target {
+    wire::Target {
+        cluster: reference.cluster,
+        namespace: reference.namespace,
+        api_version: reference.api_version,
+        kind: reference.kind,
+        name: reference.name,
+    }
+}
+
+impl From<wire::Workload> for Workload {
+    fn from(workload: wire::Workload) -> Self {
+        Self {
+            uid: workload.uid,
+            labels: workload.labels,
+            annotations: workload.annotations,
+            requests: workload.requests,
+        }
+    }
+}
+
+impl From<Workload> for wire::Workload {
+    fn from(workload: Workload) -> Self {
+        Self {
+            uid: workload.uid,
+            labels: workload.labels,
+            annotations: workload.annotations,
+            requests: workload.requests,
+        }
+    }
+}
+
+impl From<Rule> for wire::PolicyRule {
+    fn from(rule: Rule) -> Self {
+        Self {
+            name: rule.name,
+            request: rule.request,
+            limit: rule.limit,
+        }
+    }
+}
+
 impl From<wire::PolicyRule> for Rule {
     fn from(rule: wire::PolicyRule) -> Self {
         Self {
@@ -257,18 +299,12 @@ impl From<wire::EndpointCostRequest> for CostQuestion {
             reference: reference(p.target.unwrap_or_default()),
             node: Some(p.node).filter(|n| !n.is_empty()),
         };
-        let workload = |w: wire::Workload| Workload {
-            uid: w.uid,
-            labels: w.labels,
-            annotations: w.annotations,
-            requests: w.requests,
-        };
         Self {
             source: reference(ask.source.unwrap_or_default()),
             rule: ask.rule.unwrap_or_default().into(),
             peer_nodes: ask.peer_nodes,
             eligible_nodes: ask.eligible_nodes,
-            workload: ask.workload.map(workload),
+            workload: ask.workload.map(Workload::from),
             peers: ask.peers.into_iter().map(peer).collect(),
         }
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The controllers of kube-controller-manager that tests need.
-const CONTROLLERS: [&str; 10] = [
+const CONTROLLERS: [&str; 11] = [
     "clusterrole-aggregation-controller",
     "deployment-controller",
     "disruption-controller",
@@ -23,6 +23,7 @@ const CONTROLLERS: [&str; 10] = [
     "garbage-collector-controller",
     "namespace-controller",
     "replicaset-controller",
+    "resourceclaim-controller",
     "serviceaccount-controller",
     "serviceaccount-token-controller",
 ];

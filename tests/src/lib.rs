@@ -3,8 +3,10 @@
 //! `tests/control-plane/build`; our servers beside it as processes of the real
 //! binary.
 
+pub mod balancer;
 mod components;
 pub mod control_plane;
+pub mod devices;
 pub mod loopback;
 pub mod objects;
 pub mod process;

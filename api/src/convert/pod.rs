@@ -234,7 +234,7 @@ fn placement(spec: &PodSpec) -> Placement {
     }
 }
 
-fn term(term: &NodeSelectorTerm) -> AffinityTerm {
+pub(super) fn term(term: &NodeSelectorTerm) -> AffinityTerm {
     let mut out = AffinityTerm::default();
     let mut malformed = false;
     for e in term.match_expressions.iter().flatten() {

@@ -1,58 +1,50 @@
-//! The two questions, answered from the ledger: for the provider, and for [`View`].
-//!
-//! [`View`]: crate::View
+//! The two questions, answered in one place: for the provider, and for
+//! [`View`](crate::View).
 
-use tautline_core::{Snapshot, model::Pod};
-use tautline_gpu::{Room, inventory};
+use std::time::Instant;
+
+use tautline_core::Snapshot;
 use tautline_sdk::{Compliance, CostQuestion, EvaluateQuestion, Evaluation, ProviderError};
 
 use crate::{
-    cost::{self, Fit, No},
+    cost::{self, Asking, Fit, No},
     evaluate,
-    ledger::{Entry, Ledger},
+    ledger::Ledger,
     need::Need,
+    state::{Own, State},
 };
 
-/// What one node says to a need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The node's name.
-    pub node: String,
-    /// Whether it can serve the need, and at what cost.
-    pub fit: Fit,
-}
-
-/// What each node of the question costs, in the question's order.
+/// Tells `each` what the nodes of the question say, in the question's order.
 ///
 /// # Errors
 /// A rule that makes no sense.
 pub(crate) fn costs(
-    ledger: &mut Ledger,
+    state: &mut State,
     snapshot: &Snapshot,
-    ask: &CostQuestion,
-) -> Result<Vec<Verdict>, ProviderError> {
-    let need = Need::of(&ledger.names, &ask.rule, ask.workload.as_ref())?;
+    ask: CostQuestion,
+    now: Instant,
+    mut each: impl FnMut(String, Fit),
+) -> Result<(), ProviderError> {
+    let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
+    let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
     let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
     // What a pod requests by itself was counted when it was seen.
-    if pod.is_none_or(|p| ledger.request_of(p).is_none()) {
-        let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
-        ledger.asked(uid, &need);
+    if pod.is_none_or(|p| state.ledger.request_of(p).is_none()) {
+        state.ledger.asked(uid, &need);
     }
-    let own = pod.filter(|p| p.node.is_some());
-    let verdicts = ask.eligible_nodes.iter().map(|name| {
-        let freed = own
-            .filter(|p| p.node.as_deref() == Some(name))
-            .and_then(|pod| freed(ledger, snapshot, pod));
-        let (names, nodes, board) = ledger.parts();
+    let own = Own::of(state, snapshot, &ask, uid, now);
+    let mut asking = Asking::new(&need);
+    for name in ask.eligible_nodes {
+        let freed = own.freed(state, snapshot, &name, now);
+        let (names, nodes, board) = state.ledger.parts();
         let fit = match (nodes.get(name.as_str()), &freed) {
             (None, _) => Fit::No(No::unknown_node()),
-            (_, Some((entry, rooms))) => cost::fit(names, board, entry, &need, Some(rooms)),
-            (Some(entry), None) => cost::fit(names, board, entry, &need, None),
+            (_, Some((entry, rooms))) => cost::fit(names, board, entry, &mut asking, Some(rooms)),
+            (Some(entry), None) => cost::fit(names, board, entry, &mut asking, None),
         };
-        let node = name.clone();
-        Verdict { node, fit }
-    });
-    Ok(verdicts.collect())
+        each(name, fit);
+    }
+    Ok(())
 }
 
 /// Whether the pods of the question still have what they were given.
@@ -84,27 +76,4 @@ pub(crate) fn evaluation(
         compliance,
         reason: worst.map(|p| p.reason).unwrap_or_default(),
     })
-}
-
-/// A placed pod's node as it would be without the pod, for one that asks again.
-fn freed(ledger: &mut Ledger, snapshot: &Snapshot, pod: &Pod) -> Option<(Entry, Vec<Room>)> {
-    let name = pod.node.as_deref()?;
-    let node = snapshot.node(name)?;
-    let others = snapshot.pods_on(name).iter().map(|p| &**p);
-    let same = |p: &&Pod| p.name == pod.name && p.namespace == pod.namespace;
-    let others = others.filter(|p| !same(p));
-    let inventory = inventory::read(&ledger.names, node, others, &[]);
-    let (_, nodes, board) = ledger.parts();
-    let known = nodes.get(name)?;
-    let rooms = inventory
-        .pools
-        .iter()
-        .map(|pool| inventory.room(pool, board.kind(&pool.kind)))
-        .collect();
-    let entry = Entry {
-        slots: known.slots.clone(),
-        rank: known.rank,
-        inventory,
-    };
-    Some((entry, rooms))
 }

@@ -1,5 +1,7 @@
 //! What a node would cost a need, or why it cannot serve it.
 
+use std::sync::Arc;
+
 use tautline_core::quantity;
 use tautline_gpu::{
     Board, CARD, Lane, Names, Place, Refusal, Room, Shape, Short,
@@ -80,15 +82,60 @@ fn busy(code: &'static str, detail: String) -> No {
     }
 }
 
-/// What `entry` says to `need`. With `rooms` these count instead of the board's:
+/// A need that many nodes are asked about: what it is to each kind of pool is worked
+/// out once.
+pub(crate) struct Asking<'a> {
+    need: &'a Need,
+    pools: Vec<Asked>,
+}
+
+struct Asked {
+    lane: Lane,
+    resource: Option<Arc<str>>,
+    card_memory_bytes: Option<i64>,
+    /// The shape and its number on the board.
+    shape: Result<(Shape, usize), No>,
+}
+
+impl<'a> Asking<'a> {
+    pub(crate) fn new(need: &'a Need) -> Self {
+        let pools = Vec::new();
+        Self { need, pools }
+    }
+
+    fn of(&mut self, board: &mut Board, pool: &Pool) -> &Result<(Shape, usize), No> {
+        let same = |a: &Asked| {
+            a.lane == pool.kind.lane
+                && a.card_memory_bytes == pool.card_memory_bytes
+                && a.resource == pool.resource
+        };
+        let at = self.pools.iter().position(same).unwrap_or_else(|| {
+            let shape = shape(self.need, pool).map(|s| {
+                let asked = board.ask(&s);
+                (s, asked)
+            });
+            self.pools.push(Asked {
+                lane: pool.kind.lane,
+                resource: pool.resource.clone(),
+                card_memory_bytes: pool.card_memory_bytes,
+                shape,
+            });
+            self.pools.len() - 1
+        });
+        &self.pools[at].shape
+    }
+}
+
+/// What `entry` says to the need. With `rooms` these count instead of the board's:
 /// the asking pod's own are its to use again.
 pub(crate) fn fit(
     names: &Names,
     board: &mut Board,
     entry: &Entry,
-    need: &Need,
+    asking: &mut Asking<'_>,
     rooms: Option<&[Room]>,
 ) -> Fit {
+    let need = asking.need;
     if need.amount == Amount::Nothing {
         let detail = "the pod asks for no GPU".into();
         return Fit::Yes {
@@ -98,45 +145,40 @@ pub(crate) fn fit(
             at: None,
         };
     }
-    let mut best: Option<(Place, At, &Pool)> = None;
-    let mut why = no(0, "NoSuchGpu", "it has no such GPU");
-    let worse = |why: &mut No, other: No| {
-        if other.closeness > why.closeness {
-            *why = other;
+    let mut best: Option<(Place, usize)> = None;
+    let mut why = None;
+    let closest = |why: &mut Option<No>, other: No| {
+        if why.as_ref().is_none_or(|w| other.closeness > w.closeness) {
+            *why = Some(other);
         }
     };
     for (i, pool) in entry.inventory.pools.iter().enumerate() {
-        let shape = match shape(need, pool) {
-            Ok(shape) => shape,
+        let (shape, asked) = match asking.of(board, pool) {
+            Ok((shape, asked)) => (shape, *asked),
             Err(other) => {
-                worse(&mut why, other);
+                closest(&mut why, other.clone());
                 continue;
             }
         };
         let place = match rooms.and_then(|r| r.get(i)) {
-            Some(room) => board.place_in(&shape, room),
-            None => board.place(&shape, entry.slots[i]),
+            Some(room) => board.place_in(shape, room),
+            None => board.place_asked(asked, entry.slots[i]),
         };
         match place {
-            Ok(place) => {
-                if best.as_ref().is_none_or(|(b, ..)| place.cost < b.cost) {
-                    let card = place.card;
-                    best = Some((
-                        place,
-                        At {
-                            pool: i,
-                            shape,
-                            card,
-                        },
-                        pool,
-                    ));
-                }
-            }
-            Err(refusal) => worse(&mut why, refused(pool, &shape, refusal)),
+            Ok(place) if best.is_none_or(|(b, _)| place.cost < b.cost) => best = Some((place, i)),
+            Ok(_) => {}
+            Err(refusal) => closest(&mut why, refused(pool, shape, refusal)),
         }
     }
-    if let Some((place, at, pool)) = best {
-        let detail = detail(pool, &at);
+    if let Some((place, i)) = best
+        && let Ok((shape, _)) = asking.of(board, &entry.inventory.pools[i])
+    {
+        let at = At {
+            pool: i,
+            shape: shape.clone(),
+            card: place.card,
+        };
+        let detail = detail(&entry.inventory.pools[i], &at);
         return Fit::Yes {
             cost: ranked(place.cost, entry),
             policy_cost: place.cost,
@@ -154,10 +196,10 @@ pub(crate) fn fit(
                     at: None,
                 };
             }
-            Err(other) => worse(&mut why, other),
+            Err(other) => closest(&mut why, other),
         }
     }
-    Fit::No(why)
+    Fit::No(why.unwrap_or_else(|| no(0, "NoSuchGpu", "it has no GPU")))
 }
 
 /// A cost of the policy's, told apart from equal ones.

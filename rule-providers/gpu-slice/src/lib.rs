@@ -6,30 +6,38 @@
 //! state it instead (see [`need`]). What a node has left is kept card by card (see
 //! [`ledger`]), and a policy says what a place costs ([`tautline_gpu::policy`]).
 
+mod allocate;
 mod answers;
 mod cost;
 mod evaluate;
 mod ledger;
+mod metrics;
 mod need;
+pub mod replicas;
+mod state;
 pub mod view;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use parking_lot::Mutex;
-use tautline_core::Snapshot;
 use tautline_gpu::{Names, TaskType, policy};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    reservations::Counts,
 };
+use tokio_util::sync::CancellationToken;
 
 pub use crate::{
-    answers::Verdict,
     cost::{At, Fit, No},
+    metrics::Gauges,
     view::View,
 };
 
-use crate::ledger::Ledger;
+use crate::{ledger::Ledger, state::State};
 
 /// The rule that this provider answers for.
 pub const RULE: &str = "gpu-slice";
@@ -41,50 +49,77 @@ pub struct Config {
     pub names: Names,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
     pub classes: Option<Vec<(TaskType, f64)>>,
+    /// A second annotation for a pod's cards, as indexes (`0-1`), for runtimes that
+    /// read another than ours.
+    pub also_record: Option<String>,
 }
+
+/// How often reservations are looked through when nobody asks.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The provider. Clones are one.
 #[derive(Clone, Debug)]
 pub struct GpuSlice {
     feed: Feed,
-    ledger: Arc<Mutex<Ledger>>,
+    also_record: Option<String>,
+    state: Arc<Mutex<State>>,
 }
 
 impl GpuSlice {
     /// A provider that knows nodes and pods from `feed`.
     pub fn new(feed: Feed, config: Config) -> Self {
+        let also_record = config.also_record.clone();
+        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let started = started.unwrap_or_default().as_nanos();
+        let process = std::process::id();
         Self {
             feed,
-            ledger: Arc::new(Mutex::new(Ledger::of(config))),
+            also_record,
+            state: Arc::new(Mutex::new(State::new(
+                Ledger::of(config),
+                &format!("{started:x}-{process:x}"),
+            ))),
         }
     }
 
-    fn sync(&self, ledger: &mut Ledger) -> Arc<Snapshot> {
-        let snapshot = self.feed.snapshot();
-        ledger.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
-        snapshot
+    /// What is reserved and not yet seen with a pod.
+    pub fn reservations(&self) -> Counts {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.sync(&self.feed, now);
+        state.book.counts(now)
+    }
+
+    /// Keeps reservations in step with the watch, and tells of them, until told to
+    /// stop.
+    pub async fn keep(self, gauges: Gauges, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(TICK) => gauges.set(self.reservations()),
+            }
+        }
     }
 }
 
 impl RuleProvider for GpuSlice {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
-        let mut ledger = self.ledger.lock();
-        let snapshot = self.sync(&mut ledger);
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let snapshot = state.sync(&self.feed, now);
         let mut answer = CostAnswer::default();
         answer.nodes.reserve(ask.eligible_nodes.len());
-        for Verdict { node, fit } in answers::costs(&mut ledger, &snapshot, &ask)? {
-            match fit {
-                Fit::Yes { cost, detail, .. } => answer.usable(node, cost, detail),
-                Fit::No(no) => answer.unusable(node, no.code, no.detail, no.freeable),
-            }
-        }
+        answers::costs(&mut state, &snapshot, ask, now, |node, fit| match fit {
+            Fit::Yes { cost, detail, .. } => answer.usable(node, cost, detail),
+            Fit::No(no) => answer.unusable(node, no.code, no.detail, no.freeable),
+        })?;
         Ok(answer)
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
-        let mut ledger = self.ledger.lock();
-        let snapshot = self.sync(&mut ledger);
-        answers::evaluation(&ledger, &snapshot, &ask)
+        let mut state = self.state.lock();
+        let snapshot = state.sync(&self.feed, Instant::now());
+        answers::evaluation(&state.ledger, &snapshot, &ask)
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod wanted;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use tautline_core::{
     Snapshot,
@@ -18,12 +18,13 @@ use tautline_sdk::{
 
 pub use wanted::Wanted;
 
-use crate::{Config, RULE, Verdict, answers, ledger::Ledger, need::Need};
+use crate::{Config, RULE, answers, cost::Fit, ledger::Ledger, need::Need, state::State};
 
 /// The cards of all nodes, who holds them, and the distribution of requests.
 #[derive(Debug)]
 pub struct View {
-    ledger: Ledger,
+    /// Without reservations: those are the provider's own.
+    state: State,
     snapshot: Arc<Snapshot>,
     /// Waiting pods whose need only a rule states, as what they were counted.
     by_rule: HashMap<String, Shape>,
@@ -61,6 +62,15 @@ pub struct Question {
     pub ask: CostQuestion,
 }
 
+/// What one node says to a need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The node's name.
+    pub node: String,
+    /// Whether it can serve the need, and at what cost.
+    pub fit: Fit,
+}
+
 /// All that the provider is asked about a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Questions {
@@ -80,7 +90,7 @@ impl View {
         let mut ledger = Ledger::of(config);
         ledger.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
         let mut view = Self {
-            ledger,
+            state: State::new(ledger, ""),
             snapshot: Arc::clone(&snapshot),
             by_rule: HashMap::new(),
         };
@@ -88,22 +98,26 @@ impl View {
         let mut waiting: Vec<&Arc<Pod>> = snapshot.pods().filter(waits).collect();
         waiting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         for pod in waiting {
-            if view.ledger.request_of(pod).is_some() {
+            if view.state.ledger.request_of(pod).is_some() {
                 continue;
             }
             let questions = view.about(pod, &[]);
             for Question { ask, .. } in questions.rules.iter().filter(|q| q.by.is_some()) {
                 let workload = ask.workload.as_ref();
                 // A rule that cannot be read is told when the pod is asked about.
-                let need = Need::of(&view.ledger.names, &ask.rule, workload);
-                let uid = workload.map_or("", |w| w.uid.as_str());
-                let counted = need.ok().filter(|n| n.by_rule);
-                if let Some(shape) = counted.and_then(|n| view.ledger.asked(uid, &n)) {
-                    view.by_rule.insert(key(pod), shape);
+                let need = Need::of(&view.state.ledger.names, &ask.rule, workload);
+                let Some(need) = need.ok().filter(|n| n.by_rule) else {
+                    continue;
+                };
+                // Pods of manifests have no UID.
+                let name = key(pod);
+                let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
+                if let Some(shape) = view.state.ledger.asked(uid, &need) {
+                    view.by_rule.insert(name, shape);
                 }
             }
         }
-        view.ledger.settle();
+        view.state.ledger.settle();
         view
     }
 
@@ -114,14 +128,14 @@ impl View {
 
     /// What resources, labels and annotations are called.
     pub fn names(&self) -> &Names {
-        &self.ledger.names
+        &self.state.ledger.names
     }
 
     /// Every node, by name; also those without devices.
     pub fn nodes(&self) -> Vec<NodeCards<'_>> {
-        let mut all: Vec<_> = self.ledger.nodes().collect();
+        let mut all: Vec<_> = self.state.ledger.nodes().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
-        let room = |slot: &usize| self.ledger.board.room(*slot);
+        let room = |slot: &usize| self.state.ledger.board.room(*slot);
         let cards = all.into_iter().map(|(name, entry)| NodeCards {
             name,
             inventory: &entry.inventory,
@@ -133,17 +147,17 @@ impl View {
     /// The distribution of requests, the most popular first. The rarest, together at
     /// most a twentieth of all, are left out; see [`View::classes_seen`].
     pub fn classes(&self) -> &[(TaskType, f64)] {
-        self.ledger.board.classes()
+        self.state.ledger.board.classes()
     }
 
     /// How many classes there are with the rare ones.
     pub fn classes_seen(&self) -> usize {
-        self.ledger.classes_seen()
+        self.state.ledger.classes_seen()
     }
 
     /// The same distribution against the kinds of cards that there are.
     pub fn types(&self) -> Types {
-        Types::new(self.classes(), self.ledger.board.kinds())
+        Types::new(self.classes(), self.state.ledger.board.kinds())
     }
 
     /// The pods that the distribution was learned from, by name.
@@ -152,7 +166,7 @@ impl View {
             .snapshot
             .pods()
             .filter_map(|pod| {
-                let (pod_key, own) = (key(pod), self.ledger.request_of(pod));
+                let (pod_key, own) = (key(pod), self.state.ledger.request_of(pod));
                 let by_rule = own.is_none();
                 let shape = own.or_else(|| self.by_rule.get(&pod_key).cloned())?;
                 Some(Request {
@@ -231,7 +245,7 @@ impl View {
     /// # Errors
     /// A rule that makes no sense.
     pub fn wanted(&self, ask: &CostQuestion) -> Result<Wanted, ProviderError> {
-        let need = Need::of(&self.ledger.names, &ask.rule, ask.workload.as_ref())?;
+        let need = Need::of(&self.state.ledger.names, &ask.rule, ask.workload.as_ref())?;
         Ok(Wanted::of(&need))
     }
 
@@ -240,7 +254,11 @@ impl View {
     /// # Errors
     /// A rule that makes no sense.
     pub fn costs(&mut self, ask: &CostQuestion) -> Result<Vec<Verdict>, ProviderError> {
-        answers::costs(&mut self.ledger, &self.snapshot, ask)
+        let mut all = Vec::with_capacity(ask.eligible_nodes.len());
+        let each = |node, fit| all.push(Verdict { node, fit });
+        let now = Instant::now();
+        answers::costs(&mut self.state, &self.snapshot, ask.clone(), now, each)?;
+        Ok(all)
     }
 
     /// Whether the pods of the question still have what they were given.
@@ -248,7 +266,7 @@ impl View {
     /// # Errors
     /// A rule that makes no sense.
     pub fn evaluate(&self, ask: &EvaluateQuestion) -> Result<Evaluation, ProviderError> {
-        answers::evaluation(&self.ledger, &self.snapshot, ask)
+        answers::evaluation(&self.state.ledger, &self.snapshot, ask)
     }
 }
 
@@ -264,7 +282,7 @@ fn wire(rule: &model::Rule) -> Rule {
     }
 }
 
-/// What the extender tells providers of a pod. Those of manifests have no UID.
+/// What the extender tells providers of a pod.
 fn workload(pod: &Pod) -> Workload {
     let told = pod.placement.as_ref().map(|p| &p.annotations);
     let texts = |labels: &tautline_core::selector::Labels| {
@@ -272,10 +290,7 @@ fn workload(pod: &Pod) -> Workload {
         pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
     };
     Workload {
-        uid: match &*pod.uid {
-            "" => key(pod),
-            uid => uid.to_owned(),
-        },
+        uid: pod.uid.to_string(),
         labels: texts(&pod.labels),
         annotations: texts(told.unwrap_or(&pod.annotations)),
         requests: pod

@@ -13,10 +13,12 @@ mod judge;
 mod leading;
 
 mod binding;
+mod dra;
 mod manifests;
 mod placing;
 mod providers;
 mod relabel;
+mod replicas;
 mod reserve;
 mod underlay;
 mod waking;

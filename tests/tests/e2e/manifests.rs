@@ -123,6 +123,11 @@ async fn roles(plane: &ControlPlane) {
         ("controller", format!("create {LEASES} tautline-system/")),
         ("controller", lease("update")),
         ("extender", lease("get")),
+        ("gpu-slice", format!("create {LEASES} tautline-system/")),
+        (
+            "gpu-slice",
+            format!("update {LEASES} tautline-system/tautline-gpu-slice"),
+        ),
     ];
     for (account, what) in &allowed {
         let check = async || may(&plane.client, account, what).await.then_some(());
@@ -143,6 +148,7 @@ async fn roles(plane: &ControlPlane) {
         ),
         ("extender", lease("update")),
         ("extender", format!("get {LEASES} tautline-system/other")),
+        ("gpu-slice", lease("update")),
     ];
     for (account, what) in &refused {
         assert!(

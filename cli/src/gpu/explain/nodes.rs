@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use serde::Serialize;
 use tautline_core::{fit, model::Pod};
 use tautline_gpu::Lane;
-use tautline_gpu_slice::{At, Fit, Verdict, View, view::NodeCards};
+use tautline_gpu_slice::{
+    At, Fit, View,
+    view::{NodeCards, Verdict},
+};
 
 use super::RuleAnswer;
 

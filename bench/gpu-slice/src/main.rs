@@ -1,0 +1,135 @@
+//! `cargo run --release -p tautline-bench-gpu-slice`: what one EndpointCost over
+//! 5,000 nodes costs the provider, when one pod has come or gone since the last
+//! (kept costs), when the distribution has changed (all costs anew), and for the
+//! first question of all. Prints a Markdown table, a row a policy.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tautline_core::{
+    index::{Kind, Object},
+    model,
+};
+use tautline_gpu::policy::Name;
+use tautline_gpu_slice::{Config, GpuSlice};
+use tautline_runtime::feed::Feed;
+use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider, Workload};
+
+const NODES: usize = 5_000;
+const ROUNDS: usize = 400;
+/// Requests as they come: thousandths of a card, or whole cards.
+const MIX: [&str; 8] = ["250", "460", "500", "810", "1000", "1000", "2000", "8000"];
+
+fn node(i: usize) -> Object {
+    let products = [
+        "NVIDIA-H100-80GB-HBM3",
+        "NVIDIA-A100-SXM4-40GB",
+        "Tesla-T4",
+        "NVIDIA-L40S",
+    ];
+    Object::Node(model::Node {
+        name: format!("node-{i:05}").into(),
+        labels: [("nvidia.com/gpu.product", products[i % 4])]
+            .into_iter()
+            .collect(),
+        allocatable: [
+            ("cpu", 96_000 + 32_000 * (i as i64 % 3)),
+            ("memory", 1_000 << 40),
+            ("tautline.io/gpu-cards", 8_000),
+        ]
+        .into_iter()
+        .collect(),
+        ..model::Node::default()
+    })
+}
+
+fn pod(i: usize, node: Option<usize>) -> Object {
+    let milli: u32 = MIX[i % MIX.len()].parse().unwrap_or(1000);
+    let record = match milli {
+        share @ 0..1000 => format!("{}:{share}", i % 8),
+        whole => (0..whole / 1000)
+            .map(|c| c.to_string())
+            .collect::<Vec<_>>()
+            .join(","),
+    };
+    Object::Pod(model::Pod {
+        namespace: "ml".into(),
+        name: format!("pod-{i}").into(),
+        uid: format!("uid-{i}").into(),
+        node: node.map(|n| format!("node-{n:05}").into()),
+        annotations: [("tautline.io/gpu-devices", record)].into_iter().collect(),
+        requests: [("cpu", 4_000 + 1_000 * (i as i64 % 5)), ("memory", 8 << 40)]
+            .into_iter()
+            .collect(),
+        ..model::Pod::default()
+    })
+}
+
+fn question(request: &str) -> CostQuestion {
+    let requests = [("cpu", "8"), ("memory", "16Gi")];
+    let requests = requests.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    CostQuestion {
+        source: Reference::pod("ml", "asks"),
+        rule: Rule {
+            name: "gpu-slice".into(),
+            request: request.into(),
+            ..Rule::default()
+        },
+        eligible_nodes: (0..NODES).map(|i| format!("node-{i:05}")).collect(),
+        workload: Some(Workload {
+            uid: "asks".into(),
+            requests,
+            ..Workload::default()
+        }),
+        ..CostQuestion::default()
+    }
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    println!("| policy | kept: median | kept: worst | all anew | first of all |");
+    println!("|---|---|---|---|---|");
+    for policy in Name::ALL {
+        let feed = Feed::default();
+        feed.reset(Kind::Node, (0..NODES).map(node).collect());
+        // Half of the nodes have a pod or two.
+        feed.reset(
+            Kind::Pod,
+            (0..NODES).map(|i| pod(i, Some(i / 2 * 2))).collect(),
+        );
+        let config = Config {
+            policy,
+            ..Config::default()
+        };
+        let provider = GpuSlice::new(feed.clone(), config);
+        let start = Instant::now();
+        provider.endpoint_cost(question("250m")).await?;
+        let first = start.elapsed();
+        let anew = {
+            let start = Instant::now();
+            provider.endpoint_cost(question("1")).await?;
+            start.elapsed()
+        };
+        let mut times = Vec::with_capacity(ROUNDS);
+        for round in 0..ROUNDS {
+            let (gone, request) = (round * 7 % NODES, ["250m", "1"][round % 2]);
+            match round % 2 {
+                0 => feed.apply(pod(NODES + round, Some(gone))),
+                _ => feed.delete(Kind::Pod, &format!("ml/pod-{gone}")),
+            }
+            let ask = question(request);
+            let start = Instant::now();
+            provider.endpoint_cost(ask).await?;
+            times.push(start.elapsed());
+        }
+        let kept = median(&mut times);
+        let worst = times.last().copied().unwrap_or_default();
+        println!("| {policy} | {kept:.2?} | {worst:.2?} | {anew:.2?} | {first:.2?} |");
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! How replicas of an allocator find each other.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use tautline_gpu_slice::replicas::{Config, PeerTls};
+
+use crate::{
+    extender::parse_duration,
+    identity::identity,
+    provider_args::{ClientTlsArgs, client_files},
+};
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ReplicaArgs {
+    /// Of several replicas the holder of this Lease reserves; without it run one
+    /// only, and never a second beside it during an update
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    lease: Option<String>,
+    /// Where the other replicas reach this one [default: $POD_IP and the port of --listen]
+    #[arg(long, value_name = "HOST:PORT", requires = "lease")]
+    advertise: Option<String>,
+    #[arg(long, env = "POD_IP", hide = true)]
+    pod_ip: Option<IpAddr>,
+    /// This replica's name in the Lease [default: the host's name and a number]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    /// A holder that is silent for so long is replaced [default: 12s]
+    #[arg(long, value_parser = parse_duration, requires = "lease")]
+    lease_duration: Option<Duration>,
+    /// Name in the certificates of the replicas [default: the host of --advertise]
+    #[arg(long, value_name = "NAME", requires = "lease")]
+    replica_tls_name: Option<String>,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
+}
+
+impl ReplicaArgs {
+    /// `None`: the only replica. `listen` is where it serves, `tls` whether with TLS.
+    pub(crate) fn config(self, listen: SocketAddr, tls: bool) -> Result<Option<Config>> {
+        let Some(lease) = &self.lease else {
+            return Ok(None);
+        };
+        let Some((namespace, name)) = lease
+            .split_once('/')
+            .filter(|(ns, n)| !ns.is_empty() && !n.is_empty() && !n.contains('/'))
+        else {
+            bail!(
+                "--lease {lease:?}: write NAMESPACE/NAME, as in tautline-system/tautline-gpu-slice"
+            );
+        };
+        let advertise = match (self.advertise, self.pod_ip) {
+            (Some(address), _) => address,
+            (None, Some(ip)) => SocketAddr::new(ip, listen.port()).to_string(),
+            (None, None) => bail!(
+                "--lease needs --advertise HOST:PORT, or the pod's address in the environment variable POD_IP"
+            ),
+        };
+        let Some((host, _)) = advertise.rsplit_once(':').filter(|(host, port)| {
+            !host.is_empty() && !host.contains('@') && port.parse::<u16>().is_ok_and(|p| p != 0)
+        }) else {
+            bail!("--advertise {advertise:?}: write HOST:PORT, with a port above 0");
+        };
+        let mut config = Config::new(namespace, name, &identity(self.identity), &advertise);
+        if let Some(duration) = self.lease_duration {
+            config = config.with_duration(duration);
+        }
+        if tls {
+            let files = client_files(self.tls);
+            files.ca.as_ref().context(
+                "--lease with --tls-cert needs --provider-ca: replicas call each other over TLS",
+            )?;
+            let host = host.trim_matches(['[', ']']).to_owned();
+            let name = self.replica_tls_name.unwrap_or(host);
+            config = config.with_tls(PeerTls { files, name });
+        }
+        Ok(Some(config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(lease: &str, advertise: Option<&str>) -> ReplicaArgs {
+        ReplicaArgs {
+            lease: Some(lease.into()),
+            advertise: advertise.map(Into::into),
+            ..ReplicaArgs::default()
+        }
+    }
+
+    #[test]
+    fn without_a_lease_there_is_one_replica() {
+        let config = ReplicaArgs::default().config(([0, 0, 0, 0], 5309).into(), false);
+        assert!(config.unwrap().is_none());
+    }
+
+    #[test]
+    fn the_address_comes_from_the_pod() {
+        for (ip, address) in [("10.0.0.7", "10.0.0.7:5309"), ("fd00::7", "[fd00::7]:5309")] {
+            let args = ReplicaArgs {
+                pod_ip: Some(ip.parse().unwrap()),
+                ..args("ns/name", None)
+            };
+            let config = args.config(([0, 0, 0, 0], 5309).into(), false).unwrap();
+            assert!(format!("{config:?}").contains(&format!("@{address}\"")));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_mend() {
+        let listen = ([0, 0, 0, 0], 5309).into();
+        let cases = [
+            (args("name", Some("a:1")), false, "write NAMESPACE/NAME"),
+            (args("ns/", Some("a:1")), false, "write NAMESPACE/NAME"),
+            (args("ns/name", None), false, "POD_IP"),
+            (args("ns/name", Some("a")), false, "write HOST:PORT"),
+            (args("ns/name", Some("a:0")), false, "write HOST:PORT"),
+            (args("ns/name", Some("a:1")), true, "--provider-ca"),
+        ];
+        for (args, tls, expected) in cases {
+            let error = args.config(listen, tls).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

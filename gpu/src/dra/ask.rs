@@ -1,0 +1,183 @@
+//! What a pod's claims want of a node.
+
+use super::{
+    model::{Claim, Count, Wanted},
+    node::{NodeDevices, Offered},
+    selector::Conditions,
+    store::Pools,
+};
+
+/// What a pod wants that it does not have yet, and what it has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ask {
+    /// For each request of its claims that are not allocated.
+    pub parts: Vec<Part>,
+    /// It has claims that are allocated: their node selectors, which the
+    /// scheduler obeys, bind it to a node already.
+    pub bound: bool,
+}
+
+/// A request, by the first of its alternatives. Of the others only the number is
+/// kept: the scheduler tries them where the first cannot be had, and which node
+/// is best for that says little.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub wanted: Wanted,
+    /// What class and request both require, as far as it can be read.
+    pub conditions: Conditions,
+    /// Its class is not known, so its devices are not either.
+    pub unknown_class: bool,
+    pub alternatives: usize,
+}
+
+/// Whether a device is one that a request means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    No,
+    /// As far as can be read: selectors say more, which only CEL could judge.
+    Maybe,
+    Yes,
+}
+
+/// The ask of a pod's claims ([`Pools::claims_of`]).
+pub fn ask_of<'a>(pools: &Pools, claims: impl IntoIterator<Item = &'a Claim>) -> Ask {
+    let mut ask = Ask::default();
+    for claim in claims {
+        if claim.allocated.is_some() {
+            ask.bound = true;
+            continue;
+        }
+        for request in &claim.requests {
+            let Some(first) = request.alternatives.first() else {
+                continue;
+            };
+            ask.parts
+                .push(Part::new(pools, first, request.alternatives.len()));
+        }
+    }
+    ask
+}
+
+impl Part {
+    fn new(pools: &Pools, wanted: &Wanted, alternatives: usize) -> Self {
+        let class = pools.class(&wanted.class);
+        let of_class = class.into_iter().flat_map(|c| &c.selectors);
+        let all = of_class.chain(&wanted.selectors).map(AsRef::as_ref);
+        Self {
+            wanted: wanted.clone(),
+            conditions: Conditions::read(all),
+            unknown_class: class.is_none(),
+            alternatives,
+        }
+    }
+
+    /// The driver whose devices it means, if its selectors say so.
+    pub fn driver(&self) -> Option<&str> {
+        self.conditions.driver()
+    }
+
+    /// The MIG profile that it names.
+    pub fn profile(&self) -> Option<&str> {
+        self.conditions.attribute("profile")
+    }
+
+    /// How many devices; at least one where it wants all.
+    pub fn count(&self) -> u32 {
+        match self.wanted.count {
+            Count::Exact(count) => count,
+            Count::All => 1,
+        }
+    }
+
+    /// Whether a device is one that it means.
+    pub fn matches(&self, offered: &Offered) -> Match {
+        if self.unknown_class {
+            return Match::No;
+        }
+        let driver = &offered.id().pool.driver;
+        if !self.conditions.hold(driver, offered.device()) {
+            return Match::No;
+        }
+        if self.conditions.more {
+            Match::Maybe
+        } else {
+            Match::Yes
+        }
+    }
+
+    /// What one device takes of its card, in thousandths, on a node that has
+    /// such: the part of a shared device that the capacity asks for, else the
+    /// device's own part of the card.
+    pub fn milli_on(&self, devices: &NodeDevices, position: usize) -> u16 {
+        let Some(offered) = devices.devices().get(position) else {
+            return 0;
+        };
+        let size = u32::from(devices.milli_of(position));
+        let device = offered.device();
+        if !device.shared {
+            return u16::try_from(size).unwrap_or(1000);
+        }
+        let driver = &offered.id().pool.driver;
+        let shares = device.capacity.iter().filter(|(_, c)| c.value > 0);
+        let largest = shares
+            .filter_map(|(n, c)| {
+                let consumed = c.consumed(self.wanted.asked(driver, n))?;
+                Some(super::counters::milli(consumed, c.value))
+            })
+            .max();
+        let part = size * u32::from(largest.unwrap_or(1000)) / 1000;
+        u16::try_from(part).unwrap_or(1000)
+    }
+}
+
+impl NodeDevices {
+    /// How many devices could still be given to each of a part's requests, one
+    /// device at a time and without what other parts take.
+    pub fn free_for(&self, part: &Part) -> usize {
+        self.positions_for(part).count()
+    }
+
+    fn positions_for<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = usize> + 'a {
+        let all = self.devices().iter().enumerate();
+        all.filter(|(i, o)| {
+            part.matches(o) != Match::No && self.refusal(*i, &part.wanted).is_none()
+        })
+        .map(|(i, _)| i)
+    }
+
+    /// The devices that the scheduler would likely take for an ask: in its order
+    /// the first that will do, each request after the other. It is a guess where
+    /// selectors say more than can be read, and where constraints between
+    /// devices or a later request make the scheduler turn back. `None`: some
+    /// request finds too few. The devices are taken from `self`, so that what is
+    /// left can be judged.
+    pub fn take_likely(&mut self, ask: &Ask) -> Option<Vec<usize>> {
+        let mut after = self.clone();
+        let mut taken = Vec::new();
+        for part in &ask.parts {
+            let most = match part.wanted.count {
+                Count::Exact(count) => usize::try_from(count).unwrap_or(usize::MAX),
+                Count::All => after.free_for(part),
+            };
+            let mut own = Vec::new();
+            while own.len() < most {
+                // One request does not take two shares of one device only by
+                // being asked twice: the allocator goes on behind the last.
+                let from = own.last().map_or(0, |last| last + 1);
+                let next = after.positions_for(part).find(|i| *i >= from)?;
+                after.take(next, &part.wanted).ok()?;
+                own.push(next);
+            }
+            if own.is_empty() {
+                return None;
+            }
+            taken.extend(own);
+        }
+        *self = after;
+        Some(taken)
+    }
+}
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

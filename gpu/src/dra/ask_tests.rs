@@ -1,0 +1,151 @@
+use super::*;
+use crate::dra::{
+    fixtures::{node, partitioned, pools, shared, whole},
+    model::{Class, Request},
+};
+
+fn class(name: &str, selector: &str) -> Class {
+    Class {
+        name: name.into(),
+        selectors: vec![selector.into()],
+        extended_resource: None,
+    }
+}
+
+fn claim(class: &str, selectors: &[&str], count: Count) -> Claim {
+    Claim {
+        namespace: "default".into(),
+        name: "c".into(),
+        requests: vec![Request {
+            name: "r".into(),
+            alternatives: vec![Wanted {
+                class: class.into(),
+                count,
+                selectors: selectors.iter().map(|s| (*s).into()).collect(),
+                ..Wanted::default()
+            }],
+        }],
+        ..Claim::default()
+    }
+}
+
+fn with_classes(mut pools: Pools) -> Pools {
+    pools.reset_classes([
+        class(
+            "gpu",
+            "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
+        ),
+        class(
+            "mig",
+            "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'",
+        ),
+        class("any", "device.driver == 'gpu.nvidia.com'"),
+    ]);
+    pools
+}
+
+fn taken(pools: &Pools, claims: &[&Claim]) -> Option<Vec<String>> {
+    let mut free = pools.free(&node("n"));
+    let taken = free.take_likely(&ask_of(pools, claims.iter().copied()))?;
+    let name = |i: &usize| free.devices()[*i].id().device.to_string();
+    Some(taken.iter().map(name).collect())
+}
+
+#[test]
+fn whole_cards_by_class() {
+    let pools = with_classes(pools([whole("n", 3)]));
+    let two = claim("gpu", &[], Count::Exact(2));
+    let ask = ask_of(&pools, [&two]);
+    assert_eq!(ask.parts[0].driver(), Some("gpu.nvidia.com"));
+    assert_eq!((ask.parts[0].count(), ask.bound), (2, false));
+    let free = pools.free(&node("n"));
+    assert_eq!(free.free_for(&ask.parts[0]), 3);
+    assert_eq!(ask.parts[0].milli_on(&free, 0), 1000);
+    assert_eq!(taken(&pools, &[&two]).unwrap(), ["gpu-0", "gpu-1"]);
+    assert_eq!(taken(&pools, &[&two, &two]), None);
+    let all = claim("gpu", &[], Count::All);
+    assert_eq!(taken(&pools, &[&all]).unwrap().len(), 3);
+}
+
+#[test]
+fn profiles_that_selectors_name() {
+    let pools = with_classes(pools(partitioned("n", 1)));
+    let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
+    let one = claim("mig", &[profile], Count::Exact(1));
+    let ask = ask_of(&pools, [&one]);
+    let part = &ask.parts[0];
+    assert_eq!(part.profile(), Some("3g.40gb"));
+    let free = pools.free(&node("n"));
+    assert_eq!(free.free_for(part), 2);
+    // The scheduler takes what is published first, here the place at 0.
+    assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0-mig-3g40gb-0"]);
+    let at = free
+        .devices()
+        .iter()
+        .position(|d| part.matches(d) == Match::Yes)
+        .unwrap();
+    assert_eq!(part.milli_on(&free, at), 500);
+    // Two fit, a third does not.
+    assert_eq!(taken(&pools, &[&one, &one]).unwrap().len(), 2);
+    assert_eq!(taken(&pools, &[&one, &one, &one]), None);
+}
+
+#[test]
+fn what_cannot_be_read_is_a_maybe() {
+    let pools = with_classes(pools([whole("n", 1)]));
+    let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
+    let one = claim("gpu", &[big], Count::Exact(1));
+    let ask = ask_of(&pools, [&one]);
+    let free = pools.free(&node("n"));
+    assert_eq!(ask.parts[0].matches(&free.devices()[0]), Match::Maybe);
+    assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0"]);
+    let other = "device.attributes['gpu.nvidia.com'].architecture == 'Hopper'";
+    assert_eq!(
+        taken(&pools, &[&claim("gpu", &[other], Count::Exact(1))]),
+        None
+    );
+}
+
+#[test]
+fn unknown_classes_mean_no_device() {
+    let pools = with_classes(pools([whole("n", 1)]));
+    let one = claim("nobody", &[], Count::Exact(1));
+    assert!(ask_of(&pools, [&one]).parts[0].unknown_class);
+    assert_eq!(taken(&pools, &[&one]), None);
+}
+
+#[test]
+fn parts_of_shared_devices() {
+    let pools = with_classes(pools([shared("n", 2, 80)]));
+    let mut half = claim("any", &[], Count::Exact(2));
+    half.requests[0].alternatives[0]
+        .capacity
+        .insert("memory".into(), 40_000);
+    let ask = ask_of(&pools, [&half]);
+    let free = pools.free(&node("n"));
+    assert_eq!(ask.parts[0].milli_on(&free, 0), 500);
+    // Two devices of one request are two devices; another request shares them.
+    let names = taken(&pools, &[&half, &half]).unwrap();
+    assert_eq!(names, ["shared-0", "shared-1", "shared-0", "shared-1"]);
+    assert_eq!(taken(&pools, &[&half, &half, &half]), None);
+}
+
+#[test]
+fn allocated_claims_want_nothing_more() {
+    let pools = with_classes(pools([whole("n", 1)]));
+    let held = crate::dra::fixtures::holding("a", "n", &["gpu-0"]);
+    let ask = ask_of(&pools, [&held]);
+    assert!(ask.bound && ask.parts.is_empty());
+    // Of alternatives the first counts, and how many there are is said.
+    let mut either = claim("gpu", &[], Count::Exact(1));
+    let request = &mut either.requests[0];
+    request.alternatives.push(Wanted {
+        class: "mig".into(),
+        ..Wanted::default()
+    });
+    let ask = ask_of(&pools, [&either]);
+    assert_eq!(
+        (&*ask.parts[0].wanted.class, ask.parts[0].alternatives),
+        ("gpu", 2)
+    );
+}

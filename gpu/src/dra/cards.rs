@@ -1,0 +1,266 @@
+//! From devices to the cards that they are parts of.
+
+use std::collections::BTreeMap;
+
+use super::{
+    model::{Device, PoolId},
+    node::{NodeDevices, Offered},
+};
+use crate::mig::{Geometry, Mig};
+
+/// A physical card of a node. It has 1000 milli.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    pub pool: PoolId,
+    /// Its UUID where it is known, else the counter set or the device's name.
+    pub id: Box<str>,
+    pub product: Option<Box<str>>,
+    pub architecture: Option<Box<str>>,
+    /// In bytes; of a card that is offered in parts only, their largest.
+    pub memory: i64,
+    /// What is left of its scarcest resource; 0 if no device of it is free.
+    pub free_milli: u16,
+    /// Positions of its devices among [`NodeDevices::devices`].
+    pub devices: Vec<usize>,
+}
+
+/// What tells cards apart. Devices with the same are parts of one card:
+/// 1. the counter set that they consume of, the first of two (KEP-4815);
+/// 2. `parentUUID`, as NVIDIA's driver gives it to MIG devices;
+/// 3. `uuid`;
+/// 4. else each device is a card.
+///
+/// Not `resource.kubernetes.io/pcieRoot`: several cards sit at one root.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Counters(PoolId, Box<str>),
+    /// By driver: two pools may hold parts of one card.
+    Uuid(std::sync::Arc<str>, Box<str>),
+    Device(PoolId, Box<str>),
+}
+
+fn key(offered: &Offered) -> Key {
+    let (pool, device) = (&offered.id.pool, offered.device());
+    if let Some(set) = device.consumes.first() {
+        return Key::Counters(pool.clone(), set.name.clone());
+    }
+    match device.text("parentUUID").or(device.text("uuid")) {
+        Some(uuid) => Key::Uuid(pool.driver.clone(), uuid.into()),
+        None => Key::Device(pool.clone(), (*device.name).into()),
+    }
+}
+
+/// It is offered as a part of a card.
+fn is_part(device: &Device) -> bool {
+    device.text("parentUUID").is_some() || device.text("profile").is_some()
+}
+
+impl NodeDevices {
+    /// The node's cards, each with its parts.
+    pub fn cards(&self) -> Vec<Card> {
+        self.by_card().into_iter().map(|c| self.card(c)).collect()
+    }
+
+    /// What a device is of its card, in thousandths: by the counters that it
+    /// consumes; by the MIG profile of a known model; else an equal part among
+    /// the parts of the card, or all of it.
+    pub fn milli_of(&self, position: usize) -> u16 {
+        let Some(offered) = self.offered.get(position) else {
+            return 0;
+        };
+        let own = key(offered);
+        let siblings = self.offered.iter().filter(|o| key(o) == own);
+        self.part_milli(offered, siblings.filter(|o| is_part(o.device())).count())
+    }
+
+    fn by_card(&self) -> Vec<Vec<usize>> {
+        let mut order = Vec::new();
+        let mut cards: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+        for (position, offered) in self.offered.iter().enumerate() {
+            let key = key(offered);
+            let at = cards.entry(key.clone()).or_default();
+            if at.is_empty() {
+                order.push(key);
+            }
+            at.push(position);
+        }
+        order.iter().filter_map(|k| cards.remove(k)).collect()
+    }
+
+    fn part_milli(&self, offered: &Offered, parts: usize) -> u16 {
+        let device = offered.device();
+        if let Some(set) = device.consumes.first() {
+            return self.counters(offered).share_milli(set).unwrap_or(1000);
+        }
+        if !is_part(device) {
+            return 1000;
+        }
+        let of_profile = || {
+            let geometry = Geometry::of_product(device.text("productName")?, None)?;
+            Some(geometry.profile(device.text("profile")?)?.milli(geometry))
+        };
+        let equal = || u16::try_from(1000 / parts.max(1)).unwrap_or(1000);
+        of_profile().unwrap_or_else(equal)
+    }
+
+    fn card(&self, devices: Vec<usize>) -> Card {
+        let all = || devices.iter().filter_map(|i| self.offered.get(*i));
+        let text = |name: &str| all().find_map(|o| o.device().text(name)).map(Into::into);
+        let whole = all().find(|o| !is_part(o.device()));
+        let uuid = whole.and_then(|o| o.device().text("uuid"));
+        let uuid = uuid.or_else(|| all().find_map(|o| o.device().text("parentUUID")));
+        let first = all().next();
+        let named = first.map(|o| match key(o) {
+            Key::Counters(_, name) | Key::Uuid(_, name) | Key::Device(_, name) => name,
+        });
+        let memory = |o: &Offered| o.device().capacity.get("memory").map_or(0, |c| c.value);
+        Card {
+            pool: first.map_or_else(
+                || PoolId {
+                    driver: "".into(),
+                    pool: "".into(),
+                },
+                |o| o.id.pool.clone(),
+            ),
+            id: uuid.map(Into::into).or(named).unwrap_or_default(),
+            product: text("productName"),
+            architecture: text("architecture"),
+            memory: all().map(memory).max().unwrap_or(0) / 1000,
+            free_milli: self.card_milli(&devices),
+            devices,
+        }
+    }
+
+    fn card_milli(&self, devices: &[usize]) -> u16 {
+        if !devices.iter().any(|i| self.is_free(*i)) {
+            return 0;
+        }
+        let all = || devices.iter().filter_map(|i| self.offered.get(*i));
+        let parts = all().filter(|o| is_part(o.device())).count();
+        let size = |o: &Offered| u32::from(self.part_milli(o, parts));
+        let by_counters = all().find_map(|o| {
+            let set = o.device().consumes.first()?;
+            self.counters(o).free_milli(&set.name)
+        });
+        if let Some(free) = by_counters {
+            // What is left of devices that are shared already is free as well.
+            let open = all().filter(|o| o.shares > 0);
+            let rest: u32 = open
+                .map(|o| size(o) * u32::from(o.left_milli()) / 1000)
+                .sum();
+            return u16::try_from((u32::from(free) + rest).min(1000)).unwrap_or(1000);
+        }
+        let used: u32 = all()
+            .map(|o| size(o) * u32::from(1000 - o.left_milli()) / 1000)
+            .sum();
+        u16::try_from(1000 - used.min(1000)).unwrap_or(0)
+    }
+
+    /// The card as MIG sees it, if it is one whose devices are MIG instances
+    /// that can be made (`memory-slice-N` counters or `memorySliceN` capacities
+    /// give their place, as NVIDIA's driver publishes them). Instances that do
+    /// not fit its model are left out.
+    pub fn mig(&self, card: &Card) -> Option<Mig> {
+        let product = card.product.as_deref()?;
+        let mib = u64::try_from(card.memory >> 20).ok()?;
+        let geometry =
+            Geometry::of_product(product, Some(mib)).or(Geometry::of_product(product, None))?;
+        let of = |i: &usize| self.offered.get(*i);
+        let parts = || {
+            let all = card.devices.iter().filter_map(of);
+            all.filter(|o| is_part(o.device()))
+        };
+        parts().next()?;
+        let mut mig = Mig::new(geometry);
+        for offered in parts().filter(|o| o.held || o.shares > 0) {
+            let device = offered.device();
+            let profile = device.text("profile").and_then(|n| geometry.profile(n));
+            if let (Some(profile), Some(start)) = (profile, first_slice(device)) {
+                _ = mig.take_at(profile, start);
+            }
+        }
+        Some(mig)
+    }
+}
+
+/// The first memory slice of a MIG device.
+fn first_slice(device: &Device) -> Option<u8> {
+    let counters = device.consumes.iter().flat_map(|s| s.counters.keys());
+    let slices = counters.filter_map(|n| n.strip_prefix("memory-slice-"));
+    let capacities = device.capacity.keys();
+    let slices = slices.chain(capacities.filter_map(|n| n.strip_prefix("memorySlice")));
+    slices.filter_map(|n| n.parse().ok()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dra::{
+        Wanted,
+        fixtures::{self, node, partitioned, shared, static_mig, whole},
+    };
+
+    fn take(free: &mut NodeDevices, device: &str) {
+        let named = |o: &Offered| &*o.id.device == device;
+        let at = free.devices().iter().position(named).unwrap();
+        free.take(at, &Wanted::default()).unwrap();
+    }
+
+    #[test]
+    fn whole_cards_are_free_or_not() {
+        let mut free = fixtures::pools([whole("n", 2)]).free(&node("n"));
+        take(&mut free, "gpu-0");
+        let milli: Vec<u16> = free.cards().iter().map(|c| c.free_milli).collect();
+        assert_eq!(milli, [0, 1000]);
+        let card = &free.cards()[1];
+        assert_eq!(&*card.id, "GPU-n-1");
+        assert_eq!(card.product.as_deref(), Some("NVIDIA A100-SXM4-80GB"));
+        assert_eq!(card.memory, 80 << 30);
+        assert!(free.mig(card).is_none());
+    }
+
+    #[test]
+    fn partitions_of_a_card_are_one_card() {
+        let mut free = fixtures::pools(partitioned("n", 1)).free(&node("n"));
+        assert_eq!(free.cards().len(), 1);
+        assert_eq!(free.cards()[0].free_milli, 1000);
+        assert_eq!(free.milli_of(0), 1000);
+        take(&mut free, "gpu-0-mig-3g40gb-4");
+        let card = &free.cards()[0];
+        assert_eq!(card.free_milli, 500);
+        let mig = free.mig(card).unwrap();
+        assert_eq!(format!("{mig:?}"), "A100 or H100 80GB [3g.40gb 4:4]");
+        assert!(mig.fits(mig.geometry().profile("4g.40gb").unwrap()));
+        // The whole card is not free any more, nor what lies in the same place.
+        let free_now: Vec<&str> = (0..free.devices().len())
+            .filter(|i| free.is_free(*i))
+            .map(|i| &*free.devices()[i].id.device)
+            .collect();
+        assert!(free_now.contains(&"gpu-0-mig-4g40gb-0"));
+        assert!(free_now.iter().all(|n| !n.ends_with("-4") && *n != "gpu-0"));
+        take(&mut free, "gpu-0-mig-3g40gb-0");
+        assert_eq!(free.cards()[0].free_milli, 0);
+    }
+
+    #[test]
+    fn instances_that_are_there_for_good() {
+        let mut free = fixtures::pools([static_mig("n")]).free(&node("n"));
+        assert_eq!(free.cards().len(), 1);
+        take(&mut free, "gpu-0-mig-3g");
+        let card = &free.cards()[0];
+        assert_eq!((&*card.id, card.free_milli), ("GPU-n-0", 500));
+        let mig = free.mig(card).unwrap();
+        assert_eq!(mig.free_milli(), 500);
+    }
+
+    #[test]
+    fn shares_leave_a_part_of_the_card() {
+        let mut free = fixtures::pools([shared("n", 1, 80)]).free(&node("n"));
+        let wanted = Wanted {
+            capacity: [("memory".into(), 20_000)].into(),
+            ..Wanted::default()
+        };
+        free.take(0, &wanted).unwrap();
+        assert_eq!(free.cards()[0].free_milli, 750);
+    }
+}

@@ -1,0 +1,198 @@
+//! The counters that devices of a pool share (KEP-4815).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::model::{Amounts, CounterSet};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counter {
+    total: i64,
+    used: i64,
+}
+
+impl Counter {
+    fn left(self) -> i64 {
+        self.total - self.used
+    }
+}
+
+/// Sets of counters, of which never more is used than there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    sets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Counter>>,
+    overdrawn: bool,
+}
+
+impl Counters {
+    /// The counters with nothing used. A set of a name that is there already
+    /// changes nothing.
+    pub fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
+        let mut out = Self::default();
+        for set in sets {
+            let counters = set.counters.iter().map(|(n, v)| {
+                let total = (*v).max(0);
+                (Arc::from(&**n), Counter { total, used: 0 })
+            });
+            let at = out.sets.entry(Arc::from(&*set.name));
+            at.or_insert_with(|| counters.collect());
+        }
+        out
+    }
+
+    /// Whether everything that is named exists.
+    pub fn names(&self, wanted: &CounterSet) -> bool {
+        let own = self.sets.get(&*wanted.name);
+        own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(&**n)))
+    }
+
+    /// Whether everything that is named exists and enough of it is left.
+    pub fn suffice(&self, wanted: &[CounterSet]) -> bool {
+        let enough = |set: &CounterSet| {
+            let Some(own) = self.sets.get(&*set.name) else {
+                return false;
+            };
+            set.counters
+                .iter()
+                .all(|(n, v)| own.get(&**n).is_some_and(|c| c.left() >= *v))
+        };
+        wanted.iter().all(enough)
+    }
+
+    /// Uses all of what is wanted, or nothing of it. One set is named once.
+    pub fn take(&mut self, wanted: &[CounterSet]) -> bool {
+        let fits = self.suffice(wanted);
+        if fits {
+            self.charge(wanted);
+        }
+        fits
+    }
+
+    /// Counts what is already held; what there is no room for marks the counters
+    /// as overdrawn.
+    pub fn charge(&mut self, held: &[CounterSet]) {
+        for set in held {
+            let Some(own) = self.sets.get_mut(&*set.name) else {
+                self.overdrawn = true;
+                continue;
+            };
+            for (name, amount) in &set.counters {
+                match own.get_mut(&**name) {
+                    Some(c) => {
+                        let used = c.used.saturating_add((*amount).max(0));
+                        self.overdrawn |= used > c.total;
+                        c.used = used.min(c.total);
+                    }
+                    None => self.overdrawn = true,
+                }
+            }
+        }
+    }
+
+    /// More was held than there is: the pool was made smaller, or its driver errs.
+    pub fn overdrawn(&self) -> bool {
+        self.overdrawn
+    }
+
+    /// The scarcest rest of a set in thousandths. Counters of one unit say which
+    /// part is used, not how much (`memory-slice-3`): where there are others,
+    /// only those count, else how many of the units are left.
+    pub fn free_milli(&self, set: &str) -> Option<u16> {
+        let counters = || self.sets.get(set).into_iter().flat_map(BTreeMap::values);
+        let divisible = counters().filter(|c| c.total > 1000);
+        let scarcest = divisible.map(|c| milli(c.left(), c.total)).min();
+        scarcest.or_else(|| {
+            let total: i64 = counters().map(|c| c.total).fold(0, i64::saturating_add);
+            let left: i64 = counters().map(|c| c.left()).fold(0, i64::saturating_add);
+            (total > 0).then(|| milli(left, total))
+        })
+    }
+
+    /// The largest share of a set that a device takes, in thousandths, by the
+    /// same rule.
+    pub fn share_milli(&self, wanted: &CounterSet) -> Option<u16> {
+        let own = self.sets.get(&*wanted.name)?;
+        let of = |amounts: &Amounts, n: &str| amounts.get(n).copied().unwrap_or(0);
+        let divisible = own.iter().filter(|(_, c)| c.total > 1000);
+        let largest = divisible
+            .map(|(n, c)| milli(of(&wanted.counters, n), c.total))
+            .max();
+        largest.or_else(|| {
+            let total: i64 = own.values().map(|c| c.total).fold(0, i64::saturating_add);
+            let taken = wanted.counters.values().copied();
+            (total > 0).then(|| milli(taken.fold(0, i64::saturating_add), total))
+        })
+    }
+}
+
+/// A part of a whole in thousandths, rounded down, at most 1000.
+pub(super) fn milli(part: i64, whole: i64) -> u16 {
+    if whole <= 0 {
+        return 0;
+    }
+    let milli = i128::from(part.max(0)) * 1000 / i128::from(whole);
+    u16::try_from(milli.min(1000)).unwrap_or(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(name: &str, counters: &[(&str, i64)]) -> CounterSet {
+        CounterSet {
+            name: name.into(),
+            counters: counters.iter().map(|(n, v)| ((*n).into(), *v)).collect(),
+        }
+    }
+
+    #[test]
+    fn units_tell_places_and_the_rest_amounts() {
+        let whole = set(
+            "gpu-0",
+            &[("memory", 80_000), ("sm", 7_000), ("memory-slice-0", 1_000)],
+        );
+        let mut counters = Counters::new([&whole]);
+        let three = set(
+            "gpu-0",
+            &[("memory", 40_000), ("sm", 3_000), ("memory-slice-0", 1_000)],
+        );
+        assert_eq!(counters.share_milli(&three), Some(500));
+        assert!(counters.take(std::slice::from_ref(&three)));
+        assert_eq!(counters.free_milli("gpu-0"), Some(500));
+        // The place is taken, though memory is left.
+        assert!(!counters.take(std::slice::from_ref(&three)));
+        assert!(!counters.suffice(&[set("gpu-1", &[])]));
+        assert!(!counters.suffice(&[set("gpu-0", &[("fans", 1)])]));
+        let units = Counters::new([&set("s", &[("a", 1000), ("b", 1000)])]);
+        assert_eq!(units.share_milli(&set("s", &[("a", 1000)])), Some(500));
+    }
+
+    proptest! {
+        /// Never more than there is, and all or nothing.
+        #[test]
+        fn never_exceeded(
+            total in prop::collection::vec(0i64..50, 3),
+            wants in prop::collection::vec((prop::collection::vec(0i64..30, 3), any::<bool>()), 0..30),
+        ) {
+            let of = |amounts: &[i64]| {
+                let list: Vec<_> = ["a", "b", "c"].into_iter().zip(amounts.iter().copied()).collect();
+                set("s", &list)
+            };
+            let mut counters = Counters::new([&of(&total)]);
+            for (want, known) in wants {
+                let (before, want) = (counters.clone(), [of(&want)]);
+                if known {
+                    counters.charge(&want);
+                } else if !counters.take(&want) {
+                    prop_assert_eq!(&counters, &before);
+                } else {
+                    prop_assert!(before.suffice(&want));
+                }
+                for c in counters.sets.values().flat_map(BTreeMap::values) {
+                    prop_assert!(c.used >= 0 && c.used <= c.total);
+                }
+                prop_assert!(counters.free_milli("s").is_none_or(|m| m <= 1000));
+            }
+        }
+    }
+}

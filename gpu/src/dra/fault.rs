@@ -1,0 +1,64 @@
+//! Whether what a claim holds is still there and its own.
+
+use tautline_core::{fit, model::Taint};
+
+use super::{
+    model::{Allocation, Device},
+    pool::{Pool, Unusable},
+    store::{Hold, Pools},
+};
+
+/// What is wrong with a device that a claim holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("device is not published any more")]
+    Gone,
+    #[error("device has taint {0}, effect NoExecute")]
+    Tainted(Box<str>),
+    #[error("device is given to more claims than it can serve")]
+    OverCommitted,
+    #[error("its pool cannot be judged: {0}")]
+    Pool(Unusable),
+}
+
+impl Pools {
+    /// What is wrong with what a claim holds, if anything is. Taints that the
+    /// claim tolerates are none.
+    pub fn fault(&self, held: &Allocation) -> Option<Fault> {
+        let id = &held.device.pool;
+        let current = match self.pools.get(id).map(Pool::current) {
+            None => return Some(Fault::Gone),
+            Some(Err(why)) => return Some(Fault::Pool(why.clone())),
+            Some(Ok(current)) => current,
+        };
+        let devices = || current.slices.iter().flat_map(|s| &s.devices);
+        let Some(device) = devices().find(|d| d.name == held.device.device) else {
+            return Some(Fault::Gone);
+        };
+        let evicts = |t: &&Taint| t.effect == "NoExecute" && !fit::tolerated(t, &held.tolerations);
+        if let Some(taint) = device.taints.iter().find(evicts) {
+            return Some(Fault::Tainted(taint.key.as_str().into()));
+        }
+        let all = self.held.get(id);
+        let holds = |d: &Device| all.and_then(|h| h.get(&d.name)).map(Vec::as_slice);
+        let mut counters = current.counters.clone();
+        for d in devices().filter(|d| holds(d).is_some_and(|h| !h.is_empty())) {
+            counters.charge(&d.consumes);
+        }
+        let over_device = exceeded(device, holds(device).unwrap_or_default());
+        let over_card = counters.overdrawn() && !device.consumes.is_empty();
+        (over_device || over_card).then_some(Fault::OverCommitted)
+    }
+}
+
+/// Whether claims hold more of a device than there is.
+fn exceeded(device: &Device, holds: &[Hold]) -> bool {
+    let whole = holds.iter().filter(|h| !h.share).count();
+    let over = |name: &str, value: i64| {
+        let used = holds.iter().filter_map(|h| h.consumed.get(name));
+        used.fold(0i64, |sum, v| sum.saturating_add(*v)) > value
+    };
+    whole > 1
+        || (whole > 0 && holds.len() > 1)
+        || device.capacity.iter().any(|(n, c)| over(n, c.value))
+}

@@ -1,0 +1,276 @@
+//! What is kept of the API's objects. All amounts are thousandths of their unit.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use tautline_core::model::{AffinityTerm, Taint, Toleration};
+
+/// Amounts by name.
+pub type Amounts = BTreeMap<Box<str>, i64>;
+
+/// A pool of devices of one driver.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PoolId {
+    pub driver: Arc<str>,
+    pub pool: Arc<str>,
+}
+
+/// A device, by its names; unique in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceId {
+    pub pool: PoolId,
+    pub device: Arc<str>,
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.driver, self.pool)
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pool, self.device)
+    }
+}
+
+/// A ResourceSlice: some devices of a pool, or counters that they share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice {
+    pub name: Arc<str>,
+    pub id: PoolId,
+    /// Only slices of a pool's highest generation count.
+    pub generation: i64,
+    /// How many slices the pool has at this generation.
+    pub slices: i64,
+    pub access: Access,
+    pub counters: Vec<CounterSet>,
+    pub devices: Vec<Device>,
+}
+
+/// From which nodes devices can be reached.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Access {
+    Node(Arc<str>),
+    /// Nodes that one of the terms means.
+    Nodes(Vec<AffinityTerm>),
+    All,
+    /// Each device of the slice says it.
+    PerDevice,
+}
+
+/// Counters of a pool, or what a device consumes of them (KEP-4815).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterSet {
+    pub name: Box<str>,
+    pub counters: Amounts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Device {
+    pub name: Arc<str>,
+    /// Set in slices of [`Access::PerDevice`] only.
+    pub access: Option<Access>,
+    /// By name; one of the driver's own domain is without it.
+    pub attributes: BTreeMap<Box<str>, Attribute>,
+    pub capacity: BTreeMap<Box<str>, Capacity>,
+    pub consumes: Vec<CounterSet>,
+    /// Several requests may have it at once, each with a part of its capacity
+    /// (`allowMultipleAllocations`, KEP-5075).
+    pub shared: bool,
+    pub taints: Vec<Taint>,
+    /// Binding waits for conditions; the allocator takes such pools last.
+    pub binding_conditions: bool,
+}
+
+impl Device {
+    /// A text attribute of the driver's own domain.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.attributes.get(name) {
+            Some(Attribute::Text(text) | Attribute::Version(text)) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// An attribute's value. Lists, an alpha of 1.36, are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    Text(String),
+    Version(String),
+    Int(i64),
+    Bool(bool),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    pub value: i64,
+    pub policy: Option<Policy>,
+}
+
+/// What parts of a capacity may be asked for (`requestPolicy`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    pub default: Option<i64>,
+    /// Least, most and step.
+    pub range: Option<(i64, Option<i64>, Option<i64>)>,
+    /// Ascending.
+    pub values: Vec<i64>,
+}
+
+impl Capacity {
+    /// What a request for so much consumes, rounded up as the policy has it;
+    /// `None` if the policy forbids it. Without a request it is the policy's
+    /// default, without that everything.
+    pub fn consumed(&self, asked: Option<i64>) -> Option<i64> {
+        let policy = self.policy.as_ref();
+        let Some(asked) = asked else {
+            let default = policy.and_then(|p| p.default);
+            return Some(default.unwrap_or(self.value).max(0));
+        };
+        let asked = asked.max(0);
+        let Some(policy) = policy else {
+            return Some(asked);
+        };
+        if let Some((least, most, step)) = policy.range {
+            let over = asked.saturating_sub(least).max(0);
+            let rounded = match step {
+                Some(step) if step > 0 => {
+                    let steps = over / step + i64::from(over % step != 0);
+                    steps.saturating_mul(step)
+                }
+                _ => over,
+            };
+            let amount = least.saturating_add(rounded);
+            return most.is_none_or(|m| amount <= m).then_some(amount);
+        }
+        if policy.values.is_empty() {
+            return Some(asked);
+        }
+        policy.values.iter().copied().find(|v| *v >= asked)
+    }
+}
+
+/// A ResourceClaim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claim {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub requests: Vec<Request>,
+    /// What it was given; `None`: not allocated yet.
+    pub allocated: Option<Vec<Allocation>>,
+    /// UIDs of the pods that may use it.
+    pub reserved_for: Vec<Box<str>>,
+    /// UID of the pod that it was made for from a template.
+    pub owner: Option<Box<str>>,
+}
+
+/// A request of a claim: any one of the alternatives will do, the first best.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    pub name: Box<str>,
+    pub alternatives: Vec<Wanted>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted {
+    pub class: Box<str>,
+    pub count: Count,
+    /// CEL, as it is written.
+    pub selectors: Vec<Box<str>>,
+    /// Least capacity of each device; of a shared one, what is consumed.
+    pub capacity: Amounts,
+    /// For monitoring: it takes nothing.
+    pub admin: bool,
+    pub tolerations: Vec<Toleration>,
+}
+
+impl Wanted {
+    /// What it asks of a driver's capacity, whose domain it may write.
+    pub fn asked(&self, driver: &str, capacity: &str) -> Option<i64> {
+        let mut all = self.capacity.iter();
+        let found = all.find(|(n, _)| own_name(driver, n) == capacity)?;
+        Some(*found.1)
+    }
+}
+
+/// A name without the driver's own domain.
+pub(super) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
+    let own = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
+    own.unwrap_or(name)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    Exact(u32),
+    /// Every device that matches, on one node.
+    All,
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Exact(1)
+    }
+}
+
+/// A device, or a part of one, that a claim holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Allocation {
+    pub request: Box<str>,
+    pub device: DeviceId,
+    /// Administrative access: it takes nothing.
+    pub admin: bool,
+    /// Tells apart the parts of a shared device.
+    pub share: Option<Box<str>>,
+    pub consumed: Amounts,
+    pub tolerations: Vec<Toleration>,
+}
+
+/// A DeviceClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    pub name: Box<str>,
+    pub selectors: Vec<Box<str>>,
+    /// Pods may ask for its devices by this resource (KEP-5004).
+    pub extended_resource: Option<Box<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_rounded_up_as_policies_have_it() {
+        let whole = Capacity {
+            value: 80_000,
+            policy: None,
+        };
+        assert_eq!(whole.consumed(None), Some(80_000));
+        assert_eq!(whole.consumed(Some(7)), Some(7));
+        let policy = |p: Policy| Capacity {
+            value: 80_000,
+            policy: Some(p),
+        };
+        let range = policy(Policy {
+            default: Some(10_000),
+            range: Some((5_000, Some(40_000), Some(5_000))),
+            values: Vec::new(),
+        });
+        for (asked, want) in [
+            (None, Some(10_000)),
+            (Some(0), Some(5_000)),
+            (Some(5_001), Some(10_000)),
+            (Some(40_000), Some(40_000)),
+            (Some(40_001), None),
+            (Some(i64::MAX), None),
+        ] {
+            assert_eq!(range.consumed(asked), want, "{asked:?}");
+        }
+        let values = policy(Policy {
+            default: Some(20_000),
+            range: None,
+            values: vec![10_000, 20_000, 40_000],
+        });
+        assert_eq!(values.consumed(Some(11_000)), Some(20_000));
+        assert_eq!(values.consumed(Some(41_000)), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! The slices of one pool, and whether they can be relied on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{counters::Counters, model::Slice};
+
+/// Why a pool's devices are ignored, as the scheduler ignores them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    #[error(
+        "{seen} of {slices} slices of generation {generation} are published; wait for the driver"
+    )]
+    Incomplete {
+        generation: i64,
+        seen: usize,
+        slices: i64,
+    },
+    #[error("device {0} is published twice; the driver must give each its own name")]
+    DuplicateDevice(Arc<str>),
+    #[error("counter set {0} is published twice; the driver must give each its own name")]
+    DuplicateCounters(Box<str>),
+    #[error("device {device} consumes of counter set {set} what is not there; mend the driver")]
+    NoCounters { device: Arc<str>, set: Box<str> },
+}
+
+/// All slices of a pool by name, of any generation.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    slices: BTreeMap<Arc<str>, Arc<Slice>>,
+    /// Worked out at each change: many nodes are asked about between two.
+    current: Result<Current, Unusable>,
+}
+
+/// What a pool publishes now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Current {
+    /// Of the highest generation, by name as the allocator takes them.
+    pub(super) slices: Vec<Arc<Slice>>,
+    /// With nothing used.
+    pub(super) counters: Counters,
+    /// The allocator takes pools with such devices last.
+    pub(super) binding_conditions: bool,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            slices: BTreeMap::new(),
+            current: Ok(Current::default()),
+        }
+    }
+}
+
+impl Pool {
+    pub(super) fn insert(&mut self, slice: Slice) {
+        self.slices.insert(slice.name.clone(), Arc::new(slice));
+        self.current = current(&self.slices);
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<Arc<Slice>> {
+        let old = self.slices.remove(name);
+        self.current = current(&self.slices);
+        old
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    pub(super) fn current(&self) -> Result<&Current, &Unusable> {
+        self.current.as_ref()
+    }
+}
+
+/// The slices of the highest generation, if all are there and agree. A driver
+/// that replaces a pool writes slice by slice: until the last one is there the
+/// pool gives nothing.
+fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, Unusable> {
+    let Some(generation) = slices.values().map(|s| s.generation).max() else {
+        return Ok(Current::default());
+    };
+    let of = |s: &&Arc<Slice>| s.generation == generation;
+    let current: Vec<Arc<Slice>> = slices.values().filter(of).cloned().collect();
+    let slices = current.first().map_or(0, |s| s.slices);
+    if usize::try_from(slices) != Ok(current.len()) {
+        return Err(Unusable::Incomplete {
+            generation,
+            seen: current.len(),
+            slices,
+        });
+    }
+    let mut sets = BTreeSet::new();
+    for set in current.iter().flat_map(|s| &s.counters) {
+        if !sets.insert(&set.name) {
+            return Err(Unusable::DuplicateCounters(set.name.clone()));
+        }
+    }
+    let counters = Counters::new(current.iter().flat_map(|s| &s.counters));
+    let mut names = BTreeSet::new();
+    for device in current.iter().flat_map(|s| &s.devices) {
+        if !names.insert(&device.name) {
+            return Err(Unusable::DuplicateDevice(device.name.clone()));
+        }
+        if let Some(set) = device.consumes.iter().find(|s| !counters.names(s)) {
+            return Err(Unusable::NoCounters {
+                device: device.name.clone(),
+                set: set.name.clone(),
+            });
+        }
+    }
+    let mut devices = current.iter().flat_map(|s| &s.devices);
+    let binding_conditions = devices.any(|d| d.binding_conditions);
+    Ok(Current {
+        slices: current,
+        counters,
+        binding_conditions,
+    })
+}

@@ -1,0 +1,277 @@
+//! What the cluster has published and allocated, kept by a watch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use tautline_core::{fit, model::Node};
+
+use super::{
+    model::{Access, Amounts, Claim, Class, Device, PoolId, Slice},
+    node::{NodeDevices, Offered},
+    pool::{Current, Pool},
+};
+
+/// What a claim holds of a device.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    claim: Arc<str>,
+    /// It is one share of the device; else all of it.
+    pub(super) share: bool,
+    pub(super) consumed: Amounts,
+}
+
+/// ResourceSlices, ResourceClaims and DeviceClasses of a cluster. Changes take
+/// effect at once; nothing here waits.
+#[derive(Clone, Debug, Default)]
+pub struct Pools {
+    pub(super) pools: BTreeMap<PoolId, Pool>,
+    /// The pool of each slice.
+    slices: BTreeMap<Arc<str>, PoolId>,
+    /// Pools with slices of one node, by node; and those that name no node.
+    local: BTreeMap<Arc<str>, BTreeMap<PoolId, usize>>,
+    wide: BTreeMap<PoolId, usize>,
+    claims: BTreeMap<Arc<str>, Arc<Claim>>,
+    /// By pool and device.
+    pub(super) held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<Hold>>>,
+    /// Claims by the UID of a pod that may use them or that they were made for.
+    of_pod: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
+    classes: BTreeMap<Box<str>, Class>,
+}
+
+impl Pools {
+    /// Takes a list of all slices in place of those that are known.
+    pub fn reset_slices(&mut self, list: impl IntoIterator<Item = Slice>) {
+        self.pools.clear();
+        self.slices.clear();
+        self.local.clear();
+        self.wide.clear();
+        for slice in list {
+            self.apply_slice(slice);
+        }
+    }
+
+    /// Takes a new slice, or a new state of one.
+    pub fn apply_slice(&mut self, slice: Slice) {
+        self.delete_slice(&slice.name);
+        let at = self.reach(&slice.access);
+        *at.entry(slice.id.clone()).or_default() += 1;
+        self.slices.insert(slice.name.clone(), slice.id.clone());
+        let pool = self.pools.entry(slice.id.clone()).or_default();
+        pool.insert(slice);
+    }
+
+    /// Forgets a slice.
+    pub fn delete_slice(&mut self, name: &str) {
+        let Some(id) = self.slices.remove(name) else {
+            return;
+        };
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        let old = pool.remove(name);
+        if pool.is_empty() {
+            self.pools.remove(&id);
+        }
+        if let Some(old) = old {
+            let at = self.reach(&old.access);
+            if let Some(count) = at.get_mut(&id) {
+                *count -= 1;
+                if *count == 0 {
+                    at.remove(&id);
+                }
+            }
+            if let Access::Node(node) = &old.access
+                && self.local.get(node).is_some_and(BTreeMap::is_empty)
+            {
+                self.local.remove(node);
+            }
+        }
+    }
+
+    fn reach(&mut self, access: &Access) -> &mut BTreeMap<PoolId, usize> {
+        match access {
+            Access::Node(node) => self.local.entry(node.clone()).or_default(),
+            _ => &mut self.wide,
+        }
+    }
+
+    /// Takes a list of all claims in place of those that are known.
+    pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
+        self.claims.clear();
+        self.held.clear();
+        self.of_pod.clear();
+        for claim in list {
+            self.apply_claim(claim);
+        }
+    }
+
+    /// Takes a new claim, or a new state of one.
+    pub fn apply_claim(&mut self, claim: Claim) {
+        self.delete_claim(&claim.namespace, &claim.name);
+        let key: Arc<str> = tautline_core::model::key(&claim.namespace, &claim.name).into();
+        for a in claim.allocated.iter().flatten().filter(|a| !a.admin) {
+            let devices = self.held.entry(a.device.pool.clone()).or_default();
+            let holds = devices.entry(a.device.device.clone()).or_default();
+            holds.push(Hold {
+                claim: key.clone(),
+                share: a.share.is_some(),
+                consumed: a.consumed.clone(),
+            });
+        }
+        for uid in claim.reserved_for.iter().chain(&claim.owner) {
+            let of = self.of_pod.entry(uid.clone()).or_default();
+            of.insert(key.clone());
+        }
+        self.claims.insert(key, Arc::new(claim));
+    }
+
+    /// Forgets a claim, and what it held.
+    pub fn delete_claim(&mut self, namespace: &str, name: &str) {
+        let key = tautline_core::model::key(namespace, name);
+        let Some(old) = self.claims.remove(key.as_str()) else {
+            return;
+        };
+        for a in old.allocated.iter().flatten() {
+            let Some(devices) = self.held.get_mut(&a.device.pool) else {
+                continue;
+            };
+            if let Some(holds) = devices.get_mut(&a.device.device) {
+                holds.retain(|h| *h.claim != *key);
+                if holds.is_empty() {
+                    devices.remove(&a.device.device);
+                }
+            }
+            if devices.is_empty() {
+                self.held.remove(&a.device.pool);
+            }
+        }
+        for uid in old.reserved_for.iter().chain(&old.owner) {
+            if let Some(of) = self.of_pod.get_mut(uid) {
+                of.remove(key.as_str());
+                if of.is_empty() {
+                    self.of_pod.remove(uid);
+                }
+            }
+        }
+    }
+
+    /// Takes a list of all DeviceClasses.
+    pub fn reset_classes(&mut self, list: impl IntoIterator<Item = Class>) {
+        self.classes = list.into_iter().map(|c| (c.name.clone(), c)).collect();
+    }
+
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.get(name)
+    }
+
+    pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
+        let key = tautline_core::model::key(namespace, name);
+        self.claims.get(key.as_str()).map(AsRef::as_ref)
+    }
+
+    /// The claims of a pod: those that are reserved for it or were made for it
+    /// from a template, and those that its spec names (`named`; needed only
+    /// until they are reserved), each once.
+    pub fn claims_of<'a>(
+        &'a self,
+        uid: &str,
+        namespace: &str,
+        named: impl IntoIterator<Item = &'a str>,
+    ) -> Vec<&'a Claim> {
+        let known = self.of_pod.get(uid).into_iter().flatten().cloned();
+        let mut keys: BTreeSet<Arc<str>> = known.collect();
+        let named = named.into_iter();
+        keys.extend(named.map(|n| tautline_core::model::key(namespace, n).into()));
+        let found = keys.iter().filter_map(|k| self.claims.get(k));
+        found.map(AsRef::as_ref).collect()
+    }
+
+    /// The devices that a node can reach, with what is left of each.
+    pub fn free(&self, node: &Node) -> NodeDevices {
+        let mut out = NodeDevices::default();
+        let local = self.local.get(&node.name).into_iter().flatten();
+        let ids: BTreeSet<&PoolId> = local.chain(&self.wide).map(|(id, _)| id).collect();
+        let mut late = Vec::new();
+        for id in ids {
+            let Some(pool) = self.pools.get(id) else {
+                continue;
+            };
+            match pool.current() {
+                Err(why) => out.ignored.push((id.clone(), why.clone())),
+                Ok(current) if current.binding_conditions => late.push((id, current)),
+                Ok(current) => self.add(&mut out, id, current, node),
+            }
+        }
+        for (id, current) in late {
+            self.add(&mut out, id, current, node);
+        }
+        out
+    }
+
+    fn add(&self, out: &mut NodeDevices, id: &PoolId, current: &Current, node: &Node) {
+        let mut counters = current.counters.clone();
+        let held = self.held.get(id);
+        let pool = out.counters.len();
+        for slice in &current.slices {
+            for (position, device) in slice.devices.iter().enumerate() {
+                let holds = held.and_then(|h| h.get(&device.name));
+                let holds = holds.map(Vec::as_slice).unwrap_or_default();
+                // Also of devices that only other nodes can reach.
+                if !holds.is_empty() {
+                    counters.charge(&device.consumes);
+                }
+                if reaches(slice, device, node) {
+                    out.offered.push(offered(id, slice, position, pool, holds));
+                }
+            }
+        }
+        out.counters.push(counters);
+    }
+}
+
+fn reaches(slice: &Slice, device: &Device, node: &Node) -> bool {
+    let access = match &slice.access {
+        Access::PerDevice => device.access.as_ref(),
+        of_slice => Some(of_slice),
+    };
+    match access {
+        Some(Access::Node(name)) => *name == node.name,
+        Some(Access::Nodes(terms)) => terms.iter().any(|t| fit::term_holds(t, node)),
+        Some(Access::All) => true,
+        Some(Access::PerDevice) | None => false,
+    }
+}
+
+fn offered(
+    id: &PoolId,
+    slice: &Arc<Slice>,
+    position: usize,
+    pool: usize,
+    holds: &[Hold],
+) -> Offered {
+    let device = &slice.devices[position];
+    let mut used = Amounts::new();
+    for (name, amount) in holds.iter().flat_map(|h| &h.consumed) {
+        let value = device.capacity.get(name).map_or(0, |c| c.value);
+        let at = used.entry(name.clone()).or_default();
+        *at = at.saturating_add((*amount).max(0)).min(value);
+    }
+    Offered {
+        id: super::model::DeviceId {
+            pool: id.clone(),
+            device: device.name.clone(),
+        },
+        slice: slice.clone(),
+        position,
+        pool,
+        held: holds.iter().any(|h| !h.share),
+        shares: u32::try_from(holds.iter().filter(|h| h.share).count()).unwrap_or(u32::MAX),
+        used,
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,317 @@
+use proptest::prelude::*;
+use tautline_core::model::Taint;
+
+use super::*;
+use crate::dra::{
+    Fault, Wanted,
+    fixtures::{holding, node, partitioned, pools, shared, static_mig, whole},
+};
+
+fn free_names(pools: &Pools, on: &str) -> Vec<String> {
+    let free = pools.free(&node(on));
+    let all = free.devices().iter().enumerate();
+    all.filter(|(i, _)| free.is_free(*i))
+        .map(|(_, d)| d.id().device.to_string())
+        .collect()
+}
+
+#[test]
+fn claims_take_and_give_back() {
+    let mut pools = pools([whole("n", 2), whole("m", 1)]);
+    pools.apply_claim(holding("a", "n", &["gpu-1"]));
+    assert_eq!(free_names(&pools, "n"), ["gpu-0"]);
+    assert_eq!(free_names(&pools, "m"), ["gpu-0"]);
+    assert!(free_names(&pools, "other").is_empty());
+    // A new state of the same claim replaces the old one.
+    pools.apply_claim(holding("a", "n", &["gpu-0"]));
+    assert_eq!(free_names(&pools, "n"), ["gpu-1"]);
+    pools.delete_claim("default", "a");
+    assert_eq!(free_names(&pools, "n"), ["gpu-0", "gpu-1"]);
+    // Administrative access takes nothing.
+    let mut admin = holding("b", "n", &["gpu-0"]);
+    for a in admin.allocated.iter_mut().flatten() {
+        a.admin = true;
+    }
+    pools.apply_claim(admin);
+    assert_eq!(free_names(&pools, "n").len(), 2);
+}
+
+#[test]
+fn partitions_take_what_they_share() {
+    let mut pools = pools(partitioned("n", 1));
+    pools.apply_claim(holding("a", "n-parts", &["gpu-0-mig-4g40gb-0"]));
+    let free = free_names(&pools, "n");
+    assert!(!free.contains(&"gpu-0".into()));
+    assert!(free.contains(&"gpu-0-mig-3g40gb-4".into()));
+    assert!(!free.contains(&"gpu-0-mig-3g40gb-0".into()));
+    assert!(!free.iter().any(|n| n.starts_with("gpu-0-mig-7g")));
+}
+
+#[test]
+fn shares_add_up() {
+    let mut pools = pools([shared("n", 1, 80)]);
+    for (name, amount) in [("a", 30_000), ("b", 40_000)] {
+        let mut claim = holding(name, "n-shared", &["shared-0"]);
+        for a in claim.allocated.iter_mut().flatten() {
+            a.share = Some(name.into());
+            a.consumed = [("memory".into(), amount)].into();
+        }
+        pools.apply_claim(claim);
+    }
+    let free = pools.free(&node("n"));
+    assert_eq!(free.devices()[0].left("memory"), 10_000);
+    assert_eq!(
+        (free.devices()[0].shares(), free.cards()[0].free_milli),
+        (2, 125)
+    );
+}
+
+#[test]
+fn a_pool_counts_once_all_of_its_newest_slices_are_there() {
+    let [counters, devices] = partitioned("n", 1);
+    let mut pools = pools([devices.clone()]);
+    let ignored = pools.free(&node("n")).ignored()[0].1.to_string();
+    assert_eq!(
+        ignored,
+        "1 of 2 slices of generation 1 are published; wait for the driver"
+    );
+    pools.apply_slice(counters.clone());
+    assert!(!free_names(&pools, "n").is_empty());
+    // The driver begins with a new generation, and comes to its end.
+    let newer = |s: &Slice| Slice {
+        generation: 2,
+        ..s.clone()
+    };
+    pools.apply_slice(newer(&counters));
+    assert!(free_names(&pools, "n").is_empty());
+    pools.apply_slice(newer(&devices));
+    assert!(!free_names(&pools, "n").is_empty());
+    // An old slice under another name does no harm.
+    pools.apply_slice(Slice {
+        name: "old".into(),
+        ..devices
+    });
+    assert!(!free_names(&pools, "n").is_empty());
+    pools.delete_slice("old");
+    pools.delete_slice("n-parts-counters");
+    assert!(free_names(&pools, "n").is_empty());
+}
+
+#[test]
+fn pools_that_contradict_themselves_are_ignored() {
+    let mut twice = whole("n", 2);
+    twice.devices[1].name = "gpu-0".into();
+    let mut counters = partitioned("n", 1);
+    counters[1].devices[0].consumes[0].name = "other".into();
+    let pools = pools(counters.into_iter().chain([twice]));
+    let free = pools.free(&node("n"));
+    assert!(free.devices().is_empty());
+    let why: Vec<String> = free.ignored().iter().map(|(_, w)| w.to_string()).collect();
+    assert_eq!(
+        why,
+        [
+            "device gpu-0 is published twice; the driver must give each its own name",
+            "device gpu-0 consumes of counter set other what is not there; mend the driver",
+        ]
+    );
+}
+
+#[test]
+fn devices_of_several_nodes() {
+    let on = |access: Access, name: &str| Slice {
+        name: name.into(),
+        id: crate::dra::fixtures::pool(name),
+        access,
+        ..whole("x", 1)
+    };
+    let terms = vec![tautline_core::model::AffinityTerm {
+        labels: vec![
+            tautline_core::selector::Expression::new("rack", "In", vec!["r1".into()]).unwrap(),
+        ],
+        ..Default::default()
+    }];
+    let mut per_device = whole("y", 2);
+    per_device.access = Access::PerDevice;
+    per_device.devices[0].access = Some(Access::Node("n".into()));
+    per_device.devices[1].access = Some(Access::Node("m".into()));
+    let pools = pools([
+        on(Access::All, "a"),
+        on(Access::Nodes(terms), "b"),
+        per_device,
+    ]);
+    let mut n = node("n");
+    n.labels = [("rack", "r1")].into_iter().collect();
+    let ids = |node: &Node| -> Vec<String> {
+        let free = pools.free(node);
+        free.devices().iter().map(|d| d.id().to_string()).collect()
+    };
+    let of = |p: &str, d: &str| format!("gpu.nvidia.com/{p}/{d}");
+    assert_eq!(
+        ids(&n),
+        [of("a", "gpu-0"), of("b", "gpu-0"), of("y", "gpu-0")]
+    );
+    assert_eq!(ids(&node("m")), [of("a", "gpu-0"), of("y", "gpu-1")]);
+}
+
+#[test]
+fn pools_with_binding_conditions_come_last() {
+    let mut first = whole("n", 1);
+    first.devices[0].binding_conditions = true;
+    let pools = pools([first, shared("n", 1, 80)]);
+    let free = pools.free(&node("n"));
+    assert_eq!(&*free.devices()[0].id().device, "shared-0");
+}
+
+#[test]
+fn pods_find_their_claims() {
+    let mut pools = Pools::default();
+    let mut reserved = holding("a", "n", &["gpu-0"]);
+    reserved.reserved_for = vec!["u1".into(), "u2".into()];
+    let mut made = holding("b", "n", &[]);
+    (made.allocated, made.owner) = (None, Some("u1".into()));
+    pools.reset_claims([reserved.clone(), made, holding("c", "n", &[])]);
+    let names = |pools: &Pools, uid: &str, named: &[&'static str]| -> Vec<String> {
+        let found = pools.claims_of(uid, "default", named.iter().copied());
+        found.iter().map(|c| c.name.to_string()).collect()
+    };
+    assert_eq!(names(&pools, "u1", &[]), ["a", "b"]);
+    assert_eq!(names(&pools, "u2", &["c", "a", "gone"]), ["a", "c"]);
+    reserved.reserved_for.clear();
+    pools.apply_claim(reserved);
+    assert!(names(&pools, "u2", &[]).is_empty());
+}
+
+#[test]
+fn faults_of_what_is_held() {
+    let mut slice = whole("n", 2);
+    let mut pools = pools([slice.clone()]);
+    let claim = holding("a", "n", &["gpu-0"]);
+    pools.apply_claim(claim.clone());
+    let held = &claim.allocated.unwrap()[0];
+    assert_eq!(pools.fault(held), None);
+    pools.apply_claim(holding("b", "n", &["gpu-0"]));
+    assert_eq!(pools.fault(held), Some(Fault::OverCommitted));
+    pools.delete_claim("default", "b");
+    slice.devices[0].taints = vec![Taint {
+        key: "sick".into(),
+        value: String::new(),
+        effect: "NoExecute".into(),
+    }];
+    pools.apply_slice(slice.clone());
+    assert_eq!(pools.fault(held), Some(Fault::Tainted("sick".into())));
+    slice.devices.remove(0);
+    pools.apply_slice(slice);
+    assert_eq!(pools.fault(held), Some(Fault::Gone));
+    pools.delete_slice("n-whole");
+    assert_eq!(pools.fault(held), Some(Fault::Gone));
+}
+
+#[test]
+fn partitions_beyond_their_card_are_a_fault() {
+    let mut pools = pools(partitioned("n", 1));
+    let both = holding(
+        "a",
+        "n-parts",
+        &["gpu-0-mig-4g40gb-0", "gpu-0-mig-2g20gb-2"],
+    );
+    pools.apply_claim(both.clone());
+    let held = &both.allocated.unwrap()[0];
+    assert_eq!(pools.fault(held), Some(Fault::OverCommitted));
+    let free = pools.free(&node("n"));
+    assert!(free.overdrawn());
+    assert!(free.cards()[0].free_milli <= 1000);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Slice(usize),
+    NoSlice(usize),
+    Claim(usize, Vec<usize>),
+    NoClaim(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..6usize).prop_map(Step::Slice),
+        (0..6usize).prop_map(Step::NoSlice),
+        (0..4usize, prop::collection::vec(0..30usize, 0..4)).prop_map(|(c, d)| Step::Claim(c, d)),
+        (0..4usize).prop_map(Step::NoClaim),
+    ]
+}
+
+proptest! {
+    /// What events leave is what a list of the same objects gives.
+    #[test]
+    fn events_and_lists_agree(steps in prop::collection::vec(step(), 0..40)) {
+        let [counters, parts] = partitioned("n", 1);
+        let mut moved = whole("n", 3);
+        moved.access = Access::All;
+        let slices = [counters, parts, whole("n", 2), static_mig("m"), moved, shared("m", 2, 80)];
+        let devices: Vec<(String, String)> = slices
+            .iter()
+            .flat_map(|s| s.devices.iter().map(|d| (s.id.pool.to_string(), d.name.to_string())))
+            .collect();
+        let mut events = Pools::default();
+        let (mut now, mut claims) = (BTreeMap::new(), BTreeMap::new());
+        for step in steps {
+            match step {
+                Step::Slice(i) => {
+                    events.apply_slice(slices[i].clone());
+                    now.insert(slices[i].name.clone(), slices[i].clone());
+                }
+                Step::NoSlice(i) => {
+                    events.delete_slice(&slices[i].name);
+                    now.remove(&slices[i].name);
+                }
+                Step::Claim(c, held) => {
+                    let mut claim = holding(&format!("c{c}"), "n", &[]);
+                    for (pool, device) in held.iter().filter_map(|h| devices.get(*h)) {
+                        let one = holding("x", pool, &[device]).allocated.unwrap();
+                        claim.allocated.as_mut().unwrap().extend(one);
+                    }
+                    claim.owner = Some(format!("u{}", held.len()).into());
+                    events.apply_claim(claim.clone());
+                    claims.insert(c, claim);
+                }
+                Step::NoClaim(c) => {
+                    events.delete_claim("default", &format!("c{c}"));
+                    claims.remove(&c);
+                }
+            }
+        }
+        let mut listed = Pools::default();
+        listed.reset_slices(now.into_values());
+        listed.reset_claims(claims.into_values());
+        let text = |p: &Pools, n: &str| format!("{:?}", p.free(&node(n)));
+        for n in ["n", "m", "other"] {
+            prop_assert_eq!(text(&events, n), text(&listed, n));
+        }
+        prop_assert_eq!(format!("{:?}", events.of_pod), format!("{:?}", listed.of_pod));
+        prop_assert_eq!(format!("{:?}", events.local), format!("{:?}", listed.local));
+        // Everything gone leaves nothing.
+        for s in &slices {
+            events.delete_slice(&s.name);
+        }
+        for c in 0..4 {
+            events.delete_claim("default", &format!("c{c}"));
+        }
+        prop_assert_eq!(format!("{events:?}"), format!("{:?}", Pools::default()));
+    }
+
+    /// What claims hold is never offered again, whatever they say they hold.
+    #[test]
+    fn held_is_not_free(held in prop::collection::vec(0..40usize, 0..10)) {
+        let slices = partitioned("n", 2);
+        let names: Vec<String> = slices[1].devices.iter().map(|d| d.name.to_string()).collect();
+        let mut pools = pools(slices);
+        let held: Vec<&str> = held.iter().filter_map(|i| names.get(*i)).map(String::as_str).collect();
+        pools.apply_claim(holding("a", "n-parts", &held));
+        let free = free_names(&pools, "n");
+        prop_assert!(held.iter().all(|h| !free.iter().any(|f| f == h)));
+        let mut devices = pools.free(&node("n"));
+        for i in 0..devices.devices().len() {
+            let could = devices.is_free(i);
+            prop_assert_eq!(devices.take(i, &Wanted::default()).is_ok(), could);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use proptest::prelude::*;
+use tautline_core::{
+    index::{Kind, Object},
+    model,
+};
+use tautline_runtime::feed::Feed;
+use tautline_sdk::{Reference, Rule};
+
+use super::*;
+use crate::Config;
+
+const HOLD: Duration = Duration::from_secs(10);
+
+fn node(name: &str, cards: i64) -> Object {
+    Object::Node(model::Node {
+        name: name.into(),
+        allocatable: [("tautline.io/gpu-cards", cards * 1000)]
+            .into_iter()
+            .collect(),
+        ..model::Node::default()
+    })
+}
+
+fn pod(name: &str, node: Option<&str>, record: Option<&str>) -> Object {
+    Object::Pod(model::Pod {
+        namespace: "ml".into(),
+        name: name.into(),
+        uid: name.into(),
+        node: node.map(Into::into),
+        annotations: record.map(|r| (DEVICES, r)).into_iter().collect(),
+        ..model::Pod::default()
+    })
+}
+
+fn ask(name: &str, node: &str, request: &str) -> ReserveQuestion {
+    ReserveQuestion {
+        workload: Reference::pod("ml", name),
+        uid: name.into(),
+        node: node.into(),
+        rule: Rule {
+            name: "gpu-slice".into(),
+            request: request.into(),
+            ..Rule::default()
+        },
+        hold: HOLD,
+        ..ReserveQuestion::default()
+    }
+}
+
+fn provider(feed: &Feed) -> GpuSlice {
+    GpuSlice::new(feed.clone(), Config::default())
+}
+
+#[test]
+fn a_card_is_held_confirmed_and_then_the_pods() {
+    let feed = Feed::default();
+    feed.apply(node("n", 1));
+    feed.apply(pod("a", None, None));
+    let provider = provider(&feed);
+    let now = Instant::now();
+    let held = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
+    assert_eq!(held.annotations[DEVICES], "0:600");
+    // The same again is the same; another finds too little left.
+    let again = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
+    assert_eq!(
+        (again.id, again.annotations),
+        (held.id.clone(), held.annotations)
+    );
+    let refused = provider.reserve_at(now, ask("b", "n", "500m")).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("node n: GpuBusy"),
+        "{refused}"
+    );
+    let beside = provider.reserve_at(now, ask("c", "n", "400m")).unwrap();
+    provider.release_at(now, &beside.id);
+    provider.confirm_at(now, &held.id).unwrap();
+    // Confirmed, it outlasts its hold, until the watch shows the pod.
+    let later = now + 3 * HOLD;
+    assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
+    feed.apply(pod("a", Some("n"), Some("0:600")));
+    assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
+    assert_eq!(provider.state.lock().book.counts(later).confirmed, 0);
+    feed.delete(Kind::Pod, "ml/a");
+    provider.reserve_at(later, ask("b", "n", "500m")).unwrap();
+}
+
+#[test]
+fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
+    let feed = Feed::default();
+    feed.apply(node("n", 1));
+    let provider = provider(&feed);
+    let now = Instant::now();
+    let old = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
+    let later = now + HOLD;
+    let new = provider.reserve_at(later, ask("b", "n", "1")).unwrap();
+    let late = provider.confirm_at(later, &old.id).unwrap_err();
+    assert!(matches!(late, AllocatorError::Expired(_)), "{late}");
+    provider.release_at(later, &old.id);
+    provider.confirm_at(later, &new.id).unwrap();
+}
+
+#[test]
+fn a_pod_that_came_and_went_unseen_leaks_nothing() {
+    let feed = Feed::default();
+    feed.apply(node("n", 1));
+    let provider = provider(&feed);
+    let now = Instant::now();
+    let held = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
+    provider.confirm_at(now, &held.id).unwrap();
+    let soon = now + Duration::from_secs(59);
+    assert!(provider.reserve_at(soon, ask("b", "n", "1")).is_err());
+    let later = now + Duration::from_secs(61);
+    provider.reserve_at(later, ask("b", "n", "1")).unwrap();
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Reserve {
+        pod: u8,
+        node: u8,
+        milli: u16,
+    },
+    /// The Binding of a reservation is written, with its record.
+    Bind(u8),
+    Confirm(u8),
+    Release(u8),
+    /// The watch catches up on a pod.
+    Watch(u8),
+    Delete(u8),
+    Wait,
+    /// The provider starts anew, once holds have passed.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..12_u8, 0..2_u8, prop_oneof![Just(250), Just(460), Just(500), Just(810), Just(1000), Just(2000)])
+            .prop_map(|(pod, node, milli)| Step::Reserve { pod, node, milli }),
+        4 => (0..12_u8).prop_map(Step::Bind),
+        3 => (0..12_u8).prop_map(Step::Confirm),
+        1 => (0..12_u8).prop_map(Step::Release),
+        3 => (0..12_u8).prop_map(Step::Watch),
+        1 => (0..12_u8).prop_map(Step::Delete),
+        1 => Just(Step::Wait),
+        1 => Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+proptest! {
+    /// Whatever the order of calls, of the watch and of restarts: what is bound by
+    /// the API server's word never exceeds a card.
+    #[test]
+    fn no_card_is_ever_over_committed(steps in steps()) {
+        let feed = Feed::default();
+        for name in ["n0", "n1"] {
+            feed.apply(node(name, 2));
+        }
+        let mut provider = provider(&feed);
+        let mut now = Instant::now();
+        // A pod's attempts: id, node, record, until when a Binding may be written.
+        let mut held: BTreeMap<u8, (String, String, String, Instant)> = BTreeMap::new();
+        // The API server's truth: node and record.
+        let mut bound: BTreeMap<u8, (String, String)> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Reserve { pod, node, milli } => {
+                    if bound.contains_key(&pod) || held.contains_key(&pod) {
+                        continue;
+                    }
+                    let request = match milli {
+                        1000.. => (milli / 1000).to_string(),
+                        share => format!("{share}m"),
+                    };
+                    let node = format!("n{node}");
+                    if let Ok(r) = provider.reserve_at(now, ask(&pod.to_string(), &node, &request)) {
+                        held.insert(pod, (r.id, node, r.annotations[DEVICES].clone(), now + HOLD));
+                    }
+                }
+                Step::Bind(pod) => {
+                    // The extender writes only while the reservation holds.
+                    if let Some((_, node, record, until)) = held.get(&pod) && now < *until {
+                        bound.entry(pod).or_insert((node.clone(), record.clone()));
+                    }
+                }
+                Step::Confirm(pod) => {
+                    if bound.contains_key(&pod) && let Some((id, ..)) = held.get(&pod) {
+                        _ = provider.confirm_at(now, id);
+                    }
+                }
+                Step::Release(pod) => {
+                    if !bound.contains_key(&pod) && let Some((id, ..)) = held.remove(&pod) {
+                        provider.release_at(now, &id);
+                    }
+                }
+                Step::Watch(p) => {
+                    if let Some((node, record)) = bound.get(&p) {
+                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                    }
+                }
+                Step::Delete(p) => {
+                    if bound.remove(&p).is_some() {
+                        held.remove(&p);
+                        feed.apply(pod(&p.to_string(), None, None));
+                        feed.delete(Kind::Pod, &format!("ml/{p}"));
+                    }
+                }
+                Step::Wait => {
+                    // An unconfirmed bind is seen by the watch before its hold ends.
+                    for (p, (node, record)) in &bound {
+                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                    }
+                    now += HOLD;
+                    held.retain(|_, (.., until)| now < *until);
+                }
+                Step::Restart => {
+                    for (p, (node, record)) in &bound {
+                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                    }
+                    now += HOLD;
+                    held.clear();
+                    provider = self::provider(&feed);
+                }
+            }
+            let mut cards: BTreeMap<(String, String), u32> = BTreeMap::new();
+            for (node, record) in bound.values() {
+                for part in record::parse(record, 1000).unwrap() {
+                    *cards.entry((node.clone(), part.card.to_string())).or_default() += u32::from(part.milli);
+                }
+            }
+            for (card, milli) in &cards {
+                prop_assert!(*milli <= 1000, "{card:?} holds {milli}m: {bound:?}");
+            }
+        }
+        // In the end nothing is reserved any more.
+        for (p, (node, record)) in &bound {
+            feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+        }
+        now += Duration::from_secs(61);
+        let mut state = provider.state.lock();
+        state.sync(&feed, now);
+        prop_assert_eq!(state.book.counts(now), Default::default());
+    }
+}

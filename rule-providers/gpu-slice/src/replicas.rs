@@ -1,0 +1,418 @@
+//! Replicas of an allocator that never grant the same twice: one of them, the
+//! holder of a Lease, grants, and the others pass Reserve, Confirm and Release on
+//! to it, in one hop.
+//!
+//! A Lease, and no owner by a hash of the node: each change of membership would
+//! hand nodes over with the same doubt about grants under way as a new holder has,
+//! and replicas would first have to agree on who they are. It costs no API write
+//! per pod, and the address of the holder stands in it. What it cannot do is
+//! spread the work, which is little: one lock and no I/O a grant.
+//!
+//! A new holder does not know what its predecessor granted in its last moments:
+//! Bindings with that may be on their way for as long as the longest hold. So it
+//! grants nothing for so long, unless the Lease was handed over: who is asked to
+//! end waits until what it granted is confirmed, released or expired, and only
+//! then gives the Lease up. After a start without a Lease the same doubt holds
+//! about the former self.
+//!
+//! Why nothing is granted twice: whoever is answered counts the hold from before
+//! it asked, which was before the holder looked at its term. A term ends
+//! (`renew_deadline`) before another may begin (`duration`), and the new holder
+//! then lets a whole hold go by, and a Binding is written a second before the end
+//! of its hold or not at all. So what was bound is in the new holder's watch, if
+//! that is less than a second late; after a hand-over, less than [`CATCH_UP`].
+
+mod open;
+mod peer;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use arc_swap::ArcSwap;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use prometheus_client::metrics::gauge::Gauge;
+use tautline_runtime::{
+    admin::Readiness,
+    lease::{self, Term},
+    tasks::{self, Tasks},
+    tls::ClientFiles,
+};
+use tautline_sdk::{
+    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, RuleProvider,
+    Server,
+};
+use tokio::{sync::watch, time::MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    open::Open,
+    peer::{Peer, Peers},
+};
+
+/// After a hand-over, for the watch to show what was bound last.
+const CATCH_UP: Duration = Duration::from_millis(500);
+/// How often a standby looks who holds the Lease.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a holder that ends looks whether its grants have ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+/// What a call under way may take beyond the longest hold.
+const DRAIN_MARGIN: Duration = Duration::from_secs(2);
+
+/// How replicas find each other.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The Lease. Make it with [`Config::new`]: the identity holds the address.
+    lease: lease::Config,
+    /// TLS between replicas; `None`: clear text.
+    tls: Option<PeerTls>,
+    /// The longest hold that is granted, and for how long a new holder waits.
+    hold: Duration,
+}
+
+/// How to call a replica over TLS.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    /// The CA, and the certificate to show.
+    pub files: ClientFiles,
+    /// The name in the replicas' certificates.
+    pub name: String,
+}
+
+impl Config {
+    /// By this Lease, reached by the others at `advertise` (HOST:PORT). `identity`
+    /// must be no other's, and no former self's.
+    pub fn new(namespace: &str, name: &str, identity: &str, advertise: &str) -> Self {
+        let identity = format!("{identity}@{advertise}");
+        Self {
+            lease: lease::Config::new(namespace, name, identity),
+            tls: None,
+            hold: LONGEST_HOLD,
+        }
+    }
+
+    /// Calls the others over TLS.
+    #[must_use]
+    pub fn with_tls(mut self, tls: PeerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// A holder that is silent for so long is replaced; it steps down by itself
+    /// after two thirds of it.
+    #[must_use]
+    pub fn with_duration(mut self, duration: Duration) -> Self {
+        self.lease.duration = duration.max(Duration::from_secs(3));
+        self.lease.renew_deadline = self.lease.duration.mul_f64(2.0 / 3.0);
+        self.lease.retry = self.lease.duration.div_f64(6.0);
+        self
+    }
+}
+
+/// What this replica does with a question.
+enum Role {
+    Granting(Granting),
+    /// Passes it on, if it knows to whom.
+    Standby(Option<Arc<Peer>>),
+}
+
+struct Granting {
+    /// `None`: there are no other replicas.
+    term: Option<Term>,
+    /// Nothing is granted before.
+    from: Instant,
+}
+
+impl Granting {
+    fn holds(&self) -> bool {
+        self.term.as_ref().is_none_or(Term::holds)
+    }
+}
+
+/// An allocator that grants only while no other replica does.
+pub struct Replicas<A> {
+    inner: Arc<A>,
+    role: ArcSwap<Role>,
+    open: Open,
+    readiness: Readiness,
+    hold: Duration,
+    granting: Gauge,
+}
+
+/// Serves `provider` with its reservations until SIGTERM or Ctrl-C; without a
+/// configuration as the only replica.
+///
+/// # Errors
+/// TLS files that do not load, or a task that fails.
+pub async fn serve<P: RuleProvider + Allocator>(
+    mut server: Server,
+    provider: P,
+    config: Option<Config>,
+    client: Client,
+    mut tasks: Tasks,
+) -> Result<()> {
+    let provider = Arc::new(provider);
+    let inner = Arc::clone(&provider);
+    let allocator = match config {
+        None => Replicas::alone(inner, &mut server),
+        Some(config) => Replicas::of_lease(inner, config, client, &mut server, &mut tasks)?,
+    };
+    tracing::info!(address = %server.address(), "rule provider listening");
+    server.spawn_with_allocator(provider, allocator, &mut tasks)?;
+    tasks.run(tasks::signal()).await
+}
+
+impl<A: Allocator> Replicas<A> {
+    /// The only replica. It waits for a hold after the start: its former self may
+    /// have granted a moment ago.
+    pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
+        let from = Instant::now() + LONGEST_HOLD;
+        let made = Self::new(inner, LONGEST_HOLD, server);
+        made.take(Role::Granting(Granting { term: None, from }));
+        Arc::new(made)
+    }
+
+    /// One of several. Stands for the Lease once the server is ready; the server
+    /// then lingers after its stop until the Lease is given up.
+    ///
+    /// # Errors
+    /// TLS files that cannot be read.
+    pub fn of_lease(
+        inner: Arc<A>,
+        config: Config,
+        client: Client,
+        server: &mut Server,
+        tasks: &mut Tasks,
+    ) -> Result<Arc<Self>> {
+        let peers = Peers::new(config.tls).context("TLS between replicas")?;
+        peers.metrics(&mut server.registry);
+        let made = Arc::new(Self::new(inner, config.hold, server));
+        let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
+        server.linger(given_up.clone());
+        let replicas = Arc::clone(&made);
+        tasks.spawn("lease", async move {
+            let _given_up = given_up.drop_guard();
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = replicas.readiness.wait() => {}
+            }
+            replicas
+                .take_part(&client, &config.lease, &peers, &stop)
+                .await;
+            Ok(())
+        });
+        Ok(made)
+    }
+
+    fn new(inner: Arc<A>, hold: Duration, server: &mut Server) -> Self {
+        let granting = Gauge::default();
+        server.registry.register(
+            "allocator_granting",
+            "1 if this replica reserves, 0 if it passes questions on",
+            granting.clone(),
+        );
+        Self {
+            inner,
+            role: ArcSwap::from_pointee(Role::Standby(None)),
+            open: Open::default(),
+            readiness: server.readiness.clone(),
+            hold,
+            granting,
+        }
+    }
+
+    fn take(&self, role: Role) {
+        self.granting.set(matches!(role, Role::Granting(_)).into());
+        self.role.store(Arc::new(role));
+    }
+
+    /// Takes part in the election until told to stop, again after each lost term.
+    async fn take_part(
+        &self,
+        client: &Client,
+        config: &lease::Config,
+        peers: &Peers,
+        stop: &CancellationToken,
+    ) {
+        let api: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
+        while !stop.is_cancelled() {
+            let (leader, terms) = watch::channel(None);
+            let (ended, ()) = tokio::join!(
+                lease::run(client.clone(), config.clone(), leader, stop.clone()),
+                self.follow(terms, &api, config, peers, stop),
+            );
+            if let Err(error) = ended {
+                tracing::warn!("{error:#}; this replica passes questions on from now");
+            }
+        }
+    }
+
+    /// Follows the terms, and the other holder meanwhile, until there is no next.
+    async fn follow(
+        &self,
+        mut terms: watch::Receiver<Option<Term>>,
+        api: &Api<Lease>,
+        config: &lease::Config,
+        peers: &Peers,
+        stop: &CancellationToken,
+    ) {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut files = peers.files();
+        loop {
+            tokio::select! {
+                changed = terms.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let term = terms.borrow_and_update().clone();
+                    match term {
+                        Some(term) => self.lead(term),
+                        None => self.step_down(stop.is_cancelled()).await,
+                    }
+                }
+                _ = look.tick() => self.look(api, config, peers).await,
+                true = files.next(stop) => peers.reload(),
+            }
+        }
+    }
+
+    fn lead(&self, term: Term) {
+        let wait = if term.handed_over {
+            CATCH_UP
+        } else {
+            self.hold
+        };
+        let from = Instant::now() + wait;
+        tracing::info!(handed_over = term.handed_over, "this replica reserves");
+        let term = Some(term);
+        self.take(Role::Granting(Granting { term, from }));
+    }
+
+    /// Nothing is granted any more: the term is over. Who is asked to end first
+    /// waits until nothing that it granted, or may have been granted before it, is
+    /// under way, because the next holder grants at once.
+    async fn step_down(&self, handing_over: bool) {
+        let latest = Instant::now() + self.hold + DRAIN_MARGIN;
+        if let Role::Granting(granting) = &*self.role.load_full() {
+            let quiet = |now| now >= granting.from && self.open.is_quiet(now);
+            while handing_over && !quiet(Instant::now()) && Instant::now() < latest {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        }
+        // Drops the term, and by that gives the Lease up.
+        self.take(Role::Standby(None));
+    }
+
+    /// Who holds the Lease, if it is another.
+    async fn look(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
+        let role = self.role.load_full();
+        let Role::Standby(known) = &*role else {
+            return;
+        };
+        let holder = match lease::holder(api, &config.name).await {
+            Ok(holder) => holder.filter(|h| *h != config.identity),
+            Err(error) => {
+                tracing::debug!(lease = %config.name, %error, "cannot look who holds it");
+                return;
+            }
+        };
+        let address = holder.as_deref().and_then(|h| Some(h.rsplit_once('@')?.1));
+        let peer = address.and_then(|a| peers.reach(a, known.as_ref()));
+        self.take(Role::Standby(peer));
+    }
+
+    /// What to pass a question on to.
+    fn peer<'a>(
+        &self,
+        peer: Option<&'a Arc<Peer>>,
+        forwarded: bool,
+    ) -> Result<&'a Peer, AllocatorError> {
+        match peer {
+            _ if forwarded => Err(not_now("this replica does not hold the Lease (any more)")),
+            None => Err(not_now("no replica is known to hold the Lease")),
+            Some(peer) => Ok(peer),
+        }
+    }
+
+    async fn grant(
+        &self,
+        granting: &Granting,
+        mut ask: ReserveQuestion,
+    ) -> Result<Reserved, AllocatorError> {
+        // Before the look at the term: who ends it then waits for this call.
+        let call = self.open.begin();
+        let lost = || not_now("this replica is giving up the Lease");
+        if !granting.holds() {
+            return Err(lost());
+        }
+        let missing = self.readiness.missing();
+        if !missing.is_empty() {
+            let what = format!("waiting for {}", missing.join(", "));
+            return Err(AllocatorError::NotNow(what));
+        }
+        let wait = granting.from.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            let what = format!(
+                "what was reserved before this replica took over may be under way for another {} ms",
+                wait.as_millis()
+            );
+            return Err(AllocatorError::NotNow(what));
+        }
+        ask.hold = ask.hold.min(self.hold);
+        let hold = ask.hold;
+        let reserved = self.inner.reserve(ask).await?;
+        if !granting.holds() {
+            let id = reserved.id;
+            let given_back = HeldQuestion {
+                id,
+                forwarded: false,
+            };
+            self.inner.release(given_back).await?;
+            return Err(lost());
+        }
+        call.granted(&reserved.id, Instant::now() + hold);
+        Ok(reserved)
+    }
+}
+
+fn not_now(what: &str) -> AllocatorError {
+    AllocatorError::NotNow(what.to_owned())
+}
+
+impl<A: Allocator> Allocator for Replicas<A> {
+    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+        // The role is held for as long as the call takes, and the term with it.
+        match &*self.role.load_full() {
+            Role::Granting(granting) => self.grant(granting, ask).await,
+            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.reserve(ask).await,
+        }
+    }
+
+    async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        match &*self.role.load_full() {
+            Role::Granting(_) => {
+                let id = ask.id.clone();
+                let confirmed = self.inner.confirm(ask).await;
+                self.open.confirmed(&id);
+                confirmed
+            }
+            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.confirm(ask).await,
+        }
+    }
+
+    async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        match &*self.role.load_full() {
+            Role::Granting(_) => {
+                let id = ask.id.clone();
+                self.inner.release(ask).await?;
+                self.open.released(&id);
+                Ok(())
+            }
+            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.release(ask).await,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The replica that holds the Lease, as another calls it.
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use tautline_proto::allocator::{
+    ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
+};
+use tautline_runtime::tls::FileChanges;
+use tautline_sdk::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
+use tonic::{
+    Request, Response, Status,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+
+use super::PeerTls;
+
+/// Below the 500 ms that the extender gives a provider: it should hear why.
+const DEADLINE: Duration = Duration::from_millis(400);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+type Passed = Family<Outcome, Counter>;
+
+/// How replicas are reached.
+pub(super) struct Peers {
+    tls: Option<PeerTls>,
+    /// The files as they were read last.
+    current: ArcSwapOption<ClientTlsConfig>,
+    passed: Passed,
+}
+
+impl Peers {
+    pub(super) fn new(tls: Option<PeerTls>) -> io::Result<Self> {
+        let current = tls.as_ref().map(read).transpose()?;
+        Ok(Self {
+            tls,
+            current: ArcSwapOption::from_pointee(current),
+            passed: Family::default(),
+        })
+    }
+
+    pub(super) fn metrics(&self, registry: &mut Registry) {
+        registry.register(
+            "allocator_passed_on",
+            "Reserve, Confirm and Release passed on to the replica that reserves",
+            self.passed.clone(),
+        );
+    }
+
+    pub(super) fn files(&self) -> FileChanges {
+        let mut paths = Vec::new();
+        if let Some(tls) = &self.tls {
+            paths.extend(tls.files.ca.clone());
+            if let Some((cert, key)) = &tls.files.identity {
+                paths.extend([cert.clone(), key.clone()]);
+            }
+        }
+        FileChanges::new(paths)
+    }
+
+    /// Reads the files again; the next look makes a new channel of them.
+    pub(super) fn reload(&self) {
+        match self.tls.as_ref().map(read).transpose() {
+            Ok(tls) => self.current.store(tls.map(Arc::new)),
+            Err(error) => tracing::warn!(%error, "TLS files between replicas do not load"),
+        }
+    }
+
+    /// The replica at `address`; the known one if it is the same.
+    pub(super) fn reach(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
+        let tls = self.current.load_full();
+        let same = |p: &&Arc<Peer>| {
+            let (old, new) = (p.tls.as_ref(), tls.as_ref());
+            p.address == address && old.map(Arc::as_ptr) == new.map(Arc::as_ptr)
+        };
+        if let Some(known) = known.filter(same) {
+            return Some(Arc::clone(known));
+        }
+        match channel(address, tls.as_deref()) {
+            Ok(channel) => {
+                tracing::info!(%address, "another replica reserves");
+                let (address, client) = (address.to_owned(), AllocatorClient::new(channel));
+                let passed = self.passed.clone();
+                Some(Arc::new(Peer {
+                    address,
+                    client,
+                    tls,
+                    passed,
+                }))
+            }
+            Err(error) => {
+                tracing::warn!(%address, %error, "the address in the Lease's holderIdentity is none");
+                None
+            }
+        }
+    }
+}
+
+fn read(tls: &PeerTls) -> io::Result<ClientTlsConfig> {
+    let read = |path: &Path| {
+        std::fs::read(path)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    };
+    let mut config = ClientTlsConfig::new().domain_name(&tls.name);
+    if let Some(ca) = &tls.files.ca {
+        config = config.ca_certificate(Certificate::from_pem(read(ca)?));
+    }
+    if let Some((cert, key)) = &tls.files.identity {
+        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(config)
+}
+
+fn channel(
+    address: &str,
+    tls: Option<&ClientTlsConfig>,
+) -> Result<Channel, tonic::transport::Error> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+        .connect_timeout(DEADLINE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(5))
+        .keep_alive_timeout(Duration::from_secs(3))
+        .keep_alive_while_idle(true);
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls.clone())?;
+    }
+    Ok(endpoint.connect_lazy())
+}
+
+/// A replica with its kept channel.
+pub(super) struct Peer {
+    address: String,
+    client: AllocatorClient<Channel>,
+    tls: Option<Arc<ClientTlsConfig>>,
+    passed: Passed,
+}
+
+impl Peer {
+    pub(super) async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+        let mut client = self.client.clone();
+        let request = marked(ReserveRequest::from(ask));
+        Ok(self.within(client.reserve(request)).await?.into())
+    }
+
+    pub(super) async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        let mut client = self.client.clone();
+        let request = marked(ConfirmRequest { id: ask.id });
+        self.within(client.confirm(request)).await.map(drop)
+    }
+
+    pub(super) async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        let mut client = self.client.clone();
+        let request = marked(ReleaseRequest { id: ask.id });
+        self.within(client.release(request)).await.map(drop)
+    }
+
+    async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, AllocatorError> {
+        let answer = match tokio::time::timeout(DEADLINE, call).await {
+            Ok(answer) => answer.map(Response::into_inner).map_err(Into::into),
+            Err(_) => Err(AllocatorError::NotNow(format!(
+                "no answer within {DEADLINE:?}"
+            ))),
+        };
+        let outcome = match &answer {
+            Ok(_) => "answered",
+            Err(AllocatorError::NotNow(_) | AllocatorError::Internal(_)) => "failed",
+            // Its own word on the question.
+            Err(_) => "refused",
+        };
+        self.passed.get_or_create(&Outcome { outcome }).inc();
+        answer.map_err(|error| match error {
+            AllocatorError::NotNow(what) => {
+                AllocatorError::NotNow(format!("the replica at {}: {what}", self.address))
+            }
+            other => other,
+        })
+    }
+}
+
+fn marked<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    mark_forwarded(&mut request);
+    request
+}

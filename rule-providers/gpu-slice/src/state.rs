@@ -1,0 +1,143 @@
+//! What the provider knows and what it has reserved, changed under one lock.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tautline_core::{Snapshot, model::Pod};
+use tautline_gpu::{Room, inventory};
+use tautline_runtime::feed::Feed;
+use tautline_sdk::{CostQuestion, reservations::Book};
+
+use crate::{
+    allocate::{self, Grant},
+    ledger::{Entry, Ledger},
+};
+
+/// A confirmed reservation whose pod never showed in the watch is asked after once
+/// it is so old: the pod came and went between two looks.
+const UNSEEN: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) book: Book<Grant>,
+    seen: Arc<Snapshot>,
+}
+
+impl State {
+    pub(crate) fn new(ledger: Ledger, prefix: &str) -> Self {
+        Self {
+            ledger,
+            book: Book::new(prefix),
+            seen: Arc::default(),
+        }
+    }
+
+    /// Takes over what the watch brought and what has expired. A pod's record and
+    /// its reservation are exchanged under one lock: its cards always count, and
+    /// once.
+    pub(crate) fn sync(&mut self, feed: &Feed, now: Instant) -> Arc<Snapshot> {
+        let snapshot = feed.snapshot();
+        let Self { ledger, book, seen } = self;
+        let mut touched = book.expire(now);
+        for (old, new) in snapshot.changed_pods(seen) {
+            if let Some(old) = old
+                && new.is_none_or(|new| new.uid != old.uid)
+            {
+                touched.append(&mut book.settle(now, &old.uid, None));
+            }
+            if let Some(new) = new {
+                if new.finished {
+                    touched.append(&mut book.settle(now, &new.uid, None));
+                } else if let Some(node) = &new.node {
+                    touched.append(&mut book.settle(now, &new.uid, Some(node)));
+                }
+            }
+        }
+        let unseen = book.unseen(now, UNSEEN);
+        if !unseen.is_empty() {
+            let there: HashSet<&str> = snapshot.pods().map(|p| &*p.uid).collect();
+            for uid in unseen.iter().filter(|u| !there.contains(u.as_str())) {
+                touched.append(&mut book.settle(now, uid, None));
+            }
+        }
+        let touched: Vec<Arc<str>> = touched.iter().map(|n| n.as_str().into()).collect();
+        ledger.sync(Arc::clone(&snapshot), &touched, |node| {
+            allocate::held(book, now, node, "")
+        });
+        *seen = Arc::clone(&snapshot);
+        snapshot
+    }
+
+    /// The reservations of a node have changed.
+    pub(crate) fn touched(&mut self, now: Instant, node: &str) {
+        let Self { ledger, book, seen } = self;
+        ledger.sync(Arc::clone(seen), &[node.into()], |node| {
+            allocate::held(book, now, node, "")
+        });
+    }
+}
+
+/// What the asking pod has already: it may use that again.
+pub(crate) struct Own {
+    pod: Option<Arc<Pod>>,
+    uid: String,
+    nodes: Vec<String>,
+}
+
+impl Own {
+    pub(crate) fn of(
+        state: &State,
+        snapshot: &Snapshot,
+        ask: &CostQuestion,
+        uid: &str,
+        now: Instant,
+    ) -> Self {
+        let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
+        let pod = pod.filter(|p| p.node.is_some() && (uid.is_empty() || *p.uid == *uid));
+        let mut nodes: Vec<String> = state.book.nodes_of(now, uid).map(str::to_owned).collect();
+        nodes.extend(pod.and_then(|p| p.node.as_deref()).map(str::to_owned));
+        Self {
+            pod: pod.cloned(),
+            uid: uid.to_owned(),
+            nodes,
+        }
+    }
+
+    /// The node as it would be without the pod; `None` where the pod has nothing.
+    pub(crate) fn freed(
+        &self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        name: &str,
+        now: Instant,
+    ) -> Option<(Entry, Vec<Room>)> {
+        if !self.nodes.iter().any(|n| n == name) {
+            return None;
+        }
+        let node = snapshot.node(name)?;
+        let held = allocate::held(&state.book, now, name, &self.uid);
+        let same = |p: &Pod| {
+            let own = self.pod.as_ref();
+            own.is_some_and(|own| own.name == p.name && own.namespace == p.namespace)
+        };
+        let others = snapshot.pods_on(name).iter().map(|p| &**p);
+        let others = others.filter(|p| !same(p));
+        let inventory = inventory::read(&state.ledger.names, node, others, &held);
+        let (_, nodes, board) = state.ledger.parts();
+        let known = nodes.get(name)?;
+        let pools = inventory.pools.iter();
+        let rooms = pools
+            .map(|pool| inventory.room(pool, board.kind(&pool.kind)))
+            .collect();
+        let entry = Entry {
+            slots: known.slots.clone(),
+            rank: known.rank,
+            inventory,
+        };
+        Some((entry, rooms))
+    }
+}

@@ -1,0 +1,151 @@
+//! An allocator beside a provider, over real gRPC: the shape of one that keeps a
+//! book, its errors, its health.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use tautline_proto::allocator::ReserveRequest;
+use tautline_sdk::{
+    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
+    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider,
+    reservations::{Book, Key},
+    testkit,
+};
+use tonic::{Code, transport::Channel};
+
+struct Costs;
+
+impl RuleProvider for Costs {
+    async fn endpoint_cost(&self, _: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        Ok(CostAnswer::default())
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::compliant(""))
+    }
+}
+
+/// One device a node.
+struct Devices(Mutex<Book<String>>);
+
+impl Devices {
+    fn book(&self) -> std::sync::MutexGuard<'_, Book<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Allocator for Devices {
+    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+        let (now, node) = (Instant::now(), ask.node.clone());
+        let key = Key {
+            uid: ask.uid,
+            node: ask.node,
+            rule: ask.rule,
+        };
+        let granted = self.book().reserve(now, key, ask.hold, |book| {
+            match book.on_node(now, &node).next() {
+                None => Ok(format!("dev-0@{node}")),
+                Some((other, _)) => {
+                    let what = format!("the device of {node} is held for {}", other.uid);
+                    Err(AllocatorError::CannotGive(what))
+                }
+            }
+        })?;
+        Ok(Reserved {
+            id: granted.id,
+            annotations: [("tautline.io/device".to_owned(), granted.grant)].into(),
+            expires: granted.until.map(|u| SystemTime::now() + (u - now)),
+        })
+    }
+
+    async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        self.book()
+            .confirm(Instant::now(), &ask.id)
+            .map_err(|e| AllocatorError::Expired(e.to_string()))
+    }
+
+    async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        self.book().release(Instant::now(), &ask.id);
+        Ok(())
+    }
+}
+
+fn ask(uid: &str, node: &str) -> ReserveRequest {
+    ReserveRequest {
+        uid: uid.into(),
+        node: node.into(),
+        hold_millis: 5000,
+        ..ReserveRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn reserved_confirmed_and_refused() {
+    let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Book::new("t"))))
+        .await
+        .unwrap();
+    let first = running.reserve(ask("u1", "n1")).await.unwrap();
+    assert_eq!(first.annotations["tautline.io/device"], "dev-0@n1");
+    let left = SystemTime::try_from(first.expires.unwrap()).unwrap();
+    assert!(left > SystemTime::now() && left < SystemTime::now() + Duration::from_secs(6));
+    let again = running.reserve(ask("u1", "n1")).await.unwrap();
+    assert_eq!(
+        (&again.id, &again.annotations),
+        (&first.id, &first.annotations)
+    );
+
+    let refused = running.reserve(ask("u2", "n1")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.message(), "the device of n1 is held for u1");
+    let nobody = running.reserve(ask("", "n1")).await.unwrap_err();
+    assert_eq!(nobody.code(), Code::InvalidArgument);
+    assert!(nobody.message().contains("uid: empty"), "{nobody}");
+
+    running.confirm(&first.id).await.unwrap();
+    assert_eq!(
+        running.confirm("t-99").await.unwrap_err().code(),
+        Code::NotFound
+    );
+    let other = running.reserve(ask("u2", "n2")).await.unwrap();
+    running.release(&other.id).await.unwrap();
+    running.release(&other.id).await.unwrap();
+    running.reserve(ask("u3", "n2")).await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn health_of_both_services() {
+    let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Book::new("t"))))
+        .await
+        .unwrap();
+    let channel = Channel::from_shared(format!("http://{}", running.address))
+        .unwrap()
+        .connect_lazy();
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    for service in [
+        "",
+        "ruleprovider.RuleProvider",
+        "tautline.allocator.v1.Allocator",
+    ] {
+        loop {
+            let ask = tonic_health::pb::HealthCheckRequest {
+                service: service.into(),
+            };
+            let status = health.check(ask).await.map(|a| a.into_inner().status());
+            if status.as_ref().is_ok_and(|s| {
+                *s == tonic_health::pb::health_check_response::ServingStatus::Serving
+            }) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{service:?} is {status:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+    running.stop().await;
+}

@@ -1,0 +1,128 @@
+//! A stand-in for a Service's virtual IP: TCP connections to the backends in turn,
+//! past those that refuse. Gone with this value, its connections too.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Result;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
+
+pub struct Balancer {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    backends: Backends,
+    task: JoinHandle<()>,
+}
+
+type Backends = Arc<Mutex<Vec<SocketAddr>>>;
+
+impl Balancer {
+    pub async fn start(backends: Vec<SocketAddr>) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let backends = Arc::new(Mutex::new(backends));
+        let task = tokio::spawn(serve(listener, Arc::clone(&backends)));
+        Ok(Self {
+            address,
+            backends,
+            task,
+        })
+    }
+
+    /// For connections from now on.
+    pub fn set(&self, backends: Vec<SocketAddr>) {
+        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, backends: Backends) {
+    let mut connections = JoinSet::new();
+    let mut turn = 0;
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((mut client, _)) = accepted else { continue };
+                let mut now = backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if !now.is_empty() {
+                    let first = turn % now.len();
+                    now.rotate_left(first);
+                }
+                turn += 1;
+                connections.spawn(async move {
+                    // None that takes it: the client's connection is closed.
+                    if let Some(mut backend) = connect(&now).await {
+                        _ = client.set_nodelay(true);
+                        _ = backend.set_nodelay(true);
+                        _ = copy_bidirectional(&mut client, &mut backend).await;
+                    }
+                });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connect(backends: &[SocketAddr]) -> Option<TcpStream> {
+    for backend in backends {
+        if let Ok(stream) = TcpStream::connect(backend).await {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Says its letter to everyone who connects.
+    async fn backend(letter: u8) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                _ = stream.write_all(&[letter]).await;
+            }
+        });
+        (address, task)
+    }
+
+    async fn ask(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut said = String::new();
+        _ = stream.read_to_string(&mut said).await;
+        said
+    }
+
+    #[tokio::test]
+    async fn in_turn_past_those_that_refuse() {
+        let ((a, first), (b, _second)) = (backend(b'a').await, backend(b'b').await);
+        let balancer = Balancer::start(vec![a, b]).await.unwrap();
+        let at = balancer.address;
+        assert_eq!(
+            [ask(at).await, ask(at).await, ask(at).await],
+            ["a", "b", "a"]
+        );
+        first.abort();
+        _ = first.await;
+        assert_eq!([ask(at).await, ask(at).await], ["b", "b"]);
+        balancer.set(Vec::new());
+        assert_eq!(ask(at).await, "");
+        drop(balancer);
+        let refused = async || TcpStream::connect(at).await.err().map(drop);
+        crate::eventually("it is gone", crate::PATIENCE, refused, async || "").await;
+    }
+}
