@@ -92,7 +92,12 @@ fn a_plan_and_an_explanation_name_the_same_node() {
         assert_eq!(explained["rules"][0]["nodes"][0]["node"], node);
     }
     let out = tautline(&[&["gpu", "explain", "vision/trainer-3"], &example[..]].concat());
-    assert_eq!(out.status.code(), Some(1), "it waits: {}", text(&out.stderr));
+    assert_eq!(
+        out.status.code(),
+        Some(1),
+        "it waits: {}",
+        text(&out.stderr)
+    );
 }
 
 #[test]

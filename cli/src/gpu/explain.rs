@@ -21,7 +21,10 @@ use tautline_gpu_slice::{
 use tautline_sdk::{EvaluateQuestion, Reference};
 
 use self::nodes::NodeAnswer;
-use super::source::{Source, SourceArgs};
+use super::{
+    source::{Source, SourceArgs},
+    words,
+};
 use crate::{
     NO,
     output::{self, Output},
@@ -68,7 +71,7 @@ fn pod_name(text: &str) -> Result<PodName, String> {
 struct Explained {
     namespace: String,
     pod: String,
-    /// Absent: it waits.
+    /// Absent: it waits, or has finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     finished: bool,
@@ -213,7 +216,9 @@ impl Explained {
         let mut view = View::new(Arc::clone(&snapshot), config);
         let known = snapshot.pod(&pod.namespace, &pod.name);
         let finished = known.is_some_and(|p| p.finished);
-        let node = known.and_then(|p| p.node.as_deref());
+        let node = known
+            .filter(|p| !p.finished)
+            .and_then(|p| p.node.as_deref());
         let questions = view.questions(pod);
         let mut rules = Vec::new();
         for question in &questions.rules {
@@ -310,7 +315,7 @@ fn held(view: &View, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
             let others = card.holders.iter().filter(|h| *h.pod != *name);
             cards.push(HeldCard {
                 card: card.name.to_string(),
-                product: pool.kind.product.to_string(),
+                product: words::product(&pool.kind.product).to_owned(),
                 healthy: card.healthy,
                 card_is_guessed: !first.recorded,
                 milli: own.map(|h| i64::from(h.milli)).sum(),

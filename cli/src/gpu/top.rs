@@ -143,6 +143,9 @@ enum Amounts {
         free_milli: i64,
         #[serde(skip_serializing_if = "Option::is_none")]
         fragmented_milli: Option<i64>,
+        /// The same before it was rounded.
+        #[serde(skip)]
+        fragmented: Option<f64>,
     },
     Units {
         units: i64,
@@ -331,7 +334,8 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             unhealthy_cards: all.iter().filter(|c| !c.healthy).count(),
             held_milli: sum(|c| c.held_milli),
             free_milli: sum(|c| c.free_milli),
-            fragmented_milli: useless(&all),
+            fragmented_milli: useless(&all).map(|f| f.round() as i64),
+            fragmented: useless(&all),
         };
         let nodes = pools.len();
         Total {
@@ -359,11 +363,10 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     of_cards.chain(of_units).collect()
 }
 
-/// Rounded once, over all cards; `None`: not known.
-fn useless(cards: &[&CardTop]) -> Option<i64> {
+/// Of all cards; `None`: not known.
+fn useless(cards: &[&CardTop]) -> Option<f64> {
     let known = cards.iter().all(|c| c.fragmented_milli.is_some());
-    let sum: f64 = cards.iter().map(|c| c.fragmented).sum();
-    known.then_some(sum.round() as i64)
+    known.then(|| cards.iter().map(|c| c.fragmented).sum())
 }
 
 /// What could not be read of a node and its pods.

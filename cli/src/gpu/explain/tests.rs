@@ -25,6 +25,20 @@ fn a_pod_that_is_placed() {
     insta::assert_snapshot!("explain_guess", text("trainer-1"));
 }
 
+#[test]
+fn a_pod_that_holds_what_it_does_not_ask_and_one_that_has_finished() {
+    let text = explained(example(), "vision", "ranker-0").text(0);
+    assert!(
+        text.contains("no GPU is asked, and it holds cards, 7 CPU"),
+        "{text}"
+    );
+    let done = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\n\
+                spec: {nodeName: n, containers: []}\nstatus: {phase: Succeeded}\n";
+    let done = explained(of(done), "ml", "p");
+    assert!(done.rules[0].state.is_none());
+    assert!(done.text(20).contains("it has finished, and holds nothing"));
+}
+
 const TWO_OFFERS: &str = r#"
 apiVersion: v1
 kind: Node

@@ -32,7 +32,7 @@ impl Explained {
         }
         for rule in &self.rules {
             out += "\n";
-            out += &rule.text(most_nodes);
+            out += &rule.text(most_nodes, !self.cards.is_empty());
         }
         if self.rules.len() > 1 {
             let usable = match self.usable_nodes.as_slice() {
@@ -88,13 +88,13 @@ impl HeldCard {
 }
 
 impl RuleAnswer {
-    fn text(&self, most_nodes: usize) -> String {
+    fn text(&self, most_nodes: usize, holds: bool) -> String {
         let mut out = field("Rule", &self.title());
         if let Some(error) = &self.error {
             return out + &field("Error", error);
         }
         if let Some(need) = &self.need {
-            out += &field("Need", &need.text());
+            out += &field("Need", &need.text(holds));
         }
         if let Some(state) = &self.state {
             out += &field("State", &format!("{}: {}", state.compliance, state.reason));
@@ -146,8 +146,13 @@ impl RuleAnswer {
 }
 
 impl Need {
-    fn text(&self) -> String {
-        let mut text = self.gpu.clone().unwrap_or_else(|| "no GPU".into());
+    fn text(&self, holds: bool) -> String {
+        let mut text = match &self.gpu {
+            Some(gpu) => gpu.clone(),
+            // Given by a rule that governs it no more, or by other hands.
+            None if holds => "no GPU is asked, and it holds cards".into(),
+            None => "no GPU".into(),
+        };
         if !self.models.is_empty() {
             _ = write!(text, " of {}", self.models.join(" or "));
         }

@@ -112,8 +112,8 @@ impl Counted {
         out.push('\n');
         if self.classes_left_out > 0 {
             let what = match self.classes_left_out {
-                1 => "1 rare request is".to_owned(),
-                n => format!("{n} rare requests are"),
+                1 => "1 rare kind of request is".to_owned(),
+                n => format!("{n} rare kinds of requests are"),
             };
             _ = writeln!(out, "{what} left out, with at most 5% of the pods.");
         }

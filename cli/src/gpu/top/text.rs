@@ -58,7 +58,7 @@ fn rows(node: &NodeTop, look: Look) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for pool in &node.pools {
         // Cards side by side that are alike show as one.
-        for alike in pool.cards.chunk_by(|a, b| are_alike(a, b)) {
+        for alike in pool.cards.chunk_by(are_alike) {
             rows.push(row(node, pool, alike, look));
         }
     }
@@ -152,6 +152,7 @@ fn sum(total: &Total) -> Vec<String> {
             held_milli,
             free_milli,
             fragmented_milli,
+            ..
         } => [
             cards.to_string(),
             unhealthy_cards.to_string(),
@@ -177,21 +178,22 @@ fn sum(total: &Total) -> Vec<String> {
 /// The cards of all products. Nodes are not added up: one may have several.
 fn all(totals: &[Total]) -> Vec<String> {
     let (mut count, mut lost, mut held, mut free) = (0, 0, 0, 0);
-    let mut useless: Option<i64> = None;
+    let mut useless: Option<f64> = None;
     for total in totals {
         if let Amounts::Cards {
             cards,
             unhealthy_cards,
             held_milli,
             free_milli,
-            fragmented_milli,
+            fragmented,
+            ..
         } = &total.of
         {
             count += cards;
             lost += unhealthy_cards;
             held += held_milli;
             free += free_milli;
-            useless = fragmented_milli.map(|f| useless.unwrap_or(0) + f);
+            useless = fragmented.map(|f| useless.unwrap_or(0.0) + f);
         }
     }
     vec![
@@ -202,6 +204,8 @@ fn all(totals: &[Total]) -> Vec<String> {
         lost.to_string(),
         words::milli(held),
         words::milli(free),
-        useless.map(words::milli).unwrap_or_default(),
+        useless
+            .map(|f| words::milli(f.round() as i64))
+            .unwrap_or_default(),
     ]
 }
