@@ -78,6 +78,29 @@ fn plan_for_programs_and_by_exit_code() {
 }
 
 #[test]
+fn a_plan_and_an_explanation_name_the_same_node() {
+    let example = ["-f", "examples/gpu-slices", "-o", "json"];
+    let plan = tautline(&[&["plan"], &example[..]].concat());
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    for (pod, node) in [("detector-4", "slice-2"), ("segmenter-3", "slice-1")] {
+        let planned = plan.as_array().unwrap().iter().find(|p| p["pod"] == pod);
+        assert_eq!(planned.unwrap()["node"], node);
+        let name = format!("vision/{pod}");
+        let out = tautline(&[&["gpu", "explain", &name], &example[..]].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        let explained: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(explained["rules"][0]["nodes"][0]["node"], node);
+    }
+    let out = tautline(&[&["gpu", "explain", "vision/trainer-3"], &example[..]].concat());
+    assert_eq!(
+        out.status.code(),
+        Some(1),
+        "it waits: {}",
+        text(&out.stderr)
+    );
+}
+
+#[test]
 fn trouble_is_named_with_its_mend() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("offer.yaml");

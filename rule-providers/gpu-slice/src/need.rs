@@ -79,6 +79,23 @@ impl Need {
         Some(self.requests.as_ref()?.get(resource).copied().unwrap_or(0))
     }
 
+    /// The lane that will most likely serve it: that of the resource which the pod
+    /// requests, else the first that has such cards.
+    pub(crate) fn lane(&self, names: &Names, lanes: impl Iterator<Item = Lane>) -> Lane {
+        let requests = |of: fn(&Names, &str) -> bool| {
+            let mut all = self.requests.iter().flatten();
+            all.any(|(r, units)| *units > 0 && of(names, r))
+        };
+        let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
+        let cards = matches!(self.amount, Amount::Cards(_));
+        let serves = |lane: &Lane| match lane {
+            Lane::Milli => !whole && !shared,
+            Lane::Whole => cards && !shared,
+            Lane::Shared { .. } => !cards && !whole,
+        };
+        lanes.filter(serves).min().unwrap_or_default()
+    }
+
     /// The need as a shape of a lane: so many whole cards and a share of one more.
     pub(crate) fn shape(&self, lane: Lane, milli: i64) -> Shape {
         let card = i64::from(CARD);
@@ -181,6 +198,14 @@ pub(crate) fn unit_of(lane: Lane) -> Option<u16> {
 pub(crate) fn units_milli(units: i64, unit_milli: u16) -> i64 {
     let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
     units / a_card * i64::from(CARD) + units % a_card * i64::from(unit_milli)
+}
+
+/// Thousandths as a lane gives them: in whole units where it has units.
+pub(crate) fn rounded(lane: Lane, milli: i64) -> i64 {
+    match unit_of(lane).map(i64::from).filter(|unit| *unit > 0) {
+        Some(unit) => units_milli((milli + unit - 1) / unit, unit as u16),
+        None => milli,
+    }
 }
 
 /// What a pod asks by itself, for the distribution of requests; `None`: no cards, or

@@ -1,0 +1,401 @@
+//! `tautline gpu top`
+
+mod text;
+
+use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use tautline_core::Snapshot;
+use tautline_gpu::{
+    Lane, Room, Types,
+    inventory::{self, Card, Counted, Pool},
+};
+use tautline_gpu_slice::{Config, View, view::NodeCards};
+
+use super::{bar::Look, source::SourceArgs, words};
+use crate::{
+    NO,
+    output::{self, Output},
+    scope,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this node
+    #[arg(long, value_name = "NAME", value_parser = scope::name)]
+    node: Option<String>,
+    /// Which nodes come first
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    #[default]
+    Name,
+    /// Those with most idle GPU
+    Idle,
+    /// Those with most idle GPU that is of no use
+    Fragmented,
+}
+
+/// Everything that is shown. Fragmented amounts are absent while no requests are known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Top {
+    nodes: Vec<NodeTop>,
+    totals: Vec<Total>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeTop {
+    node: String,
+    /// Absent: the node does not say what it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_free_milli: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_free_bytes: Option<i64>,
+    pools: Vec<PoolTop>,
+    counted: Vec<CountedTop>,
+}
+
+/// Cards that are given away in one way.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolTop {
+    product: String,
+    lane: &'static str,
+    /// Of one unit, where the device plugin gives units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit_milli: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    card_memory_bytes: Option<i64>,
+    cards: Vec<CardTop>,
+    #[serde(skip)]
+    kind_lane: Lane,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CardTop {
+    card: String,
+    healthy: bool,
+    overcommitted: bool,
+    held_milli: i64,
+    free_milli: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fragmented_milli: Option<i64>,
+    /// The same before it was rounded, for sums.
+    #[serde(skip)]
+    fragmented: f64,
+    holders: Vec<HolderTop>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HolderTop {
+    pod: String,
+    milli: i64,
+    /// Not written on the pod: the device plugin chose the card.
+    card_is_guessed: bool,
+}
+
+/// A resource of which only the number is known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CountedTop {
+    resource: String,
+    product: String,
+    units: i64,
+    used_units: i64,
+    free_units: i64,
+}
+
+/// The sum of one product in one lane, or of one counted resource.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Total {
+    product: String,
+    /// A lane's name, or a resource's.
+    lane: String,
+    nodes: usize,
+    #[serde(flatten)]
+    of: Amounts,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum Amounts {
+    Cards {
+        cards: usize,
+        unhealthy_cards: usize,
+        held_milli: i64,
+        free_milli: i64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fragmented_milli: Option<i64>,
+        /// The same before it was rounded.
+        #[serde(skip)]
+        fragmented: Option<f64>,
+    },
+    Units {
+        units: i64,
+        used_units: i64,
+        free_units: i64,
+    },
+}
+
+impl Default for Amounts {
+    fn default() -> Self {
+        Self::Units {
+            units: 0,
+            used_units: 0,
+            free_units: 0,
+        }
+    }
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let source = args.source.read(None).await?;
+    let view = View::new(source.snapshot, Config::default());
+    if let Some(name) = &args.node
+        && view.snapshot().node(name).is_none()
+    {
+        eprintln!("error: {}", absent(&view, name));
+        return Ok(ExitCode::from(NO));
+    }
+    let top = Top::of(&view, args.node.as_deref(), args.sort);
+    if top.nodes.is_empty() {
+        match &args.node {
+            Some(node) => eprintln!("node {node} has no GPUs"),
+            None => eprintln!("no node has GPUs, of {}", view.snapshot().node_count()),
+        }
+    }
+    output::print(args.output, &top, |top| top.text(Look::of_stdout()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn absent(view: &View, name: &str) -> String {
+    const SHOWN: usize = 5;
+    let nodes = view.nodes();
+    let with: Vec<&str> = nodes
+        .iter()
+        .filter(|n| has_gpus(n))
+        .map(|n| &**n.name)
+        .collect();
+    let mut mend = match with.as_slice() {
+        [] => "no node has GPUs".to_owned(),
+        some => format!(
+            "nodes with GPUs are {}",
+            some[..some.len().min(SHOWN)].join(", ")
+        ),
+    };
+    if with.len() > SHOWN {
+        mend += &format!(" and {} more", with.len() - SHOWN);
+    }
+    format!("there is no node {name}; {mend}")
+}
+
+fn has_gpus(node: &NodeCards<'_>) -> bool {
+    !node.inventory.pools.is_empty() || !node.inventory.counted.is_empty()
+}
+
+impl Top {
+    fn of(view: &View, only: Option<&str>, sort: Sort) -> Self {
+        let types = view.types();
+        let known = (!types.is_empty()).then_some(&types);
+        let all = view.nodes();
+        let chosen = || all.iter().filter(|n| only.is_none_or(|o| **n.name == *o));
+        let snapshot = view.snapshot();
+        let mut nodes: Vec<NodeTop> = chosen()
+            .filter(|n| has_gpus(n))
+            .map(|n| NodeTop::of(n, snapshot, known))
+            .collect();
+        match sort {
+            Sort::Name => {}
+            Sort::Idle => nodes.sort_by_key(|n| Reverse(n.sum(|c| c.free_milli))),
+            Sort::Fragmented => {
+                nodes.sort_by_key(|n| Reverse(n.sum(|c| c.fragmented_milli.unwrap_or(0))));
+            }
+        }
+        Self {
+            totals: totals(&nodes),
+            warnings: chosen().flat_map(|n| warnings(view, n)).collect(),
+            nodes,
+        }
+    }
+}
+
+impl NodeTop {
+    fn of(node: &NodeCards<'_>, snapshot: &Snapshot, types: Option<&Types>) -> Self {
+        let inventory = node.inventory;
+        let listed = |resource: &str, free: i64| {
+            let node = snapshot.node(node.name)?;
+            let mut all = node.allocatable.iter();
+            all.any(|(name, _)| name == resource).then_some(free)
+        };
+        let pools = inventory.pools.iter().zip(&node.rooms);
+        Self {
+            node: node.name.to_string(),
+            cpu_free_milli: listed("cpu", inventory.cpu_milli),
+            memory_free_bytes: listed("memory", inventory.memory_bytes),
+            pools: pools.map(|(p, room)| PoolTop::of(p, room, types)).collect(),
+            counted: inventory.counted.iter().map(CountedTop::of).collect(),
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&CardTop) -> i64) -> i64 {
+        self.pools.iter().flat_map(|p| &p.cards).map(of).sum()
+    }
+}
+
+impl PoolTop {
+    fn of(pool: &Pool, room: &Room, types: Option<&Types>) -> Self {
+        let fragmented = types.map(|t| t.fragmented_cards(room));
+        let card = |(i, card): (usize, &Card)| {
+            let lost = fragmented.as_ref().and_then(|f| f.get(i));
+            CardTop::of(card, lost.copied())
+        };
+        Self {
+            product: words::product(&pool.kind.product).to_owned(),
+            lane: words::lane_name(pool.kind.lane),
+            unit_milli: match pool.kind.lane {
+                Lane::Shared { unit_milli } => Some(unit_milli),
+                _ => None,
+            },
+            resource: pool.resource.as_deref().map(str::to_owned),
+            card_memory_bytes: pool.card_memory_bytes,
+            cards: pool.cards.iter().enumerate().map(card).collect(),
+            kind_lane: pool.kind.lane,
+        }
+    }
+}
+
+impl CardTop {
+    fn of(card: &Card, fragmented: Option<f64>) -> Self {
+        let holder = |h: &inventory::Holder| HolderTop {
+            pod: h.pod.to_string(),
+            milli: i64::from(h.milli),
+            card_is_guessed: !h.recorded,
+        };
+        Self {
+            card: card.name.to_string(),
+            healthy: card.healthy,
+            overcommitted: card.held_milli() > u32::from(tautline_gpu::CARD),
+            held_milli: i64::from(card.held_milli()),
+            free_milli: i64::from(card.left_milli()),
+            fragmented_milli: fragmented.map(|f| f.round() as i64),
+            fragmented: fragmented.unwrap_or(0.0),
+            holders: card.holders.iter().map(holder).collect(),
+        }
+    }
+}
+
+impl CountedTop {
+    fn of(counted: &Counted) -> Self {
+        Self {
+            resource: counted.resource.to_string(),
+            product: words::product(&counted.product).to_owned(),
+            units: counted.has,
+            used_units: counted.used,
+            free_units: (counted.has - counted.used).max(0),
+        }
+    }
+}
+
+/// By product and lane; what is counted only comes last.
+fn totals(nodes: &[NodeTop]) -> Vec<Total> {
+    let mut cards: BTreeMap<(String, String), Vec<&PoolTop>> = BTreeMap::new();
+    let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();
+    for node in nodes {
+        for pool in &node.pools {
+            let key = (pool.product.clone(), words::lane(pool.kind_lane));
+            cards.entry(key).or_default().push(pool);
+        }
+        for counted in &node.counted {
+            let key = (counted.product.clone(), counted.resource.clone());
+            units.entry(key).or_default().push(counted);
+        }
+    }
+    let of_cards = cards.into_iter().map(|((product, lane), pools)| {
+        let all: Vec<&CardTop> = pools.iter().flat_map(|p| &p.cards).collect();
+        let sum = |of: fn(&CardTop) -> i64| all.iter().map(|c| of(c)).sum();
+        let of = Amounts::Cards {
+            cards: all.len(),
+            unhealthy_cards: all.iter().filter(|c| !c.healthy).count(),
+            held_milli: sum(|c| c.held_milli),
+            free_milli: sum(|c| c.free_milli),
+            fragmented_milli: useless(&all).map(|f| f.round() as i64),
+            fragmented: useless(&all),
+        };
+        let nodes = pools.len();
+        Total {
+            product,
+            lane,
+            nodes,
+            of,
+        }
+    });
+    let of_units = units.into_iter().map(|((product, lane), all)| {
+        let sum = |of: fn(&CountedTop) -> i64| all.iter().fold(0, |n, c| of(c).saturating_add(n));
+        let of = Amounts::Units {
+            units: sum(|c| c.units),
+            used_units: sum(|c| c.used_units),
+            free_units: sum(|c| c.free_units),
+        };
+        let nodes = all.len();
+        Total {
+            product,
+            lane,
+            nodes,
+            of,
+        }
+    });
+    of_cards.chain(of_units).collect()
+}
+
+/// Of all cards; `None`: not known.
+fn useless(cards: &[&CardTop]) -> Option<f64> {
+    let known = cards.iter().all(|c| c.fragmented_milli.is_some());
+    known.then(|| cards.iter().map(|c| c.fragmented).sum())
+}
+
+/// What could not be read of a node and its pods.
+fn warnings(view: &View, node: &NodeCards<'_>) -> Vec<String> {
+    let name = node.name;
+    let mut all: Vec<String> = node
+        .inventory
+        .warnings
+        .iter()
+        .map(|w| format!("node {name}: {w}"))
+        .collect();
+    if !has_gpus(node) {
+        return all;
+    }
+    for pod in view.snapshot().pods_on(name) {
+        let Some(Ok(parts)) = inventory::record_of(view.names(), pod) else {
+            continue;
+        };
+        for part in parts
+            .iter()
+            .filter(|p| node.inventory.card(&p.card).is_none())
+        {
+            let card = &part.card;
+            let of = format!("pod {}/{} holds card {card}", pod.namespace, pod.name);
+            all.push(format!("node {name}: {of}, and the node has no such card"));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;
