@@ -188,11 +188,11 @@ impl Pools {
     /// from a template, and those that its spec names (`named`; needed only
     /// until they are reserved), each once.
     pub fn claims_of<'a>(
-        &'a self,
+        &self,
         uid: &str,
         namespace: &str,
         named: impl IntoIterator<Item = &'a str>,
-    ) -> Vec<&'a Claim> {
+    ) -> Vec<&Claim> {
         let known = self.of_pod.get(uid).into_iter().flatten().cloned();
         let mut keys: BTreeSet<Arc<str>> = known.collect();
         let named = named.into_iter();

@@ -9,8 +9,7 @@ use tautline_sdk::{Compliance, CostQuestion, EvaluateQuestion, Evaluation, Provi
 use crate::{
     cost::{self, Asking, Fit, No},
     evaluate,
-    ledger::Ledger,
-    need::Need,
+    need::{Amount, Need},
     state::{Own, State},
 };
 
@@ -28,6 +27,15 @@ pub(crate) fn costs(
     let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
     let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
     let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
+    if need.amount == Amount::Nothing
+        && let Some(claimed) = pod.and_then(|p| state.devices.ask(p))
+    {
+        for name in ask.eligible_nodes {
+            let fit = state.devices.fit(&state.ledger, snapshot, &name, &claimed);
+            each(name, fit);
+        }
+        return Ok(());
+    }
     // What a pod requests by itself was counted when it was seen.
     if pod.is_none_or(|p| state.ledger.request_of(p).is_none()) {
         state.ledger.asked(uid, &need);
@@ -52,10 +60,13 @@ pub(crate) fn costs(
 /// # Errors
 /// A rule that makes no sense.
 pub(crate) fn evaluation(
-    ledger: &Ledger,
+    state: &State,
     snapshot: &Snapshot,
     ask: &EvaluateQuestion,
 ) -> Result<Evaluation, ProviderError> {
+    let State {
+        ledger, devices, ..
+    } = state;
     let need = Need::of(&ledger.names, &ask.rule, None)?;
     let mut parts = Vec::new();
     for target in ask.targets.values().filter(|t| t.kind == "Pod") {
@@ -64,7 +75,11 @@ pub(crate) fn evaluation(
                 Compliance::Error,
                 format!("pod {} is not known", target.name),
             ),
-            Some(pod) => evaluate::pod(ledger, snapshot, pod, &need),
+            Some(pod) => {
+                let node = pod.node.as_deref();
+                let claimed = node.and_then(|node| devices.evaluate(node, pod));
+                claimed.unwrap_or_else(|| evaluate::pod(ledger, snapshot, pod, &need))
+            }
         });
     }
     if parts.is_empty() {

@@ -64,6 +64,16 @@ impl No {
     pub(crate) fn unknown_node() -> Self {
         no(1, "UnknownNode", "not in the provider's view yet")
     }
+
+    /// It has what is asked, and others hold it.
+    pub(crate) fn busy(code: &'static str, detail: &str) -> Self {
+        busy(code, detail.to_owned())
+    }
+
+    /// It has nothing of the kind.
+    pub(crate) fn never(code: &'static str, detail: &str) -> Self {
+        no(0, code, detail)
+    }
 }
 
 fn no(closeness: u8, code: &'static str, detail: impl Into<String>) -> No {
@@ -207,7 +217,7 @@ pub(crate) fn fit(
 }
 
 /// A cost that the order of nodes has its part in, so that few are equal.
-fn ranked(cost: i64, entry: &Entry) -> i64 {
+pub(crate) fn ranked(cost: i64, entry: &Entry) -> i64 {
     let rank = (entry.position * RANKS as f64) as i64;
     cost.saturating_mul(RANKS)
         .saturating_add(rank.clamp(0, RANKS - 1))

@@ -8,6 +8,7 @@
 
 mod allocate;
 mod answers;
+mod claims;
 mod cost;
 mod evaluate;
 mod ledger;
@@ -23,7 +24,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tautline_gpu::{Names, TaskType, policy};
+use tautline_gpu::{Names, TaskType, dra, policy};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
@@ -84,6 +85,21 @@ impl GpuSlice {
         }
     }
 
+    /// These are all devices that DRA drivers publish.
+    pub fn set_slices(&self, list: Vec<dra::Slice>) {
+        self.state.lock().devices.set_slices(list);
+    }
+
+    /// These are all claims of them.
+    pub fn set_claims(&self, list: Vec<dra::Claim>) {
+        self.state.lock().devices.set_claims(list);
+    }
+
+    /// These are all their classes.
+    pub fn set_classes(&self, list: Vec<dra::Class>) {
+        self.state.lock().devices.set_classes(list);
+    }
+
     /// What is reserved and not yet seen with a pod.
     pub fn reservations(&self) -> Counts {
         let now = Instant::now();
@@ -92,13 +108,18 @@ impl GpuSlice {
         state.book.counts(now)
     }
 
+    fn claims(&self) -> (usize, usize) {
+        let devices = &self.state.lock().devices;
+        (devices.allocated, devices.free)
+    }
+
     /// Keeps reservations in step with the watch, and tells of them, until told to
     /// stop.
     pub async fn keep(self, gauges: Gauges, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(TICK) => gauges.set(self.reservations()),
+                () = tokio::time::sleep(TICK) => gauges.set(self.reservations(), self.claims()),
             }
         }
     }
@@ -121,7 +142,7 @@ impl RuleProvider for GpuSlice {
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, Instant::now());
-        answers::evaluation(&state.ledger, &snapshot, &ask)
+        answers::evaluation(&state, &snapshot, &ask)
     }
 }
 

@@ -266,7 +266,7 @@ impl View {
     /// # Errors
     /// A rule that makes no sense.
     pub fn evaluate(&self, ask: &EvaluateQuestion) -> Result<Evaluation, ProviderError> {
-        answers::evaluation(&self.state.ledger, &self.snapshot, ask)
+        answers::evaluation(&self.state, &self.snapshot, ask)
     }
 }
 
