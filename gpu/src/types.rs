@@ -148,9 +148,10 @@ impl Types {
     }
 }
 
-/// The least filled card that can still give a share, and the first of those.
+/// The card with least left that can still give the share, and the first of those;
+/// none for a shape without one.
 pub(crate) fn tightest(room: &Room, shape: &crate::shape::Shape) -> Option<u16> {
-    let able = |i: &usize| room.can_share(shape, *i);
+    let able = |i: &usize| shape.share > 0 && room.can_share(shape, *i);
     let card = (0..room.cards().len())
         .filter(able)
         .min_by_key(|i| room.cards()[*i])?;

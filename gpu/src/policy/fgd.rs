@@ -1,7 +1,7 @@
 //! Fragmentation gradient descent: Weng et al., "Beware of Fragmentation", USENIX
 //! ATC 2023. The node and card whose expected unusable GPU grows least.
 
-use super::{Place, Policy};
+use super::{Place, Policy, Seen};
 use crate::{
     room::Room,
     shape::{CARD, Shape},
@@ -24,11 +24,12 @@ impl Policy for Fgd {
         self.types = types;
     }
 
-    fn base(&self, room: &Room) -> f64 {
-        self.types.fragmented_milli(room)
+    fn base(&self, room: &Room) -> Box<[f64]> {
+        [self.types.fragmented_milli(room)].into()
     }
 
-    fn place(&self, room: &Room, base: f64, shape: &Shape) -> Place {
+    fn place(&self, node: Seen<'_>, shape: &Shape) -> Place {
+        let (room, before) = (node.room, node.base.first().copied().unwrap_or_default());
         let cpu = room.cpu_milli() - shape.cpu_milli;
         let mut cards = room.cards().to_vec();
         let mut whole = shape.whole;
@@ -41,7 +42,7 @@ impl Policy for Fgd {
         if shape.share == 0 {
             let after = self.types.fragmented(cpu, &cards, room.kind());
             return Place {
-                cost: 100 - steps(base, after),
+                cost: 100 - steps(before, after),
                 card: None,
             };
         }
@@ -53,7 +54,7 @@ impl Policy for Fgd {
             cards[card] -= shape.share;
             let after = self.types.fragmented(cpu, &cards, room.kind());
             cards[card] += shape.share;
-            let cost = 100 - steps(base, after);
+            let cost = 100 - steps(before, after);
             if best.is_none_or(|b| cost < b.cost) {
                 best = Some(Place {
                     cost,

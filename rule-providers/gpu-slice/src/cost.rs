@@ -23,7 +23,7 @@ const UNKNOWN_CARDS: i64 = 1 << 52;
 pub enum Fit {
     /// It can serve it.
     Yes {
-        /// As it is answered: lower is better, no two nodes have the same.
+        /// As it is answered: lower is better, few nodes have the same.
         cost: i64,
         /// In the policy's own unit, where nodes may be equal.
         policy_cost: i64,
@@ -161,7 +161,11 @@ pub(crate) fn fit(
             }
         };
         let place = match rooms.and_then(|r| r.get(i)) {
-            Some(room) => board.place_in(shape, room),
+            Some(room) => board.place_in(
+                shape,
+                entry.slots.get(i).copied().unwrap_or(usize::MAX),
+                room,
+            ),
             None => board.place_asked(asked, entry.slots[i]),
         };
         match place {
@@ -202,9 +206,11 @@ pub(crate) fn fit(
     Fit::No(why.unwrap_or_else(|| no(0, "NoSuchGpu", "it has no GPU")))
 }
 
-/// A cost of the policy's, told apart from equal ones.
+/// A cost that the order of nodes has its part in, so that few are equal.
 fn ranked(cost: i64, entry: &Entry) -> i64 {
-    cost.saturating_mul(RANKS).saturating_add(entry.rank)
+    let rank = (entry.position * RANKS as f64) as i64;
+    cost.saturating_mul(RANKS)
+        .saturating_add(rank.clamp(0, RANKS - 1))
 }
 
 /// The need as this pool would serve it.

@@ -2,11 +2,11 @@
 //! one pod or node costs that node's work.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
-use tautline_core::{Snapshot, model::Pod};
+use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu::{
     Board, CARD, Inventory, Names, Popularity, Shape, TaskType,
     inventory::{self, Held, Pool},
@@ -22,14 +22,25 @@ const DRIFT: f64 = 0.02;
 /// Pods whose need only the rule states, and that were counted when they asked.
 const COUNTED: usize = 16_384;
 
+/// The order that nodes are filled in, as far as a policy has a say in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// By a hash of their names: nodes of one make, which are often named alike, do
+    /// not all come first.
+    #[default]
+    Mixed,
+    /// By their names.
+    Named,
+}
+
 /// A node as it is now.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) inventory: Inventory,
     /// The board's number of each pool.
     pub(crate) slots: Vec<usize>,
-    /// Its place in the order of names, for costs that are otherwise equal.
-    pub(crate) rank: i64,
+    /// Where it stands in the order of nodes, 0 to 1.
+    pub(crate) position: f64,
 }
 
 /// All nodes.
@@ -42,6 +53,7 @@ pub(crate) struct Ledger {
     unused: Vec<usize>,
     slots: usize,
     popularity: Popularity,
+    order: Order,
     /// The distribution is given, and nothing is learned.
     fixed: bool,
     unread: u32,
@@ -49,7 +61,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(names: Names, policy: Box<dyn Policy>) -> Self {
+    pub(crate) fn new(names: Names, policy: Box<dyn Policy>, order: Order) -> Self {
         Self {
             names,
             board: Board::new(policy),
@@ -58,6 +70,7 @@ impl Ledger {
             unused: Vec::new(),
             slots: 0,
             popularity: Popularity::default(),
+            order,
             fixed: false,
             unread: 0,
             counted: HashSet::new(),
@@ -65,7 +78,7 @@ impl Ledger {
     }
 
     pub(crate) fn of(config: crate::Config) -> Self {
-        let mut ledger = Self::new(config.names, config.policy.policy());
+        let mut ledger = Self::new(config.names, config.policy.policy(), config.order);
         if let Some(classes) = config.classes {
             ledger.fix(classes);
         }
@@ -104,14 +117,15 @@ impl Ledger {
         if Arc::ptr_eq(&seen, &now) && touched.is_empty() {
             return;
         }
-        let mut names: HashSet<&str> = now.changed_nodes(&seen).collect();
+        // In order, so that the same cluster has the same costs in every process.
+        let mut names: BTreeSet<&str> = now.changed_nodes(&seen).collect();
         names.extend(touched.iter().map(|n| &**n));
         let mut members = false;
         for name in names {
             members |= self.read(&now, name, &held(name));
         }
-        if members {
-            self.rank();
+        if members && self.order == Order::Named {
+            self.order();
         }
         let new = now
             .changed_pods(&seen)
@@ -152,7 +166,11 @@ impl Ledger {
                 self.slots - 1
             }));
         }
+        if self.order == Order::Mixed {
+            entry.position = fnv1a_64(&[name]) as f64 / u64::MAX as f64;
+        }
         for (pool, slot) in inventory.pools.iter().zip(&entry.slots) {
+            self.board.stand(*slot, entry.position);
             let kind = self.board.kind(&pool.kind);
             self.board.set(*slot, Some(inventory.room(pool, kind)));
         }
@@ -160,11 +178,16 @@ impl Ledger {
         new
     }
 
-    fn rank(&mut self) {
+    /// By name each node's place depends on all others.
+    fn order(&mut self) {
         let mut order: Vec<(&Arc<str>, &mut Entry)> = self.nodes.iter_mut().collect();
         order.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        let count = order.len() as f64;
         for (rank, (_, entry)) in order.into_iter().enumerate() {
-            entry.rank = rank as i64;
+            entry.position = rank as f64 / count;
+            for slot in &entry.slots {
+                self.board.stand(*slot, entry.position);
+            }
         }
     }
 

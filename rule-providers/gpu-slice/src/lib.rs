@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::{
     cost::{At, Fit, No},
+    ledger::Order,
     metrics::Gauges,
     view::View,
 };
@@ -47,6 +48,7 @@ pub const RULE: &str = "gpu-slice";
 pub struct Config {
     pub policy: policy::Name,
     pub names: Names,
+    pub order: Order,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
     pub classes: Option<Vec<(TaskType, f64)>>,
     /// A second annotation for a pod's cards, as indexes (`0-1`), for runtimes that

@@ -135,7 +135,7 @@ impl Own {
             .collect();
         let entry = Entry {
             slots: known.slots.clone(),
-            rank: known.rank,
+            position: known.position,
             inventory,
         };
         Some((entry, rooms))
