@@ -80,16 +80,17 @@ fn plan_for_programs_and_by_exit_code() {
 #[test]
 fn a_plan_and_an_explanation_name_the_same_node() {
     let example = ["-f", "examples/gpu-slices", "-o", "json"];
-    let plan = tautline(&[&["plan"], &example[..]].concat());
-    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
-    for (pod, node) in [("detector-4", "slice-2"), ("segmenter-3", "slice-1")] {
-        let planned = plan.as_array().unwrap().iter().find(|p| p["pod"] == pod);
-        assert_eq!(planned.unwrap()["node"], node);
-        let name = format!("vision/{pod}");
-        let out = tautline(&[&["gpu", "explain", &name], &example[..]].concat());
+    for pod in ["vision/detector-4", "vision/segmenter-3"] {
+        let plan = tautline(&[&["plan", "--pod", pod], &example[..]].concat());
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        let out = tautline(&[&["gpu", "explain", pod], &example[..]].concat());
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
         let explained: Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert_eq!(explained["rules"][0]["nodes"][0]["node"], node);
+        let best = &explained["rules"][0]["nodes"][0]["node"];
+        assert!(
+            best.is_string() && plan[0]["node"] == *best,
+            "{pod}: {plan} {best}"
+        );
     }
     let out = tautline(&[&["gpu", "explain", "vision/trainer-3"], &example[..]].concat());
     assert_eq!(

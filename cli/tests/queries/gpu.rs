@@ -101,7 +101,7 @@ fn what_a_rule_states_is_read_from_the_offers() {
         }
     });
     // The namespace is that of the kubeconfig's context.
-    let out = tautline(&server, &["gpu", "explain", "web-1"]);
+    let out = tautline(&server, &["gpu", "explain", "web-1", "--policy", "fgd"]);
     let (said, warned) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(out.status.code(), Some(0), "{warned}");
     assert!(

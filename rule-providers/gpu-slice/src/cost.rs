@@ -23,7 +23,7 @@ const UNKNOWN_CARDS: i64 = 1 << 52;
 pub enum Fit {
     /// It can serve it.
     Yes {
-        /// As it is answered: lower is better, no two nodes have the same.
+        /// As it is answered: lower is better, few nodes have the same.
         cost: i64,
         /// In the policy's own unit, where nodes may be equal.
         policy_cost: i64,

@@ -2,7 +2,7 @@
 //! one pod or node costs that node's work.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -117,7 +117,8 @@ impl Ledger {
         if Arc::ptr_eq(&seen, &now) && touched.is_empty() {
             return;
         }
-        let mut names: HashSet<&str> = now.changed_nodes(&seen).collect();
+        // In order, so that the same cluster has the same costs in every process.
+        let mut names: BTreeSet<&str> = now.changed_nodes(&seen).collect();
         names.extend(touched.iter().map(|n| &**n));
         let mut members = false;
         for name in names {

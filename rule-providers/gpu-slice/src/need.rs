@@ -10,6 +10,8 @@ use tautline_core::{model::Pod, quantity};
 use tautline_gpu::{CARD, Lane, Names, Shape, inventory};
 use tautline_sdk::{ProviderError, Rule, Workload};
 
+pub(crate) use tautline_gpu::shape::units_milli;
+
 /// A need, of certain models or of any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
@@ -192,12 +194,6 @@ pub(crate) fn unit_of(lane: Lane) -> Option<u16> {
         Lane::Shared { unit_milli } => Some(unit_milli),
         _ => None,
     }
-}
-
-/// What units of a shared resource are in thousandths: so many of them are a card.
-pub(crate) fn units_milli(units: i64, unit_milli: u16) -> i64 {
-    let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
-    units / a_card * i64::from(CARD) + units % a_card * i64::from(unit_milli)
 }
 
 /// Thousandths as a lane gives them: in whole units where it has units.

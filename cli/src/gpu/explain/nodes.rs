@@ -10,7 +10,7 @@ use tautline_gpu_slice::{
     view::{NodeCards, Verdict},
 };
 
-use super::RuleAnswer;
+use super::report::RuleAnswer;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

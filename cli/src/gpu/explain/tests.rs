@@ -1,9 +1,14 @@
+use std::sync::Arc;
+
+use tautline_core::Snapshot;
+
 use super::*;
 use crate::gpu::fixtures::{example, of};
 
 fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> Explained {
     let pod = Pod::clone(snapshot.pod(namespace, name).unwrap());
-    Explained::of(snapshot, &pod, Policy::default()).unwrap()
+    // The published policy: its costs stay as they are.
+    Explained::of(snapshot, &pod, Policy::Fgd).unwrap()
 }
 
 #[test]

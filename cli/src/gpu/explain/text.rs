@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use super::{Explained, HeldCard, Need, RuleAnswer, nodes::NodeAnswer};
+use super::{
+    nodes::NodeAnswer,
+    report::{Explained, HeldCard, Need, RuleAnswer},
+};
 use crate::{
     gpu::words,
     table::{field, section, table},

@@ -1,3 +1,5 @@
+use tautline_core::Snapshot;
+
 use super::*;
 use crate::gpu::fixtures::{example, of, slices, view};
 

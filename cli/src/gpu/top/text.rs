@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total};
+use super::report::{Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total};
 use crate::{
     gpu::{
         bar::{Look, Parts},
