@@ -24,6 +24,7 @@ mod provider;
 mod provider_args;
 mod render;
 mod scope;
+mod simulate;
 mod table;
 mod tables;
 mod watch;
@@ -84,6 +85,8 @@ enum Command {
     Watch(watch::Args),
     /// Ask a running extender why a pod is where it is, or nowhere
     Explain(explain::Args),
+    /// Measure placement policies on a trace, or what more would fit on your nodes
+    Simulate(simulate::Args),
     /// Print the custom resource definitions
     Crds(crds::Args),
     /// Run the scheduler extender
@@ -101,7 +104,10 @@ impl Cli {
             (Some(filter), _) => filter,
             // They tell of every error themselves, and a log line would stand in
             // the middle of what `watch` draws.
-            (None, Command::Get(_) | Command::Describe(_) | Command::Watch(_)) => "off",
+            (
+                None,
+                Command::Get(_) | Command::Describe(_) | Command::Watch(_) | Command::Simulate(_),
+            ) => "off",
             (None, _) => "warn,tautline=info",
         }
     }
@@ -142,6 +148,7 @@ pub fn run() -> ExitCode {
         Command::Describe(command) => runtime.block_on(describe::run(command)),
         Command::Watch(args) => runtime.block_on(watch::run(args)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
+        Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),

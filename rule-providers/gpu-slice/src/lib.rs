@@ -29,6 +29,7 @@ use tautline_sdk::{
 use tokio_util::sync::CancellationToken;
 
 pub use metrics::Gauges;
+pub use need::shape_of;
 
 use crate::{
     cost::Fit,
