@@ -27,6 +27,7 @@ mod provider_args;
 mod render;
 mod replica_args;
 mod scope;
+mod simulate;
 mod table;
 mod tables;
 mod watch;
@@ -90,6 +91,8 @@ enum Command {
     Gpu(gpu::Command),
     /// Ask a running extender why a pod is where it is, or nowhere
     Explain(explain::Args),
+    /// Measure placement policies on a trace, or what more would fit on your nodes
+    Simulate(simulate::Args),
     /// Print the custom resource definitions
     Crds(crds::Args),
     /// Run the scheduler extender
@@ -109,7 +112,11 @@ impl Cli {
             // the middle of what `watch` draws.
             (
                 None,
-                Command::Get(_) | Command::Describe(_) | Command::Watch(_) | Command::Gpu(_),
+                Command::Get(_)
+                | Command::Describe(_)
+                | Command::Watch(_)
+                | Command::Gpu(_)
+                | Command::Simulate(_),
             ) => "off",
             (None, _) => "warn,tautline=info",
         }
@@ -152,6 +159,7 @@ pub fn run() -> ExitCode {
         Command::Watch(args) => runtime.block_on(watch::run(args)),
         Command::Gpu(command) => runtime.block_on(gpu::run(command)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
+        Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),

@@ -159,7 +159,7 @@ fn the_committed_crds_are_the_generated_ones() {
 
 #[test]
 fn help_teaches_with_an_example() {
-    for command in ["plan", "explain", "crds", "extender"] {
+    for command in ["plan", "simulate", "explain", "crds", "extender"] {
         let help = text(&tautline(&[command, "--help"]).stdout);
         assert!(help.contains("Example"), "{command}: {help}");
     }

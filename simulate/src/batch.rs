@@ -15,6 +15,7 @@ use tautline_gpu::policy::Name;
 
 use crate::{
     arrivals::Arrivals,
+    churn,
     curve::Curve,
     error::Error,
     run::{self, Record},
@@ -26,9 +27,17 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub trace: Trace,
-    pub workloads: Vec<(Workload, Vec<Arrivals>)>,
+    pub workloads: Vec<(Workload, Vec<Order>)>,
     pub policies: Vec<Name>,
     pub ties: Ties,
+}
+
+/// One seed's arrivals.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub arrivals: Arrivals,
+    /// And once more, with pods that leave.
+    pub churn: Option<churn::Plan>,
 }
 
 /// What a run came to.
@@ -46,6 +55,8 @@ pub struct Figures {
     /// Pods that fitted nowhere.
     pub dropped: usize,
     pub seconds: f64,
+    #[serde(flatten)]
+    pub churn: Option<churn::Figures>,
 }
 
 /// A run with its curves.
@@ -68,12 +79,20 @@ impl Experiment {
         seeds: &[u64],
         policies: Vec<Name>,
         ties: Ties,
+        churn: Option<u32>,
     ) -> Result<Self, Error> {
         let read = |name: &String| {
             let workload = trace.workload(name)?;
-            let of = |seed: &u64| Arrivals::of(&trace, &workload, *seed);
-            let arrivals = seeds.iter().map(of).collect::<Result<_, _>>()?;
-            Ok((workload, arrivals))
+            let of = |seed: &u64| {
+                let arrivals = Arrivals::of(&trace, &workload, *seed)?;
+                let plan = |factor| churn::Plan::of(&trace, &workload, &arrivals, factor);
+                Ok(Order {
+                    churn: churn.map(plan).transpose()?,
+                    arrivals,
+                })
+            };
+            let orders = seeds.iter().map(of).collect::<Result<_, Error>>()?;
+            Ok((workload, orders))
         };
         Ok(Self {
             workloads: workloads.iter().map(read).collect::<Result<_, Error>>()?,
@@ -85,28 +104,29 @@ impl Experiment {
 
     /// How many arrivals all runs have together.
     pub fn arrivals(&self) -> u64 {
-        let all = self.workloads.iter().flat_map(|(_, arrivals)| arrivals);
-        let one: usize = all.map(|a| a.pods.len()).sum();
+        let all = self.workloads.iter().flat_map(|(_, orders)| orders);
+        let leaving = |o: &Order| o.churn.as_ref().map_or(0, churn::Plan::arrivals);
+        let one: usize = all.map(|o| o.arrivals.pods.len() + leaving(o)).sum();
         (one * self.policies.len()) as u64
     }
 
     /// Workload and seed of the arrivals that are not the trace's own.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
-        let all = self
-            .workloads
-            .iter()
-            .flat_map(|(w, a)| a.iter().map(move |a| (w, a)));
-        all.filter(|(_, a)| a.drawn)
-            .map(|(w, a)| (w.name.as_str(), a.seed))
-            .collect()
+        let mut drawn = Vec::new();
+        for (workload, orders) in &self.workloads {
+            for order in orders.iter().filter(|o| o.arrivals.drawn) {
+                drawn.push((workload.name.as_str(), order.arrivals.seed));
+            }
+        }
+        drawn
     }
 
     /// All runs, `jobs` at a time, in the order of workloads, seeds and policies.
     /// `tell` hears of progress, in arrivals.
     pub fn run(&self, jobs: NonZeroUsize, tell: &(dyn Fn(u64) + Sync)) -> Vec<Outcome> {
         let mut asked = Vec::new();
-        for (workload, arrivals) in &self.workloads {
-            for order in arrivals {
+        for (workload, orders) in &self.workloads {
+            for order in orders {
                 asked.extend(self.policies.iter().map(|p| (workload, order, *p)));
             }
         }
@@ -135,27 +155,27 @@ impl Experiment {
     fn one(
         &self,
         workload: &Workload,
-        order: &Arrivals,
+        order: &Order,
         policy: Name,
         tell: &(dyn Fn(u64) + Sync),
     ) -> Outcome {
+        let (trace, arrivals) = (&self.trace, &order.arrivals);
         let start = Instant::now();
-        let record = run::run(&self.trace, workload, order, policy, self.ties, tell);
-        Outcome::of(
-            &self.trace,
-            &workload.name,
-            order.seed,
-            policy,
-            &record,
-            start.elapsed().as_secs_f64(),
-        )
+        let record = run::run(trace, workload, arrivals, policy, self.ties, tell);
+        let seconds = start.elapsed().as_secs_f64();
+        let mut outcome = Outcome::of(trace, workload, arrivals.seed, policy, &record, seconds);
+        if let Some(plan) = &order.churn {
+            let figures = plan.run(trace, workload, arrivals, policy, self.ties, tell);
+            outcome.figures.churn = Some(figures);
+        }
+        outcome
     }
 }
 
 impl Outcome {
     pub fn of(
         trace: &Trace,
-        workload: &str,
+        workload: &Workload,
         seed: u64,
         policy: Name,
         record: &Record,
@@ -165,7 +185,7 @@ impl Outcome {
         Self {
             policy,
             figures: Figures {
-                workload: workload.to_owned(),
+                workload: workload.name.clone(),
                 seed,
                 policy: policy.as_str(),
                 allocation_at_100: allocation[100],
@@ -173,6 +193,7 @@ impl Outcome {
                 fragmentation_at_100: fragmentation[100],
                 dropped: record.dropped,
                 seconds: (seconds * 1000.0).round() / 1000.0,
+                churn: None,
             },
             allocation,
             fragmentation,

@@ -8,10 +8,13 @@
 
 pub mod arrivals;
 pub mod batch;
+pub mod churn;
 pub mod curve;
 pub mod error;
 mod files;
+pub mod fill;
 pub mod published;
+pub mod report;
 pub mod run;
 pub mod ties;
 pub mod trace;

@@ -16,7 +16,7 @@ fn run(seeds: &[u64], policies: &[Name], ties: Ties) -> Vec<Outcome> {
     let trace = Trace::open(bundled()).unwrap();
     let workloads = ["default".to_owned()];
     let experiment =
-        Experiment::prepare(trace, &workloads, seeds, policies.to_vec(), ties).unwrap();
+        Experiment::prepare(trace, &workloads, seeds, policies.to_vec(), ties, None).unwrap();
     experiment.run(NonZeroUsize::new(4).unwrap(), &|_| {})
 }
 

@@ -36,6 +36,7 @@ pub use crate::{
     cost::{At, Fit, No},
     ledger::Order,
     metrics::Gauges,
+    need::shape_of,
     view::View,
 };
 

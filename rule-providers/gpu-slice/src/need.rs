@@ -206,7 +206,7 @@ pub(crate) fn rounded(lane: Lane, milli: i64) -> i64 {
 
 /// What a pod asks by itself, for the distribution of requests; `None`: no cards, or
 /// units of unknown size.
-pub(crate) fn shape_of(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
+pub fn shape_of(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
     let shape = |lane, milli: i64| Shape {
         cpu_milli: pod.requests.milli("cpu"),
         memory_bytes: pod.requests.milli("memory") / 1000,
