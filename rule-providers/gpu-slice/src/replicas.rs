@@ -22,8 +22,10 @@
 //! of its hold or not at all. So what was bound is in the new holder's watch, if
 //! that is less than a second late; after a hand-over, less than [`CATCH_UP`].
 
+mod config;
 mod open;
 mod peer;
+mod serving;
 
 use std::{
     sync::Arc,
@@ -38,15 +40,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use tautline_runtime::{
     admin::Readiness,
     lease::{self, Term},
-    tasks::{self, Tasks},
-    tls::ClientFiles,
+    tasks::Tasks,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, RuleProvider,
-    Server,
+    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, Server,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+
+pub use config::{Config, PeerTls};
+pub use serving::serve;
 
 use self::{
     open::Open,
@@ -61,56 +64,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// What a call under way may take beyond the longest hold.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
-
-/// How replicas find each other.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The Lease. Make it with [`Config::new`]: the identity holds the address.
-    lease: lease::Config,
-    /// TLS between replicas; `None`: clear text.
-    tls: Option<PeerTls>,
-    /// The longest hold that is granted, and for how long a new holder waits.
-    hold: Duration,
-}
-
-/// How to call a replica over TLS.
-#[derive(Clone, Debug)]
-pub struct PeerTls {
-    /// The CA, and the certificate to show.
-    pub files: ClientFiles,
-    /// The name in the replicas' certificates.
-    pub name: String,
-}
-
-impl Config {
-    /// By this Lease, reached by the others at `advertise` (HOST:PORT). `identity`
-    /// must be no other's, and no former self's.
-    pub fn new(namespace: &str, name: &str, identity: &str, advertise: &str) -> Self {
-        let identity = format!("{identity}@{advertise}");
-        Self {
-            lease: lease::Config::new(namespace, name, identity),
-            tls: None,
-            hold: LONGEST_HOLD,
-        }
-    }
-
-    /// Calls the others over TLS.
-    #[must_use]
-    pub fn with_tls(mut self, tls: PeerTls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    /// A holder that is silent for so long is replaced; it steps down by itself
-    /// after two thirds of it.
-    #[must_use]
-    pub fn with_duration(mut self, duration: Duration) -> Self {
-        self.lease.duration = duration.max(Duration::from_secs(3));
-        self.lease.renew_deadline = self.lease.duration.mul_f64(2.0 / 3.0);
-        self.lease.retry = self.lease.duration.div_f64(6.0);
-        self
-    }
-}
 
 /// What this replica does with a question.
 enum Role {
@@ -140,29 +93,6 @@ pub struct Replicas<A> {
     readiness: Readiness,
     hold: Duration,
     granting: Gauge,
-}
-
-/// Serves `provider` with its reservations until SIGTERM or Ctrl-C; without a
-/// configuration as the only replica.
-///
-/// # Errors
-/// TLS files that do not load, or a task that fails.
-pub async fn serve<P: RuleProvider + Allocator>(
-    mut server: Server,
-    provider: P,
-    config: Option<Config>,
-    client: Client,
-    mut tasks: Tasks,
-) -> Result<()> {
-    let provider = Arc::new(provider);
-    let inner = Arc::clone(&provider);
-    let allocator = match config {
-        None => Replicas::alone(inner, &mut server),
-        Some(config) => Replicas::of_lease(inner, config, client, &mut server, &mut tasks)?,
-    };
-    tracing::info!(address = %server.address(), "rule provider listening");
-    server.spawn_with_allocator(provider, allocator, &mut tasks)?;
-    tasks.run(tasks::signal()).await
 }
 
 impl<A: Allocator> Replicas<A> {

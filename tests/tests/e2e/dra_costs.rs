@@ -2,7 +2,7 @@
 //! gpu-slice provider the node.
 
 use serde_json::json;
-use tautline_tests::{PATIENCE, devices, eventually, objects, servers::Server};
+use tautline_tests::{PATIENCE, devices, eventually, objects, servers::Server, workloads};
 
 use crate::{World, placing::known};
 
@@ -77,4 +77,61 @@ async fn instances_gather_on_a_card_so_that_a_whole_one_is_left() {
         world.state()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_tainted_or_withdrawn_is_a_violation_that_names_it() {
+    let world = World::start(&["n1"], &[]).await.unwrap();
+    let client = world.plane.client.clone();
+    devices::classes(&client).await.unwrap();
+    devices::cards(&client, "n1", 2, 1, None).await.unwrap();
+    let provider = Server::start(&world.plane, "gpu-slice", &["provider", "gpu-slice"])
+        .await
+        .unwrap();
+    objects::provider(&client, "default", "p", provider.port, &["gpu-slice"])
+        .await
+        .unwrap();
+    objects::policy(
+        &client,
+        "default",
+        "gpu",
+        json!({"name": "gpu-slice"}),
+        json!({"period": "1s"}),
+    )
+    .await
+    .unwrap();
+    let controller = Server::controller(&world.plane, "controller-a", &[])
+        .await
+        .unwrap();
+    known(&world, "gpu").await;
+    devices::claim(&client, "a", devices::exactly("gpu", json!({})))
+        .await
+        .unwrap();
+    devices::pod_of_claim(&client, "a", "gpu").await.unwrap();
+    world.bound("a").await;
+
+    let stands = async |compliance: &str, reason: &str| {
+        let look = async || {
+            let all = workloads::bindings(&client, "default", "gpu").await;
+            let status = all.first()?.status.clone()?;
+            let stands = format!("{:?}", status.compliance) == compliance
+                && status.first_reason.contains(reason);
+            stands.then_some(())
+        };
+        let what = format!("the binding is {compliance}: {reason}");
+        eventually(&what, PATIENCE, look, async || {
+            let all = workloads::bindings(&client, "default", "gpu").await;
+            let stands: Vec<_> = all.iter().map(|b| &b.status).collect();
+            format!("{stands:?}\n{}", controller.process.tail())
+        })
+        .await;
+    };
+    stands("Compliant", "gpu-0").await;
+    let taint = Some("NoExecute");
+    devices::cards(&client, "n1", 2, 2, taint).await.unwrap();
+    stands("Violation", "gpu-0: device has taint example.com/unhealthy").await;
+    devices::cards(&client, "n1", 2, 3, None).await.unwrap();
+    stands("Compliant", "gpu-0").await;
+    devices::cards(&client, "n1", 0, 4, None).await.unwrap();
+    stands("Violation", "gpu-0: device is not published any more").await;
 }
