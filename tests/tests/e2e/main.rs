@@ -14,6 +14,14 @@ mod leading;
 
 mod binding;
 mod dra;
+mod gpu;
+mod gpu_audit;
+mod gpu_between;
+mod gpu_evaluate;
+mod gpu_leaks;
+mod gpu_pods;
+mod gpu_restart;
+mod gpu_shared;
 mod manifests;
 mod placing;
 mod providers;
