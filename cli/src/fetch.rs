@@ -30,14 +30,36 @@ impl<K> Kind for K where
 
 /// Every object of a kind in the scope, as the API server has it.
 pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<DynamicObject>> {
+    list_raw::<K>(client, scope)
+        .await
+        .map_err(|e| trouble::<K>(e, scope))
+}
+
+/// The same in all namespaces; none if the cluster does not know the kind.
+pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<DynamicObject>> {
+    match list_raw::<K>(client, &Scope::All).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        list => list.map_err(|e| trouble::<K>(e, &Scope::All)),
+    }
+}
+
+/// Every object of a kind of the core API, in all namespaces.
+pub(crate) async fn list_core<K>(client: &Client) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api = Api::<K>::all(client.clone());
+    let list = pages(&api, ListParams::default()).await;
+    list.map_err(|e| trouble::<K>(e, &Scope::All))
+}
+
+async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<DynamicObject>> {
     let kind = ApiResource::erase::<K>(&());
     let api = match scope {
         Scope::All => Api::all_with(client.clone(), &kind),
         Scope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
     };
-    let mut all = pages(&api, ListParams::default())
-        .await
-        .map_err(|e| trouble::<K>(e, scope))?;
+    let mut all = pages(&api, ListParams::default()).await?;
     all.iter_mut().for_each(tidy);
     Ok(all)
 }
@@ -122,7 +144,7 @@ async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<
 }
 
 /// What to tell of a failed request for a kind.
-fn trouble<K: Kind>(error: kube::Error, scope: &Scope) -> anyhow::Error {
+fn trouble<K: Resource<DynamicType = ()>>(error: kube::Error, scope: &Scope) -> anyhow::Error {
     let plural = K::plural(&());
     let why = cause(&error);
     match error {

@@ -15,6 +15,7 @@ mod fetch;
 #[cfg(test)]
 mod fixtures;
 mod get;
+mod gpu;
 mod http;
 mod identity;
 mod invoked;
@@ -26,6 +27,7 @@ mod provider_args;
 mod render;
 mod replica_args;
 mod scope;
+mod simulate;
 mod table;
 mod tables;
 mod watch;
@@ -84,8 +86,13 @@ enum Command {
     Describe(describe::Command),
     /// Follow the compliance of bindings as it changes
     Watch(watch::Args),
+    /// Look at GPUs: who holds which card, what is left, and of what use it is
+    #[command(subcommand)]
+    Gpu(gpu::Command),
     /// Ask a running extender why a pod is where it is, or nowhere
     Explain(explain::Args),
+    /// Measure placement policies on a trace, or what more would fit on your nodes
+    Simulate(simulate::Args),
     /// Print the custom resource definitions
     Crds(crds::Args),
     /// Run the scheduler extender
@@ -103,7 +110,14 @@ impl Cli {
             (Some(filter), _) => filter,
             // They tell of every error themselves, and a log line would stand in
             // the middle of what `watch` draws.
-            (None, Command::Get(_) | Command::Describe(_) | Command::Watch(_)) => "off",
+            (
+                None,
+                Command::Get(_)
+                | Command::Describe(_)
+                | Command::Watch(_)
+                | Command::Gpu(_)
+                | Command::Simulate(_),
+            ) => "off",
             (None, _) => "warn,tautline=info",
         }
     }
@@ -143,7 +157,9 @@ pub fn run() -> ExitCode {
         Command::Get(command) => runtime.block_on(get::run(command)),
         Command::Describe(command) => runtime.block_on(describe::run(command)),
         Command::Watch(args) => runtime.block_on(watch::run(args)),
+        Command::Gpu(command) => runtime.block_on(gpu::run(command)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
+        Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),

@@ -1,5 +1,7 @@
 //! `tautline provider`
 
+mod claims;
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -93,6 +95,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
                 ..GpuConfig::default()
             };
             let provider = GpuSlice::new(feed, config);
+            claims::follow(&client, &provider, &server.readiness, &mut tasks).await?;
             let gauges = Gauges::default();
             gauges.register(&mut server.registry);
             let keeping = provider.clone().keep(gauges, tasks.stop_token());

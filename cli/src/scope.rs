@@ -28,6 +28,11 @@ pub(crate) enum Scope {
 }
 
 impl NamespaceArgs {
+    /// The one that was named.
+    pub(crate) fn named(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     pub(crate) fn of(&self, client: &Client) -> String {
         match &self.namespace {
             Some(namespace) => namespace.clone(),

@@ -78,6 +78,30 @@ fn plan_for_programs_and_by_exit_code() {
 }
 
 #[test]
+fn a_plan_and_an_explanation_name_the_same_node() {
+    let example = ["-f", "examples/gpu-slices", "-o", "json"];
+    for pod in ["vision/detector-4", "vision/segmenter-3"] {
+        let plan = tautline(&[&["plan", "--pod", pod], &example[..]].concat());
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        let out = tautline(&[&["gpu", "explain", pod], &example[..]].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        let explained: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let best = &explained["rules"][0]["nodes"][0]["node"];
+        assert!(
+            best.is_string() && plan[0]["node"] == *best,
+            "{pod}: {plan} {best}"
+        );
+    }
+    let out = tautline(&[&["gpu", "explain", "vision/trainer-3"], &example[..]].concat());
+    assert_eq!(
+        out.status.code(),
+        Some(1),
+        "it waits: {}",
+        text(&out.stderr)
+    );
+}
+
+#[test]
 fn trouble_is_named_with_its_mend() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("offer.yaml");
@@ -135,7 +159,7 @@ fn the_committed_crds_are_the_generated_ones() {
 
 #[test]
 fn help_teaches_with_an_example() {
-    for command in ["plan", "explain", "crds", "extender"] {
+    for command in ["plan", "simulate", "explain", "crds", "extender"] {
         let help = text(&tautline(&[command, "--help"]).stdout);
         assert!(help.contains("Example"), "{command}: {help}");
     }

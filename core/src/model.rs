@@ -81,6 +81,8 @@ pub struct Placement {
     pub tolerations: Vec<Toleration>,
     /// Everything that providers are told of it; see the pod's own for the rest.
     pub annotations: Labels,
+    /// Names of its resource claims, as far as they are made.
+    pub claims: Vec<Box<str>>,
     /// Rules for which the scheduler found no node: those of its reason codes.
     pub rejected_by: Vec<Box<str>>,
 }

@@ -93,6 +93,26 @@ pub(crate) struct Way {
     pub deadline: Duration,
     /// It may be repeated, so it is when the connection fails.
     pub again: bool,
+    /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
+    pub not_now: bool,
+}
+
+impl Way {
+    fn as_provider(deadline: Duration) -> Self {
+        Self {
+            port: providers::PROVIDER_PORT,
+            deadline,
+            again: true,
+            not_now: false,
+        }
+    }
+
+    /// Whether it says nothing against the provider. What the transport makes up
+    /// has a cause; what came over the wire has none.
+    fn is_well(self, status: &Status) -> bool {
+        let said = std::error::Error::source(status).is_none();
+        self.not_now && said && status.code() == Code::Unavailable
+    }
 }
 
 /// Finds and calls providers. Cheap to clone; clones share channels.
@@ -216,7 +236,11 @@ impl Discovery {
         service: &Service,
         call: impl Fn(AllocatorClient<Channel>) -> F,
     ) -> Result<T, CallError> {
-        self.call(snapshot, service, |channel, _| {
+        let way = Way {
+            not_now: true,
+            ..Way::as_provider(self.0.config.deadline)
+        };
+        self.call_by(way, snapshot, service, |channel, _| {
             call(AllocatorClient::new(channel))
         })
         .await
@@ -230,11 +254,7 @@ impl Discovery {
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F,
     ) -> Result<T, CallError> {
-        let as_provider = Way {
-            port: providers::PROVIDER_PORT,
-            deadline: self.0.config.deadline,
-            again: true,
-        };
+        let as_provider = Way::as_provider(self.0.config.deadline);
         self.call_by(as_provider, snapshot, service, attempt).await
     }
 
@@ -269,7 +289,7 @@ impl Discovery {
                     permit
                 }
                 // Nobody else to ask: the first word is the last.
-                (Err(_), Some((first, status))) => return Err(self.failed(first, &status, limit)),
+                (Err(_), Some((first, status))) => return Err(self.failed(way, first, &status)),
                 (Err(error), None) => return Err(error),
             };
             let left = deadline.saturating_duration_since(Instant::now());
@@ -281,13 +301,13 @@ impl Discovery {
                 }
                 result => result,
             };
-            if let Some((first, _)) = failed.take() {
-                first.record(false);
+            if let Some((first, status)) = failed.take() {
+                first.record(way.is_well(&status));
                 // The second word counts: what fails now has failed.
                 return match result {
                     Err(_) => self.timed_out(permit, limit),
                     Ok(Ok(answer)) => self.answered(permit, answer),
-                    Ok(Err(status)) => Err(self.failed(permit, &status, limit)),
+                    Ok(Err(status)) => Err(self.failed(way, permit, &status)),
                 };
             }
             match result {
@@ -298,7 +318,7 @@ impl Discovery {
                 {
                     failed = Some((permit, status));
                 }
-                Ok(Err(status)) => return Err(self.failed(permit, &status, limit)),
+                Ok(Err(status)) => return Err(self.failed(way, permit, &status)),
             }
         }
     }
@@ -328,12 +348,16 @@ impl Discovery {
         Err(CallError::Timeout(limit))
     }
 
-    fn failed(&self, permit: Permit, status: &Status, limit: Duration) -> CallError {
+    fn failed(&self, way: Way, permit: Permit, status: &Status) -> CallError {
         let text = format!("{:?}: {}", status.code(), status.message());
         match status.code() {
             Code::DeadlineExceeded => {
                 permit.record(false);
-                CallError::Timeout(limit)
+                CallError::Timeout(way.deadline)
+            }
+            _ if way.is_well(status) => {
+                permit.record(true);
+                CallError::Failed(text)
             }
             // The provider is well and refuses this question.
             Code::InvalidArgument

@@ -200,6 +200,7 @@ impl Discovery {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
             again,
+            not_now: false,
         }
     }
 }

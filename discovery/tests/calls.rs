@@ -19,7 +19,8 @@ use tautline_core::{
 };
 use tautline_discovery::{Config, Discovery, Metrics, Question, Round};
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
+    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, testkit,
 };
 
 #[derive(Clone, Default)]
@@ -63,6 +64,7 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
         name: "p".into(),
         rules: vec!["r".into()],
         has_selector: true,
+        allocator: true,
         ..Service::default()
     }));
     for (i, (host, port)) in addresses.iter().enumerate() {
@@ -347,4 +349,46 @@ async fn tls_with_certificates_of_both_sides() {
         "ProviderFailed",
         "plain text to a TLS port"
     );
+}
+
+/// Holds nothing at the moment, and says so.
+struct NoLeader;
+
+impl Allocator for NoLeader {
+    async fn reserve(&self, _: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+        Err(AllocatorError::NotNow("no replica leads".into()))
+    }
+    async fn confirm(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+        Ok(())
+    }
+    async fn release(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_allocator_that_cannot_now_is_still_asked_for_costs() {
+    let running = testkit::start_with_allocator(Counting::default(), NoLeader)
+        .await
+        .unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    let asked = Question {
+        subject: Subject {
+            namespace: "ns".into(),
+            name: "pod".into(),
+            uid: "u".into(),
+            ..Subject::default()
+        },
+        ..Question::default()
+    };
+    for _ in 0..10 {
+        let error = discovery
+            .reserve(&snapshot, &asked, "n1")
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("no replica leads"), "{error}");
+    }
+    assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
+    running.stop().await;
 }

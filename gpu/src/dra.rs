@@ -6,7 +6,8 @@
 //! claims want. Rules are those of the scheduler's own allocator in Kubernetes
 //! 1.36: KEP-4381 (structured parameters), KEP-4815 (partitionable devices),
 //! KEP-5075 (consumable capacity), KEP-5055 (device taints). CEL selectors are
-//! not evaluated: see [`Conditions`].
+//! not evaluated: see [`Conditions`]. DeviceTaintRules are not read: they are off
+//! by default in 1.36.
 
 pub use ask::{Ask, Match, Part, ask_of};
 pub use cards::Card;

@@ -3,7 +3,10 @@
 mod bestfit;
 mod fgd;
 mod packing;
+mod prices;
 mod spread;
+mod tautline;
+mod usable;
 
 use std::{fmt, str::FromStr};
 
@@ -20,26 +23,52 @@ pub struct Place {
     pub card: Option<u16>,
 }
 
+/// A node as a policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub room: &'a Room,
+    /// What [`Policy::base`] made of the room.
+    pub base: &'a [f64],
+    /// Where it stands in the order of nodes, 0 to 1.
+    pub position: f64,
+}
+
+impl<'a> Seen<'a> {
+    pub fn new(room: &'a Room, base: &'a [f64], position: f64) -> Self {
+        Self {
+            room,
+            base,
+            position,
+        }
+    }
+}
+
 /// A rule for choosing nodes and cards. What it knows beyond a node it keeps itself.
 pub trait Policy: Send + Sync + fmt::Debug {
-    /// The distribution has changed; all rooms are told of again.
+    /// The distribution has changed; every node is told of again by [`Policy::moved`].
     fn plan_for(&mut self, _types: Types) {}
 
-    /// A node's room was one thing and is another; `None`: it was or is not there.
-    fn moved(&mut self, _before: Option<&Room>, _after: Option<&Room>) {}
+    /// A node was one thing and is another; `None`: it was or is not there.
+    fn moved(&mut self, _before: Option<Seen<'_>>, _after: Option<Seen<'_>>) {}
 
-    /// Costs of an earlier epoch are void.
-    fn epoch(&self) -> u32 {
+    /// Whether what it made of nodes is void: every base is then made anew, and every
+    /// node told of again. Asked before each question.
+    fn renew(&mut self) -> bool {
+        false
+    }
+
+    /// Costs of an earlier epoch are void. Asked before each question.
+    fn epoch(&mut self) -> u32 {
         0
     }
 
-    /// Something of the node alone that each of its costs is computed from.
-    fn base(&self, _room: &Room) -> f64 {
-        0.0
+    /// What of the room alone each of its costs is computed from.
+    fn base(&self, _room: &Room) -> Box<[f64]> {
+        Box::default()
     }
 
     /// The best place on a node that fits the shape and is of a kind it allows.
-    fn place(&self, room: &Room, base: f64, shape: &Shape) -> Place;
+    fn place(&self, node: Seen<'_>, shape: &Shape) -> Place;
 }
 
 /// The policies by name.
@@ -79,7 +108,8 @@ impl Name {
 
     pub fn policy(self) -> Box<dyn Policy> {
         match self {
-            Self::Tautline | Self::Fgd => Box::<Fgd>::default(),
+            Self::Tautline => Box::<tautline::Tautline>::default(),
+            Self::Fgd => Box::<Fgd>::default(),
             Self::BestFit => Box::new(bestfit::BestFit),
             Self::Packing => Box::new(packing::Packing),
             Self::Spread => Box::new(spread::Spread),

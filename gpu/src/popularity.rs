@@ -101,6 +101,33 @@ impl Popularity {
         *self.counts.entry(TaskType::of(shape)).or_default() += self.increment;
         self.total += self.increment;
         self.increment *= self.growth;
+        self.rescale();
+    }
+
+    /// Requests that have come in an order that nobody knows: each counts the same,
+    /// and together they count what they would have one after another.
+    pub fn observe_together(&mut self, shapes: &[Shape]) {
+        if shapes.is_empty() {
+            return;
+        }
+        let count = shapes.len() as f64;
+        // Beyond this nothing is left of what came before.
+        let faded = self.growth.powf(count).min(1e30);
+        let sum = if self.growth > 1.0 {
+            (faded - 1.0) / (self.growth - 1.0)
+        } else {
+            count
+        };
+        let each = self.increment * sum / count;
+        for shape in shapes {
+            *self.counts.entry(TaskType::of(shape)).or_default() += each;
+            self.total += each;
+        }
+        self.increment *= faded;
+        self.rescale();
+    }
+
+    fn rescale(&mut self) {
         if self.increment > RESCALE {
             let by = self.increment;
             self.increment = 1.0;
@@ -115,6 +142,11 @@ impl Popularity {
 
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
+    }
+
+    /// How many classes there are, the rare ones too.
+    pub fn len(&self) -> usize {
+        self.counts.len()
     }
 
     /// The classes that matter with their probabilities, most popular first; equal
@@ -191,6 +223,24 @@ mod tests {
         // Two half-lives on, a quarter is left of it.
         assert!((half.1 - 0.25).abs() < 0.03, "{types:?}");
         assert!(Popularity::distance(&types, &types) < 1e-12);
+    }
+
+    #[test]
+    fn requests_without_an_order_count_the_same() {
+        let shapes: Vec<Shape> = (0..9_000).map(|i| share(100 + i / 3_000 * 100)).collect();
+        let mut seen = Popularity::default();
+        seen.observe_together(&shapes);
+        assert!(
+            seen.types()
+                .iter()
+                .all(|(_, p)| (p - 1.0 / 3.0).abs() < 1e-9)
+        );
+        // And no more than a long history: two half-lives on a quarter is left.
+        for _ in 0..4_000 {
+            seen.observe(&share(900));
+        }
+        let new = seen.types().iter().find(|t| t.0.milli == 900).unwrap().1;
+        assert!((new - 0.75).abs() < 0.03, "{new}");
     }
 
     #[test]

@@ -85,6 +85,37 @@ impl Room {
         }
     }
 
+    /// How many of a shape it has room for, one after another; `None`: it asks for
+    /// nothing, and there is no end.
+    pub fn copies(&self, shape: &Shape) -> Option<i64> {
+        let of = |left: i64, each: i64| (each > 0).then(|| (left / each).max(0));
+        let limits = [
+            of(self.cpu_milli, shape.cpu_milli),
+            of(self.memory_bytes, shape.memory_bytes),
+            self.card_copies(shape),
+        ];
+        limits.into_iter().flatten().min()
+    }
+
+    fn card_copies(&self, shape: &Shape) -> Option<i64> {
+        let whole = self.cards.iter().filter(|c| **c == CARD).count() as i64;
+        let shares = |cards: &mut dyn Iterator<Item = &u16>| -> i64 {
+            cards.map(|c| i64::from(c / shape.share.max(1))).sum()
+        };
+        match (i64::from(shape.whole), shape.share) {
+            (0, 0) => None,
+            (0, _) => Some(shares(&mut self.cards.iter())),
+            (each, 0) => Some(whole / each),
+            (each, share) => {
+                // The more cards are cut up for shares, the fewer stay whole.
+                let parts = shares(&mut self.cards.iter().filter(|c| **c < CARD));
+                let of_one = i64::from(CARD / share);
+                let best = |cut: i64| ((whole - cut) / each).min(parts + cut * of_one);
+                (0..=whole).map(best).max()
+            }
+        }
+    }
+
     fn has_cards(&self, shape: &Shape) -> bool {
         if !shape.asks_gpu() {
             return true;
@@ -208,6 +239,22 @@ mod tests {
                 room.put_back(&shape, &grant);
             }
             prop_assert_eq!(room, full);
+        }
+
+        #[test]
+        fn so_many_copies_fit_and_no_more(
+            shape in shapes(), cards in prop::collection::vec(0..=CARD, 0..8), cpu in 0..40_i64,
+        ) {
+            let mut room = Room::new(cpu * 1000, 8 << 30, 0, cards);
+            let copies = room.copies(&shape);
+            let mut taken = 0;
+            while copies.is_some() && room.fits(&shape).is_ok() {
+                // Cards in part first: they are of no use to whole ones.
+                let card = crate::types::tightest(&room, &shape).map(usize::from);
+                room.take(&shape, card).unwrap();
+                taken += 1;
+            }
+            prop_assert_eq!(copies.unwrap_or(0), taken);
         }
     }
 }

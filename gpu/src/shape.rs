@@ -59,6 +59,16 @@ pub struct Kind {
     pub lane: Lane,
 }
 
+/// What units of a shared resource are in thousandths: so many of them are a card,
+/// and three thirds a whole one.
+pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
+    let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
+    let (whole, rest) = (units / a_card, units % a_card);
+    whole
+        .saturating_mul(i64::from(CARD))
+        .saturating_add(rest * i64::from(unit_milli))
+}
+
 /// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
 /// its own: `L4` is not in `NVIDIA-L40S`.
 pub fn names_model(product: &str, model: &str) -> bool {
@@ -76,6 +86,14 @@ mod tests {
     fn a_model_is_a_part_of_its_own() {
         assert!(names_model("NVIDIA-A100-SXM4-40GB", "A100"));
         assert!(!names_model("NVIDIA-L40S", "L4"));
+    }
+
+    #[test]
+    fn so_many_units_are_a_card() {
+        assert_eq!(units_milli(3, 333), 1000);
+        assert_eq!(units_milli(4, 333), 1333);
+        assert_eq!(units_milli(5, 250), 1250);
+        assert_eq!(units_milli(i64::MAX, 1000), i64::MAX);
     }
 
     #[test]

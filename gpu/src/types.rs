@@ -31,6 +31,22 @@ impl Type {
             .copied()
             .unwrap_or(false)
     }
+
+    /// The idle thousandths of a node that it can make no use of: all where it cannot
+    /// run, else those of cards with too little left.
+    pub fn unusable_milli(&self, room: &Room) -> i64 {
+        let all = !self.uses_gpu_of(room);
+        let lost = |left: &&u16| all || **left < self.milli;
+        room.cards()
+            .iter()
+            .filter(lost)
+            .map(|c| i64::from(*c))
+            .sum()
+    }
+
+    fn uses_gpu_of(&self, room: &Room) -> bool {
+        self.milli > 0 && Types::runs_on(self, room)
+    }
 }
 
 /// The distribution that a policy plans for, against the kinds that there are.
@@ -70,6 +86,20 @@ impl Types {
     /// little left, one without GPU none at all.
     pub fn fragmented_milli(&self, room: &Room) -> f64 {
         self.fragmented(room.cpu_milli(), room.cards(), room.kind())
+    }
+
+    /// The same, card by card; together they are the node's.
+    pub fn fragmented_cards(&self, room: &Room) -> Vec<f64> {
+        let mut cards = vec![0.0; room.cards().len()];
+        for class in &self.0 {
+            let all = !class.uses_gpu_of(room);
+            for (lost, left) in cards.iter_mut().zip(room.cards()) {
+                if all || *left < class.milli {
+                    *lost += class.p * f64::from(*left);
+                }
+            }
+        }
+        cards
     }
 
     pub(crate) fn fragmented(&self, cpu_milli: i64, cards: &[u16], kind: u16) -> f64 {
@@ -118,9 +148,10 @@ impl Types {
     }
 }
 
-/// The least filled card that can still give a share, and the first of those.
+/// The card with least left that can still give the share, and the first of those;
+/// none for a shape without one.
 pub(crate) fn tightest(room: &Room, shape: &crate::shape::Shape) -> Option<u16> {
-    let able = |i: &usize| room.can_share(shape, *i);
+    let able = |i: &usize| shape.share > 0 && room.can_share(shape, *i);
     let card = (0..room.cards().len())
         .filter(able)
         .min_by_key(|i| room.cards()[*i])?;
@@ -130,4 +161,37 @@ pub(crate) fn tightest(room: &Room, shape: &crate::shape::Shape) -> Option<u16> 
 /// Cards that nothing runs on.
 pub(crate) fn untouched(cards: &[u16]) -> i64 {
     cards.iter().filter(|c| **c == CARD).count() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{popularity::Popularity, shape::Shape};
+
+    proptest! {
+        /// What each class cannot use, and what is useless of each card, are the
+        /// published measure, taken apart.
+        #[test]
+        fn the_parts_are_the_measure(
+            asks in prop::collection::vec((0..3_u16, 0..1000_u16, 0..8_i64), 1..12),
+            cards in prop::collection::vec(0..=CARD, 0..8),
+            cpu in 0..8_i64,
+        ) {
+            let shapes: Vec<Shape> = asks.iter().map(|(whole, share, cpu)| Shape {
+                cpu_milli: cpu * 1000,
+                whole: *whole,
+                share: if *whole == 0 { *share } else { 0 },
+                ..Shape::default()
+            }).collect();
+            let types = Types::new(&Popularity::of(&shapes).types(), &[Kind::default()]);
+            let room = Room::new(cpu * 1000, 0, 0, cards);
+            let whole = types.fragmented_milli(&room);
+            let classes: f64 = types.iter().map(|t| t.p * t.unusable_milli(&room) as f64).sum();
+            let cards: f64 = types.fragmented_cards(&room).iter().sum();
+            prop_assert!((whole - classes).abs() < 1e-6, "{whole} {classes}");
+            prop_assert!((whole - cards).abs() < 1e-6, "{whole} {cards}");
+        }
+    }
 }

@@ -92,6 +92,10 @@ impl From<AllocatorError> for Status {
 impl From<Status> for AllocatorError {
     fn from(status: Status) -> Self {
         let text = status.message().to_owned();
+        // Made up by the transport: nobody has answered.
+        if let Some(cause) = std::error::Error::source(&status) {
+            return Self::NotNow(format!("{text}: {cause}"));
+        }
         match status.code() {
             Code::InvalidArgument => Self::BadRule(text),
             Code::FailedPrecondition => Self::CannotGive(text),

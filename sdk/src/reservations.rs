@@ -309,3 +309,5 @@ impl<G: Clone> Book<G> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

@@ -12,7 +12,7 @@ use tautline_core::{
     selector::{Expression, Labels},
 };
 
-use super::{labels_from, milli, name, namespace};
+use super::{dra::pod_claims, labels_from, milli, name, namespace};
 
 /// Annotation prefixes that the index keeps of pods: records of devices given.
 const KEPT_ANNOTATIONS: [&str; 3] = [
@@ -62,6 +62,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         placement: spec.filter(|_| node.is_none()).map(|s| {
             Box::new(Placement {
                 annotations: told_annotations(pod.metadata.annotations.as_ref()).collect(),
+                claims: pod_claims(pod).names.into_iter().map(Into::into).collect(),
                 rejected_by: condition(pod, "PodScheduled")
                     .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
                     .and_then(|c| c.message.as_deref())
@@ -230,6 +231,7 @@ fn placement(spec: &PodSpec) -> Placement {
         }),
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
         annotations: Labels::default(),
+        claims: Vec::new(),
         rejected_by: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ use super::{
     selector::Conditions,
     store::Pools,
 };
+use crate::mig::Geometry;
 
 /// What a pod wants that it does not have yet, and what it has.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +59,24 @@ pub fn ask_of<'a>(pools: &Pools, claims: impl IntoIterator<Item = &'a Claim>) ->
     ask
 }
 
+impl Ask {
+    /// Adds what a pod asks for as an extended resource that a class serves,
+    /// and says whether one does. On nodes whose allocatable has the resource
+    /// the scheduler takes that instead.
+    pub fn add_resource(&mut self, pools: &Pools, resource: &str, units: u32) -> bool {
+        let Some(class) = pools.class_of_resource(resource) else {
+            return false;
+        };
+        let wanted = Wanted {
+            class: class.name.clone(),
+            count: Count::Exact(units),
+            ..Wanted::default()
+        };
+        self.parts.push(Part::new(pools, &wanted, 1));
+        true
+    }
+}
+
 impl Part {
     fn new(pools: &Pools, wanted: &Wanted, alternatives: usize) -> Self {
         let class = pools.class(&wanted.class);
@@ -79,6 +98,21 @@ impl Part {
     /// The MIG profile that it names.
     pub fn profile(&self) -> Option<&str> {
         self.conditions.attribute("profile")
+    }
+
+    /// What one device takes of its card in thousandths, where the claim alone
+    /// says it: a MIG profile that is the same part of every model that has it,
+    /// or whole cards by NVIDIA's attribute `type`. Else only a node's devices
+    /// tell: [`Part::milli_on`].
+    pub fn milli(&self) -> Option<u16> {
+        if let Some(name) = self.profile() {
+            let of = |g: &'static Geometry| Some(g.profile(name)?.milli(g));
+            let mut parts = Geometry::all().iter().filter_map(of);
+            let first = parts.next()?;
+            return parts.all(|p| p == first).then_some(first);
+        }
+        let whole = self.conditions.attribute("type") == Some("gpu");
+        (whole && self.wanted.capacity.is_empty()).then_some(1000)
     }
 
     /// How many devices; at least one where it wants all.

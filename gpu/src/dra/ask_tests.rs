@@ -8,7 +8,7 @@ fn class(name: &str, selector: &str) -> Class {
     Class {
         name: name.into(),
         selectors: vec![selector.into()],
-        extended_resource: None,
+        ..Class::default()
     }
 }
 
@@ -148,4 +148,40 @@ fn allocated_claims_want_nothing_more() {
         (&*ask.parts[0].wanted.class, ask.parts[0].alternatives),
         ("gpu", 2)
     );
+}
+
+#[test]
+fn milli_where_the_claim_alone_says_it() {
+    let pools = with_classes(Pools::default());
+    let milli = |class: &str, profile: &str| {
+        let cel = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
+        let selectors: &[&str] = if profile.is_empty() { &[] } else { &[&cel] };
+        ask_of(&pools, [&claim(class, selectors, Count::Exact(1))]).parts[0].milli()
+    };
+    assert_eq!(milli("gpu", ""), Some(1000));
+    assert_eq!(milli("mig", "3g.71gb"), Some(500));
+    // A quarter of a card of 40 GB, a seventh of one of 80 GB.
+    assert_eq!(milli("mig", "1g.10gb"), None);
+    assert_eq!(milli("mig", "9g.1gb"), None);
+    assert_eq!(milli("any", ""), None);
+}
+
+#[test]
+fn extended_resources_that_classes_serve() {
+    let mut pools = pools([whole("n", 3)]);
+    let named = |name: &str, created_unix: i64| Class {
+        created_unix,
+        extended_resource: Some("example.com/gpu".into()),
+        ..class(name, "device.driver == 'gpu.nvidia.com'")
+    };
+    pools.reset_classes([named("b", 1), named("old", 0), named("a", 1)]);
+    let found = pools.class_of_resource("example.com/gpu").unwrap();
+    assert_eq!(&*found.name, "a");
+    let implicit = "deviceclass.resource.kubernetes.io/old";
+    assert_eq!(&*pools.class_of_resource(implicit).unwrap().name, "old");
+    let mut ask = Ask::default();
+    assert!(!ask.add_resource(&pools, "nvidia.com/gpu", 1));
+    assert!(ask.add_resource(&pools, "example.com/gpu", 2));
+    let taken = pools.free(&node("n")).take_likely(&ask).unwrap();
+    assert_eq!(taken.len(), 2);
 }

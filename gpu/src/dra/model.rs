@@ -230,6 +230,7 @@ pub struct Allocation {
 pub struct Class {
     pub name: Box<str>,
     pub selectors: Vec<Box<str>>,
+    pub created_unix: i64,
     /// Pods may ask for its devices by this resource (KEP-5004).
     pub extended_resource: Option<Box<str>>,
 }

@@ -166,6 +166,19 @@ impl Pools {
         self.classes.get(name)
     }
 
+    /// The class whose devices serve an extended resource of a pod, on nodes that
+    /// do not offer the resource themselves (KEP-5004): the one that names it,
+    /// the newest of several, or the one whose own name follows the prefix.
+    pub fn class_of_resource(&self, resource: &str) -> Option<&Class> {
+        if let Some(class) = resource.strip_prefix("deviceclass.resource.kubernetes.io/") {
+            return self.classes.get(class);
+        }
+        let named = |c: &&Class| c.extended_resource.as_deref() == Some(resource);
+        // Names ascend, and of equal ages the first name counts.
+        let newest = self.classes.values().rev().filter(named);
+        newest.max_by_key(|c| c.created_unix)
+    }
+
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
         let key = tautline_core::model::key(namespace, name);
         self.claims.get(key.as_str()).map(AsRef::as_ref)
@@ -175,11 +188,11 @@ impl Pools {
     /// from a template, and those that its spec names (`named`; needed only
     /// until they are reserved), each once.
     pub fn claims_of<'a>(
-        &'a self,
+        &self,
         uid: &str,
         namespace: &str,
         named: impl IntoIterator<Item = &'a str>,
-    ) -> Vec<&'a Claim> {
+    ) -> Vec<&Claim> {
         let known = self.of_pod.get(uid).into_iter().flatten().cloned();
         let mut keys: BTreeSet<Arc<str>> = known.collect();
         let named = named.into_iter();

@@ -8,7 +8,7 @@ use super::{Card, Counted, Holder, Inventory, Pool};
 use crate::{
     names::{DEVICES, Names},
     record::{self, Part},
-    shape::{CARD, Kind, Lane},
+    shape::{CARD, Kind, Lane, units_milli},
 };
 
 /// More cards than any node has: a slip, not a node.
@@ -51,8 +51,9 @@ pub fn read<'a>(
         if count > 0 {
             plugin = true;
             let mut cards = numbered(count, &mut all.warnings, resource);
-            let held = pods.clone().map(|p| (p, p.requests.milli(resource) / 1000));
-            fill(&mut cards, held, CARD);
+            let whole =
+                |p: &Pod| (p.requests.milli(resource) / 1000).saturating_mul(i64::from(CARD));
+            fill(&mut cards, pods.clone().map(|p| (p, whole(p))));
             all.pools.push(pool(Lane::Whole, Some(resource), cards));
         }
     }
@@ -77,8 +78,8 @@ pub fn read<'a>(
         };
         let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD);
         let mut cards = numbered(units / replicas, &mut all.warnings, resource);
-        let held = pods.clone().map(|p| (p, p.requests.milli(resource) / 1000));
-        fill(&mut cards, held, unit_milli);
+        let held = |p: &Pod| units_milli(p.requests.milli(resource) / 1000, unit_milli);
+        fill(&mut cards, pods.clone().map(|p| (p, held(p))));
         all.pools
             .push(pool(Lane::Shared { unit_milli }, Some(resource), cards));
     }
@@ -183,15 +184,13 @@ fn counted<'a>(
     }
 }
 
-/// Puts units on cards as the plugin would waste least: the largest asks first, all
+/// Puts thousandths on cards as the plugin would waste least: the largest asks first, all
 /// of one pod on the fullest card that has room for them, else whole cards and the
 /// remainder.
-fn fill<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>, unit_milli: u16) {
-    let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, units)| *units > 0).collect();
+fn fill<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
+    let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
     asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
-    for (pod, units) in asks {
-        let mut left = units.saturating_mul(i64::from(unit_milli));
-        // A third of a card three times is a whole one, as far as it can be.
+    for (pod, mut left) in asks {
         while left > 0 {
             let part = u16::try_from(left.min(i64::from(CARD))).unwrap_or(CARD);
             let fullest = cards
@@ -243,7 +242,7 @@ fn fill_recorded<'a>(
     }
     unknown.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.uid.cmp(&b.0.uid)));
     for (pod, count, milli) in unknown {
-        fill(cards, std::iter::once((pod, count)), milli);
+        fill(cards, std::iter::once((pod, count * i64::from(milli))));
     }
 }
 

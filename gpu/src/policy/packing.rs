@@ -1,9 +1,8 @@
 //! GPU packing: a share goes to a card in use, fullest first, then to a free card
 //! of a node in use, then to an idle node; whole cards to nodes in use.
 
-use super::{Place, Policy};
+use super::{Place, Policy, Seen};
 use crate::{
-    room::Room,
     shape::{CARD, Shape},
     types::{tightest, untouched},
 };
@@ -12,7 +11,7 @@ use crate::{
 pub(super) struct Packing;
 
 impl Policy for Packing {
-    fn place(&self, room: &Room, _: f64, shape: &Shape) -> Place {
+    fn place(&self, Seen { room, .. }: Seen<'_>, shape: &Shape) -> Place {
         let card = tightest(room, shape);
         let free = untouched(room.cards());
         let score = if !shape.asks_gpu() {

@@ -1,14 +1,14 @@
 //! Spread: the node with most GPU left, and of it the card with most left. For
 //! those who want neighbours few rather than nodes full.
 
-use super::{Place, Policy};
-use crate::{room::Room, shape::Shape};
+use super::{Place, Policy, Seen};
+use crate::shape::Shape;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread;
 
 impl Policy for Spread {
-    fn place(&self, room: &Room, _: f64, shape: &Shape) -> Place {
+    fn place(&self, Seen { room, .. }: Seen<'_>, shape: &Shape) -> Place {
         let card = (0..room.cards().len())
             .filter(|c| shape.share > 0 && room.can_share(shape, *c))
             .max_by_key(|c| (room.cards()[*c], std::cmp::Reverse(*c)));

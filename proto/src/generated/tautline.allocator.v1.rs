@@ -13,7 +13,8 @@ pub struct ReserveRequest {
     pub rule: ::core::option::Option<super::super::super::ruleprovider::PolicyRule>,
     #[prost(message, optional, tag = "5")]
     pub details: ::core::option::Option<super::super::super::ruleprovider::Workload>,
-    /// How long the reservation is held for a Confirm, in milliseconds.
+    /// How long the reservation is held for a Confirm, in milliseconds; 10000 at
+    /// most. Zero: as long as that.
     #[prost(int64, tag = "6")]
     pub hold_millis: i64,
 }
@@ -58,7 +59,8 @@ pub mod allocator_client {
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
     /// FAILED_PRECONDITION: the node cannot give it (any more). NOT_FOUND on
-    /// Confirm: the reservation has expired.
+    /// Confirm: the reservation has expired. UNAVAILABLE: nothing can be reserved at
+    /// the moment (starting, no leader yet); ask again.
     #[derive(Debug, Clone)]
     pub struct AllocatorClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -240,7 +242,8 @@ pub mod allocator_server {
         ) -> std::result::Result<tonic::Response<super::ReleaseResponse>, tonic::Status>;
     }
     /// FAILED_PRECONDITION: the node cannot give it (any more). NOT_FOUND on
-    /// Confirm: the reservation has expired.
+    /// Confirm: the reservation has expired. UNAVAILABLE: nothing can be reserved at
+    /// the moment (starting, no leader yet); ask again.
     #[derive(Debug)]
     pub struct AllocatorServer<T> {
         inner: Arc<T>,

@@ -20,31 +20,60 @@ const UNKNOWN_CARDS: i64 = 1 << 52;
 
 /// What a node says to a need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub enum Fit {
+    /// It can serve it.
     Yes {
+        /// As it is answered: lower is better, few nodes have the same.
         cost: i64,
+        /// In the policy's own unit, where nodes may be equal.
+        policy_cost: i64,
+        /// What would be left, for people.
         detail: String,
+        /// `None`: no cards are known, or none are asked.
         at: Option<At>,
     },
+    /// It cannot.
     No(No),
 }
 
 /// Where on a node: the pool, and the share's card.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct At {
-    pub(crate) pool: usize,
-    pub(crate) shape: Shape,
-    pub(crate) card: Option<u16>,
+pub struct At {
+    /// Which of the inventory's pools.
+    pub pool: usize,
+    /// What would be taken of it.
+    pub shape: Shape,
+    /// The share's card, by its place in the pool.
+    pub card: Option<u16>,
 }
 
 /// Why a node cannot serve a need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct No {
-    pub(crate) code: &'static str,
-    pub(crate) detail: String,
-    pub(crate) freeable: bool,
+pub struct No {
+    /// The reason code, `GpuBusy`.
+    pub code: &'static str,
+    /// The same with figures.
+    pub detail: String,
+    /// It could if pods on it had gone.
+    pub freeable: bool,
     /// Of several pools the one that came closest gives the reason.
     closeness: u8,
+}
+
+impl No {
+    pub(crate) fn unknown_node() -> Self {
+        no(1, "UnknownNode", "not in the provider's view yet")
+    }
+
+    /// It has what is asked, and others hold it.
+    pub(crate) fn busy(code: &'static str, detail: &str) -> Self {
+        busy(code, detail.to_owned())
+    }
+
+    /// It has nothing of the kind.
+    pub(crate) fn never(code: &'static str, detail: &str) -> Self {
+        no(0, code, detail)
+    }
 }
 
 fn no(closeness: u8, code: &'static str, detail: impl Into<String>) -> No {
@@ -121,6 +150,7 @@ pub(crate) fn fit(
         let detail = "the pod asks for no GPU".into();
         return Fit::Yes {
             cost: 0,
+            policy_cost: 0,
             detail,
             at: None,
         };
@@ -141,7 +171,11 @@ pub(crate) fn fit(
             }
         };
         let place = match rooms.and_then(|r| r.get(i)) {
-            Some(room) => board.place_in(shape, room),
+            Some(room) => board.place_in(
+                shape,
+                entry.slots.get(i).copied().unwrap_or(usize::MAX),
+                room,
+            ),
             None => board.place_asked(asked, entry.slots[i]),
         };
         match place {
@@ -159,9 +193,9 @@ pub(crate) fn fit(
             card: place.card,
         };
         let detail = detail(&entry.inventory.pools[i], &at);
-        let cost = place.cost.saturating_mul(RANKS).saturating_add(entry.rank);
         return Fit::Yes {
-            cost,
+            cost: ranked(place.cost, entry),
+            policy_cost: place.cost,
             detail,
             at: Some(at),
         };
@@ -169,9 +203,9 @@ pub(crate) fn fit(
     for counted in &entry.inventory.counted {
         match counted_cost(names, need, counted) {
             Ok((cost, detail)) => {
-                let cost = cost.saturating_mul(RANKS).saturating_add(entry.rank);
                 return Fit::Yes {
-                    cost,
+                    cost: ranked(cost, entry),
+                    policy_cost: cost,
                     detail,
                     at: None,
                 };
@@ -180,6 +214,13 @@ pub(crate) fn fit(
         }
     }
     Fit::No(why.unwrap_or_else(|| no(0, "NoSuchGpu", "it has no GPU")))
+}
+
+/// A cost that the order of nodes has its part in, so that few are equal.
+pub(crate) fn ranked(cost: i64, entry: &Entry) -> i64 {
+    let rank = (entry.position * RANKS as f64) as i64;
+    cost.saturating_mul(RANKS)
+        .saturating_add(rank.clamp(0, RANKS - 1))
 }
 
 /// The need as this pool would serve it.
@@ -253,7 +294,7 @@ fn memory_milli(pool: &Pool, bytes: i64) -> Result<i64, No> {
 
 fn refused(pool: &Pool, shape: &Shape, refusal: Refusal) -> No {
     let short = match refusal {
-        Refusal::Unknown => return no(1, "UnknownNode", "not in the provider's view yet"),
+        Refusal::Unknown => return No::unknown_node(),
         Refusal::Kind => {
             let wanted = shape.models.join("|");
             let product = &pool.kind.product;

@@ -7,6 +7,8 @@
 //! [`ledger`]), and a policy says what a place costs ([`tautline_gpu::policy`]).
 
 mod allocate;
+mod answers;
+mod claims;
 mod cost;
 mod evaluate;
 mod ledger;
@@ -14,6 +16,7 @@ mod metrics;
 mod need;
 pub mod replicas;
 mod state;
+pub mod view;
 
 use std::{
     sync::Arc,
@@ -21,28 +24,33 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tautline_gpu::{Names, TaskType, policy};
+use tautline_gpu::{Names, TaskType, dra, policy};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
-    RuleProvider, reservations::Counts,
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    reservations::Counts,
 };
 use tokio_util::sync::CancellationToken;
 
-pub use metrics::Gauges;
-
-use crate::{
-    cost::{Asking, Fit},
-    ledger::Ledger,
-    need::Need,
-    state::{Own, State},
+pub use crate::{
+    cost::{At, Fit, No},
+    ledger::Order,
+    metrics::Gauges,
+    need::shape_of,
+    view::View,
 };
+
+use crate::{ledger::Ledger, state::State};
+
+/// The rule that this provider answers for.
+pub const RULE: &str = "gpu-slice";
 
 /// How the provider chooses.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     pub policy: policy::Name,
     pub names: Names,
+    pub order: Order,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
     pub classes: Option<Vec<(TaskType, f64)>>,
     /// A second annotation for a pod's cards, as indexes (`0-1`), for runtimes that
@@ -64,21 +72,33 @@ pub struct GpuSlice {
 impl GpuSlice {
     /// A provider that knows nodes and pods from `feed`.
     pub fn new(feed: Feed, config: Config) -> Self {
-        let mut ledger = Ledger::new(config.names, config.policy.policy());
-        if let Some(classes) = config.classes {
-            ledger.fix(classes);
-        }
+        let also_record = config.also_record.clone();
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = started.unwrap_or_default().as_nanos();
         let process = std::process::id();
         Self {
             feed,
-            also_record: config.also_record,
+            also_record,
             state: Arc::new(Mutex::new(State::new(
-                ledger,
+                Ledger::of(config),
                 &format!("{started:x}-{process:x}"),
             ))),
         }
+    }
+
+    /// These are all devices that DRA drivers publish.
+    pub fn set_slices(&self, list: Vec<dra::Slice>) {
+        self.state.lock().devices.set_slices(list);
+    }
+
+    /// These are all claims of them.
+    pub fn set_claims(&self, list: Vec<dra::Claim>) {
+        self.state.lock().devices.set_claims(list);
+    }
+
+    /// These are all their classes.
+    pub fn set_classes(&self, list: Vec<dra::Class>) {
+        self.state.lock().devices.set_classes(list);
     }
 
     /// What is reserved and not yet seen with a pod.
@@ -89,13 +109,18 @@ impl GpuSlice {
         state.book.counts(now)
     }
 
+    fn claims(&self) -> (usize, usize) {
+        let devices = &self.state.lock().devices;
+        (devices.allocated, devices.free)
+    }
+
     /// Keeps reservations in step with the watch, and tells of them, until told to
     /// stop.
     pub async fn keep(self, gauges: Gauges, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(TICK) => gauges.set(self.reservations()),
+                () = tokio::time::sleep(TICK) => gauges.set(self.reservations(), self.claims()),
             }
         }
     }
@@ -105,57 +130,20 @@ impl RuleProvider for GpuSlice {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         let now = Instant::now();
         let mut state = self.state.lock();
-        let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
         let snapshot = state.sync(&self.feed, now);
-        let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
-        state.ledger.asked(uid, &need);
-        let own = Own::of(&state, &snapshot, &ask, uid, now);
         let mut answer = CostAnswer::default();
         answer.nodes.reserve(ask.eligible_nodes.len());
-        let mut asking = Asking::new(&need);
-        for name in ask.eligible_nodes {
-            let freed = own.freed(&mut state, &snapshot, &name, now);
-            let (names, nodes, board) = state.ledger.parts();
-            let Some(entry) = nodes.get(name.as_str()) else {
-                answer.unusable(name, "UnknownNode", "not in the provider's view yet", false);
-                continue;
-            };
-            let fit = match &freed {
-                Some((entry, rooms)) => cost::fit(names, board, entry, &mut asking, Some(rooms)),
-                None => cost::fit(names, board, entry, &mut asking, None),
-            };
-            match fit {
-                Fit::Yes { cost, detail, .. } => answer.usable(name, cost, detail),
-                Fit::No(no) => answer.unusable(name, no.code, no.detail, no.freeable),
-            }
-        }
+        answers::costs(&mut state, &snapshot, ask, now, |node, fit| match fit {
+            Fit::Yes { cost, detail, .. } => answer.usable(node, cost, detail),
+            Fit::No(no) => answer.unusable(node, no.code, no.detail, no.freeable),
+        })?;
         Ok(answer)
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, Instant::now());
-        let ledger = &state.ledger;
-        let need = Need::of(&ledger.names, &ask.rule, None)?;
-        let mut parts = Vec::new();
-        for target in ask.targets.values().filter(|t| t.kind == "Pod") {
-            parts.push(match snapshot.pod(&target.namespace, &target.name) {
-                None => Evaluation::new(
-                    Compliance::Error,
-                    format!("pod {} is not known", target.name),
-                ),
-                Some(pod) => evaluate::pod(ledger, &snapshot, pod, &need),
-            });
-        }
-        if parts.is_empty() {
-            return Ok(Evaluation::compliant("no pod is among the targets"));
-        }
-        let compliance = Compliance::of_parts(parts.iter().map(|p| p.compliance));
-        let worst = parts.into_iter().find(|p| p.compliance == compliance);
-        Ok(Evaluation {
-            compliance,
-            reason: worst.map(|p| p.reason).unwrap_or_default(),
-        })
+        answers::evaluation(&state, &snapshot, &ask)
     }
 }
 

@@ -16,6 +16,7 @@ struct ByState {
 #[derive(Clone, Debug, Default)]
 pub struct Gauges {
     reservations: Family<ByState, Gauge>,
+    claims: Family<ByState, Gauge>,
 }
 
 impl Gauges {
@@ -25,14 +26,23 @@ impl Gauges {
             "Cards picked for pods that the watch does not show bound: held for a Confirm, or confirmed",
             self.reservations.clone(),
         );
-        self.set(Counts::default());
+        registry.register(
+            "gpu_claims",
+            "Resource claims known, with devices and without",
+            self.claims.clone(),
+        );
+        self.set(Counts::default(), (0, 0));
     }
 
-    pub(crate) fn set(&self, counts: Counts) {
-        let held = [("held", counts.held), ("confirmed", counts.confirmed)];
-        for (state, count) in held {
-            let gauge = self.reservations.get_or_create(&ByState { state });
+    /// Reservations, and claims with devices and without.
+    pub(crate) fn set(&self, counts: Counts, (allocated, free): (usize, usize)) {
+        let set = |of: &Family<ByState, Gauge>, state, count| {
+            let gauge = of.get_or_create(&ByState { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-        }
+        };
+        set(&self.reservations, "held", counts.held);
+        set(&self.reservations, "confirmed", counts.confirmed);
+        set(&self.claims, "allocated", allocated);
+        set(&self.claims, "free", free);
     }
 }

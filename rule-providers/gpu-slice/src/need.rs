@@ -10,6 +10,8 @@ use tautline_core::{model::Pod, quantity};
 use tautline_gpu::{CARD, Lane, Names, Shape, inventory};
 use tautline_sdk::{ProviderError, Rule, Workload};
 
+pub(crate) use tautline_gpu::shape::units_milli;
+
 /// A need, of certain models or of any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
@@ -77,6 +79,23 @@ impl Need {
     /// How many units of a resource the pod requests; `None` if that is not known.
     pub(crate) fn requested(&self, resource: &str) -> Option<i64> {
         Some(self.requests.as_ref()?.get(resource).copied().unwrap_or(0))
+    }
+
+    /// The lane that will most likely serve it: that of the resource which the pod
+    /// requests, else the first that has such cards.
+    pub(crate) fn lane(&self, names: &Names, lanes: impl Iterator<Item = Lane>) -> Lane {
+        let requests = |of: fn(&Names, &str) -> bool| {
+            let mut all = self.requests.iter().flatten();
+            all.any(|(r, units)| *units > 0 && of(names, r))
+        };
+        let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
+        let cards = matches!(self.amount, Amount::Cards(_));
+        let serves = |lane: &Lane| match lane {
+            Lane::Milli => !whole && !shared,
+            Lane::Whole => cards && !shared,
+            Lane::Shared { .. } => !cards && !whole,
+        };
+        lanes.filter(serves).min().unwrap_or_default()
     }
 
     /// The need as a shape of a lane: so many whole cards and a share of one more.
@@ -177,15 +196,17 @@ pub(crate) fn unit_of(lane: Lane) -> Option<u16> {
     }
 }
 
-/// What units of a shared resource are in thousandths: so many of them are a card.
-pub(crate) fn units_milli(units: i64, unit_milli: u16) -> i64 {
-    let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
-    units / a_card * i64::from(CARD) + units % a_card * i64::from(unit_milli)
+/// Thousandths as a lane gives them: in whole units where it has units.
+pub(crate) fn rounded(lane: Lane, milli: i64) -> i64 {
+    match unit_of(lane).map(i64::from).filter(|unit| *unit > 0) {
+        Some(unit) => units_milli((milli + unit - 1) / unit, unit as u16),
+        None => milli,
+    }
 }
 
 /// What a pod asks by itself, for the distribution of requests; `None`: no cards, or
 /// units of unknown size.
-pub(crate) fn shape_of(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
+pub fn shape_of(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
     let shape = |lane, milli: i64| Shape {
         cpu_milli: pod.requests.milli("cpu"),
         memory_bytes: pod.requests.milli("memory") / 1000,

@@ -13,6 +13,7 @@ use tautline_sdk::{CostQuestion, reservations::Book};
 
 use crate::{
     allocate::{self, Grant},
+    claims::Devices,
     ledger::{Entry, Ledger},
 };
 
@@ -24,6 +25,7 @@ const UNSEEN: Duration = Duration::from_secs(60);
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) book: Book<Grant>,
+    pub(crate) devices: Devices,
     seen: Arc<Snapshot>,
 }
 
@@ -32,6 +34,7 @@ impl State {
         Self {
             ledger,
             book: Book::new(prefix),
+            devices: Devices::default(),
             seen: Arc::default(),
         }
     }
@@ -41,7 +44,12 @@ impl State {
     /// once.
     pub(crate) fn sync(&mut self, feed: &Feed, now: Instant) -> Arc<Snapshot> {
         let snapshot = feed.snapshot();
-        let Self { ledger, book, seen } = self;
+        let Self {
+            ledger,
+            book,
+            devices,
+            seen,
+        } = self;
         let mut touched = book.expire(now);
         for (old, new) in snapshot.changed_pods(seen) {
             if let Some(old) = old
@@ -68,13 +76,16 @@ impl State {
         ledger.sync(Arc::clone(&snapshot), &touched, |node| {
             allocate::held(book, now, node, "")
         });
+        devices.forget(snapshot.changed_nodes(seen));
         *seen = Arc::clone(&snapshot);
         snapshot
     }
 
     /// The reservations of a node have changed.
     pub(crate) fn touched(&mut self, now: Instant, node: &str) {
-        let Self { ledger, book, seen } = self;
+        let Self {
+            ledger, book, seen, ..
+        } = self;
         ledger.sync(Arc::clone(seen), &[node.into()], |node| {
             allocate::held(book, now, node, "")
         });
@@ -135,7 +146,7 @@ impl Own {
             .collect();
         let entry = Entry {
             slots: known.slots.clone(),
-            rank: known.rank,
+            position: known.position,
             inventory,
         };
         Some((entry, rooms))

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use tautline_core::{index::Object, model};
-use tautline_sdk::{Reference, Rule, Workload};
+use tautline_sdk::{Compliance, Reference, Rule, Workload};
 
 use super::*;
 

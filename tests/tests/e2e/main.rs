@@ -14,6 +14,7 @@ mod leading;
 
 mod binding;
 mod dra;
+mod dra_costs;
 mod gpu;
 mod gpu_audit;
 mod gpu_between;

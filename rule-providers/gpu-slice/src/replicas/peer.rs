@@ -195,3 +195,115 @@ fn marked<T>(message: T) -> Request<T> {
     mark_forwarded(&mut request);
     request
 }
+
+#[cfg(test)]
+mod tests {
+    use tautline_runtime::{
+        tasks::Tasks,
+        tls::{ClientFiles, ServerFiles},
+    };
+    use tautline_sdk::{
+        Allocator, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+        RuleProvider, Server, testkit,
+    };
+
+    use super::*;
+
+    /// Says whether it was passed on.
+    struct Echo;
+
+    impl RuleProvider for Echo {
+        async fn endpoint_cost(&self, _: CostQuestion) -> Result<CostAnswer, ProviderError> {
+            Ok(CostAnswer::default())
+        }
+        async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+            Ok(Evaluation::default())
+        }
+    }
+
+    impl Allocator for Echo {
+        async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+            let id = format!("{} {}", ask.uid, ask.forwarded);
+            Ok(Reserved {
+                id,
+                ..Reserved::default()
+            })
+        }
+        async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+            Err(AllocatorError::Expired(ask.id))
+        }
+        async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+            assert!(ask.forwarded);
+            Ok(())
+        }
+    }
+
+    fn ask() -> ReserveQuestion {
+        ReserveQuestion {
+            uid: "u".into(),
+            node: "n".into(),
+            ..ReserveQuestion::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn over_tls_of_both_sides_to_the_name_in_the_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        // One certificate that is its own CA, for the Service's name.
+        let name = "p.ns.svc".to_owned();
+        let made = rcgen::generate_simple_self_signed([name.clone()]).unwrap();
+        std::fs::write(at("crt"), made.cert.pem()).unwrap();
+        std::fs::write(at("key"), made.signing_key.serialize_pem()).unwrap();
+        let config = tautline_sdk::Config {
+            tls: Some(ServerFiles {
+                cert: at("crt"),
+                key: at("key"),
+                client_ca: Some(at("crt")),
+                alpn: vec![],
+            }),
+            ..testkit::loopback()
+        };
+        let server = Server::bind(config).await.unwrap();
+        let (address, mut tasks) = (server.address().to_string(), Tasks::default());
+        let echo = Arc::new(Echo);
+        server
+            .spawn_with_allocator(Arc::clone(&echo), echo, &mut tasks)
+            .unwrap();
+        let stop = tasks.stop_token();
+        let running = tokio::spawn(tasks.run(std::future::pending()));
+
+        let peers = |identity: bool| {
+            let files = ClientFiles {
+                ca: Some(at("crt")),
+                identity: identity.then(|| (at("crt"), at("key"))),
+            };
+            let name = name.clone();
+            Peers::new(Some(PeerTls { files, name })).unwrap()
+        };
+        let known = peers(true);
+        let peer = known.reach(&address, None).unwrap();
+        assert_eq!(peer.reserve(ask()).await.unwrap().id, "u true");
+        let gone = peer.confirm(HeldQuestion::default()).await.unwrap_err();
+        assert!(matches!(gone, AllocatorError::Expired(_)), "{gone:?}");
+        peer.release(HeldQuestion::default()).await.unwrap();
+
+        // The channel is kept until the files change.
+        let same = known.reach(&address, Some(&peer)).unwrap();
+        assert!(Arc::ptr_eq(&same, &peer));
+        known.reload();
+        let new = known.reach(&address, Some(&peer)).unwrap();
+        assert!(!Arc::ptr_eq(&new, &peer));
+        new.reserve(ask()).await.unwrap();
+
+        let stranger = peers(false).reach(&address, None).unwrap();
+        let refused = stranger.reserve(ask()).await.unwrap_err().to_string();
+        assert!(
+            refused.starts_with(&format!("not now: the replica at {address}: ")),
+            "{refused}"
+        );
+        assert!(known.reach("not an address", None).is_none());
+        stop.cancel();
+        running.await.unwrap().unwrap();
+    }
+}

@@ -1,5 +1,7 @@
+use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tautline_gpu::dra::{Access, Attribute, Count, Slice};
 
 use super::*;
 
@@ -196,14 +198,17 @@ fn claims_with_what_they_want_and_hold() {
 
 #[test]
 fn classes() {
-    let got = class(&read(json!({"metadata": {"name": "gpu"}, "spec": {
+    let got = class(&read(
+        json!({"metadata": {"name": "gpu", "creationTimestamp": "1970-01-01T00:01:00Z"}, "spec": {
         "extendedResourceName": "example.com/gpu",
-        "selectors": [{"cel": {"expression": "device.driver == 'd'"}}]}})));
+        "selectors": [{"cel": {"expression": "device.driver == 'd'"}}]}}),
+    ));
     assert_eq!(
         (&*got.name, &*got.selectors[0]),
         ("gpu", "device.driver == 'd'")
     );
     assert_eq!(got.extended_resource.as_deref(), Some("example.com/gpu"));
+    assert_eq!(got.created_unix, 60);
 }
 
 #[test]

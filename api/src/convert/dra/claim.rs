@@ -1,0 +1,200 @@
+//! What workloads ask for and hold.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::Pod,
+        resource::v1::{
+            CapacityRequirements, DeviceRequest, DeviceRequestAllocationResult, DeviceSelector,
+            DeviceToleration, ResourceClaim,
+        },
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use tautline_core::model::Toleration;
+use tautline_gpu::dra::{Allocation, Amounts, Claim, Count, DeviceId, Request, Wanted};
+
+use super::{ConvertError, amount, bad, name, pool_id};
+use crate::convert::namespace;
+
+/// The claims that a pod names or that were made for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodClaims {
+    /// Names of claims in its namespace that exist already.
+    pub names: Vec<String>,
+    /// Claims of its spec that were not made yet from their template.
+    pub to_come: usize,
+}
+
+/// The claims of a pod by name, whether or not it is bound. Claims made from
+/// templates, and for extended resources, have generated names that its status
+/// records.
+pub fn pod_claims(pod: &Pod) -> PodClaims {
+    let status = pod.status.as_ref();
+    let made: BTreeMap<&str, Option<&String>> = status
+        .and_then(|s| s.resource_claim_statuses.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|s| (s.name.as_str(), s.resource_claim_name.as_ref()))
+        .collect();
+    let mut out = PodClaims::default();
+    let spec = pod.spec.as_ref();
+    let of_spec = spec.and_then(|s| s.resource_claims.as_ref());
+    for claim in of_spec.into_iter().flatten() {
+        let found = made.get(claim.name.as_str());
+        match (&claim.resource_claim_name, found) {
+            (Some(name), _) => out.names.push(name.clone()),
+            (None, Some(Some(name))) => out.names.push((*name).clone()),
+            // The controller found that this one needs no claim.
+            (None, Some(None)) => {}
+            (None, None) => out.to_come += 1,
+        }
+    }
+    let extended = status.and_then(|s| s.extended_resource_claim_status.as_ref());
+    out.names
+        .extend(extended.map(|s| s.resource_claim_name.clone()));
+    out
+}
+
+/// A ResourceClaim.
+///
+/// # Errors
+/// An amount that is no quantity, or a count mode that is not known.
+pub fn claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
+    let status = claim.status.as_ref();
+    let allocation = status.and_then(|s| s.allocation.as_ref());
+    let requests = claim
+        .spec
+        .devices
+        .iter()
+        .flat_map(|d| &d.requests)
+        .flatten();
+    let results = allocation.map(|a| {
+        let results = a.devices.iter().flat_map(|d| &d.results).flatten();
+        results.enumerate().map(|(i, r)| held(i, r)).collect()
+    });
+    let pods = status.and_then(|s| s.reserved_for.as_ref());
+    let owners = claim.metadata.owner_references.iter().flatten();
+    Ok(Claim {
+        namespace: namespace(&claim.metadata),
+        name: name(&claim.metadata),
+        requests: requests
+            .enumerate()
+            .map(|(i, r)| request(&format!("spec.devices.requests[{i}]"), r))
+            .collect::<Result<_, _>>()?,
+        allocated: results.transpose()?,
+        reserved_for: pods
+            .into_iter()
+            .flatten()
+            .filter(|r| r.resource == "pods" && r.api_group.as_deref().unwrap_or("").is_empty())
+            .map(|r| r.uid.as_str().into())
+            .collect(),
+        owner: owners
+            .into_iter()
+            .find(|o| o.controller == Some(true) && o.kind == "Pod")
+            .map(|o| o.uid.as_str().into()),
+    })
+}
+
+fn held(i: usize, result: &DeviceRequestAllocationResult) -> Result<Allocation, ConvertError> {
+    let field = format!("status.allocation.devices.results[{i}].consumedCapacity");
+    Ok(Allocation {
+        request: result.request.as_str().into(),
+        device: DeviceId {
+            pool: pool_id(&result.driver, &result.pool),
+            device: result.device.as_str().into(),
+        },
+        admin: result.admin_access == Some(true),
+        share: result.share_id.as_deref().map(Into::into),
+        consumed: amounts(&field, result.consumed_capacity.as_ref(), &result.driver)?,
+        tolerations: tolerations(result.tolerations.as_deref()),
+    })
+}
+
+fn request(field: &str, request: &DeviceRequest) -> Result<Request, ConvertError> {
+    let mut alternatives = Vec::new();
+    if let Some(r) = &request.exactly {
+        let mut wanted = wanted(
+            &format!("{field}.exactly"),
+            &r.device_class_name,
+            (r.allocation_mode.as_deref(), r.count),
+            r.selectors.as_deref(),
+            r.capacity.as_ref(),
+        )?;
+        wanted.admin = r.admin_access == Some(true);
+        wanted.tolerations = tolerations(r.tolerations.as_deref());
+        alternatives.push(wanted);
+    }
+    for (i, r) in request.first_available.iter().flatten().enumerate() {
+        let mut wanted = wanted(
+            &format!("{field}.firstAvailable[{i}]"),
+            &r.device_class_name,
+            (r.allocation_mode.as_deref(), r.count),
+            r.selectors.as_deref(),
+            r.capacity.as_ref(),
+        )?;
+        wanted.tolerations = tolerations(r.tolerations.as_deref());
+        alternatives.push(wanted);
+    }
+    Ok(Request {
+        name: request.name.as_str().into(),
+        alternatives,
+    })
+}
+
+fn wanted(
+    field: &str,
+    class: &str,
+    (mode, count): (Option<&str>, Option<i64>),
+    selectors: Option<&[DeviceSelector]>,
+    capacity: Option<&CapacityRequirements>,
+) -> Result<Wanted, ConvertError> {
+    let count = match mode {
+        None | Some("" | "ExactCount") => {
+            Count::Exact(u32::try_from(count.unwrap_or(1)).unwrap_or(u32::MAX))
+        }
+        Some("All") => Count::All,
+        Some(other) => {
+            let what = format!("{other:?} is not known; use ExactCount or All");
+            return Err(bad(format!("{field}.allocationMode"), what));
+        }
+    };
+    let cel = selectors.into_iter().flatten();
+    let field = format!("{field}.capacity.requests");
+    Ok(Wanted {
+        class: class.into(),
+        count,
+        selectors: cel
+            .filter_map(|s| Some(s.cel.as_ref()?.expression.as_str().into()))
+            .collect(),
+        capacity: amounts(&field, capacity.and_then(|c| c.requests.as_ref()), "")?,
+        admin: false,
+        tolerations: Vec::new(),
+    })
+}
+
+fn tolerations(list: Option<&[DeviceToleration]>) -> Vec<Toleration> {
+    let one = |t: &DeviceToleration| Toleration {
+        key: t.key.clone().filter(|k| !k.is_empty()),
+        value: match t.operator.as_deref() {
+            Some("Exists") => None,
+            _ => Some(t.value.clone().unwrap_or_default()),
+        },
+        effect: t.effect.clone().filter(|e| !e.is_empty()),
+    };
+    list.into_iter().flatten().map(one).collect()
+}
+
+fn amounts(
+    field: &str,
+    map: Option<&BTreeMap<String, Quantity>>,
+    driver: &str,
+) -> Result<Amounts, ConvertError> {
+    let one = |(n, q): (&String, &Quantity)| {
+        let own = n.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
+        let own = own.filter(|_| !driver.is_empty()).unwrap_or(n);
+        Ok((own.into(), amount(&format!("{field}[{n}]"), q)?))
+    };
+    map.into_iter().flatten().map(one).collect()
+}

@@ -1,0 +1,53 @@
+//! `tautline gpu`
+
+mod bar;
+mod explain;
+#[cfg(test)]
+mod fixtures;
+mod fragmentation;
+mod source;
+mod top;
+mod words;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+#[command(
+    after_help = "They read a cluster (--context), or manifests (-f); nothing is changed.\n\n\
+                  Examples:\n  tautline gpu top\n  tautline gpu fragmentation --context production\n  \
+                  tautline gpu explain vision/detector-4 -f examples/gpu-slices"
+)]
+pub(crate) enum Command {
+    /// The cards of each node: used, free, and free but of no use to what comes
+    #[command(
+        after_help = "A card behind ~ is a guess: the device plugin chose it, and tells nobody.\n\
+                      FRAGMENTED is the idle part that the next request is not expected to be able to use.\n\n\
+                      Examples:\n  tautline gpu top\n  tautline gpu top --sort fragmented\n  \
+                      tautline gpu top --node slice-1 -o json\n  tautline gpu top -f examples/gpu-slices"
+    )]
+    Top(top::Args),
+    /// For which requests the idle GPU is of no use, and why
+    #[command(
+        visible_alias = "frag",
+        after_help = "The requests are those of the pods that there are now, waiting ones included.\n\n\
+                      Examples:\n  tautline gpu fragmentation\n  tautline gpu fragmentation -f examples/gpu-slices -o yaml"
+    )]
+    Fragmentation(fragmentation::Args),
+    /// Why a pod is where it is, or waits, in terms of cards
+    #[command(after_help = "The nodes come best first; > marks the pod's own.\n\n\
+                      Examples:\n  tautline gpu explain vision/detector-4\n  \
+                      tautline gpu explain detector-4 -n vision --policy packing\n  \
+                      tautline gpu explain vision/segmenter-2 -f examples/gpu-slices")]
+    Explain(explain::Args),
+}
+
+pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Top(args) => top::run(args).await,
+        Command::Fragmentation(args) => fragmentation::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
+    }
+}

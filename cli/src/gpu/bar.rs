@@ -1,0 +1,206 @@
+//! Bars of cards, and how they look on this terminal.
+
+use std::{ffi::OsString, fmt::Write, io::IsTerminal};
+
+/// Columns of a bar.
+const WIDTH: usize = 20;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) unicode: bool,
+    pub(crate) colour: bool,
+}
+
+/// Parts of a bar, of whatever unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) all: f64,
+    pub(crate) used: f64,
+    /// Idle, and of no use.
+    pub(crate) fragmented: f64,
+    /// It is lost: no part of it is free.
+    pub(crate) lost: bool,
+}
+
+impl Look {
+    /// As this process' environment has it.
+    pub(crate) fn of_stdout() -> Self {
+        Self::of(
+            |name| std::env::var_os(name),
+            std::io::stdout().is_terminal(),
+        )
+    }
+
+    fn of(var: impl Fn(&str) -> Option<OsString>, terminal: bool) -> Self {
+        let set = |name: &str| {
+            let value = var(name)?.to_string_lossy().into_owned();
+            (!value.is_empty()).then_some(value)
+        };
+        // The first of these that is set is the one that counts.
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+        let locale = locale.unwrap_or_default().to_lowercase();
+        Self {
+            unicode: locale.contains("utf-8") || locale.contains("utf8"),
+            colour: terminal
+                && set("NO_COLOR").is_none()
+                && set("TERM").is_none_or(|t| t != "dumb"),
+        }
+    }
+
+    fn glyphs(self) -> Glyphs {
+        if self.unicode {
+            Glyphs {
+                used: '█',
+                fragmented: '▒',
+                free: '░',
+                lost: '×',
+            }
+        } else {
+            Glyphs {
+                used: '#',
+                fragmented: '%',
+                free: '.',
+                lost: '!',
+            }
+        }
+    }
+
+    /// What the glyphs mean.
+    pub(crate) fn legend(self) -> String {
+        let g = self.glyphs();
+        format!(
+            "{} used  {} free, of no use to what is expected next  {} free  {} lost",
+            g.used, g.fragmented, g.free, g.lost
+        )
+    }
+
+    /// Used first, then what is of no use, then what is free. What is not nothing
+    /// shows, and what is not all leaves a gap.
+    pub(crate) fn bar(self, parts: Parts) -> String {
+        let g = self.glyphs();
+        if parts.lost {
+            return String::from(g.lost).repeat(WIDTH);
+        }
+        let used = cells(parts.used, parts.all);
+        let both = cells(parts.used + parts.fragmented, parts.all);
+        let some = usize::from(parts.fragmented >= 0.5 && used < WIDTH);
+        let both = both.max(used + some);
+        let bar = (0..WIDTH).map(|i| match i {
+            i if i < used => g.used,
+            i if i < both => g.fragmented,
+            _ => g.free,
+        });
+        bar.collect()
+    }
+
+    /// The text with its bars in colour, if there is to be any.
+    pub(crate) fn paint(self, text: &str) -> String {
+        if !self.colour {
+            return text.to_owned();
+        }
+        let g = self.glyphs();
+        let colour = |c: char| match c {
+            c if c == g.used => 36,
+            c if c == g.fragmented => 33,
+            c if c == g.lost => 31,
+            _ => 0,
+        };
+        let (mut out, mut now) = (String::new(), 0);
+        for c in text.chars() {
+            let next = colour(c);
+            if next != now {
+                _ = write!(out, "\u{1b}[{next}m");
+                now = next;
+            }
+            out.push(c);
+        }
+        out
+    }
+}
+
+struct Glyphs {
+    used: char,
+    fragmented: char,
+    free: char,
+    lost: char,
+}
+
+fn cells(part: f64, all: f64) -> usize {
+    if all <= 0.0 || part <= 0.0 {
+        return 0;
+    }
+    let exact = part / all * WIDTH as f64;
+    if exact >= WIDTH as f64 - 1e-9 {
+        return WIDTH;
+    }
+    (exact.round() as usize).clamp(1, WIDTH - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASCII: Look = Look {
+        unicode: false,
+        colour: false,
+    };
+
+    fn bar(used: f64, fragmented: f64) -> String {
+        ASCII.bar(Parts {
+            all: 1000.0,
+            used,
+            fragmented,
+            lost: false,
+        })
+    }
+
+    #[test]
+    fn what_is_there_shows() {
+        assert_eq!(bar(0.0, 0.0), "....................");
+        assert_eq!(bar(1.0, 0.0), "#...................");
+        assert_eq!(bar(999.0, 0.0), "###################.");
+        assert_eq!(bar(1000.0, 0.0), "####################");
+        assert_eq!(bar(1250.0, 0.0), "####################");
+        assert_eq!(bar(500.0, 250.0), "##########%%%%%.....");
+        assert_eq!(bar(500.0, 2.0), "##########%.........");
+        assert_eq!(bar(250.0, 750.0), "#####%%%%%%%%%%%%%%%");
+        let nothing = ASCII.bar(Parts::default());
+        assert_eq!(nothing, "....................");
+    }
+
+    #[test]
+    fn the_locale_and_the_terminal_decide() {
+        let look = |vars: &[(&str, &str)], terminal| {
+            let find = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|v| v.1.into());
+            let look = Look::of(find, terminal);
+            (look.unicode, look.colour)
+        };
+        assert_eq!(look(&[], false), (false, false));
+        assert_eq!(look(&[("LANG", "en_GB.UTF-8")], true), (true, true));
+        assert_eq!(
+            look(&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")], true),
+            (false, true)
+        );
+        assert_eq!(
+            look(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")], true),
+            (true, true)
+        );
+        assert_eq!(look(&[("NO_COLOR", "1")], true), (false, false));
+        assert_eq!(look(&[("NO_COLOR", "")], true), (false, true));
+        assert_eq!(look(&[("TERM", "dumb")], true), (false, false));
+    }
+
+    #[test]
+    fn colour_ends_where_the_bar_does() {
+        let look = Look {
+            colour: true,
+            ..ASCII
+        };
+        assert_eq!(
+            look.paint("a ##%. b"),
+            "a \u{1b}[36m##\u{1b}[33m%\u{1b}[0m. b"
+        );
+        assert_eq!(ASCII.paint("##"), "##");
+    }
+}

@@ -1,0 +1,236 @@
+//! What is shown of a pod: its cards, and each rule with its answer.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::Result;
+use serde::Serialize;
+use tautline_core::{
+    Snapshot,
+    model::{Pod, key},
+};
+use tautline_gpu::policy::Name as Policy;
+use tautline_gpu_slice::{
+    Config, View,
+    view::{Question, Wanted},
+};
+use tautline_sdk::{EvaluateQuestion, Reference};
+
+use super::nodes::{self, NodeAnswer};
+use crate::gpu::words;
+
+/// Everything that is shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Explained {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    /// Absent: it waits, or has finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
+    pub(super) finished: bool,
+    pub(super) policy: &'static str,
+    pub(super) cards: Vec<HeldCard>,
+    /// Offer and policy, where the offer names a policy that is not there.
+    pub(super) missing_policies: Vec<MissingPolicy>,
+    /// Other rules of its offers, which are not looked at here.
+    pub(super) other_rules: Vec<String>,
+    pub(super) rules: Vec<RuleAnswer>,
+    /// Nodes that all rules, and Kubernetes itself, allow.
+    pub(super) usable_nodes: Vec<String>,
+}
+
+/// A card of which the pod has a part.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HeldCard {
+    pub(super) card: String,
+    pub(super) product: String,
+    pub(super) healthy: bool,
+    pub(super) milli: i64,
+    /// Not written on the pod: the device plugin chose the card.
+    pub(super) card_is_guessed: bool,
+    pub(super) free_milli: i64,
+    pub(super) shared_with: Vec<Sharer>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Sharer {
+    pub(super) pod: String,
+    pub(super) milli: i64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MissingPolicy {
+    pub(super) offer: String,
+    pub(super) policy: String,
+}
+
+/// What one rule asks, and what becomes of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RuleAnswer {
+    /// Absent: no rule governs the pod, and its own requests count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) offer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) policy: Option<String>,
+    pub(super) request: String,
+    pub(super) limit: String,
+    /// Why the rule cannot be read; there is nothing else then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) need: Option<Need>,
+    /// Of a pod that is placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<State>,
+    pub(super) nodes: Vec<NodeAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Need {
+    /// Absent: it asks for no GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gpu: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) least: Option<String>,
+    pub(super) models: Vec<String>,
+    pub(super) by_rule: bool,
+    pub(super) cpu_milli: i64,
+    pub(super) memory_bytes: i64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct State {
+    pub(super) compliance: String,
+    pub(super) reason: String,
+}
+
+impl Explained {
+    pub(super) fn of(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
+        let config = Config {
+            policy,
+            ..Config::default()
+        };
+        let mut view = View::new(Arc::clone(&snapshot), config);
+        let known = snapshot.pod(&pod.namespace, &pod.name);
+        let finished = known.is_some_and(|p| p.finished);
+        let node = known
+            .filter(|p| !p.finished)
+            .and_then(|p| p.node.as_deref());
+        let questions = view.questions(pod);
+        let mut rules = Vec::new();
+        for question in &questions.rules {
+            rules.push(RuleAnswer::of(&mut view, question, pod, node)?);
+        }
+        let missing = questions
+            .missing_policies
+            .iter()
+            .map(|(offer, policy)| MissingPolicy {
+                offer: offer.to_string(),
+                policy: policy.to_string(),
+            });
+        Ok(Self {
+            namespace: pod.namespace.to_string(),
+            pod: pod.name.to_string(),
+            node: node.map(str::to_owned),
+            finished,
+            policy: policy.as_str(),
+            cards: held(&view, pod, node),
+            missing_policies: missing.collect(),
+            other_rules: questions
+                .other_rules
+                .iter()
+                .map(|r| r.to_string())
+                .collect(),
+            usable_nodes: nodes::usable_in_all(&rules),
+            rules,
+        })
+    }
+}
+
+impl RuleAnswer {
+    fn of(view: &mut View, question: &Question, pod: &Pod, node: Option<&str>) -> Result<Self> {
+        let rule = &question.ask.rule;
+        let by = question.by.as_ref();
+        let mut answer = Self {
+            offer: by.map(|(offer, _)| offer.name.to_string()),
+            policy: by.map(|(_, policy)| policy.to_string()),
+            request: rule.request.clone(),
+            limit: rule.limit.clone(),
+            error: None,
+            need: None,
+            state: None,
+            nodes: Vec::new(),
+        };
+        let wanted = match view.wanted(&question.ask) {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                answer.error = Some(error.to_string());
+                return Ok(answer);
+            }
+        };
+        answer.need = Some(Need::of(wanted));
+        let verdicts = view.costs(&question.ask)?;
+        answer.nodes = nodes::answers(view, verdicts, pod, node);
+        if node.is_some() {
+            let target = Reference::pod(&pod.namespace, &pod.name);
+            let evaluation = view.evaluate(&EvaluateQuestion {
+                targets: BTreeMap::from([("pod".to_owned(), target)]),
+                rule: rule.clone(),
+            })?;
+            answer.state = Some(State {
+                compliance: evaluation.compliance.to_string(),
+                reason: evaluation.reason,
+            });
+        }
+        Ok(answer)
+    }
+}
+
+impl Need {
+    fn of(wanted: Wanted) -> Self {
+        Self {
+            gpu: wanted.gpu,
+            least: wanted.least,
+            models: wanted.models.iter().map(|m| m.to_string()).collect(),
+            by_rule: wanted.by_rule,
+            cpu_milli: wanted.cpu_milli,
+            memory_bytes: wanted.memory_bytes,
+        }
+    }
+}
+
+/// The cards of which the pod has a part, and who has the rest.
+fn held(view: &View, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
+    let name = key(&pod.namespace, &pod.name);
+    let mut cards = Vec::new();
+    let nodes = view.nodes();
+    let pools = nodes.iter().filter(|n| Some(&**n.name) == node);
+    for pool in pools.flat_map(|n| &n.inventory.pools) {
+        for card in &pool.cards {
+            let mut own = card.holders.iter().filter(|h| *h.pod == *name).peekable();
+            let Some(first) = own.peek() else { continue };
+            let others = card.holders.iter().filter(|h| *h.pod != *name);
+            cards.push(HeldCard {
+                card: card.name.to_string(),
+                product: words::product(&pool.kind.product).to_owned(),
+                healthy: card.healthy,
+                card_is_guessed: !first.recorded,
+                milli: own.map(|h| i64::from(h.milli)).sum(),
+                free_milli: i64::from(card.left_milli()),
+                shared_with: others
+                    .map(|h| Sharer {
+                        pod: h.pod.to_string(),
+                        milli: i64::from(h.milli),
+                    })
+                    .collect(),
+            });
+        }
+    }
+    cards
+}

@@ -1,0 +1,201 @@
+//! A pod's cards and what each node says to it.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use super::{
+    nodes::NodeAnswer,
+    report::{Explained, HeldCard, Need, RuleAnswer},
+};
+use crate::{
+    gpu::words,
+    table::{field, section, table},
+};
+
+impl Explained {
+    pub(super) fn text(&self, most_nodes: usize) -> String {
+        let mut out = field("Pod", &format!("{}/{}", self.namespace, self.pod));
+        out += &field("Node", &self.place());
+        out += &field("Policy", self.policy);
+        if !self.cards.is_empty() {
+            let header = ["CARD", "PRODUCT", "HOLDS", "FREE", "HEALTH", "SHARED WITH"];
+            let rows = self.cards.iter().map(HeldCard::row).collect();
+            out += &section("Cards", &header, rows);
+        }
+        for missing in &self.missing_policies {
+            let (offer, policy) = (&missing.offer, &missing.policy);
+            out += &field(
+                "Warning",
+                &format!("offer {offer} names policy {policy}, which is not there"),
+            );
+        }
+        if !self.other_rules.is_empty() {
+            let rules = self.other_rules.join(", ");
+            let text = format!("{rules}: also asked when it is placed; see `tautline plan --pod`");
+            out += &field("Other rules", &text);
+        }
+        for rule in &self.rules {
+            out += "\n";
+            out += &rule.text(most_nodes, !self.cards.is_empty());
+        }
+        if self.rules.len() > 1 {
+            let usable = match self.usable_nodes.as_slice() {
+                [] => "none".to_owned(),
+                some => some.join(", "),
+            };
+            out += "\n";
+            out += &field("Usable to all", &usable);
+        }
+        out
+    }
+
+    fn place(&self) -> String {
+        match (&self.node, self.usable_nodes.as_slice()) {
+            _ if self.finished => "none: it has finished, and holds nothing".into(),
+            (Some(node), _) => node.clone(),
+            (None, []) => "none: it waits, and no node can host it now".into(),
+            (None, [only]) => format!("none: it waits; {only} could host it now"),
+            (None, some) => {
+                let all = some.len();
+                let best = match self.rules.as_slice() {
+                    [_] => format!(", {} best", some[0]),
+                    _ => String::new(),
+                };
+                format!("none: it waits; {all} nodes could host it now{best}")
+            }
+        }
+    }
+}
+
+impl HeldCard {
+    fn row(&self) -> Vec<String> {
+        let guess = if self.card_is_guessed { "~" } else { "" };
+        let with = self
+            .shared_with
+            .iter()
+            .map(|s| format!("{} {}", s.pod, words::milli(s.milli)));
+        let others: i64 = self.shared_with.iter().map(|s| s.milli).sum();
+        let health = match self {
+            c if !c.healthy => "unhealthy",
+            c if c.milli + others > i64::from(tautline_gpu::CARD) => "over-committed",
+            _ => "ok",
+        };
+        vec![
+            format!("{guess}{}", self.card),
+            self.product.clone(),
+            words::milli(self.milli),
+            words::milli(self.free_milli),
+            health.into(),
+            with.collect::<Vec<_>>().join(", "),
+        ]
+    }
+}
+
+impl RuleAnswer {
+    fn text(&self, most_nodes: usize, holds: bool) -> String {
+        let mut out = field("Rule", &self.title());
+        if let Some(error) = &self.error {
+            return out + &field("Error", error);
+        }
+        if let Some(need) = &self.need {
+            out += &field("Need", &need.text(holds));
+        }
+        if let Some(state) = &self.state {
+            out += &field("State", &format!("{}: {}", state.compliance, state.reason));
+        }
+        out += &field("Nodes", &self.counts());
+        out += &marked(&self.nodes[..self.nodes.len().min(most_nodes)]);
+        let hidden = self.nodes.len().saturating_sub(most_nodes);
+        if hidden > 0 {
+            _ = writeln!(
+                out,
+                "  ... and {}; -o json shows all",
+                words::count(hidden, "more node")
+            );
+        }
+        out
+    }
+
+    fn title(&self) -> String {
+        let (Some(offer), Some(policy)) = (&self.offer, &self.policy) else {
+            return "none governs it; its own requests count".into();
+        };
+        let mut text = format!("gpu-slice of policy {policy}, offer {offer}");
+        for (name, value) in [("request", &self.request), ("limit", &self.limit)] {
+            if !value.is_empty() {
+                _ = write!(text, ", {name} {value}");
+            }
+        }
+        text
+    }
+
+    /// "3 usable, 4 GpuBusy".
+    fn counts(&self) -> String {
+        let usable = self.nodes.iter().filter(|n| n.usable).count();
+        let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+        for code in self
+            .nodes
+            .iter()
+            .filter(|n| !n.usable)
+            .filter_map(|n| n.code)
+        {
+            *codes.entry(code).or_default() += 1;
+        }
+        let mut text = format!("{usable} of {} usable", self.nodes.len());
+        for (code, count) in codes {
+            _ = write!(text, ", {count} {code}");
+        }
+        text
+    }
+}
+
+impl Need {
+    fn text(&self, holds: bool) -> String {
+        let mut text = match &self.gpu {
+            Some(gpu) => gpu.clone(),
+            // Given by a rule that governs it no more, or by other hands.
+            None if holds => "no GPU is asked, and it holds cards".into(),
+            None => "no GPU".into(),
+        };
+        if !self.models.is_empty() {
+            _ = write!(text, " of {}", self.models.join(" or "));
+        }
+        if self.cpu_milli > 0 {
+            _ = write!(text, ", {} CPU", words::cores(self.cpu_milli));
+        }
+        if self.memory_bytes > 0 {
+            _ = write!(text, ", {} memory", words::bytes(self.memory_bytes));
+        }
+        if let Some(least) = &self.least {
+            _ = write!(text, "; {least} will do when the node degrades");
+        }
+        text
+    }
+}
+
+impl NodeAnswer {
+    fn row(&self) -> Vec<String> {
+        let guess = match (self.cards_are_guessed, self.cards.is_empty()) {
+            (true, false) => "~",
+            _ => "",
+        };
+        vec![
+            self.node.clone(),
+            self.code.unwrap_or("usable").to_owned(),
+            self.policy_cost.map(|c| c.to_string()).unwrap_or_default(),
+            format!("{guess}{}", self.cards.join(",")),
+            self.detail.clone(),
+        ]
+    }
+}
+
+/// A line for each node, with a mark before the pod's own.
+fn marked(nodes: &[NodeAnswer]) -> String {
+    let header = ["NODE", "VERDICT", "COST", "CARD", "DETAIL"];
+    let text = table(&header, nodes.iter().map(NodeAnswer::row));
+    let marks = nodes.iter().map(|n| if n.own { " >" } else { "  " });
+    let mut out = String::new();
+    for (line, mark) in text.lines().zip(["  "].into_iter().chain(marks)) {
+        _ = writeln!(out, "{mark} {line}");
+    }
+    out
+}

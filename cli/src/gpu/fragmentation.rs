@@ -1,0 +1,267 @@
+//! `tautline gpu fragmentation`
+
+mod text;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    process::ExitCode,
+};
+
+use anyhow::Result;
+use serde::Serialize;
+use tautline_gpu::{CARD, Lane, Room, TaskType, Types, inventory::Pool, types::Type};
+use tautline_gpu_slice::{
+    Config, View,
+    view::{NodeCards, Request},
+};
+
+use super::{source::SourceArgs, words};
+use crate::output::{self, Output};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Everything that is shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    /// Those whose cards are known one by one.
+    nodes_with_cards: usize,
+    idle_milli: i64,
+    /// Of the idle GPU, what the next request is expected not to be able to use;
+    /// absent while no request is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fragmented_milli: Option<i64>,
+    classes: Vec<Class>,
+    products: Vec<Product>,
+    counted: Counted,
+}
+
+/// Requests that are alike.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Class {
+    cpu_milli: i64,
+    /// Of each card; 1000: whole ones.
+    card_milli: u16,
+    cards: u16,
+    lane: String,
+    models: Vec<String>,
+    /// Of all requests, 0 to 1.
+    share: f64,
+    pods: Vec<String>,
+    /// How many of it the cluster still has room for, if nothing else comes.
+    still_fit: i64,
+    /// Idle GPU that it can make no use of.
+    unusable_milli: i64,
+    nodes: Verdicts,
+    #[serde(skip)]
+    text: String,
+}
+
+/// In how many nodes a class could run, and what keeps it from the others.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verdicts {
+    runs: usize,
+    other_lane: usize,
+    no_such_model: usize,
+    gpu_short: usize,
+    cpu_short: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Product {
+    product: String,
+    lane: String,
+    nodes: usize,
+    cards: usize,
+    idle_milli: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fragmented_milli: Option<i64>,
+}
+
+/// Where the distribution comes from.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Counted {
+    pods: usize,
+    /// Waiting pods whose need only a rule of an offer states.
+    pods_by_rule: usize,
+    /// They ask for GPUs of which only the number is known.
+    pods_not_counted: Vec<String>,
+    classes: usize,
+    /// Too rare to be planned for.
+    classes_left_out: usize,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let source = args.source.read(None).await?;
+    let view = View::new(source.snapshot, Config::default());
+    let report = Report::of(&view);
+    if report.nodes_with_cards == 0 {
+        let nodes = view.snapshot().node_count();
+        eprintln!("no node has cards that are known one by one, of {nodes}");
+    }
+    output::print(args.output, &report, Report::text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Report {
+    fn of(view: &View) -> Self {
+        let types = view.types();
+        let all = view.nodes();
+        let with: Vec<&NodeCards<'_>> = all.iter().filter(|n| !n.rooms.is_empty()).collect();
+        let rooms = || with.iter().flat_map(|n| &n.rooms);
+        let requests = view.requests();
+        let mut pods: HashMap<TaskType, Vec<String>> = HashMap::new();
+        for request in &requests {
+            let of = pods.entry(TaskType::of(&request.shape)).or_default();
+            of.push(request.pod.clone());
+        }
+        let classes = view.classes().iter().zip(types.iter());
+        let classes = classes.map(|((class, _), of)| {
+            let pods = pods.remove(class).unwrap_or_default();
+            Class::of(class, of, pods, &with)
+        });
+        let fragmented: f64 = rooms().map(|r| types.fragmented_milli(r)).sum();
+        let known = !types.is_empty();
+        Self {
+            nodes_with_cards: with.len(),
+            idle_milli: rooms().map(|r| r.idle_milli()).sum(),
+            fragmented_milli: known.then_some(fragmented.round() as i64),
+            classes: classes.collect(),
+            products: products(&with, known.then_some(&types)),
+            counted: Counted::of(view, &requests),
+        }
+    }
+}
+
+impl Class {
+    fn of(class: &TaskType, of: &Type, pods: Vec<String>, nodes: &[&NodeCards<'_>]) -> Self {
+        let mut verdicts = Verdicts::default();
+        let (mut still_fit, mut unusable_milli) = (0, 0);
+        for node in nodes {
+            let pools = || node.inventory.pools.iter().zip(&node.rooms);
+            let best = pools()
+                .map(|(pool, room)| Why::of(class, of, pool, room))
+                .min();
+            *verdicts.of(best.unwrap_or(Why::OtherLane)) += 1;
+            let copies = pools().filter(|(_, room)| of.may_run_on(room.kind()));
+            let copies = copies.filter_map(|(_, room)| room.copies(&class.shape()));
+            still_fit += copies.sum::<i64>().min(by_cpu(class, node));
+            unusable_milli += pools()
+                .map(|(_, room)| of.unusable_milli(room))
+                .sum::<i64>();
+        }
+        Self {
+            cpu_milli: class.cpu_milli,
+            card_milli: class.milli,
+            cards: class.cards,
+            lane: words::lane(class.lane),
+            models: class.models.iter().map(|m| m.to_string()).collect(),
+            share: (of.p * 1e4).round() / 1e4,
+            pods,
+            still_fit,
+            unusable_milli,
+            nodes: verdicts,
+            text: words::class(class),
+        }
+    }
+}
+
+/// Two pools of a node share its CPU.
+fn by_cpu(class: &TaskType, node: &NodeCards<'_>) -> i64 {
+    match class.cpu_milli {
+        0 => i64::MAX,
+        each => node.inventory.cpu_milli / each,
+    }
+}
+
+/// What a pool says to a class, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    Runs,
+    CpuShort,
+    GpuShort,
+    NoSuchModel,
+    OtherLane,
+}
+
+impl Why {
+    fn of(class: &TaskType, of: &Type, pool: &Pool, room: &Room) -> Self {
+        let enough = room.cards().iter().filter(|c| **c >= class.milli).count();
+        match of {
+            _ if Types::runs_on(of, room) => Self::Runs,
+            _ if class.lane != pool.kind.lane => Self::OtherLane,
+            _ if !of.may_run_on(room.kind()) => Self::NoSuchModel,
+            _ if enough < usize::from(class.cards) => Self::GpuShort,
+            _ => Self::CpuShort,
+        }
+    }
+}
+
+impl Verdicts {
+    fn of(&mut self, why: Why) -> &mut usize {
+        match why {
+            Why::Runs => &mut self.runs,
+            Why::CpuShort => &mut self.cpu_short,
+            Why::GpuShort => &mut self.gpu_short,
+            Why::NoSuchModel => &mut self.no_such_model,
+            Why::OtherLane => &mut self.other_lane,
+        }
+    }
+}
+
+fn products(nodes: &[&NodeCards<'_>], types: Option<&Types>) -> Vec<Product> {
+    let mut all: BTreeMap<(&str, Lane), Vec<&Room>> = BTreeMap::new();
+    for node in nodes {
+        for (pool, room) in node.inventory.pools.iter().zip(&node.rooms) {
+            let of = all.entry((&pool.kind.product, pool.kind.lane));
+            of.or_default().push(room);
+        }
+    }
+    let product = |((product, lane), rooms): (_, Vec<&Room>)| Product {
+        product: words::product(product).to_owned(),
+        lane: words::lane(lane),
+        nodes: rooms.len(),
+        cards: rooms.iter().map(|r| r.cards().len()).sum(),
+        idle_milli: rooms.iter().map(|r| r.idle_milli()).sum(),
+        fragmented_milli: types.map(|t| {
+            let sum: f64 = rooms.iter().map(|r| t.fragmented_milli(r)).sum();
+            sum.round() as i64
+        }),
+    };
+    all.into_iter().map(product).collect()
+}
+
+impl Counted {
+    fn of(view: &View, requests: &[Request]) -> Self {
+        let counted: std::collections::HashSet<&str> =
+            requests.iter().map(|r| r.pod.as_str()).collect();
+        let asks = |pod: &&std::sync::Arc<tautline_core::model::Pod>| {
+            let mut requests = pod.requests.iter();
+            requests.any(|(r, milli)| milli >= i64::from(CARD) && view.names().is_gpu(r))
+        };
+        let names = view.snapshot().pods().filter(asks);
+        let names = names.map(|p| tautline_core::model::key(&p.namespace, &p.name));
+        let mut left: Vec<String> = names.filter(|p| !counted.contains(p.as_str())).collect();
+        left.sort_unstable();
+        Self {
+            pods: requests.len(),
+            pods_by_rule: requests.iter().filter(|r| r.by_rule).count(),
+            pods_not_counted: left,
+            classes: view.classes().len(),
+            classes_left_out: view.classes_seen().saturating_sub(view.classes().len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

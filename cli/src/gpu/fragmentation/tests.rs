@@ -1,0 +1,64 @@
+use super::*;
+use crate::gpu::fixtures::{example, of, slices, view};
+
+#[test]
+fn the_example_as_people_and_programs_read_it() {
+    let report = Report::of(&view(example()));
+    insta::assert_snapshot!("fragmentation", report.text());
+    let json = serde_json::to_string_pretty(&report).unwrap();
+    insta::assert_snapshot!("fragmentation_json", json);
+}
+
+#[test]
+fn the_figure_is_that_of_its_parts() {
+    let report = Report::of(&view(example()));
+    let lost = report.fragmented_milli.unwrap() as f64;
+    let by_class: f64 = report
+        .classes
+        .iter()
+        .map(|c| c.share * c.unusable_milli as f64)
+        .sum();
+    // Shares are rounded to 1/10,000 each.
+    assert!((by_class - lost).abs() < lost / 1000.0, "{by_class} {lost}");
+    let by_product: i64 = report
+        .products
+        .iter()
+        .filter_map(|p| p.fragmented_milli)
+        .sum();
+    assert!(
+        (by_product as f64 - lost).abs() <= 2.0,
+        "{by_product} {lost}"
+    );
+}
+
+#[test]
+fn a_card_in_parts_is_of_no_use_to_whole_ones() {
+    let report = Report::of(&view(slices("2", &["0:250", "1:1000"])));
+    let of = |milli| {
+        report
+            .classes
+            .iter()
+            .find(|c| c.card_milli == milli)
+            .unwrap()
+    };
+    assert_eq!((of(250).still_fit, of(250).unusable_milli), (3, 0));
+    assert_eq!((of(1000).still_fit, of(1000).unusable_milli), (0, 750));
+    assert_eq!(of(1000).nodes.gpu_short, 1);
+    assert_eq!(report.fragmented_milli, Some(375));
+}
+
+#[test]
+fn without_cards_or_requests_it_says_so() {
+    let none = Report::of(&view(of(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
+    )));
+    assert_eq!(
+        none.text(),
+        "No pod asks for GPUs, so no request is expected.\n"
+    );
+    let idle = Report::of(&view(slices("2", &[]))).text();
+    assert!(
+        idle.contains("2000m of GPU are idle; of what use is not known."),
+        "{idle}"
+    );
+}

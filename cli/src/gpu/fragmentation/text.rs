@@ -1,0 +1,134 @@
+//! The classes of requests as a table.
+
+use std::fmt::Write;
+
+use super::{Class, Counted, Product, Report, Verdicts};
+use crate::{gpu::words, table::table};
+
+impl Report {
+    pub(super) fn text(&self) -> String {
+        if self.nodes_with_cards == 0 {
+            return self.counted.text();
+        }
+        let mut out = String::new();
+        if !self.classes.is_empty() {
+            let header = [
+                "REQUEST",
+                "LANE",
+                "SHARE",
+                "PODS",
+                "STILL FIT",
+                "CANNOT USE",
+                "RUNS IN",
+                "NOT IN",
+            ];
+            let rows = self.classes.iter().map(|c| c.row(self));
+            out += &table(&header, rows);
+            out += "\n";
+        }
+        let idle = self.idle_milli;
+        _ = match self.fragmented_milli {
+            Some(lost) => {
+                let part = words::percent(lost as f64, idle as f64);
+                let what = "of the idle GPU is expected to be of no use to the next request";
+                writeln!(out, "{part} {what} (FGD's measure): {lost}m of {idle}m.")
+            }
+            None => writeln!(out, "{idle}m of GPU are idle; of what use is not known."),
+        };
+        let header = [
+            "PRODUCT",
+            "LANE",
+            "NODES",
+            "CARDS",
+            "IDLE",
+            "FRAGMENTED",
+            "PART",
+        ];
+        out += &table(&header, self.products.iter().map(Product::row));
+        out += "\n";
+        out + &self.counted.text()
+    }
+}
+
+impl Class {
+    fn row(&self, report: &Report) -> Vec<String> {
+        vec![
+            self.text.clone(),
+            self.lane.clone(),
+            words::percent(self.share, 1.0),
+            self.pods.len().to_string(),
+            self.still_fit.to_string(),
+            format!("{}m of {}m", self.unusable_milli, report.idle_milli),
+            format!("{} of {}", self.nodes.runs, report.nodes_with_cards),
+            self.nodes.others(),
+        ]
+    }
+}
+
+impl Verdicts {
+    /// "2 GPU short, 1 CPU short".
+    fn others(&self) -> String {
+        let all = [
+            (self.gpu_short, "GPU short"),
+            (self.cpu_short, "CPU short"),
+            (self.no_such_model, "no such model"),
+            (self.other_lane, "other lane"),
+        ];
+        let there = all.into_iter().filter(|(n, _)| *n > 0);
+        let texts: Vec<String> = there.map(|(n, what)| format!("{n} {what}")).collect();
+        texts.join(", ")
+    }
+}
+
+impl Product {
+    fn row(&self) -> Vec<String> {
+        let part = |lost: i64| words::percent(lost as f64, self.idle_milli as f64);
+        vec![
+            self.product.clone(),
+            self.lane.clone(),
+            self.nodes.to_string(),
+            self.cards.to_string(),
+            words::milli(self.idle_milli),
+            self.fragmented_milli.map(words::milli).unwrap_or_default(),
+            self.fragmented_milli.map(part).unwrap_or_default(),
+        ]
+    }
+}
+
+impl Counted {
+    fn text(&self) -> String {
+        const SHOWN: usize = 5;
+        if self.pods == 0 && self.pods_not_counted.is_empty() {
+            return "No pod asks for GPUs, so no request is expected.\n".into();
+        }
+        let mut out = format!(
+            "Expected is what {} of the cluster ask or hold; all count the same.",
+            words::count(self.pods, "pod")
+        );
+        if self.pods_by_rule > 0 {
+            let by = self.pods_by_rule;
+            _ = write!(out, " For {by} that wait, a rule of an offer states it.");
+        }
+        out.push('\n');
+        if self.classes_left_out > 0 {
+            let what = match self.classes_left_out {
+                1 => "1 rare kind of request is".to_owned(),
+                n => format!("{n} rare kinds of requests are"),
+            };
+            _ = writeln!(out, "{what} left out, with at most 5% of the pods.");
+        }
+        let left = &self.pods_not_counted;
+        if !left.is_empty() {
+            let shown = left[..left.len().min(SHOWN)].join(", ");
+            let more = match left.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            _ = writeln!(
+                out,
+                "Not counted, for only the number of what they ask is known: {shown}{more}."
+            );
+        }
+        out
+    }
+}

@@ -1,0 +1,125 @@
+//! Where the nodes and pods come from: a cluster, or manifests.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Result, anyhow};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert, manifest::Item};
+use tautline_core::{Index, Snapshot, index::Object};
+use tautline_runtime::folder;
+
+use crate::{
+    cluster::ClusterArgs,
+    fetch::{self, Kind},
+};
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct SourceArgs {
+    /// Manifests: a file, or a folder of nodes, pods, policies and offers
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What was read.
+pub(crate) struct Source {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// The pods of the name that was asked for, as the API has them.
+    pub(crate) named: Vec<Pod>,
+    /// The namespace of what names none.
+    pub(crate) namespace: String,
+}
+
+impl SourceArgs {
+    /// Reads everything once, and keeps the pods called `pod` as they are.
+    pub(crate) async fn read(&self, pod: Option<&str>) -> Result<Source> {
+        match &self.file {
+            Some(path) => manifests(folder::read(path)?, pod),
+            None => self.live(pod).await,
+        }
+    }
+
+    async fn live(&self, pod: Option<&str>) -> Result<Source> {
+        let client = self.cluster.client().await?;
+        let c = &client;
+        let (nodes, pods) =
+            tokio::try_join!(fetch::list_core::<Node>(c), fetch::list_core::<Pod>(c))?;
+        let mut index = Index::default();
+        for node in &nodes {
+            index.apply(Object::Node(convert::node(node)));
+        }
+        let mut named = Vec::new();
+        for api in pods {
+            index.apply(Object::Pod(convert::pod(&api)));
+            if is_named(&api, pod) {
+                named.push(api);
+            }
+        }
+        let (policies, offers) = tokio::join!(
+            fetch::list_if_known::<ConstraintPolicy>(c),
+            fetch::list_if_known::<ConstraintPolicyOffer>(c),
+        );
+        constraints(&mut index, policies, |o| {
+            let known = convert::policy(o).map(Object::Policy);
+            known.map_err(|e| e.to_string())
+        });
+        constraints(&mut index, offers, |o| {
+            let known = convert::offer(o).map(Object::Offer);
+            known.map_err(|e| e.to_string())
+        });
+        Ok(Source {
+            snapshot: Arc::new(index.snapshot()),
+            named,
+            namespace: client.default_namespace().to_owned(),
+        })
+    }
+}
+
+/// What rules state is worth knowing, and cards can be shown without.
+fn constraints<K: Kind>(
+    index: &mut Index,
+    list: Result<Vec<kube::core::DynamicObject>>,
+    object: impl Fn(&K) -> Result<Object, String>,
+) {
+    let list = list.unwrap_or_else(|error| {
+        eprintln!("warning: {error:#}; needs that rules state are not known");
+        Vec::new()
+    });
+    for raw in &list {
+        let read = fetch::parse::<K>(raw).and_then(|o| {
+            object(&o).map_err(|e| {
+                let name = o.meta().name.clone().unwrap_or_default();
+                let namespace = o.meta().namespace.clone().unwrap_or_default();
+                anyhow!("{} {namespace}/{name}: {e}", K::kind(&()))
+            })
+        });
+        match read {
+            Ok(object) => _ = index.apply(object),
+            Err(error) => eprintln!("warning: {error:#}; it is left out"),
+        }
+    }
+}
+
+fn manifests(items: Vec<Item>, pod: Option<&str>) -> Result<Source> {
+    let (mut index, mut named) = (Index::default(), Vec::new());
+    for item in &items {
+        if let Some(object) = folder::object(item).map_err(anyhow::Error::msg)? {
+            index.apply(object);
+        }
+        if let Item::Pod(api) = item
+            && is_named(api, pod)
+        {
+            named.push((**api).clone());
+        }
+    }
+    Ok(Source {
+        snapshot: Arc::new(index.snapshot()),
+        named,
+        namespace: "default".into(),
+    })
+}
+
+fn is_named(pod: &Pod, name: Option<&str>) -> bool {
+    name.is_some() && pod.metadata.name.as_deref() == name
+}

@@ -1,0 +1,86 @@
+//! `tautline gpu top`
+
+mod report;
+mod text;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use tautline_gpu_slice::{Config, View};
+
+use self::report::{Top, has_gpus};
+use super::{bar::Look, source::SourceArgs};
+use crate::{
+    NO,
+    output::{self, Output},
+    scope,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this node
+    #[arg(long, value_name = "NAME", value_parser = scope::name)]
+    node: Option<String>,
+    /// Which nodes come first
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    #[default]
+    Name,
+    /// Those with most idle GPU
+    Idle,
+    /// Those with most idle GPU that is of no use
+    Fragmented,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let source = args.source.read(None).await?;
+    let view = View::new(source.snapshot, Config::default());
+    if let Some(name) = &args.node
+        && view.snapshot().node(name).is_none()
+    {
+        eprintln!("error: {}", absent(&view, name));
+        return Ok(ExitCode::from(NO));
+    }
+    let top = Top::of(&view, args.node.as_deref(), args.sort);
+    if top.nodes.is_empty() {
+        match &args.node {
+            Some(node) => eprintln!("node {node} has no GPUs"),
+            None => eprintln!("no node has GPUs, of {}", view.snapshot().node_count()),
+        }
+    }
+    output::print(args.output, &top, |top| top.text(Look::of_stdout()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn absent(view: &View, name: &str) -> String {
+    const SHOWN: usize = 5;
+    let nodes = view.nodes();
+    let with: Vec<&str> = nodes
+        .iter()
+        .filter(|n| has_gpus(n))
+        .map(|n| &**n.name)
+        .collect();
+    let mut mend = match with.as_slice() {
+        [] => "no node has GPUs".to_owned(),
+        some => format!(
+            "nodes with GPUs are {}",
+            some[..some.len().min(SHOWN)].join(", ")
+        ),
+    };
+    if with.len() > SHOWN {
+        mend += &format!(" and {} more", with.len() - SHOWN);
+    }
+    format!("there is no node {name}; {mend}")
+}
+
+#[cfg(test)]
+mod tests;

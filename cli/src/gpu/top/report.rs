@@ -1,0 +1,325 @@
+//! What is shown of every node's cards.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use serde::Serialize;
+use tautline_core::Snapshot;
+use tautline_gpu::{
+    Lane, Room, Types,
+    inventory::{self, Card, Counted, Pool},
+};
+use tautline_gpu_slice::{View, view::NodeCards};
+
+use super::Sort;
+use crate::gpu::words;
+
+/// Everything that is shown. Fragmented amounts are absent while no requests are known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Top {
+    pub(super) nodes: Vec<NodeTop>,
+    pub(super) totals: Vec<Total>,
+    pub(super) warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeTop {
+    pub(super) node: String,
+    /// Absent: the node does not say what it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_free_milli: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory_free_bytes: Option<i64>,
+    pub(super) pools: Vec<PoolTop>,
+    pub(super) counted: Vec<CountedTop>,
+}
+
+/// Cards that are given away in one way.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PoolTop {
+    pub(super) product: String,
+    pub(super) lane: &'static str,
+    /// Of one unit, where the device plugin gives units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unit_milli: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resource: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) card_memory_bytes: Option<i64>,
+    pub(super) cards: Vec<CardTop>,
+    #[serde(skip)]
+    pub(super) kind_lane: Lane,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CardTop {
+    pub(super) card: String,
+    pub(super) healthy: bool,
+    pub(super) overcommitted: bool,
+    pub(super) held_milli: i64,
+    pub(super) free_milli: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fragmented_milli: Option<i64>,
+    /// The same before it was rounded, for sums.
+    #[serde(skip)]
+    pub(super) fragmented: f64,
+    pub(super) holders: Vec<HolderTop>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HolderTop {
+    pub(super) pod: String,
+    pub(super) milli: i64,
+    /// Not written on the pod: the device plugin chose the card.
+    pub(super) card_is_guessed: bool,
+}
+
+/// A resource of which only the number is known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CountedTop {
+    pub(super) resource: String,
+    pub(super) product: String,
+    pub(super) units: i64,
+    pub(super) used_units: i64,
+    pub(super) free_units: i64,
+}
+
+/// The sum of one product in one lane, or of one counted resource.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Total {
+    pub(super) product: String,
+    /// A lane's name, or a resource's.
+    pub(super) lane: String,
+    pub(super) nodes: usize,
+    #[serde(flatten)]
+    pub(super) of: Amounts,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+pub(super) enum Amounts {
+    Cards {
+        cards: usize,
+        unhealthy_cards: usize,
+        held_milli: i64,
+        free_milli: i64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fragmented_milli: Option<i64>,
+        /// The same before it was rounded.
+        #[serde(skip)]
+        fragmented: Option<f64>,
+    },
+    Units {
+        units: i64,
+        used_units: i64,
+        free_units: i64,
+    },
+}
+
+impl Default for Amounts {
+    fn default() -> Self {
+        Self::Units {
+            units: 0,
+            used_units: 0,
+            free_units: 0,
+        }
+    }
+}
+
+pub(super) fn has_gpus(node: &NodeCards<'_>) -> bool {
+    !node.inventory.pools.is_empty() || !node.inventory.counted.is_empty()
+}
+
+impl Top {
+    pub(super) fn of(view: &View, only: Option<&str>, sort: Sort) -> Self {
+        let types = view.types();
+        let known = (!types.is_empty()).then_some(&types);
+        let all = view.nodes();
+        let chosen = || all.iter().filter(|n| only.is_none_or(|o| **n.name == *o));
+        let snapshot = view.snapshot();
+        let mut nodes: Vec<NodeTop> = chosen()
+            .filter(|n| has_gpus(n))
+            .map(|n| NodeTop::of(n, snapshot, known))
+            .collect();
+        match sort {
+            Sort::Name => {}
+            Sort::Idle => nodes.sort_by_key(|n| Reverse(n.sum(|c| c.free_milli))),
+            Sort::Fragmented => {
+                nodes.sort_by_key(|n| Reverse(n.sum(|c| c.fragmented_milli.unwrap_or(0))));
+            }
+        }
+        Self {
+            totals: totals(&nodes),
+            warnings: chosen().flat_map(|n| warnings(view, n)).collect(),
+            nodes,
+        }
+    }
+}
+
+impl NodeTop {
+    fn of(node: &NodeCards<'_>, snapshot: &Snapshot, types: Option<&Types>) -> Self {
+        let inventory = node.inventory;
+        let listed = |resource: &str, free: i64| {
+            let node = snapshot.node(node.name)?;
+            let mut all = node.allocatable.iter();
+            all.any(|(name, _)| name == resource).then_some(free)
+        };
+        let pools = inventory.pools.iter().zip(&node.rooms);
+        Self {
+            node: node.name.to_string(),
+            cpu_free_milli: listed("cpu", inventory.cpu_milli),
+            memory_free_bytes: listed("memory", inventory.memory_bytes),
+            pools: pools.map(|(p, room)| PoolTop::of(p, room, types)).collect(),
+            counted: inventory.counted.iter().map(CountedTop::of).collect(),
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&CardTop) -> i64) -> i64 {
+        self.pools.iter().flat_map(|p| &p.cards).map(of).sum()
+    }
+}
+
+impl PoolTop {
+    fn of(pool: &Pool, room: &Room, types: Option<&Types>) -> Self {
+        let fragmented = types.map(|t| t.fragmented_cards(room));
+        let card = |(i, card): (usize, &Card)| {
+            let lost = fragmented.as_ref().and_then(|f| f.get(i));
+            CardTop::of(card, lost.copied())
+        };
+        Self {
+            product: words::product(&pool.kind.product).to_owned(),
+            lane: words::lane_name(pool.kind.lane),
+            unit_milli: match pool.kind.lane {
+                Lane::Shared { unit_milli } => Some(unit_milli),
+                _ => None,
+            },
+            resource: pool.resource.as_deref().map(str::to_owned),
+            card_memory_bytes: pool.card_memory_bytes,
+            cards: pool.cards.iter().enumerate().map(card).collect(),
+            kind_lane: pool.kind.lane,
+        }
+    }
+}
+
+impl CardTop {
+    fn of(card: &Card, fragmented: Option<f64>) -> Self {
+        let holder = |h: &inventory::Holder| HolderTop {
+            pod: h.pod.to_string(),
+            milli: i64::from(h.milli),
+            card_is_guessed: !h.recorded,
+        };
+        Self {
+            card: card.name.to_string(),
+            healthy: card.healthy,
+            overcommitted: card.held_milli() > u32::from(tautline_gpu::CARD),
+            held_milli: i64::from(card.held_milli()),
+            free_milli: i64::from(card.left_milli()),
+            fragmented_milli: fragmented.map(|f| f.round() as i64),
+            fragmented: fragmented.unwrap_or(0.0),
+            holders: card.holders.iter().map(holder).collect(),
+        }
+    }
+}
+
+impl CountedTop {
+    fn of(counted: &Counted) -> Self {
+        Self {
+            resource: counted.resource.to_string(),
+            product: words::product(&counted.product).to_owned(),
+            units: counted.has,
+            used_units: counted.used,
+            free_units: (counted.has - counted.used).max(0),
+        }
+    }
+}
+
+/// By product and lane; what is counted only comes last.
+fn totals(nodes: &[NodeTop]) -> Vec<Total> {
+    let mut cards: BTreeMap<(String, String), Vec<&PoolTop>> = BTreeMap::new();
+    let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();
+    for node in nodes {
+        for pool in &node.pools {
+            let key = (pool.product.clone(), words::lane(pool.kind_lane));
+            cards.entry(key).or_default().push(pool);
+        }
+        for counted in &node.counted {
+            let key = (counted.product.clone(), counted.resource.clone());
+            units.entry(key).or_default().push(counted);
+        }
+    }
+    let of_cards = cards.into_iter().map(|((product, lane), pools)| {
+        let all: Vec<&CardTop> = pools.iter().flat_map(|p| &p.cards).collect();
+        let sum = |of: fn(&CardTop) -> i64| all.iter().map(|c| of(c)).sum();
+        let of = Amounts::Cards {
+            cards: all.len(),
+            unhealthy_cards: all.iter().filter(|c| !c.healthy).count(),
+            held_milli: sum(|c| c.held_milli),
+            free_milli: sum(|c| c.free_milli),
+            fragmented_milli: useless(&all).map(|f| f.round() as i64),
+            fragmented: useless(&all),
+        };
+        let nodes = pools.len();
+        Total {
+            product,
+            lane,
+            nodes,
+            of,
+        }
+    });
+    let of_units = units.into_iter().map(|((product, lane), all)| {
+        let sum = |of: fn(&CountedTop) -> i64| all.iter().fold(0, |n, c| of(c).saturating_add(n));
+        let of = Amounts::Units {
+            units: sum(|c| c.units),
+            used_units: sum(|c| c.used_units),
+            free_units: sum(|c| c.free_units),
+        };
+        let nodes = all.len();
+        Total {
+            product,
+            lane,
+            nodes,
+            of,
+        }
+    });
+    of_cards.chain(of_units).collect()
+}
+
+/// Of all cards; `None`: not known.
+fn useless(cards: &[&CardTop]) -> Option<f64> {
+    let known = cards.iter().all(|c| c.fragmented_milli.is_some());
+    known.then(|| cards.iter().map(|c| c.fragmented).sum())
+}
+
+/// What could not be read of a node and its pods.
+fn warnings(view: &View, node: &NodeCards<'_>) -> Vec<String> {
+    let name = node.name;
+    let mut all: Vec<String> = node
+        .inventory
+        .warnings
+        .iter()
+        .map(|w| format!("node {name}: {w}"))
+        .collect();
+    if !has_gpus(node) {
+        return all;
+    }
+    for pod in view.snapshot().pods_on(name) {
+        let Some(Ok(parts)) = inventory::record_of(view.names(), pod) else {
+            continue;
+        };
+        for part in parts
+            .iter()
+            .filter(|p| node.inventory.card(&p.card).is_none())
+        {
+            let card = &part.card;
+            let of = format!("pod {}/{} holds card {card}", pod.namespace, pod.name);
+            all.push(format!("node {name}: {of}, and the node has no such card"));
+        }
+    }
+    all
+}

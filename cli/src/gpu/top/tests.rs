@@ -1,0 +1,81 @@
+use tautline_core::Snapshot;
+
+use super::*;
+use crate::gpu::fixtures::{example, of, slices, view};
+
+const UNICODE: Look = Look {
+    unicode: true,
+    colour: false,
+};
+const ASCII: Look = Look {
+    unicode: false,
+    colour: false,
+};
+
+fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
+    Top::of(&view(snapshot), None, Sort::Name)
+}
+
+#[test]
+fn the_example_as_people_and_programs_read_it() {
+    let top = top(example());
+    insta::assert_snapshot!("top", top.text(UNICODE));
+    insta::assert_snapshot!("top_ascii", top.text(ASCII));
+    insta::assert_snapshot!("top_json", serde_json::to_string_pretty(&top).unwrap());
+}
+
+#[test]
+fn nodes_come_in_the_order_that_is_asked() {
+    let view = view(example());
+    let order = |sort| {
+        let top = Top::of(&view, None, sort);
+        top.nodes.iter().map(|n| n.node.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(Sort::Name)[0], "edge-1");
+    assert_eq!(order(Sort::Idle)[0], "slice-1");
+    assert_eq!(order(Sort::Fragmented)[0], "train-1");
+    let one = Top::of(&view, Some("slice-3"), Sort::Name);
+    assert_eq!((one.nodes.len(), one.totals.len()), (1, 1));
+    assert!(one.warnings.is_empty());
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let text = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"])).text(ASCII);
+    assert!(text.contains("over-committed"), "{text}");
+    assert!(
+        text.contains("pod ml/p-2, annotation tautline.io/gpu-devices: \"0:lots\" is no card"),
+        "{text}"
+    );
+    assert!(
+        text.contains("pod ml/p-3 holds card 7, and the node has no such card"),
+        "{text}"
+    );
+}
+
+#[test]
+fn nothing_is_no_error() {
+    let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
+    assert_eq!(empty.text(ASCII), "");
+    // Cards that nobody asks for: of what use they are is not known.
+    let idle = top(slices("2", &[]));
+    let text = idle.text(ASCII);
+    assert!(
+        text.contains("n      0-1    ....................   0m     2000m   -"),
+        "{text}"
+    );
+    assert!(
+        !serde_json::to_string(&idle)
+            .unwrap()
+            .contains("fragmentedMilli")
+    );
+}
+
+#[test]
+fn a_node_that_is_not_there_is_named_with_those_that_are() {
+    let error = absent(&view(example()), "slice-9");
+    assert!(
+        error.contains("no node slice-9; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),
+        "{error}"
+    );
+}

@@ -1,0 +1,211 @@
+//! The cards as bars.
+
+use std::fmt::Write;
+
+use super::report::{Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total};
+use crate::{
+    gpu::{
+        bar::{Look, Parts},
+        words,
+    },
+    table::{plain, table},
+};
+
+impl Top {
+    pub(super) fn text(&self, look: Look) -> String {
+        let mut out = String::new();
+        if !self.nodes.is_empty() {
+            let header = [
+                "NODE",
+                "CARD",
+                "USE",
+                "HELD",
+                "FREE",
+                "FRAGMENTED",
+                "HEALTH",
+                "PRODUCT",
+                "LANE",
+                "HELD BY",
+            ];
+            let rows = self.nodes.iter().flat_map(|n| rows(n, look));
+            let cards = table(&header, rows) + &look.legend() + "\n";
+            out += &look.paint(&cards);
+            let header = [
+                "PRODUCT",
+                "LANE",
+                "NODES",
+                "CARDS",
+                "UNHEALTHY",
+                "HELD",
+                "FREE",
+                "FRAGMENTED",
+            ];
+            let sums = self.totals.iter().map(sum).chain([all(&self.totals)]);
+            out += "\n";
+            out += &table(&header, sums);
+        }
+        if !self.warnings.is_empty() {
+            out += "\nWarnings:\n";
+        }
+        for warning in &self.warnings {
+            _ = writeln!(out, "  {}", plain(warning));
+        }
+        out
+    }
+}
+
+fn rows(node: &NodeTop, look: Look) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for pool in &node.pools {
+        // Cards side by side that are alike show as one.
+        for alike in pool.cards.chunk_by(are_alike) {
+            rows.push(row(node, pool, alike, look));
+        }
+    }
+    rows.extend(node.counted.iter().map(|c| counted(node, c, look)));
+    rows
+}
+
+fn are_alike(a: &CardTop, b: &CardTop) -> bool {
+    let number = |c: &CardTop| c.card.parse::<u32>().ok();
+    let follows = number(a).zip(number(b)).is_some_and(|(a, b)| a + 1 == b);
+    let same = |c: &CardTop| (c.healthy, c.held_milli, c.fragmented_milli);
+    follows && same(a) == same(b) && a.holders == b.holders
+}
+
+fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: Look) -> Vec<String> {
+    let (Some(first), Some(last)) = (cards.first(), cards.last()) else {
+        return Vec::new();
+    };
+    let count = cards.len() as i64;
+    let name = match cards {
+        [one] => one.card.clone(),
+        _ => format!("{}-{}", first.card, last.card),
+    };
+    let sum = (first.fragmented * count as f64).round() as i64;
+    let fragmented = first.fragmented_milli.map(|_| sum);
+    let bar = look.bar(Parts {
+        all: f64::from(tautline_gpu::CARD),
+        used: first.held_milli as f64,
+        fragmented: first.fragmented,
+        lost: !first.healthy,
+    });
+    let health = match first {
+        c if !c.healthy => "unhealthy",
+        c if c.overcommitted => "over-committed",
+        _ => "ok",
+    };
+    let holders = first.holders.iter().map(|h| {
+        let guess = if h.card_is_guessed { "~" } else { "" };
+        format!("{guess}{} {}", h.pod, words::milli(h.milli * count))
+    });
+    vec![
+        node.node.clone(),
+        name,
+        bar,
+        words::milli(first.held_milli * count),
+        words::milli(first.free_milli * count),
+        fragmented.map(words::milli).unwrap_or_default(),
+        health.into(),
+        pool.product.clone(),
+        words::lane(pool.kind_lane),
+        holders.collect::<Vec<_>>().join(", "),
+    ]
+}
+
+/// Units are all that is known: who holds which is the device plugin's to know.
+fn counted(node: &NodeTop, c: &CountedTop, look: Look) -> Vec<String> {
+    let bar = look.bar(Parts {
+        all: c.units as f64,
+        used: c.used_units as f64,
+        ..Parts::default()
+    });
+    let health = if c.used_units > c.units {
+        "over-committed"
+    } else {
+        ""
+    };
+    vec![
+        node.node.clone(),
+        String::new(),
+        bar,
+        format!("{} of {}", c.used_units, c.units),
+        c.free_units.to_string(),
+        String::new(),
+        health.into(),
+        c.product.clone(),
+        c.resource.clone(),
+        String::new(),
+    ]
+}
+
+fn sum(total: &Total) -> Vec<String> {
+    let head = [
+        total.product.clone(),
+        total.lane.clone(),
+        total.nodes.to_string(),
+    ];
+    let rest = match &total.of {
+        Amounts::Cards {
+            cards,
+            unhealthy_cards,
+            held_milli,
+            free_milli,
+            fragmented_milli,
+            ..
+        } => [
+            cards.to_string(),
+            unhealthy_cards.to_string(),
+            words::milli(*held_milli),
+            words::milli(*free_milli),
+            fragmented_milli.map(words::milli).unwrap_or_default(),
+        ],
+        Amounts::Units {
+            units,
+            used_units,
+            free_units,
+        } => [
+            String::new(),
+            String::new(),
+            format!("{used_units} of {units}"),
+            free_units.to_string(),
+            String::new(),
+        ],
+    };
+    head.into_iter().chain(rest).collect()
+}
+
+/// The cards of all products. Nodes are not added up: one may have several.
+fn all(totals: &[Total]) -> Vec<String> {
+    let (mut count, mut lost, mut held, mut free) = (0, 0, 0, 0);
+    let mut useless: Option<f64> = None;
+    for total in totals {
+        if let Amounts::Cards {
+            cards,
+            unhealthy_cards,
+            held_milli,
+            free_milli,
+            fragmented,
+            ..
+        } = &total.of
+        {
+            count += cards;
+            lost += unhealthy_cards;
+            held += held_milli;
+            free += free_milli;
+            useless = fragmented.map(|f| useless.unwrap_or(0.0) + f);
+        }
+    }
+    vec![
+        "all cards".into(),
+        String::new(),
+        String::new(),
+        count.to_string(),
+        lost.to_string(),
+        words::milli(held),
+        words::milli(free),
+        useless
+            .map(|f| words::milli(f.round() as i64))
+            .unwrap_or_default(),
+    ]
+}

@@ -1,0 +1,117 @@
+//! `tautline simulate`
+
+mod objects;
+mod own;
+mod progress;
+mod tables;
+mod trace;
+mod wire;
+
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, bail};
+use tautline_gpu::policy::Name;
+use tautline_simulate::{Ties, fill::Change};
+
+use crate::{cluster::ClusterArgs, output::Output};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "With --trace: how full each policy gets a recorded cluster. Pods arrive one at a time, and one\n\
+    that fits nowhere is dropped. The folder is laid out as the openb trace of Alibaba and of Weng et\n\
+    al., USENIX ATC 2023: nodes.csv, pods/WORKLOAD.csv, and, if there are, arrivals/WORKLOAD_SEED.txt\n\
+    with .ranks, and expected/. Files may be compressed (.gz). Arrivals that are not there are drawn.\n\
+    With -f or --context: how many more pods like yours fit your nodes, now and after changes.\n\n\
+    Examples:\n  tautline simulate --trace simulate/data/openb --policy tautline,fgd,best-fit\n  \
+    tautline simulate --trace DIR --workload all --seeds 42,43,44 --report report\n  \
+    tautline simulate --trace DIR --ties random --churn 10 -o json\n  \
+    tautline simulate --context production --what-if slices=250m --what-if add=10xh200x8,cpu=192,memory=2Ti"
+)]
+pub(crate) struct Args {
+    /// A recorded cluster: the folder of its nodes, pods and arrivals
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "kubeconfig", "context", "what_if"])]
+    trace: Option<PathBuf>,
+    /// Workloads of the trace, or all
+    #[arg(
+        short,
+        long,
+        value_name = "W,...",
+        value_delimiter = ',',
+        default_value = "default"
+    )]
+    workload: Vec<String>,
+    /// Policies: tautline, fgd, best-fit, packing, spread
+    #[arg(
+        short,
+        long,
+        value_name = "P,...",
+        value_delimiter = ',',
+        default_value = "tautline"
+    )]
+    policy: Vec<Name>,
+    /// Orders of arrivals [default: 42; for your own nodes 42 to 51]
+    #[arg(short, long, value_name = "N,...", value_delimiter = ',')]
+    seeds: Vec<u64>,
+    /// Which of equally good nodes is taken: first, or random as kube-scheduler does
+    #[arg(long, default_value = "first")]
+    ties: Ties,
+    /// Runs at a time [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// And once more with pods that leave, with so many times the arrivals
+    #[arg(long, value_name = "FACTOR", requires = "trace",
+        value_parser = clap::value_parser!(u32).range(i64::from(tautline_simulate::churn::LEAST_FACTOR)..=1000))]
+    churn: Option<u32>,
+    /// Through the real extender and gpu-slice provider on loopback, run after run
+    #[arg(long, requires = "trace", conflicts_with_all = ["churn", "jobs"])]
+    wire: bool,
+    /// Write a page with charts and tables to this folder
+    #[arg(long, value_name = "DIR", requires = "trace")]
+    report: Option<PathBuf>,
+    /// Your own nodes and pods: a file or a folder of manifests
+    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
+    file: Vec<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// A change to your nodes: slices=250m, or add=COUNTxPRODUCTxCARDS[,cpu=N][,memory=N]
+    #[arg(long, value_name = "CHANGE")]
+    what_if: Vec<Change>,
+    /// Your own nodes are full when so many pods in a row do not fit
+    #[arg(long, value_name = "N", default_value = "20")]
+    misses: NonZeroUsize,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    match &args.trace {
+        Some(dir) => trace::run(dir, &args).await?,
+        None if args.is_own() => own::run(&args).await?,
+        None => bail!(
+            "there is nothing to simulate; write --trace DIR, or -f PATH or --context NAME for \
+             your own nodes"
+        ),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn is_own(&self) -> bool {
+        !self.file.is_empty()
+            || self.cluster.context.is_some()
+            || self.cluster.kubeconfig.is_some()
+            || !self.what_if.is_empty()
+    }
+
+    fn jobs(&self) -> NonZeroUsize {
+        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        self.jobs.unwrap_or_else(cores)
+    }
+
+    fn seeds_or(&self, default: impl Iterator<Item = u64>) -> Vec<u64> {
+        match self.seeds.as_slice() {
+            [] => default.collect(),
+            some => some.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Policies on a recorded cluster.
+
+use std::path::Path;
+
+use anyhow::Result;
+use tautline_simulate::{Experiment, Figures, Published, Trace, report};
+
+use super::{Args, progress, tables, wire};
+use crate::output;
+
+pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
+    let trace = Trace::open(dir)?;
+    let workloads = match args.workload.as_slice() {
+        [all] if all == "all" => trace.workloads()?,
+        some => some.to_vec(),
+    };
+    let published = Published::read(dir)?;
+    let seeds = args.seeds_or(std::iter::once(42));
+    let experiment = Experiment::prepare(
+        trace,
+        &workloads,
+        &seeds,
+        args.policy.clone(),
+        args.ties,
+        args.churn,
+    )?;
+    let notes = notes(&experiment);
+    let bar = progress::bar(experiment.arrivals());
+    let tell = |arrivals| bar.inc(arrivals);
+    let outcomes = match args.wire {
+        true => wire::run(&experiment, tell).await?,
+        false => experiment.run(args.jobs(), &tell),
+    };
+    bar.finish_and_clear();
+    for note in &notes {
+        eprintln!("{note}");
+    }
+    if let Some(dir) = &args.report {
+        let page = report::write(dir, &outcomes, &published, &notes)?;
+        eprintln!("the report is {}", page.display());
+    }
+    let figures: Vec<&Figures> = outcomes.iter().map(|o| &o.figures).collect();
+    output::print(args.output, &figures, |_| {
+        tables::runs(&outcomes, &published)
+    })
+}
+
+/// What a reader must know of the figures.
+fn notes(experiment: &Experiment) -> Vec<String> {
+    let drawn = experiment.drawn();
+    if drawn.is_empty() {
+        return Vec::new();
+    }
+    let list: Vec<String> = drawn
+        .iter()
+        .map(|(w, seed)| format!("{w} {seed}"))
+        .collect();
+    vec![format!(
+        "the trace has no arrivals for {}: they were drawn from the pods of the workload, until \
+         130 % of all GPU was asked for",
+        list.join(", ")
+    )]
+}

@@ -1,0 +1,182 @@
+//! The measure of a room that a placement would leave, summed without looking at
+//! every card for every class, and to the last bit as [`Types::fragmented_milli`].
+
+use smallvec::SmallVec;
+
+use crate::types::Types;
+
+/// What cards have for classes that ask so many thousandths of a card.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Row {
+    /// Cards that have enough.
+    enough: u16,
+    /// What the others have left.
+    small: u32,
+}
+
+/// A row for each amount that classes ask.
+pub(super) type Rows = SmallVec<[Row; 64]>;
+
+#[derive(Clone, Debug)]
+struct Class {
+    cpu_milli: i64,
+    p: f64,
+    cards: u16,
+    /// Its row; none for a class without GPU.
+    row: Option<u16>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    millis: Vec<u16>,
+    classes: Vec<Class>,
+    /// Kind by kind: whether its cards may serve each class.
+    allowed: Vec<bool>,
+}
+
+impl Sums {
+    pub(super) fn new(types: &Types) -> Self {
+        let mut millis: Vec<u16> = types.iter().map(|t| t.milli).filter(|m| *m > 0).collect();
+        millis.sort_unstable();
+        millis.dedup();
+        let class = |t: &crate::types::Type| Class {
+            cpu_milli: t.cpu_milli,
+            p: t.p,
+            cards: t.cards,
+            row: millis.binary_search(&t.milli).ok().map(|r| r as u16),
+        };
+        let kinds = types.iter().map(|t| t.allowed.len()).max().unwrap_or(0);
+        let of_kind = |kind: usize| types.iter().map(move |t| t.may_run_on(kind as u16));
+        Self {
+            classes: types.iter().map(class).collect(),
+            allowed: (0..kinds).flat_map(of_kind).collect(),
+            millis,
+        }
+    }
+
+    pub(super) fn rows(&self, cards: &[u16]) -> Rows {
+        let row = |milli: &u16| {
+            let mut row = Row::default();
+            for left in cards {
+                row.put(*left, *milli);
+            }
+            row
+        };
+        self.millis.iter().map(row).collect()
+    }
+
+    /// The rows once a card that has `left` has `less`.
+    pub(super) fn moved(&self, rows: &Rows, left: u16, less: u16) -> Rows {
+        let moved = |(row, milli): (&Row, &u16)| {
+            let mut row = *row;
+            row.take(left, *milli);
+            row.put(less, *milli);
+            row
+        };
+        rows.iter().zip(&self.millis).map(moved).collect()
+    }
+
+    /// [`Types::fragmented_milli`] of cards that have `idle` in all.
+    pub(super) fn fragmented(&self, cpu_milli: i64, kind: u16, idle: i64, rows: &Rows) -> f64 {
+        let idle = idle as f64;
+        let at = usize::from(kind) * self.classes.len();
+        let allowed = self.allowed.get(at..at + self.classes.len());
+        // In the published order of summation: costs are cut to integers, and a
+        // last bit can turn one.
+        let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
+        let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
+        for (i, class) in self.classes.iter().enumerate() {
+            let has_cpu = cpu_milli >= class.cpu_milli;
+            let Some(row) = class.row.and_then(|r| rows.get(usize::from(r))) else {
+                *(if has_cpu {
+                    &mut light
+                } else {
+                    &mut light_no_cpu
+                }) += class.p * idle;
+                continue;
+            };
+            if !allowed.is_some_and(|a| a[i]) {
+                foreign += class.p * idle;
+                continue;
+            }
+            match (row.enough >= class.cards, has_cpu) {
+                (true, true) => runs += class.p * f64::from(row.small),
+                (true, false) => no_cpu += class.p * idle,
+                (false, true) => runs += class.p * idle,
+                (false, false) => short += class.p * idle,
+            }
+        }
+        short + runs + no_cpu + light + light_no_cpu + foreign
+    }
+}
+
+impl Row {
+    fn put(&mut self, left: u16, milli: u16) {
+        if left >= milli {
+            self.enough += 1;
+        } else {
+            self.small += u32::from(left);
+        }
+    }
+
+    fn take(&mut self, left: u16, milli: u16) {
+        if left >= milli {
+            self.enough -= 1;
+        } else {
+            self.small -= u32::from(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        popularity::Popularity,
+        room::Room,
+        shape::{CARD, Kind, Shape},
+    };
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        (0..9_i64, 0..9_u16, 0..CARD, any::<bool>()).prop_map(|(cpu, whole, share, t4)| Shape {
+            cpu_milli: cpu * 4000,
+            whole,
+            share: if whole == 0 { share } else { 0 },
+            models: if t4 { ["T4".into()].into() } else { [].into() },
+            ..Shape::default()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_the_measure_to_the_last_bit(
+            asked in prop::collection::vec(shapes(), 1..60),
+            cards in prop::collection::vec(0..=CARD, 1..9),
+            cpu in 0..64_000_i64,
+            kind in 0..2_u16,
+            (at, by) in (0..8_usize, 0..CARD),
+        ) {
+            let kinds = ["T4", "A10"].map(|product| Kind {
+                product: product.into(),
+                ..Kind::default()
+            });
+            let types = Types::new(&Popularity::of(&asked).types(), &kinds);
+            let sums = Sums::new(&types);
+            let idle = |cards: &[u16]| cards.iter().map(|c| i64::from(*c)).sum();
+            let rows = sums.rows(&cards);
+            let ours = sums.fragmented(cpu, kind, idle(&cards), &rows);
+            let room = Room::new(cpu, 0, kind, cards.clone());
+            prop_assert_eq!(ours.to_bits(), types.fragmented_milli(&room).to_bits());
+
+            let mut less = cards.clone();
+            let at = at % cards.len();
+            less[at] = cards[at].saturating_sub(by);
+            let rows = sums.moved(&rows, cards[at], less[at]);
+            let ours = sums.fragmented(cpu, kind, idle(&less), &rows);
+            let room = Room::new(cpu, 0, kind, less);
+            prop_assert_eq!(ours.to_bits(), types.fragmented_milli(&room).to_bits());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Tautline's policy: what a placement takes from the pods to come.
+//!
+//! cost =  Σ wₜ (uₜ(before) − uₜ(after))   GPU that class t can no longer use there
+//!      +  card (worth(left) − worth(left − share))   the rest of the card, see [`prices`](super::prices)
+//!      +  mix (m(before) − m(after))       GPU that the node's CPU can no longer feed
+//!      +  full · idle(after) / 8 cards     fuller and smaller nodes first
+//!      +  order · position                 one node after the other
+//!
+//! uₜ is what copies of the class could take of the node, by cards and by CPU; wₜ is
+//! the class's popularity, times how scarce it has become what it can use: idle GPU
+//! of all nodes over Σ uₜ. m is the idle GPU that the node's CPU feeds with pods of the
+//! average mix. Filling nodes one after the other, in an order that mixes their makes,
+//! leaves whole nodes for those who need them; where pods leave as fast as they come it
+//! would scatter them instead, so the terms move from [`FILL`] to [`CHURN`] with the
+//! turnover that is seen.
+
+use super::{
+    Place, Policy, Seen,
+    prices::Prices,
+    usable::{Counting, Table},
+};
+use crate::{
+    room::Room,
+    shape::{CARD, Shape},
+    types::Types,
+};
+
+/// How much each term counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Terms {
+    /// Exponent of scarcity.
+    scarcity: f64,
+    /// A node's CPU feeds so many times what its share of CPU would.
+    kappa: f64,
+    card: f64,
+    mix: f64,
+    /// CPU of the average pod of the mix counts so much.
+    mix_cpu: f64,
+    loose: f64,
+    full: f64,
+    order: f64,
+}
+
+/// For a cluster that fills up.
+const FILL: Terms = Terms {
+    scarcity: 0.7,
+    kappa: 0.7,
+    card: 12.0,
+    mix: 1.0,
+    mix_cpu: 0.8,
+    loose: 0.0,
+    full: 0.0,
+    order: 3000.0,
+};
+
+/// For a full one, where as many pods leave as come.
+const CHURN: Terms = Terms {
+    scarcity: 1.0,
+    kappa: 2.0,
+    card: 4.0,
+    mix: 0.5,
+    mix_cpu: 0.6,
+    loose: 1.0,
+    full: 200.0,
+    order: 75.0,
+};
+
+impl Terms {
+    /// Between the two: 0 is [`FILL`], 1 is [`CHURN`].
+    fn at(turnover: f64) -> Self {
+        let (a, b) = (FILL, CHURN);
+        let between = |x: f64, y: f64| x + (y - x) * turnover;
+        Self {
+            scarcity: between(a.scarcity, b.scarcity),
+            kappa: between(a.kappa, b.kappa),
+            card: between(a.card, b.card),
+            mix: between(a.mix, b.mix),
+            mix_cpu: between(a.mix_cpu, b.mix_cpu),
+            loose: between(a.loose, b.loose),
+            full: between(a.full, b.full),
+            order: between(a.order, b.order),
+        }
+    }
+}
+
+/// Turnover is seen over about so many changes.
+const CHANGES: f64 = 1000.0;
+/// Weights are made anew when one is off by so much.
+const DRIFT: f64 = 0.03;
+/// Less than so many thousandths count as so many: the last cards are not infinitely
+/// scarce.
+const FLOOR_MILLI: f64 = 8000.0;
+/// Costs are integers in steps of this part of a thousandth.
+const STEPS: f64 = 64.0;
+/// More groups than any mix has; the rest of a round needs no allocation.
+const GROUPS: usize = 128;
+
+/// The policy, with what it has seen of all nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Tautline {
+    types: Types,
+    terms: Terms,
+    table: Table,
+    prices: Prices,
+    /// Thousandths of a core that go with a thousandth of GPU, times `mix_cpu`.
+    cpu_a_milli: f64,
+    idle_milli: f64,
+    usable: Vec<f64>,
+    weights: Vec<f64>,
+    /// The weights of the classes of each kind, in the table's order.
+    by_kind: Vec<Vec<f64>>,
+    departures: f64,
+    turnover: f64,
+    epoch: u32,
+}
+
+impl Default for Tautline {
+    fn default() -> Self {
+        Self {
+            types: Types::default(),
+            terms: FILL,
+            table: Table::default(),
+            prices: Prices::default(),
+            cpu_a_milli: 0.0,
+            idle_milli: 0.0,
+            usable: Vec::new(),
+            weights: Vec::new(),
+            by_kind: Vec::new(),
+            departures: 0.0,
+            turnover: 0.0,
+            epoch: 0,
+        }
+    }
+}
+
+impl Tautline {
+    fn lay_out(&mut self) {
+        self.terms = Terms::at(self.turnover);
+        let Terms { kappa, loose, .. } = self.terms;
+        self.table = Table::new(&self.types, Counting { kappa, loose });
+        let sum = |f: &dyn Fn(&crate::types::Type) -> i64| -> f64 {
+            self.types.iter().map(|t| t.p * f(t) as f64).sum()
+        };
+        let (gpu, cpu) = (sum(&|t| t.total_milli()), sum(&|t| t.cpu_milli));
+        let cpu_a_milli = if gpu > 0.0 { cpu / gpu } else { 0.0 };
+        self.cpu_a_milli = self.terms.mix_cpu * cpu_a_milli;
+        self.idle_milli = 0.0;
+        self.usable = vec![0.0; self.table.classes()];
+        self.weights.clear();
+    }
+
+    fn count(&mut self, node: Seen<'_>, sign: f64) {
+        self.idle_milli += sign * node.room.idle_milli() as f64;
+        let usable = node.base.get(self.table.groups()..).unwrap_or_default();
+        for (class, u) in self.table.classes_of(node.room.kind()).zip(usable) {
+            self.usable[class] += sign * u;
+        }
+    }
+
+    fn weight(&self, class: usize, p: f64) -> f64 {
+        let usable = self.usable[class].max(FLOOR_MILLI);
+        p * (self.idle_milli.max(FLOOR_MILLI) / usable).powf(self.terms.scarcity)
+    }
+
+    /// Idle GPU that so much CPU feeds with pods of the average mix.
+    fn fed(&self, cpu_milli: f64, idle_milli: f64) -> f64 {
+        match self.cpu_a_milli {
+            rate if rate > 0.0 => idle_milli.min(cpu_milli / rate),
+            _ => idle_milli,
+        }
+    }
+
+    /// What the classes of the node lose.
+    fn lost(
+        &self,
+        room: &Room,
+        weights: &[f64],
+        usable: &[f64],
+        cpu: f64,
+        of_cards: &[f64],
+    ) -> f64 {
+        let after = self.table.usable(room.kind(), cpu, of_cards);
+        let each = weights.iter().zip(usable).zip(after);
+        each.map(|((w, before), after)| w * (before - after)).sum()
+    }
+}
+
+impl Policy for Tautline {
+    fn plan_for(&mut self, types: Types) {
+        let shares = types.iter().filter(|t| t.milli > 0);
+        let mut demand: Vec<(u16, f64)> = Vec::new();
+        for t in shares {
+            let count = t.p * f64::from(t.cards);
+            match demand.iter_mut().find(|(size, _)| *size == t.milli) {
+                Some((_, all)) => *all += count,
+                None => demand.push((t.milli, count)),
+            }
+        }
+        demand.sort_by_key(|(size, _)| *size);
+        self.prices = Prices::of(demand);
+        self.types = types;
+        self.lay_out();
+    }
+
+    fn renew(&mut self) -> bool {
+        let seen = (1.25 * self.departures).min(1.0);
+        let moved = (seen - self.turnover).abs() > 0.05 || (seen == 1.0 && self.turnover < 1.0);
+        if moved {
+            self.turnover = seen;
+            self.lay_out();
+        }
+        moved
+    }
+
+    fn moved(&mut self, before: Option<Seen<'_>>, after: Option<Seen<'_>>) {
+        if let (Some(before), Some(after)) = (&before, &after) {
+            let (was, is) = (before.room.idle_milli(), after.room.idle_milli());
+            if was != is {
+                let left = if is > was { 2.0 } else { 0.0 };
+                self.departures += (left - self.departures) / CHANGES;
+            }
+        }
+        if let Some(before) = before {
+            self.count(before, -1.0);
+        }
+        if let Some(after) = after {
+            self.count(after, 1.0);
+        }
+    }
+
+    fn epoch(&mut self) -> u32 {
+        let now = |(class, t): (usize, &crate::types::Type)| self.weight(class, t.p);
+        let drifted = |(now, old): (f64, &f64)| (now - old).abs() > DRIFT * old;
+        let all = self.types.iter().enumerate().map(now);
+        if self.weights.len() != self.types.len() || all.clone().zip(&self.weights).any(drifted) {
+            self.weights = all.collect();
+            let kinds = self.types.iter().map(|t| t.allowed.len()).max();
+            self.by_kind = (0..kinds.unwrap_or(0))
+                .map(|kind| {
+                    let classes = self.table.classes_of(kind as u16);
+                    classes.map(|class| self.weights[class]).collect()
+                })
+                .collect();
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        self.epoch
+    }
+
+    fn base(&self, room: &Room) -> Box<[f64]> {
+        self.table.base(room)
+    }
+
+    fn place(&self, node: Seen<'_>, shape: &Shape) -> Place {
+        let (room, groups) = (node.room, self.table.groups());
+        let (of_cards, usable) = node.base.split_at(groups.min(node.base.len()));
+        let weights = self.by_kind.get(usize::from(room.kind()));
+        let weights = weights.map_or(&[][..], |w| w);
+        let cpu = (room.cpu_milli() - shape.cpu_milli) as f64;
+        let idle = room.idle_milli() as f64;
+        let left = idle - shape.milli() as f64;
+        let fed = self.fed(room.cpu_milli() as f64, idle) - self.fed(cpu, left);
+        let shared = self.terms.mix * fed
+            + self.terms.full * left / (8.0 * f64::from(CARD))
+            + self.terms.order * node.position;
+
+        // The whole cards are gone in any case, whichever card the share comes from.
+        let mut scratch = [0.0; GROUPS];
+        let mut long = Vec::new();
+        let after: &mut [f64] = if groups <= GROUPS {
+            &mut scratch[..groups]
+        } else {
+            long.resize(groups, 0.0);
+            &mut long
+        };
+        after.copy_from_slice(of_cards);
+        let free = room.cards().iter().filter(|c| **c == CARD).count();
+        let free = free.saturating_sub(shape.whole.into());
+        for _ in 0..shape.whole {
+            self.table.shift(after, CARD, -1.0);
+        }
+        self.table.whole(free, after);
+        let rounded = |cost: f64| (cost.max(0.0) * STEPS).round() as i64;
+        if shape.share == 0 {
+            let cost = shared + self.lost(room, weights, usable, cpu, after);
+            return Place {
+                cost: rounded(cost),
+                card: None,
+            };
+        }
+        let mut best: Option<(f64, usize)> = None;
+        for (card, left) in room.cards().iter().enumerate() {
+            let tried = room.cards()[..card].contains(left);
+            if tried || *left < shape.share || (*left == CARD && free == 0) {
+                continue;
+            }
+            let rest = left - shape.share;
+            self.table.shift(after, *left, -1.0);
+            self.table.shift(after, rest, 1.0);
+            self.table.whole(free - usize::from(*left == CARD), after);
+            let worth = self.prices.of_rest(*left) - self.prices.of_rest(rest);
+            let cost =
+                shared + self.lost(room, weights, usable, cpu, after) + self.terms.card * worth;
+            self.table.shift(after, rest, -1.0);
+            self.table.shift(after, *left, 1.0);
+            if best.is_none_or(|(b, _)| cost < b - 1e-9) {
+                best = Some((cost, card));
+            }
+        }
+        let (cost, card) = best.unwrap_or((shared, 0));
+        Place {
+            cost: rounded(cost),
+            card: Some(card as u16),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What each class of requests could still use of a node.
+
+use crate::{
+    room::Room,
+    shape::CARD,
+    types::{Type, Types},
+};
+
+/// How usable GPU is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    /// A node's CPU feeds so many times what its share of CPU would.
+    pub(super) kappa: f64,
+    /// 0: copies that fit; 1: as FGD, every card with enough left in full.
+    pub(super) loose: f64,
+}
+
+/// A class on one kind of card.
+#[derive(Clone, Debug)]
+struct Entry {
+    cpu_milli: f64,
+    /// Thousandths of GPU that a thousandth of a core feeds.
+    rate: f64,
+    group: usize,
+    class: usize,
+}
+
+/// The classes laid out for counting: those that ask alike of cards are one group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// Thousandths of each card, and number of cards.
+    groups: Vec<(u16, u16)>,
+    /// What a share group can use of a card with so much left: `[left][group]`.
+    of_card: Vec<f64>,
+    loose: f64,
+    by_kind: Vec<Vec<Entry>>,
+    classes: usize,
+}
+
+impl Table {
+    pub(super) fn new(types: &Types, counting: Counting) -> Self {
+        let mut table = Self {
+            loose: counting.loose,
+            classes: types.len(),
+            ..Self::default()
+        };
+        let kinds = types.iter().map(|t| t.allowed.len()).max().unwrap_or(0);
+        table.by_kind.resize_with(kinds, Vec::new);
+        for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
+            let group = table.group(t);
+            let rate = counting.kappa * t.total_milli() as f64 / t.cpu_milli as f64;
+            for (kind, entries) in table.by_kind.iter_mut().enumerate() {
+                if t.may_run_on(kind as u16) {
+                    entries.push(Entry {
+                        cpu_milli: t.cpu_milli as f64,
+                        rate,
+                        group,
+                        class,
+                    });
+                }
+            }
+        }
+        let loose = table.loose;
+        let groups = table.groups.iter().copied();
+        let of_card = |left: u16| {
+            groups.clone().map(move |(milli, _)| {
+                if milli == CARD || left < milli {
+                    return 0.0;
+                }
+                let copies = f64::from(left / milli * milli);
+                copies + loose * (f64::from(left) - copies)
+            })
+        };
+        table.of_card = (0..=CARD).flat_map(of_card).collect();
+        table
+    }
+
+    fn group(&mut self, class: &Type) -> usize {
+        let ask = (class.milli, class.cards);
+        self.groups
+            .iter()
+            .position(|g| *g == ask)
+            .unwrap_or_else(|| {
+                self.groups.push(ask);
+                self.groups.len() - 1
+            })
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub(super) fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// The classes that may run on a kind, in the order of [`Table::usable`].
+    pub(super) fn classes_of(&self, kind: u16) -> impl Iterator<Item = usize> {
+        self.entries(kind).iter().map(|e| e.class)
+    }
+
+    fn entries(&self, kind: u16) -> &[Entry] {
+        self.by_kind.get(usize::from(kind)).map_or(&[], |e| e)
+    }
+
+    /// What each group could use of the cards if CPU were no matter.
+    pub(super) fn of_cards(&self, cards: &[u16], out: &mut [f64]) {
+        out.fill(0.0);
+        for left in cards {
+            self.shift(out, *left, 1.0);
+        }
+        let whole = cards.iter().filter(|c| **c == CARD).count();
+        self.whole(whole, out);
+    }
+
+    /// A card's part for the groups of shares, more or less of it.
+    pub(super) fn shift(&self, out: &mut [f64], left: u16, sign: f64) {
+        let at = usize::from(left.min(CARD)) * self.groups.len();
+        for (x, part) in out.iter_mut().zip(&self.of_card[at..]) {
+            *x += sign * part;
+        }
+    }
+
+    /// The groups of whole cards, with so many free.
+    pub(super) fn whole(&self, free: usize, out: &mut [f64]) {
+        for ((milli, cards), x) in self.groups.iter().zip(out) {
+            if *milli == CARD {
+                let cards = usize::from(*cards).max(1);
+                let copies = (free / cards * cards) as f64;
+                let all = if free >= cards { free as f64 } else { 0.0 };
+                *x = f64::from(CARD) * (copies + self.loose * (all - copies));
+            }
+        }
+    }
+
+    /// What each class of the kind could use, its CPU counted.
+    pub(super) fn usable(
+        &self,
+        kind: u16,
+        cpu_milli: f64,
+        of_cards: &[f64],
+    ) -> impl Iterator<Item = f64> {
+        self.entries(kind).iter().map(move |e| {
+            if cpu_milli < e.cpu_milli {
+                0.0
+            } else if e.cpu_milli > 0.0 {
+                of_cards[e.group].min(cpu_milli * e.rate)
+            } else {
+                of_cards[e.group]
+            }
+        })
+    }
+
+    /// What of a room all its costs are computed from: the groups' parts, then the
+    /// classes'.
+    pub(super) fn base(&self, room: &Room) -> Box<[f64]> {
+        let mut all = vec![0.0; self.groups()];
+        self.of_cards(room.cards(), &mut all);
+        let usable: Vec<f64> = self
+            .usable(room.kind(), room.cpu_milli() as f64, &all)
+            .collect();
+        all.extend(usable);
+        all.into()
+    }
+}

@@ -1,0 +1,140 @@
+use tautline_core::{
+    Index,
+    index::Object,
+    model::{Node, Placement, Policy, Target, TargetKind},
+    selector::Selector,
+};
+use tautline_gpu::Lane;
+use tautline_runtime::feed::Feed;
+use tautline_sdk::RuleProvider;
+
+use super::*;
+use crate::{Fit, GpuSlice};
+
+fn node(name: &str, cards: &str) -> Object {
+    Object::Node(Node {
+        name: name.into(),
+        annotations: [("tautline.io/gpu-cards", cards)].into_iter().collect(),
+        ..Node::default()
+    })
+}
+
+fn pod(name: &str, node: Option<&str>, devices: Option<&str>) -> Object {
+    Object::Pod(Pod {
+        namespace: "ml".into(),
+        name: name.into(),
+        labels: [("app", "infer")].into_iter().collect(),
+        annotations: devices
+            .map(|d| ("tautline.io/gpu-devices", d))
+            .into_iter()
+            .collect(),
+        node: node.map(Into::into),
+        placement: node.is_none().then(|| Box::new(Placement::default())),
+        ..Pod::default()
+    })
+}
+
+/// Two nodes of two cards; one pod holds, two wait for what a rule states.
+fn objects(request: &str) -> Vec<Object> {
+    let offer = Offer {
+        namespace: "ml".into(),
+        name: "infer".into(),
+        targets: vec![Target {
+            name: "source".into(),
+            kind: TargetKind::Pod,
+            api_version: "v1".into(),
+            selector: Some(Selector::default()),
+        }],
+        policies: vec!["gone".into(), "quarter".into()],
+        ..Offer::default()
+    };
+    let policy = Policy {
+        namespace: "ml".into(),
+        name: "quarter".into(),
+        rules: vec![model::Rule {
+            name: RULE.into(),
+            request: request.into(),
+            ..model::Rule::default()
+        }],
+    };
+    vec![
+        node("a", "2"),
+        node("b", "2"),
+        pod("holds", Some("a"), Some("1:250")),
+        pod("waits-0", None, None),
+        pod("waits-1", None, None),
+        Object::Policy(policy),
+        Object::Offer(offer),
+    ]
+}
+
+fn view(objects: Vec<Object>) -> View {
+    let mut index = Index::default();
+    for object in objects {
+        index.apply(object);
+    }
+    View::new(Arc::new(index.snapshot()), Config::default())
+}
+
+#[test]
+fn what_holds_and_what_rules_state_is_counted_once() {
+    let view = view(objects("500m"));
+    let counted: Vec<(String, u16, bool)> = view
+        .requests()
+        .into_iter()
+        .map(|r| (r.pod, r.shape.share, r.by_rule))
+        .collect();
+    assert_eq!(
+        counted,
+        [
+            ("ml/holds".into(), 250, false),
+            ("ml/waits-0".into(), 500, true),
+            ("ml/waits-1".into(), 500, true),
+        ]
+    );
+    let classes = view.classes();
+    assert_eq!(classes.len(), 2, "{classes:?}");
+    assert_eq!((classes[0].0.milli, classes[0].0.lane), (500, Lane::Milli));
+    assert!((classes[0].1 - 2.0 / 3.0).abs() < 0.01, "{classes:?}");
+}
+
+#[tokio::test]
+async fn it_answers_as_the_provider_does() {
+    let feed = Feed::default();
+    for object in objects("500m") {
+        feed.apply(object);
+    }
+    let provider = GpuSlice::new(feed, Config::default());
+    let mut view = view(objects("500m"));
+    let snapshot = Arc::clone(view.snapshot());
+    let pod = snapshot.pod("ml", "waits-0").unwrap();
+    let questions = view.questions(pod);
+    assert_eq!(
+        questions.missing_policies,
+        [("infer".into(), "gone".into())]
+    );
+    let ask = &questions.rules[0].ask;
+    assert_eq!(ask.eligible_nodes, ["a", "b"]);
+    assert_eq!(view.wanted(ask).unwrap().gpu.unwrap(), "500m of one card");
+    let answer = provider.endpoint_cost(ask.clone()).await.unwrap();
+    for (verdict, cost) in view.costs(ask).unwrap().iter().zip(&answer.nodes) {
+        assert_eq!(verdict.node, cost.node);
+        match &verdict.fit {
+            Fit::Yes { detail, at, .. } => {
+                assert_eq!(*detail, cost.detail);
+                assert!(at.as_ref().unwrap().card.is_some());
+            }
+            Fit::No(no) => panic!("{no:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_makes_no_sense_is_told_when_asked_about() {
+    let mut view = view(objects("lots"));
+    let snapshot = Arc::clone(view.snapshot());
+    let pod = snapshot.pod("ml", "waits-0").unwrap();
+    let questions = view.questions(pod);
+    let error = view.costs(&questions.rules[0].ask).unwrap_err().to_string();
+    assert!(error.contains("write 250m"), "{error}");
+}

@@ -1,0 +1,98 @@
+//! In which order pods come, and nodes are looked at: as recorded, or drawn.
+
+use crate::{
+    error::Error,
+    files,
+    trace::{Trace, Workload},
+};
+
+/// Pods arrive until they have asked for so much of all cards, in percent.
+const UNTIL_PERCENT: i64 = 130;
+
+/// One seed's arrivals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrivals {
+    pub seed: u64,
+    /// Indices of the workload's pods.
+    pub pods: Vec<u32>,
+    /// Indices of the trace's nodes; of equally good ones the first here wins.
+    pub nodes: Vec<u32>,
+    /// Drawn here: the trace has none for this seed.
+    pub drawn: bool,
+}
+
+impl Arrivals {
+    /// Those of the trace, else drawn: pods with replacement until they have
+    /// asked for 130 % of all cards, and nodes in any order.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub fn of(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
+        let path = |end: &str| {
+            let name = format!("arrivals/{}_{seed}.{end}", workload.name);
+            trace.dir.join(name)
+        };
+        let (pods, ranks) = (path("txt"), path("ranks"));
+        if !files::exists(&pods) {
+            return Self::draw(trace, workload, seed);
+        }
+        let order: Vec<u32> = files::numbers(&pods)?;
+        if let Some(line) = order
+            .iter()
+            .position(|p| *p as usize >= workload.pods.len())
+        {
+            return Err(Error::Ask(format!(
+                "{}, line {}: there is no pod {}; workload {} has pods 0 to {}",
+                pods.display(),
+                line + 1,
+                order[line],
+                workload.name,
+                workload.pods.len().saturating_sub(1)
+            )));
+        }
+        let mut nodes: Vec<u32> = (0..trace.nodes.len() as u32).collect();
+        if files::exists(&ranks) {
+            let rank: Vec<i64> = files::numbers(&ranks)?;
+            if rank.len() != nodes.len() {
+                return Err(Error::Ask(format!(
+                    "{} has {} lines and there are {} nodes; write one rank a node",
+                    ranks.display(),
+                    rank.len(),
+                    nodes.len()
+                )));
+            }
+            nodes.sort_by_key(|n| rank[*n as usize]);
+        }
+        Ok(Self {
+            seed,
+            pods: order,
+            nodes,
+            drawn: false,
+        })
+    }
+
+    fn draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
+        if !workload.shapes.iter().any(|s| s.asks_gpu()) {
+            return Err(Error::Ask(format!(
+                "no pod of workload {} asks for GPU; there is nothing to compare",
+                workload.name
+            )));
+        }
+        let mut random = fastrand::Rng::with_seed(seed);
+        let wanted = trace.cards() * 1000 * UNTIL_PERCENT / 100;
+        let (mut pods, mut milli) = (Vec::new(), 0);
+        while milli < wanted {
+            let pod = random.u32(..workload.pods.len() as u32);
+            milli += workload.shape_of(pod).milli();
+            pods.push(pod);
+        }
+        let mut nodes: Vec<u32> = (0..trace.nodes.len() as u32).collect();
+        random.shuffle(&mut nodes);
+        Ok(Self {
+            seed,
+            pods,
+            nodes,
+            drawn: true,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! Many runs at once, one a thread.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use serde::Serialize;
+use tautline_gpu::policy::Name;
+
+use crate::{
+    arrivals::Arrivals,
+    churn,
+    curve::Curve,
+    error::Error,
+    run::{self, Record},
+    ties::Ties,
+    trace::{Trace, Workload},
+};
+
+/// What is asked for: each workload with each seed and each policy.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    pub trace: Trace,
+    pub workloads: Vec<(Workload, Vec<Order>)>,
+    pub policies: Vec<Name>,
+    pub ties: Ties,
+}
+
+/// One seed's arrivals.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub arrivals: Arrivals,
+    /// And once more, with pods that leave.
+    pub churn: Option<churn::Plan>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    pub workload: String,
+    pub seed: u64,
+    pub policy: &'static str,
+    /// Used GPU in percent when the arrived load is 100 % of all; absent if the
+    /// load never got there.
+    pub allocation_at_100: Option<f64>,
+    pub allocation_at_130: Option<f64>,
+    /// GPU in percent that is idle and of no use to the expected next pod.
+    pub fragmentation_at_100: Option<f64>,
+    /// Pods that fitted nowhere.
+    pub dropped: usize,
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub churn: Option<churn::Figures>,
+}
+
+/// A run with its curves.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub policy: Name,
+    pub figures: Figures,
+    pub allocation: Curve,
+    pub fragmentation: Curve,
+}
+
+impl Experiment {
+    /// Reads the workloads and their arrivals.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub fn prepare(
+        trace: Trace,
+        workloads: &[String],
+        seeds: &[u64],
+        policies: Vec<Name>,
+        ties: Ties,
+        churn: Option<u32>,
+    ) -> Result<Self, Error> {
+        let read = |name: &String| {
+            let workload = trace.workload(name)?;
+            let of = |seed: &u64| {
+                let arrivals = Arrivals::of(&trace, &workload, *seed)?;
+                let plan = |factor| churn::Plan::of(&trace, &workload, &arrivals, factor);
+                Ok(Order {
+                    churn: churn.map(plan).transpose()?,
+                    arrivals,
+                })
+            };
+            let orders = seeds.iter().map(of).collect::<Result<_, Error>>()?;
+            Ok((workload, orders))
+        };
+        Ok(Self {
+            workloads: workloads.iter().map(read).collect::<Result<_, Error>>()?,
+            trace,
+            policies,
+            ties,
+        })
+    }
+
+    /// How many arrivals all runs have together.
+    pub fn arrivals(&self) -> u64 {
+        let all = self.workloads.iter().flat_map(|(_, orders)| orders);
+        let leaving = |o: &Order| o.churn.as_ref().map_or(0, churn::Plan::arrivals);
+        let one: usize = all.map(|o| o.arrivals.pods.len() + leaving(o)).sum();
+        (one * self.policies.len()) as u64
+    }
+
+    /// Workload and seed of the arrivals that are not the trace's own.
+    pub fn drawn(&self) -> Vec<(&str, u64)> {
+        let mut drawn = Vec::new();
+        for (workload, orders) in &self.workloads {
+            for order in orders.iter().filter(|o| o.arrivals.drawn) {
+                drawn.push((workload.name.as_str(), order.arrivals.seed));
+            }
+        }
+        drawn
+    }
+
+    /// All runs, `jobs` at a time, in the order of workloads, seeds and policies.
+    /// `tell` hears of progress, in arrivals.
+    pub fn run(&self, jobs: NonZeroUsize, tell: &(dyn Fn(u64) + Sync)) -> Vec<Outcome> {
+        let mut asked = Vec::new();
+        for (workload, orders) in &self.workloads {
+            for order in orders {
+                asked.extend(self.policies.iter().map(|p| (workload, order, *p)));
+            }
+        }
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..jobs.get().min(asked.len()) {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some((workload, order, policy)) = asked.get(number) else {
+                            return;
+                        };
+                        let outcome = self.one(workload, order, *policy, tell);
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.push((number, outcome));
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    fn one(
+        &self,
+        workload: &Workload,
+        order: &Order,
+        policy: Name,
+        tell: &(dyn Fn(u64) + Sync),
+    ) -> Outcome {
+        let (trace, arrivals) = (&self.trace, &order.arrivals);
+        let start = Instant::now();
+        let record = run::run(trace, workload, arrivals, policy, self.ties, tell);
+        let seconds = start.elapsed().as_secs_f64();
+        let mut outcome = Outcome::of(trace, workload, arrivals.seed, policy, &record, seconds);
+        if let Some(plan) = &order.churn {
+            let figures = plan.run(trace, workload, arrivals, policy, self.ties, tell);
+            outcome.figures.churn = Some(figures);
+        }
+        outcome
+    }
+}
+
+impl Outcome {
+    pub fn of(
+        trace: &Trace,
+        workload: &Workload,
+        seed: u64,
+        policy: Name,
+        record: &Record,
+        seconds: f64,
+    ) -> Self {
+        let (allocation, fragmentation) = record.curves(trace.cards());
+        Self {
+            policy,
+            figures: Figures {
+                workload: workload.name.clone(),
+                seed,
+                policy: policy.as_str(),
+                allocation_at_100: allocation[100],
+                allocation_at_130: allocation[130],
+                fragmentation_at_100: fragmentation[100],
+                dropped: record.dropped,
+                seconds: (seconds * 1000.0).round() / 1000.0,
+                churn: None,
+            },
+            allocation,
+            fragmentation,
+        }
+    }
+}

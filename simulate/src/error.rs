@@ -1,0 +1,39 @@
+//! What can be wrong with a trace, said so that it can be mended.
+
+use std::{fmt, io, path::PathBuf};
+
+/// A place in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct At {
+    pub file: PathBuf,
+    /// From 1; 0: the file as a whole.
+    pub line: u64,
+    /// The name of the column, if the file has columns.
+    pub column: Option<String>,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if self.line > 0 {
+            write!(f, ", line {}", self.line)?;
+        }
+        match &self.column {
+            Some(column) => write!(f, ", column {column}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{} cannot be read: {source}", file.display())]
+    Read { file: PathBuf, source: io::Error },
+    #[error("{} cannot be written: {source}", file.display())]
+    Write { file: PathBuf, source: io::Error },
+    /// The text says what is wrong and what to write instead.
+    #[error("{at}: {wrong}")]
+    Content { at: At, wrong: String },
+    #[error("{0}")]
+    Ask(String),
+}

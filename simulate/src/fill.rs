@@ -1,0 +1,337 @@
+//! How many more pods like those of a cluster fit on it, as it is and changed.
+
+use std::{fmt, num::NonZeroUsize, str::FromStr};
+
+use serde::Serialize;
+use tautline_core::quantity;
+use tautline_gpu::{Board, CARD, Kind, Lane, Popularity, Room, Shape, policy::Name};
+
+use crate::{
+    curve::round2,
+    ties::{Chooser, Ties},
+};
+
+/// What an amount is that nobody has said: no limit.
+const PLENTY: i64 = i64::MAX / 4;
+
+/// A node's cards of one kind, and what is left of them.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub kind: Kind,
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    /// Thousandths left of each card.
+    pub cards: Vec<u16>,
+}
+
+/// Nodes with GPUs, and what pods ask of them.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    pub pools: Vec<Pool>,
+    /// A shape a pod.
+    pub mix: Vec<Shape>,
+}
+
+/// A change to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Every share that is asked for is so much of a card, and shared cards are
+    /// cut so: what was one unit of a shared card is one of these.
+    Slices { milli: u16 },
+    /// More nodes.
+    Add {
+        nodes: usize,
+        product: String,
+        cards: u16,
+        cpu_milli: Option<i64>,
+        memory_bytes: Option<i64>,
+    },
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let how =
+            "write slices=250m, or add=10xh200x8 with ,cpu=192 and ,memory=2Ti if they matter";
+        let wrong = |what: String| format!("{what}; {how}");
+        let mut parts = text.split(',');
+        match parts.next().and_then(|p| p.split_once('=')) {
+            Some(("slices", milli)) if parts.next().is_none() => {
+                let milli = quantity::parse_milli(milli)
+                    .ok()
+                    .filter(|m| (1..1000).contains(m));
+                let milli = milli.ok_or_else(|| wrong("a slice is 1m to 999m of a card".into()))?;
+                Ok(Self::Slices {
+                    milli: milli as u16,
+                })
+            }
+            Some(("add", nodes)) => {
+                let (count, rest) = nodes.split_once('x').unwrap_or_default();
+                let (product, cards) = rest.rsplit_once('x').unwrap_or_default();
+                let (mut cpu_milli, mut memory_bytes) = (None, None);
+                for part in parts {
+                    let amount = |text: &str| {
+                        let amount = quantity::parse_milli(text);
+                        amount.map_err(|e| wrong(format!("{part:?}: {e}")))
+                    };
+                    match part.split_once('=') {
+                        Some(("cpu", cpu)) => cpu_milli = Some(amount(cpu)?),
+                        Some(("memory", memory)) => memory_bytes = Some(amount(memory)? / 1000),
+                        _ => return Err(wrong(format!("{part:?} is no amount of a node"))),
+                    }
+                }
+                let count = count.parse().ok().filter(|c| (1..=100_000).contains(c));
+                let cards = cards.parse().ok().filter(|c| (1..=64).contains(c));
+                match (count, cards) {
+                    (Some(nodes), Some(cards)) if !product.is_empty() => Ok(Self::Add {
+                        nodes,
+                        product: product.to_owned(),
+                        cards,
+                        cpu_milli,
+                        memory_bytes,
+                    }),
+                    _ => Err(wrong(format!("{nodes:?} is not COUNTxPRODUCTxCARDS"))),
+                }
+            }
+            _ => Err(wrong(format!("{text:?} is no change"))),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slices { milli } => write!(f, "slices={milli}m"),
+            Self::Add {
+                nodes,
+                product,
+                cards,
+                ..
+            } => write!(f, "add={nodes}x{product}x{cards}"),
+        }
+    }
+}
+
+/// What a cluster came to under one policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// `now`, or the change.
+    pub case: String,
+    pub policy: &'static str,
+    /// Nodes with GPUs.
+    pub nodes: usize,
+    pub cards: usize,
+    /// How many more pods fit, in the mean over seeds.
+    pub fit: f64,
+    /// Against now; absent for now itself.
+    pub difference: Option<f64>,
+    /// Used GPU in percent before, and with those pods.
+    pub allocation_now: f64,
+    pub allocation_full: f64,
+}
+
+impl Own {
+    /// The cluster with a change.
+    pub fn with(&self, change: &Change) -> Self {
+        let mut changed = self.clone();
+        match change {
+            Change::Slices { milli } => {
+                let cut = |lane: &mut Lane| {
+                    if let Lane::Shared { unit_milli } = lane {
+                        *unit_milli = *milli;
+                    }
+                };
+                for shape in changed
+                    .mix
+                    .iter_mut()
+                    .filter(|s| s.share > 0 || is_shared(s.lane))
+                {
+                    let units = match shape.lane {
+                        Lane::Shared { unit_milli } => shape.milli() / i64::from(unit_milli.max(1)),
+                        Lane::Milli | Lane::Whole => 1,
+                    };
+                    let whole = if is_shared(shape.lane) {
+                        0
+                    } else {
+                        shape.whole
+                    };
+                    let asked = units.max(1) * i64::from(*milli);
+                    shape.whole = whole + (asked / i64::from(CARD)) as u16;
+                    shape.share = (asked % i64::from(CARD)) as u16;
+                    cut(&mut shape.lane);
+                }
+                changed.pools.iter_mut().for_each(|p| cut(&mut p.kind.lane));
+            }
+            Change::Add {
+                nodes,
+                product,
+                cards,
+                cpu_milli,
+                memory_bytes,
+            } => {
+                let pool = Pool {
+                    kind: Kind {
+                        product: product.as_str().into(),
+                        lane: self.main_lane(),
+                    },
+                    cpu_milli: cpu_milli.unwrap_or(PLENTY),
+                    memory_bytes: memory_bytes.unwrap_or(PLENTY),
+                    cards: vec![CARD; usize::from(*cards)],
+                };
+                changed.pools.extend(std::iter::repeat_n(pool, *nodes));
+            }
+        }
+        changed
+    }
+
+    /// How most cards are given away; without cards, how most pods ask.
+    fn main_lane(&self) -> Lane {
+        let mut counts = std::collections::BTreeMap::<Lane, usize>::new();
+        for pool in &self.pools {
+            *counts.entry(pool.kind.lane).or_default() += pool.cards.len();
+        }
+        if counts.is_empty() {
+            for shape in &self.mix {
+                *counts.entry(shape.lane).or_default() += 1;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|(lane, _)| lane).unwrap_or_default()
+    }
+
+    /// Pods drawn from the mix are placed until `misses` in a row do not fit.
+    pub fn fill(
+        &self,
+        case: &str,
+        policy: Name,
+        seeds: &[u64],
+        ties: Ties,
+        misses: NonZeroUsize,
+    ) -> Figures {
+        let cards: usize = self.pools.iter().map(|p| p.cards.len()).sum();
+        let idle = self.pools.iter().flat_map(|p| &p.cards);
+        let idle: i64 = idle.map(|c| i64::from(*c)).sum();
+        let percent = |idle: f64| match cards {
+            0 => 0.0,
+            cards => round2(100.0 - idle / cards as f64 / 10.0),
+        };
+        let (mut fit, mut left) = (0, 0);
+        for seed in seeds {
+            let (more, idle) = self.fill_once(policy, *seed, ties, misses);
+            fit += more;
+            left += idle;
+        }
+        let seeds = seeds.len().max(1) as f64;
+        Figures {
+            case: case.to_owned(),
+            policy: policy.as_str(),
+            nodes: self.pools.len(),
+            cards,
+            fit: round2(fit as f64 / seeds),
+            difference: None,
+            allocation_now: percent(idle as f64),
+            allocation_full: percent(left as f64 / seeds),
+        }
+    }
+
+    /// How many fitted, and what is idle then, in thousandths.
+    fn fill_once(&self, policy: Name, seed: u64, ties: Ties, misses: NonZeroUsize) -> (u64, i64) {
+        let mut board = Board::new(policy.policy()).keeping(self.mix.len().min(4096));
+        for (i, pool) in self.pools.iter().enumerate() {
+            let kind = board.kind(&pool.kind);
+            let room = Room::new(pool.cpu_milli, pool.memory_bytes, kind, pool.cards.clone());
+            board.set(i, Some(room));
+        }
+        board.plan_for(Popularity::of(&self.mix).types());
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut chooser = Chooser::new(ties, seed);
+        let (mut fit, mut missed) = (0, 0);
+        while missed < misses.get() {
+            let Some(shape) = random.choice(&self.mix) else {
+                break;
+            };
+            let best = board.best_of(shape, |nth| chooser.replaces(nth));
+            let taken = best.and_then(|(node, place)| {
+                let mut room = board.room(node)?.clone();
+                room.take(shape, place.card.map(usize::from)).ok()?;
+                Some((node, room))
+            });
+            match taken {
+                Some((node, room)) => {
+                    board.set(node, Some(room));
+                    (fit, missed) = (fit + 1, 0);
+                }
+                None => missed += 1,
+            }
+        }
+        (fit, board.rooms().map(|(_, r)| r.idle_milli()).sum())
+    }
+}
+
+fn is_shared(lane: Lane) -> bool {
+    matches!(lane, Lane::Shared { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(share: u16, lane: Lane) -> Own {
+        Own {
+            pools: vec![Pool {
+                kind: Kind {
+                    product: "T4".into(),
+                    lane,
+                },
+                cpu_milli: 64_000,
+                memory_bytes: PLENTY,
+                cards: vec![CARD, 500],
+            }],
+            mix: vec![Shape {
+                cpu_milli: 1000,
+                share,
+                lane,
+                ..Shape::default()
+            }],
+        }
+    }
+
+    fn fill(own: &Own) -> Figures {
+        let misses = NonZeroUsize::new(3).unwrap();
+        own.fill("now", Name::Fgd, &[1, 2], Ties::First, misses)
+    }
+
+    #[test]
+    fn a_cluster_is_filled_until_nothing_fits() {
+        let lane = Lane::Shared { unit_milli: 500 };
+        let now = fill(&own(500, lane));
+        assert_eq!(
+            (now.fit, now.allocation_now, now.allocation_full),
+            (3.0, 25.0, 100.0)
+        );
+        let cut = own(500, lane).with(&"slices=250m".parse().unwrap());
+        assert_eq!(fill(&cut).fit, 6.0);
+        let more = own(500, lane).with(&"add=2xh200x8,cpu=4".parse().unwrap());
+        let more = fill(&more);
+        // Each of the new nodes has CPU for four.
+        assert_eq!((more.nodes, more.cards, more.fit), (3, 18, 11.0));
+    }
+
+    #[test]
+    fn a_change_reads_as_it_is_written() {
+        for text in ["slices=250m", "add=10xh200x8"] {
+            assert_eq!(text.parse::<Change>().unwrap().to_string(), text);
+        }
+        for text in [
+            "slices=2",
+            "add=10",
+            "add=1xh200x8,disk=1",
+            "cut=1",
+            "add=0xh200x8",
+        ] {
+            let error = text.parse::<Change>().unwrap_err();
+            assert!(error.contains("write slices=250m"), "{error}");
+        }
+    }
+}

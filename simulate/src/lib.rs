@@ -1,0 +1,27 @@
+//! Placement policies on recorded traces: how much of a cluster's GPUs each of
+//! them fills.
+//!
+//! The experiment is that of Weng et al., "Beware of Fragmentation: Scheduling
+//! GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023),
+//! on Alibaba's openb trace or one laid out like it: pods come one at a time and
+//! never leave; one that fits nowhere is dropped.
+
+pub mod arrivals;
+pub mod batch;
+pub mod churn;
+pub mod curve;
+pub mod error;
+mod files;
+pub mod fill;
+pub mod published;
+pub mod report;
+pub mod run;
+pub mod ties;
+pub mod trace;
+
+pub use arrivals::Arrivals;
+pub use batch::{Experiment, Figures, Outcome};
+pub use error::Error;
+pub use published::Published;
+pub use ties::Ties;
+pub use trace::{Trace, Workload};

@@ -1,0 +1,56 @@
+//! The figures that were published for a trace, if its folder has them.
+
+use std::{collections::HashMap, path::Path};
+
+use tautline_gpu::policy::Name;
+
+use crate::{
+    curve::{Curve, LAST},
+    error::Error,
+    files::{self, Table},
+};
+
+/// Published allocation curves, by workload, policy and seed.
+#[derive(Clone, Debug, Default)]
+pub struct Published(HashMap<(String, Name, u64), Curve>);
+
+/// How the artifact calls the policies that are here too.
+fn policy(published: &str) -> Option<Name> {
+    match published {
+        "04-GpuPacking" => Some(Name::Packing),
+        "05-BestFit" => Some(Name::BestFit),
+        "06-FGD" => Some(Name::Fgd),
+        _ => None,
+    }
+}
+
+impl Published {
+    /// Those of a trace's folder; none if it has none.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join("expected/analysis_allo_discrete.csv");
+        if !files::exists(&path) {
+            return Ok(Self::default());
+        }
+        let mut all = HashMap::new();
+        let table = Table::read(&path)?;
+        for row in table.rows() {
+            let Some(policy) = policy(row.text("sc_policy")?) else {
+                continue;
+            };
+            let workload = row.text("workload")?;
+            let workload = workload.strip_prefix("openb_pod_list_").unwrap_or(workload);
+            let seed = row.number("seed", "a seed", 0, i64::MAX)?;
+            let column = |c: usize| row.optional(&c.to_string()).parse().ok();
+            let curve = (0..=LAST).map(column).collect();
+            all.insert((workload.to_owned(), policy, seed as u64), curve);
+        }
+        Ok(Self(all))
+    }
+
+    pub fn curve(&self, workload: &str, policy: Name, seed: u64) -> Option<&Curve> {
+        self.0.get(&(workload.to_owned(), policy, seed))
+    }
+}

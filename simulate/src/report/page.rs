@@ -1,0 +1,138 @@
+//! The page: figures in tables, charts inlined, nothing fetched.
+
+use std::fmt::Write as _;
+
+use super::{Part, chart, escaped};
+use crate::{batch::Outcome, published::Published};
+
+const STYLE: &str = "\
+    :root{color-scheme:light dark;--ink:#1f2328;--soft:#59636e;--rule:#d8dee4;--paper:#fff}\
+    @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--rule:#30363d;--paper:#0d1117}}\
+    body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem auto;padding:0 1rem}\
+    h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.5rem}p{color:var(--soft);max-width:44rem}\
+    table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:1rem 0}\
+    th,td{padding:.25rem .9rem .25rem 0;text-align:right;border-bottom:1px solid var(--rule)}\
+    th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:left}\
+    .wide{overflow-x:auto}svg{width:100%;height:auto}summary{cursor:pointer;color:var(--soft)}";
+
+pub(super) fn page(parts: &[Part<'_>], published: &Published, notes: &[String]) -> String {
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>GPU placement</title><style>{STYLE}</style></head><body>\n\
+         <h1>How full each policy gets the cluster</h1>\n\
+         <p>Pods arrive one at a time and never leave; one that fits nowhere is dropped. \
+         Allocation is used GPU in percent of all GPU, when the arrived pods have asked for \
+         100 % and 130 % of it. Fragmentation is GPU that is idle and of no use to the \
+         expected next pod. The experiment is that of Weng et al., USENIX ATC 2023.</p>\n"
+    );
+    for note in notes {
+        _ = writeln!(out, "<p>{}</p>", escaped(note));
+    }
+    out.push_str("<h2>Means over seeds</h2>\n");
+    means(&mut out, parts);
+    for part in parts {
+        _ = writeln!(
+            out,
+            "<h2>{}</h2>\n{}<details><summary>{} runs</summary>",
+            escaped(part.workload),
+            chart::draw(part),
+            part.outcomes.len()
+        );
+        runs(&mut out, part, published);
+        out.push_str("</details>\n");
+    }
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn means(out: &mut String, parts: &[Part<'_>]) {
+    let header = [
+        "workload",
+        "policy",
+        "seeds",
+        "at 100 %",
+        "published",
+        "at 130 %",
+        "published",
+    ];
+    let mut rows = Vec::new();
+    for part in parts {
+        for line in part.lines.iter().filter(|l| !l.published) {
+            let same = |l: &&super::Line| l.published && l.policy == line.policy;
+            let theirs = part.lines.iter().find(same);
+            let their = |c: usize| theirs.and_then(|l| l.curve[c]);
+            rows.push(vec![
+                part.workload.to_owned(),
+                line.policy.to_string(),
+                part.seeds.len().to_string(),
+                percent(line.curve[100]),
+                percent(their(100)),
+                percent(line.curve[130]),
+                percent(their(130)),
+            ]);
+        }
+    }
+    table(out, &header, rows);
+}
+
+fn runs(out: &mut String, part: &Part<'_>, published: &Published) {
+    let mut header = vec![
+        "policy",
+        "seed",
+        "at 100 %",
+        "published",
+        "at 130 %",
+        "fragmented",
+        "dropped",
+        "seconds",
+    ];
+    let churn = part.outcomes.iter().any(|o| o.figures.churn.is_some());
+    if churn {
+        header.extend(["offered", "kept allocated", "placed"]);
+    }
+    let row = |o: &&Outcome| {
+        let f = &o.figures;
+        let theirs = published.curve(&f.workload, o.policy, f.seed);
+        let mut row = vec![
+            f.policy.to_owned(),
+            f.seed.to_string(),
+            percent(f.allocation_at_100),
+            percent(theirs.and_then(|c| c[100])),
+            percent(f.allocation_at_130),
+            percent(f.fragmentation_at_100),
+            f.dropped.to_string(),
+            format!("{:.2}", f.seconds),
+        ];
+        if churn {
+            let c = f.churn;
+            row.extend([
+                percent(c.map(|c| c.churn_offered)),
+                percent(c.map(|c| c.churn_allocation)),
+                percent(c.map(|c| c.churn_placed)),
+            ]);
+        }
+        row
+    };
+    table(out, &header, part.outcomes.iter().map(row).collect());
+}
+
+fn table(out: &mut String, header: &[&str], rows: Vec<Vec<String>>) {
+    out.push_str("<div class=\"wide\"><table><thead><tr>");
+    for cell in header {
+        _ = write!(out, "<th>{cell}</th>");
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for row in rows {
+        out.push_str("<tr>");
+        for cell in row {
+            _ = write!(out, "<td>{}</td>", escaped(&cell));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.2}"))
+}

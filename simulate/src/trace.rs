@@ -1,0 +1,202 @@
+//! A recorded cluster and what was asked of it, laid out as the openb trace:
+//! `nodes.csv`, `pods/WORKLOAD.csv`, and `arrivals/` and `expected/` if there are.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tautline_gpu::{CARD, Lane, Shape};
+
+use crate::{
+    error::Error,
+    files::{Row, Table},
+};
+
+/// Beyond any real node or pod, and far from overflow.
+const MOST: i64 = 1 << 40;
+/// Cards of a node, and of a pod.
+const MOST_CARDS: i64 = 64;
+
+/// A node, all of it free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    pub cards: u16,
+    pub model: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    pub name: String,
+    /// Which of the workload's shapes it asks for.
+    pub shape: u32,
+    /// How long it lived, in seconds; absent where the trace does not say.
+    pub lifetime: Option<u64>,
+}
+
+/// The pods of a trace, by name.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    pub name: String,
+    pub shapes: Vec<Shape>,
+    pub pods: Vec<Pod>,
+}
+
+/// A trace's folder and its nodes, by name.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub dir: PathBuf,
+    pub nodes: Vec<Node>,
+}
+
+impl Trace {
+    /// Reads the nodes of a folder.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let table = Table::read(&dir.join("nodes.csv"))?;
+        let node = |row: Row<'_>| {
+            Ok(Node {
+                name: row.text("sn")?.to_owned(),
+                cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MOST)?,
+                memory_bytes: row.number("memory_mib", "MiB of memory", 0, MOST)? << 20,
+                cards: row.number("gpu", "cards", 0, MOST_CARDS)? as u16,
+                model: row.text("model")?.into(),
+            })
+        };
+        let mut nodes: Vec<Node> = table.rows().map(node).collect::<Result<_, Error>>()?;
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        if nodes.iter().all(|n| n.cards == 0) {
+            return Err(Error::Ask(format!(
+                "{} has no node with a card; at least one must have gpu > 0",
+                dir.join("nodes.csv").display()
+            )));
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            nodes,
+        })
+    }
+
+    /// The cards of all nodes.
+    pub fn cards(&self) -> i64 {
+        self.nodes.iter().map(|n| i64::from(n.cards)).sum()
+    }
+
+    /// The names of all workloads.
+    ///
+    /// # Errors
+    /// The folder `pods` cannot be read.
+    pub fn workloads(&self) -> Result<Vec<String>, Error> {
+        let dir = self.dir.join("pods");
+        let read = |source| Error::Read {
+            file: dir.clone(),
+            source,
+        };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&dir).map_err(read)? {
+            let name = entry.map_err(read)?.file_name();
+            let name = name.to_string_lossy();
+            let stem = name.strip_suffix(".gz").unwrap_or(&name);
+            names.extend(stem.strip_suffix(".csv").map(str::to_owned));
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Reads one workload.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub fn workload(&self, name: &str) -> Result<Workload, Error> {
+        let known = self.workloads()?;
+        if !known.iter().any(|k| k == name) {
+            return Err(Error::Ask(format!(
+                "{} has no workload {name:?}; it has {}",
+                self.dir.display(),
+                known.join(", ")
+            )));
+        }
+        Workload::read(&self.dir.join(format!("pods/{name}.csv")), name)
+    }
+}
+
+impl Workload {
+    fn read(path: &Path, name: &str) -> Result<Self, Error> {
+        let table = Table::read(path)?;
+        let (mut shapes, mut known) = (Vec::new(), HashMap::new());
+        let mut pods = Vec::new();
+        for row in table.rows() {
+            let shape = shape(&row)?;
+            let number = *known.entry(shape.clone()).or_insert_with(|| {
+                shapes.push(shape);
+                shapes.len() as u32 - 1
+            });
+            pods.push(Pod {
+                name: row.text("name")?.to_owned(),
+                shape: number,
+                lifetime: lifetime(&row)?,
+            });
+        }
+        pods.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Self {
+            name: name.to_owned(),
+            shapes,
+            pods,
+        })
+    }
+
+    pub fn shape_of(&self, pod: u32) -> &Shape {
+        &self.shapes[self.pods[pod as usize].shape as usize]
+    }
+}
+
+fn shape(row: &Row<'_>) -> Result<Shape, Error> {
+    let cards = row.number("num_gpu", "cards", 0, MOST_CARDS)?;
+    let milli = match cards {
+        0 => 0,
+        _ => row.number("gpu_milli", "thousandths of a card", 1, MOST)?,
+    };
+    let milli = milli.min(CARD.into()) as u16;
+    if cards > 1 && milli < CARD {
+        let wrong = format!("{cards} cards are asked for in parts; write 1000, or num_gpu 1");
+        return Err(row.wrong("gpu_milli", wrong));
+    }
+    let models = match cards {
+        0 => [].into(),
+        _ => row
+            .optional("gpu_spec")
+            .split('|')
+            .filter(|m| !m.is_empty())
+            .map(Arc::from)
+            .collect(),
+    };
+    Ok(Shape {
+        cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MOST)?,
+        memory_bytes: row.number("memory_mib", "MiB of memory", 0, MOST)? << 20,
+        whole: if milli == CARD { cards as u16 } else { 0 },
+        share: if milli == CARD { 0 } else { milli },
+        lane: Lane::Milli,
+        models,
+    })
+}
+
+fn lifetime(row: &Row<'_>) -> Result<Option<u64>, Error> {
+    if row.optional("creation_time").is_empty() || row.optional("deletion_time").is_empty() {
+        return Ok(None);
+    }
+    let from = row.number("creation_time", "seconds", 0, MOST)?;
+    let to = row.number(
+        "deletion_time",
+        "seconds, no earlier than creation_time",
+        from,
+        MOST,
+    )?;
+    Ok(Some((to - from) as u64))
+}

@@ -1,0 +1,60 @@
+//! The published figures of the bundled trace, to be met by the same policies.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{num::NonZeroUsize, path::Path};
+
+use tautline_gpu::policy::Name;
+use tautline_simulate::{Experiment, Outcome, Published, Ties, Trace};
+
+fn bundled() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/openb"))
+}
+
+fn run(seeds: &[u64], policies: &[Name], ties: Ties) -> Vec<Outcome> {
+    let trace = Trace::open(bundled()).unwrap();
+    let workloads = ["default".to_owned()];
+    let experiment =
+        Experiment::prepare(trace, &workloads, seeds, policies.to_vec(), ties, None).unwrap();
+    experiment.run(NonZeroUsize::new(4).unwrap(), &|_| {})
+}
+
+#[test]
+fn published_curves_are_met() {
+    let published = Published::read(bundled()).unwrap();
+    let policies = [Name::Fgd, Name::BestFit, Name::Packing];
+    let outcomes = run(&[42, 43], &policies, Ties::First);
+    assert_eq!(outcomes.len(), 6);
+    for outcome in outcomes {
+        let figures = &outcome.figures;
+        let curve = published.curve(&figures.workload, outcome.policy, figures.seed);
+        for (load, (ours, theirs)) in outcome.allocation.iter().zip(curve.unwrap()).enumerate() {
+            let apart = (ours.unwrap() - theirs.unwrap()).abs();
+            // The last of two decimals may round the other way.
+            assert!(
+                apart < 0.015,
+                "{} {} at {load} %: {ours:?}, published {theirs:?}",
+                figures.policy,
+                figures.seed
+            );
+        }
+    }
+}
+
+#[test]
+fn random_ties_are_the_same_for_a_seed_and_cost_fgd_dearly() {
+    let once = run(&[42], &[Name::Fgd], Ties::Random);
+    let again = run(&[42], &[Name::Fgd], Ties::Random);
+    assert_eq!(once[0].allocation, again[0].allocation);
+    let at_100 = once[0].figures.allocation_at_100.unwrap();
+    assert!((85.0..93.0).contains(&at_100), "{at_100}");
+}
+
+#[test]
+fn a_seed_that_the_trace_lacks_is_drawn() {
+    let outcomes = run(&[7], &[Name::Fgd], Ties::First);
+    let at_100 = outcomes[0].figures.allocation_at_100.unwrap();
+    assert!((90.0..99.0).contains(&at_100), "{at_100}");
+    assert!(outcomes[0].figures.allocation_at_130.is_some());
+}
