@@ -7,6 +7,10 @@ use crate::{
     model::{AffinityTerm, Node, Placement, Pod, Taint, Toleration},
 };
 
+/// Pods request it so that kube-scheduler asks an extender about them, in the gated
+/// configurations. No node offers it, and the scheduler does not look for it.
+pub const GATE: &str = "constraint.ciena.com/governed";
+
 /// Why a node cannot host a pod, in kube-scheduler's order and words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misfit {
@@ -72,7 +76,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
     }
     pod.requests
         .iter()
-        .filter(|(_, wanted)| *wanted > 0)
+        .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE)
         .find_map(|(resource, wanted)| {
             let used: i64 = there
                 .iter()
@@ -162,6 +166,12 @@ mod tests {
             check(&full, &pod("p", 1, Placement::default())).unwrap(),
             "insufficient pods"
         );
+        // No node has what makes the scheduler ask about a pod.
+        let gated = Pod {
+            requests: [("cpu", 10), (GATE, 1_000)].into_iter().collect(),
+            ..pod("p", 0, Placement::default())
+        };
+        assert_eq!(check(&node(), &gated), None);
     }
 
     #[test]

@@ -51,6 +51,20 @@ impl Server {
         Self::launch(plane, &binary()?, (user, user), free_port()?, args).await
     }
 
+    /// One of several of the same account, its log called `name`, that the others
+    /// reach where `--advertise` says.
+    pub async fn replica(
+        plane: &ControlPlane,
+        user: &str,
+        name: &str,
+        args: &[&str],
+    ) -> Result<Self> {
+        let port = free_port()?;
+        let advertise = format!("--advertise=127.0.0.1:{port}");
+        let all: Vec<&str> = args.iter().copied().chain([&*advertise]).collect();
+        Self::launch(plane, &binary()?, (user, name), port, &all).await
+    }
+
     /// Starts a controller whose log is called `name`, and waits until ready: a
     /// standby is that too, once it has read the cluster.
     pub async fn controller(plane: &ControlPlane, name: &str, args: &[&str]) -> Result<Self> {

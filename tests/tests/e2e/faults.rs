@@ -70,7 +70,7 @@ impl RuleProvider for Odd {
     }
 }
 
-async fn event(world: &World, pod: &str, text: &str) {
+pub async fn event(world: &World, pod: &str, text: &str) {
     let client = &world.plane.client;
     let check = async || {
         objects::events(client, "default", pod)

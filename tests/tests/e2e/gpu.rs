@@ -1,0 +1,200 @@
+//! Nodes with GPUs, pods that want some, and the provider that hands them out.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tautline_proto::{
+    allocator::{ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient},
+    ruleprovider::PolicyRule,
+};
+use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, servers::Server};
+use tonic::transport::Channel;
+
+use crate::World;
+
+/// The resource of nodes whose cards the provider hands out.
+pub const CARDS: &str = "tautline.io/gpu-cards";
+/// The record of a pod's cards.
+pub const DEVICES: &str = "tautline.io/gpu-devices";
+
+/// A node that offers these resources beside CPU and memory.
+pub async fn node(client: &Client, name: &str, offers: Value) {
+    labelled(client, name, offers, json!({})).await;
+}
+
+/// The same, with labels of its own.
+pub async fn labelled(client: &Client, name: &str, offers: Value, mut labels: Value) {
+    let mut room = json!({"cpu": "32", "memory": "64Gi", "pods": "110"});
+    for (all, more) in [
+        (&mut room, offers),
+        (&mut labels, json!({"kubernetes.io/hostname": name})),
+    ] {
+        let (all, more) = (all.as_object_mut().unwrap(), more);
+        all.extend(more.as_object().unwrap().clone());
+    }
+    let node: Node = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": room, "allocatable": room},
+    }))
+    .unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+}
+
+/// What a node offers from now on, of one resource.
+pub async fn offers(client: &Client, node: &str, resource: &str, count: &str) {
+    let patch = Patch::Merge(json!({"status": {"allocatable": {resource: count}}}));
+    let nodes: Api<Node> = Api::all(client.clone());
+    let params = PatchParams::default();
+    nodes.patch_status(node, &params, &patch).await.unwrap();
+}
+
+/// A pod labelled `app` that the extender is asked about and that requests this
+/// too; for one node alone, if that is named.
+pub fn wanting(name: &str, app: &str, requests: Value, node: Option<&str>) -> Pod {
+    let mut all = json!({"constraint.ciena.com/governed": "1", "cpu": "10m"});
+    let more = requests.as_object().unwrap().clone();
+    all.as_object_mut().unwrap().extend(more);
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
+        "spec": {"automountServiceAccountToken": false, "containers": [
+            {"name": "main", "image": "example.com/app:1",
+             "resources": {"requests": all, "limits": all}}]},
+    });
+    if let Some(node) = node {
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    }
+    serde_json::from_value(pod).unwrap()
+}
+
+/// Creates one; gives its UID.
+pub async fn create(client: &Client, pod: &Pod) -> String {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let made = pods.create(&PostParams::default(), pod).await.unwrap();
+    made.metadata.uid.unwrap()
+}
+
+/// Creates a pod that the policy of `app` speaks for, for one node.
+pub async fn pod(client: &Client, name: &str, app: &str, node: &str) {
+    create(client, &wanting(name, app, json!({}), Some(node))).await;
+}
+
+/// Deletes a pod at once, as a kubelet would have it, and waits until it is gone.
+pub async fn delete(client: &Client, name: &str) {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete(name, &now).await.unwrap();
+    let gone = async || pods.get_opt(name).await.ok()?.is_none().then_some(());
+    eventually(&format!("{name} is gone"), PATIENCE, gone, async || "").await;
+}
+
+/// The cards that a pod was given, as its record has them.
+pub async fn devices(client: &Client, name: &str) -> String {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let annotations = pods.get(name).await.unwrap().metadata.annotations;
+    let record = annotations.and_then(|mut all| all.remove(DEVICES));
+    record.unwrap_or_default()
+}
+
+/// Waits until a pod is bound to the node, and holds its record against `expected`.
+pub async fn given(world: &World, name: &str, node: &str, expected: &str) {
+    assert_eq!(world.bound(name).await, node);
+    assert_eq!(devices(&world.plane.client, name).await, expected, "{name}");
+}
+
+/// A policy of what the pods of `app` want, which the extender knows.
+pub async fn policy(world: &World, app: &str, request: &str) {
+    let rule = json!({"name": "gpu-slice", "request": request});
+    objects::policy(&world.plane.client, "default", app, rule, json!({}))
+        .await
+        .unwrap();
+    crate::placing::known(world, app).await;
+}
+
+/// The Service of the provider, which hands out.
+pub async fn service(client: &Client, port: u16) {
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "gpu-slice", "namespace": "default",
+                     "labels": {"constraint.ciena.com/constraint-gpu-slice": "enabled"},
+                     "annotations": {"constraint.ciena.com/allocator": "enabled"}},
+        "spec": {"type": "ExternalName", "externalName": "localhost",
+                 "ports": [{"name": "ruleprovider", "port": port}]}});
+    objects::apply_one(client, service).await.unwrap();
+}
+
+/// The only provider, under its deployed role.
+pub async fn provider(plane: &ControlPlane) -> Server {
+    Server::start(plane, "gpu-slice", &["provider", "gpu-slice"])
+        .await
+        .unwrap()
+}
+
+/// Waits until who listens there reserves: nothing of before its start can be under
+/// way any more.
+pub async fn reserves(port: u16, node: &str, state: impl AsyncFnOnce() -> String) {
+    let ask = async || {
+        let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).ok()?;
+        let mut client = AllocatorClient::new(channel.connect().await.ok()?);
+        // A pod that wants nothing.
+        let request = ReserveRequest {
+            uid: "probe".into(),
+            node: node.into(),
+            rule: Some(PolicyRule {
+                name: "gpu-slice".into(),
+                request: "0".into(),
+                ..PolicyRule::default()
+            }),
+            hold_millis: 1_000,
+            ..ReserveRequest::default()
+        };
+        let id = client.reserve(request).await.ok()?.into_inner().id;
+        client.release(ReleaseRequest { id }).await.ok().map(drop)
+    };
+    eventually("the provider reserves", PATIENCE, ask, state).await;
+}
+
+/// What a provider holds for pods that the watch does not show; `None` if it does
+/// not say.
+async fn held(provider: &Server) -> Option<f64> {
+    let (_, text) = provider.admin("/metrics").await.ok()?;
+    let ours = |l: &&str| l.starts_with("tautline_gpu_reservations{");
+    let values: Vec<f64> = text
+        .lines()
+        .filter(ours)
+        .map(|l| l.rsplit(' ').next()?.parse().ok())
+        .collect::<Option<_>>()?;
+    (!values.is_empty()).then(|| values.iter().sum())
+}
+
+/// Waits until the provider has something reserved.
+pub async fn something_held(provider: &Server) {
+    let some = async || held(provider).await.filter(|h| *h > 0.0).map(drop);
+    let state = async || provider.process.tail();
+    eventually("something is reserved", PATIENCE, some, state).await;
+}
+
+/// Waits until the provider holds nothing, by its metric, and stays so for longer
+/// than the metric may be behind.
+pub async fn nothing_held(provider: &Server) {
+    const BEHIND: Duration = Duration::from_millis(1500);
+    let since = std::cell::Cell::new(None::<Instant>);
+    let check = async || {
+        if held(provider).await != Some(0.0) {
+            since.set(None);
+            return None;
+        }
+        let from = since.get().unwrap_or_else(Instant::now);
+        since.set(Some(from));
+        (from.elapsed() > BEHIND).then_some(())
+    };
+    eventually("nothing is reserved", PATIENCE, check, async || {
+        format!("{:?}\n{}", held(provider).await, provider.process.tail())
+    })
+    .await;
+}

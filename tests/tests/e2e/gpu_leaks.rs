@@ -1,0 +1,197 @@
+//! Binds that fail, pods and nodes that go: no card stays reserved. Of each case a
+//! pod that wants the same whole card is placed after it.
+
+use k8s_openapi::api::core::v1::{Binding, Node, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use tautline_tests::{PATIENCE, eventually, objects, servers::Server};
+
+use crate::{
+    World,
+    gpu::{self, CARDS, create, given, wanting},
+    gpu_audit::Audit,
+    gpu_between::Between,
+};
+
+struct Leaks {
+    world: World,
+    provider: Server,
+    between: Between,
+}
+
+#[tokio::test]
+async fn gpu_leaks_nothing_when_binds_fail_and_pods_and_nodes_go() {
+    // What happens in between takes a write to the API server.
+    let extender = ["--bind", "--provider-deadline=3s"];
+    let world = World::with("gated-gpu.yaml", &[], &extender).await.unwrap();
+    let client = world.plane.client.clone();
+    let provider = gpu::provider(&world.plane).await;
+    let between = Between::start(provider.port).await;
+    gpu::service(&client, between.port).await;
+    for node in ["n1", "n2"] {
+        gpu::node(&client, node, json!({CARDS: "1"})).await;
+    }
+    gpu::policy(&world, "whole", "1").await;
+    gpu::reserves(provider.port, "n1", async || provider.process.tail()).await;
+    let leaks = Leaks {
+        world,
+        provider,
+        between,
+    };
+
+    leaks.bound_elsewhere().await;
+    leaks.deleted_before_the_bind().await;
+    leaks.deleted_while_bound().await;
+    leaks.node_gone_before_the_bind().await;
+    leaks.node_gone_before_the_reserve().await;
+    leaks.answer_lost().await;
+    let audit = Audit::read(&client).await;
+    assert_eq!(audit.faults(), Vec::<String>::new());
+}
+
+impl Leaks {
+    fn client(&self) -> Client {
+        self.world.plane.client.clone()
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client())
+    }
+
+    fn state(&self) -> String {
+        self.between.told() + "\n" + &self.provider.process.tail() + &self.world.state()
+    }
+
+    async fn happened(&self) {
+        let check = async || self.between.happened().then_some(());
+        let what = "it happens between reserve and bind";
+        eventually(what, PATIENCE, check, async || self.state()).await;
+    }
+
+    /// Nothing is reserved, and the card of `node` goes to `pod`; then both are free.
+    async fn free(&self, node: &str, pod: &str) {
+        gpu::nothing_held(&self.provider).await;
+        gpu::pod(&self.client(), pod, "whole", node).await;
+        given(&self.world, pod, node, "0:1000").await;
+        gpu::delete(&self.client(), pod).await;
+    }
+
+    /// What the extender answers when it is told to bind; no scheduler knows the pod.
+    async fn bind(&self, pod: &str, node: &str) -> String {
+        let mut waiting = wanting(pod, "whole", json!({}), Some(node));
+        waiting.spec.as_mut().unwrap().scheduler_name = Some("nobody".into());
+        let uid = create(&self.client(), &waiting).await;
+        let args = json!({"PodName": pod, "PodNamespace": "default", "PodUID": uid, "Node": node});
+        let posted = crate::faults::post(&self.world, "bind", &args.to_string()).await;
+        posted.unwrap()
+    }
+
+    /// The API server refuses: the pod has another node by then.
+    async fn bound_elsewhere(&self) {
+        let (pods, client) = (self.pods(), self.client());
+        self.between.happens("elsewhere", async move || {
+            let elsewhere: Binding = serde_json::from_value(json!({
+                "metadata": {"name": "elsewhere"},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "n2"},
+            }))
+            .unwrap();
+            let params = PostParams::default();
+            pods.create_subresource::<Binding, k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>(
+                "binding", "elsewhere", &params, &elsewhere,
+            )
+            .await
+            .unwrap();
+        });
+        gpu::pod(&client, "elsewhere", "whole", "n1").await;
+        self.happened().await;
+        assert_eq!(self.world.bound("elsewhere").await, "n2");
+        self.free("n1", "after-elsewhere").await;
+        gpu::delete(&client, "elsewhere").await;
+        self.free("n2", "after-elsewhere-too").await;
+    }
+
+    async fn deleted_before_the_bind(&self) {
+        let (pods, client) = (self.pods(), self.client());
+        self.between.happens("hasty", async move || {
+            let now = DeleteParams::default().grace_period(0);
+            pods.delete("hasty", &now).await.unwrap();
+        });
+        gpu::pod(&client, "hasty", "whole", "n1").await;
+        self.happened().await;
+        self.free("n1", "after-hasty").await;
+        assert!(self.pods().get_opt("hasty").await.unwrap().is_none());
+    }
+
+    async fn deleted_while_bound(&self) {
+        let client = self.client();
+        gpu::pod(&client, "short", "whole", "n1").await;
+        given(&self.world, "short", "n1", "0:1000").await;
+        // Another waits for the card, and gets it when this one is deleted, in its
+        // own time.
+        gpu::pod(&client, "next", "whole", "n1").await;
+        crate::faults::event(&self.world, "next", "gpu-slice/GpuBusy").await;
+        let params = DeleteParams::default();
+        self.pods().delete("short", &params).await.unwrap();
+        given(&self.world, "next", "n1", "0:1000").await;
+        gpu::delete(&client, "next").await;
+        self.free("n1", "after-short").await;
+    }
+
+    /// The API server does not look whether there is such a node: the pod is bound
+    /// to one that has gone, and then goes too.
+    async fn node_gone_before_the_bind(&self) {
+        let client = self.client();
+        gpu::node(&client, "n3", json!({CARDS: "1"})).await;
+        let nodes: Api<Node> = Api::all(client.clone());
+        self.between.happens("stranded", async move || {
+            nodes.delete("n3", &DeleteParams::default()).await.unwrap();
+        });
+        gpu::pod(&client, "stranded", "whole", "n3").await;
+        self.happened().await;
+        assert_eq!(self.world.bound("stranded").await, "n3");
+        gpu::nothing_held(&self.provider).await;
+        gpu::delete(&client, "stranded").await;
+        gpu::node(&client, "n3", json!({CARDS: "1"})).await;
+        self.free("n3", "after-stranded").await;
+    }
+
+    /// The scheduler has chosen a node that has just gone.
+    async fn node_gone_before_the_reserve(&self) {
+        let client = self.client();
+        let nodes: Api<Node> = Api::all(client.clone());
+        let params = DeleteParams::default();
+        nodes.delete("n3", &params).await.unwrap();
+        let answer = self.bind("late", "n3").await;
+        println!("bind to a node that has just gone: {answer}");
+        gpu::nothing_held(&self.provider).await;
+        // By now everybody has heard.
+        let answer = self.bind("later", "n3").await;
+        let why = "node n3: not in the provider's view";
+        assert!(answer.contains(why), "{answer}\n{}", self.state());
+        for pod in ["late", "later"] {
+            gpu::delete(&client, pod).await;
+        }
+        gpu::node(&client, "n3", json!({CARDS: "1"})).await;
+        self.free("n3", "after-late").await;
+    }
+
+    /// A Reserve whose answer never comes: held to its end, and no longer.
+    async fn answer_lost(&self) {
+        self.between.lost("unheard");
+        let answer = self.bind("unheard", "n1").await;
+        assert!(answer.contains("the answer is lost"), "{answer}");
+        gpu::something_held(&self.provider).await;
+        gpu::pod(&self.client(), "patient", "whole", "n1").await;
+        given(&self.world, "patient", "n1", "0:1000").await;
+        gpu::delete(&self.client(), "patient").await;
+        assert_eq!(
+            objects::node_of(&self.client(), "default", "unheard").await,
+            None
+        );
+        gpu::delete(&self.client(), "unheard").await;
+        self.free("n1", "after-unheard").await;
+    }
+}
