@@ -169,3 +169,55 @@ fn what_more_would_fit_the_example() {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     insta::assert_snapshot!(text(&out.stdout));
 }
+
+/// A trace of a dozen nodes and shapes of every sort.
+fn mixed(dir: &Path) {
+    fs::create_dir(dir.join("pods")).unwrap();
+    let mut nodes = "sn,cpu_milli,memory_mib,gpu,model\n".to_owned();
+    for i in 0..12 {
+        let (cards, model) = [(2, "T4"), (8, "G2"), (1, "A10"), (4, "T4")][i % 4];
+        nodes += &format!(
+            "n-{i:02},{},{},{cards},{model}\n",
+            cards * 12_000,
+            cards * 65_536
+        );
+    }
+    let shapes = [
+        "4000,8192,1,250,",
+        "8000,16384,1,810,",
+        "2000,4096,0,0,",
+        "6000,8192,1,460,A10|T4",
+        "16000,32768,2,1000,",
+        "10000,8192,1,1000,G2",
+    ];
+    let mut pods = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n".to_owned();
+    for i in 0..60 {
+        pods += &format!("p-{i:02},{}\n", shapes[i % shapes.len()]);
+    }
+    fs::write(dir.join("nodes.csv"), nodes).unwrap();
+    fs::write(dir.join("pods/default.csv"), pods).unwrap();
+}
+
+/// The provider's costs differ from node to node and the extender lets the best one
+/// alone at the top: kube-scheduler's random choice among equals has no part in it.
+#[test]
+fn the_wire_places_as_the_board_does_however_ties_are_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    mixed(dir.path());
+    let trace = dir.path().display().to_string();
+    let run = |more: &[&str]| {
+        let mut args = vec!["--trace", &trace, "--policy", "tautline,fgd", "-o", "json"];
+        args.extend(more);
+        let out = simulate(&args);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        let mut list: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap();
+        for run in &mut list {
+            run.as_object_mut().unwrap().remove("seconds");
+        }
+        list
+    };
+    let board = run(&[]);
+    assert!(board[1]["dropped"].as_u64().unwrap() > 0, "{board:?}");
+    assert_eq!(run(&["--wire"]), board);
+    assert_eq!(run(&["--wire", "--ties", "random"]), board);
+}

@@ -241,6 +241,7 @@ impl Own {
         for (i, pool) in self.pools.iter().enumerate() {
             let kind = board.kind(&pool.kind);
             let room = Room::new(pool.cpu_milli, pool.memory_bytes, kind, pool.cards.clone());
+            board.stand(i, i as f64 / self.pools.len() as f64);
             board.set(i, Some(room));
         }
         board.plan_for(Popularity::of(&self.mix).types());

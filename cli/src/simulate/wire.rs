@@ -18,7 +18,7 @@ use tautline_core::{
 };
 use tautline_discovery::{Discovery, Question};
 use tautline_gpu::{CARD, Popularity, policy::Name, record};
-use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, Order};
 use tautline_runtime::{feed::Feed, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
 use tautline_sdk::{Server, testkit};
@@ -89,6 +89,7 @@ impl Wired {
             feed.clone(),
             GpuConfig {
                 policy,
+                order: Order::Named,
                 classes: Some(Popularity::of(asked).types()),
                 ..GpuConfig::default()
             },

@@ -146,7 +146,8 @@ pub(crate) fn fit(
     rooms: Option<&[Room]>,
 ) -> Fit {
     let need = asking.need;
-    if need.amount == Amount::Nothing {
+    // Elsewhere its CPU and memory may be what the GPUs left need.
+    if need.amount == Amount::Nothing && entry.inventory.pools.is_empty() {
         let detail = "the pod asks for no GPU".into();
         return Fit::Yes {
             cost: 0,

@@ -122,7 +122,7 @@ fn path(out: &mut String, scale: &Scale, line: &Line) {
     let (class, stroke) = look(line);
     _ = write!(
         out,
-        "<path class=\"{class}\" stroke=\"{stroke}\" d=\"{points}\"><title>{}</title></path>",
+        "<path class=\"{class}\" style=\"stroke:{stroke}\" d=\"{points}\"><title>{}</title></path>",
         label(line)
     );
 }
@@ -147,7 +147,7 @@ fn legend(out: &mut String, lines: &[Line]) {
         let (class, stroke) = look(line);
         _ = write!(
             out,
-            "<path class=\"{class}\" stroke=\"{stroke}\" d=\"M{x} {:.1}h18\"/>\
+            "<path class=\"{class}\" style=\"stroke:{stroke}\" d=\"M{x} {:.1}h18\"/>\
              <text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
             y - 4.0,
             x + 24.0,
