@@ -48,10 +48,12 @@ async fn gpu_restart_rebuilds_what_pods_hold_from_their_records() {
     assert_eq!(audit.hosts(audit.pending()[0]), Vec::<&str>::new());
     gpu::nothing_held(&provider).await;
 
-    // Of two that go the halves make one.
-    gpu::delete(&client, "quarter-0").await;
-    gpu::delete(&client, "quarter-1").await;
-    given(&world, "half-1", "n1", &format!("{rest}:500")).await;
+    // What two quarters leave is half a card.
+    for pod in ["half-1", "quarter-0", "quarter-1"] {
+        gpu::delete(&client, pod).await;
+    }
+    gpu::pod(&client, "half-2", "half", "n1").await;
+    given(&world, "half-2", "n1", &format!("{rest}:500")).await;
     assert_eq!(Audit::read(&client).await.faults(), Vec::<String>::new());
 }
 
