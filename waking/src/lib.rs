@@ -121,7 +121,11 @@ impl Waking {
         let usable = round.plan.usable().fold(0u64, |sum, at| {
             sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
         });
-        if round.plan.usable().next().is_none() || !rejected.should_wake(&pod.uid, usable) {
+        if round.plan.usable().next().is_none() {
+            rejected.nothing(&pod.uid);
+            return;
+        }
+        if !rejected.should_wake(&pod.uid, usable) {
             return;
         }
         let now = Timestamp::now();

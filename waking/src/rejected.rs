@@ -20,8 +20,9 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 struct Waiting {
     looked: Instant,
-    /// The usable nodes at the last wake, as a fingerprint, and when that was.
-    woken: Option<(u64, Instant)>,
+    /// The usable nodes at the last wake, as a fingerprint (`None`: none were since),
+    /// and when that was.
+    woken: Option<(Option<u64>, Instant)>,
     backoff: Duration,
 }
 
@@ -56,6 +57,14 @@ impl Rejected {
         turn
     }
 
+    /// No node was usable in between: the next one is news, also the one that the
+    /// pod was woken for last.
+    pub(crate) fn nothing(&mut self, uid: &str) {
+        if let Some((woken_for, _)) = self.0.get_mut(uid).and_then(|w| w.woken.as_mut()) {
+            *woken_for = None;
+        }
+    }
+
     /// Whether to wake a pod for these usable nodes, now.
     pub(crate) fn should_wake(&mut self, uid: &str, usable: u64) -> bool {
         let Some(entry) = self.0.get_mut(uid) else {
@@ -63,7 +72,7 @@ impl Rejected {
         };
         let now = Instant::now();
         if let Some((woken_for, at)) = entry.woken {
-            let wait = if woken_for == usable {
+            let wait = if woken_for == Some(usable) {
                 entry.backoff
             } else {
                 // Costs that jitter bring other nodes each time: that ends, too.
@@ -75,7 +84,7 @@ impl Rejected {
             // The wait grows with every wake that came to nothing, news or not.
             entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
         }
-        entry.woken = Some((usable, now));
+        entry.woken = Some((Some(usable), now));
         true
     }
 }
@@ -121,6 +130,18 @@ mod tests {
         rejected.turn([].iter());
         tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(!rejected.should_wake("0", 9), "it does not wait any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_was_gone_in_between_is_news() {
+        let mut rejected = Rejected::default();
+        rejected.turn(pods(0..1).iter());
+        assert!(rejected.should_wake("0", 7));
+        rejected.nothing("0");
+        assert!(!rejected.should_wake("0", 7), "but not every instant");
+        rejected.nothing("0");
+        tokio::time::advance(SHORTEST).await;
+        assert!(rejected.should_wake("0", 7));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@
 //! average mix. Filling nodes one after the other, in an order that mixes their makes,
 //! leaves whole nodes for those who need them; where pods leave as fast as they come it
 //! would scatter them instead, so the terms move from [`FILL`] to [`CHURN`] with the
-//! turnover that is seen.
+//! turnover that is seen, and with how little is idle ([`Terms::at`]).
 
 use super::{
     Place, Policy, Seen,
@@ -30,8 +30,8 @@ use crate::{
 struct Terms {
     /// Exponent of scarcity.
     scarcity: f64,
-    /// A node's CPU feeds so many times what its share of CPU would.
-    kappa: f64,
+    /// A class counts so much CPU in what it could use; 0: none.
+    cpu: f64,
     card: f64,
     mix: f64,
     /// CPU of the average pod of the mix counts so much.
@@ -44,7 +44,7 @@ struct Terms {
 /// For a cluster that fills up.
 const FILL: Terms = Terms {
     scarcity: 0.7,
-    kappa: 0.7,
+    cpu: 1.0 / 0.7,
     card: 12.0,
     mix: 1.0,
     mix_cpu: 0.8,
@@ -56,7 +56,7 @@ const FILL: Terms = Terms {
 /// For a full one, where as many pods leave as come.
 const CHURN: Terms = Terms {
     scarcity: 1.0,
-    kappa: 2.0,
+    cpu: 0.5,
     card: 4.0,
     mix: 0.5,
     mix_cpu: 0.6,
@@ -66,13 +66,21 @@ const CHURN: Terms = Terms {
 };
 
 impl Terms {
-    /// Between the two: 0 is [`FILL`], 1 is [`CHURN`].
-    fn at(turnover: f64) -> Self {
-        let (a, b) = (FILL, CHURN);
+    /// Between the two: 0 is [`FILL`], 1 is [`CHURN`]. What CHURN says of CPU counts
+    /// under pressure alone: it makes a pod with little CPU cheap on an idle node with
+    /// little CPU, and so breaks nodes that large pods need, which pays only where
+    /// hardly any are left.
+    fn at(turnover: f64, pressure: f64) -> Self {
+        let a = FILL;
+        let b = Self {
+            cpu: CHURN.cpu * pressure,
+            mix: CHURN.mix * pressure,
+            ..CHURN
+        };
         let between = |x: f64, y: f64| x + (y - x) * turnover;
         Self {
             scarcity: between(a.scarcity, b.scarcity),
-            kappa: between(a.kappa, b.kappa),
+            cpu: between(a.cpu, b.cpu),
             card: between(a.card, b.card),
             mix: between(a.mix, b.mix),
             mix_cpu: between(a.mix_cpu, b.mix_cpu),
@@ -85,6 +93,12 @@ impl Terms {
 
 /// Turnover is seen over about so many changes.
 const CHANGES: f64 = 1000.0;
+/// Idle GPU is seen over about so many changes.
+const IDLE_CHANGES: f64 = 500.0;
+/// Parts of all GPU: with so little of it idle pressure is full, with so much there is
+/// none.
+const PRESSED: f64 = 0.08;
+const AT_EASE: f64 = 0.11;
 /// Weights are made anew when one is off by so much.
 const DRIFT: f64 = 0.03;
 /// Less than so many thousandths count as so many: the last cards are not infinitely
@@ -105,12 +119,17 @@ pub(super) struct Tautline {
     /// Thousandths of a core that go with a thousandth of GPU, times `mix_cpu`.
     cpu_a_milli: f64,
     idle_milli: f64,
+    /// All cards of all nodes.
+    cards_milli: f64,
     usable: Vec<f64>,
     weights: Vec<f64>,
     /// The weights of the classes of each kind, in the table's order.
     by_kind: Vec<Vec<f64>>,
     departures: f64,
     turnover: f64,
+    /// The idle part of all GPU, of late.
+    idle: f64,
+    pressure: f64,
     epoch: u32,
 }
 
@@ -123,11 +142,14 @@ impl Default for Tautline {
             prices: Prices::default(),
             cpu_a_milli: 0.0,
             idle_milli: 0.0,
+            cards_milli: 0.0,
             usable: Vec::new(),
             weights: Vec::new(),
             by_kind: Vec::new(),
             departures: 0.0,
             turnover: 0.0,
+            idle: 1.0,
+            pressure: 0.0,
             epoch: 0,
         }
     }
@@ -135,9 +157,9 @@ impl Default for Tautline {
 
 impl Tautline {
     fn lay_out(&mut self) {
-        self.terms = Terms::at(self.turnover);
-        let Terms { kappa, loose, .. } = self.terms;
-        self.table = Table::new(&self.types, Counting { kappa, loose });
+        self.terms = Terms::at(self.turnover, self.pressure);
+        let Terms { cpu, loose, .. } = self.terms;
+        self.table = Table::new(&self.types, Counting { cpu, loose });
         let sum = |f: &dyn Fn(&crate::types::Type) -> i64| -> f64 {
             self.types.iter().map(|t| t.p * f(t) as f64).sum()
         };
@@ -145,12 +167,14 @@ impl Tautline {
         let cpu_a_milli = if gpu > 0.0 { cpu / gpu } else { 0.0 };
         self.cpu_a_milli = self.terms.mix_cpu * cpu_a_milli;
         self.idle_milli = 0.0;
+        self.cards_milli = 0.0;
         self.usable = vec![0.0; self.table.classes()];
         self.weights.clear();
     }
 
     fn count(&mut self, node: Seen<'_>, sign: f64) {
         self.idle_milli += sign * node.room.idle_milli() as f64;
+        self.cards_milli += sign * (node.room.cards().len() * usize::from(CARD)) as f64;
         let usable = node.base.get(self.table.groups()..).unwrap_or_default();
         for (class, u) in self.table.classes_of(node.room.kind()).zip(usable) {
             self.usable[class] += sign * u;
@@ -203,28 +227,36 @@ impl Policy for Tautline {
     }
 
     fn renew(&mut self) -> bool {
-        let seen = (1.25 * self.departures).min(1.0);
-        let moved = (seen - self.turnover).abs() > 0.05 || (seen == 1.0 && self.turnover < 1.0);
+        let turnover = (1.25 * self.departures).min(1.0);
+        let pressure = ((AT_EASE - self.idle) / (AT_EASE - PRESSED)).clamp(0.0, 1.0);
+        let pressed = (pressure - self.pressure).abs() > 0.1
+            || (pressure != self.pressure && (pressure == 0.0 || pressure == 1.0));
+        let moved = (turnover - self.turnover).abs() > 0.05
+            || (turnover == 1.0 && self.turnover < 1.0)
+            || (self.turnover > 0.0 && pressed);
         if moved {
-            self.turnover = seen;
+            (self.turnover, self.pressure) = (turnover, pressure);
             self.lay_out();
         }
         moved
     }
 
     fn moved(&mut self, before: Option<Seen<'_>>, after: Option<Seen<'_>>) {
-        if let (Some(before), Some(after)) = (&before, &after) {
-            let (was, is) = (before.room.idle_milli(), after.room.idle_milli());
-            if was != is {
-                let left = if is > was { 2.0 } else { 0.0 };
-                self.departures += (left - self.departures) / CHANGES;
-            }
-        }
+        let idle = |seen: &Option<Seen<'_>>| seen.map(|s| s.room.idle_milli());
+        let (was, is) = (idle(&before), idle(&after));
         if let Some(before) = before {
             self.count(before, -1.0);
         }
         if let Some(after) = after {
             self.count(after, 1.0);
+        }
+        if let (Some(was), Some(is)) = (was, is) {
+            if was != is {
+                let left = if is > was { 2.0 } else { 0.0 };
+                self.departures += (left - self.departures) / CHANGES;
+            }
+            let idle = self.idle_milli / self.cards_milli.max(1.0);
+            self.idle += (idle - self.idle) / IDLE_CHANGES;
         }
     }
 

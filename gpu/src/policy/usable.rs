@@ -9,8 +9,8 @@ use crate::{
 /// How usable GPU is counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting {
-    /// A node's CPU feeds so many times what its share of CPU would.
-    pub(super) kappa: f64,
+    /// A class counts so much CPU; 0: CPU is no matter beyond the next copy.
+    pub(super) cpu: f64,
     /// 0: copies that fit; 1: as FGD, every card with enough left in full.
     pub(super) loose: f64,
 }
@@ -48,7 +48,7 @@ impl Table {
         table.by_kind.resize_with(kinds, Vec::new);
         for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
             let group = table.group(t);
-            let rate = counting.kappa * t.total_milli() as f64 / t.cpu_milli as f64;
+            let rate = t.total_milli() as f64 / (counting.cpu * t.cpu_milli as f64);
             for (kind, entries) in table.by_kind.iter_mut().enumerate() {
                 if t.may_run_on(kind as u16) {
                     entries.push(Entry {
@@ -143,7 +143,7 @@ impl Table {
         self.entries(kind).iter().map(move |e| {
             if cpu_milli < e.cpu_milli {
                 0.0
-            } else if e.cpu_milli > 0.0 {
+            } else if e.rate.is_finite() {
                 of_cards[e.group].min(cpu_milli * e.rate)
             } else {
                 of_cards[e.group]
