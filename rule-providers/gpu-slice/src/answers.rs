@@ -7,9 +7,10 @@ use tautline_core::Snapshot;
 use tautline_sdk::{Compliance, CostQuestion, EvaluateQuestion, Evaluation, ProviderError};
 
 use crate::{
-    cost::{self, Asking, Fit, No},
+    cost::{self, Asking, Fit},
     evaluate,
     need::{Amount, Need},
+    refusal::No,
     state::{Own, State},
 };
 

@@ -11,8 +11,9 @@ use tautline_gpu::{
 use tautline_sdk::Evaluation;
 
 use crate::{
-    cost::{Fit, No, ranked},
+    cost::{Fit, ranked},
     ledger::Ledger,
+    refusal::No,
 };
 
 /// What drivers publish and claims hold, with each node's devices kept until any of

@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use tautline_core::quantity;
 use tautline_gpu::{
-    Board, CARD, Lane, Names, Place, Refusal, Room, Shape, Short,
-    inventory::{Card, Counted, Pool},
+    Board, CARD, Lane, Names, Place, Room, Shape,
+    inventory::{Card, Pool},
 };
 
 use crate::{
+    counted,
+    lanes::shape,
     ledger::Entry,
-    need::{Amount, Need, units_milli},
+    need::{Amount, Need},
+    refusal::{No, no, refused},
 };
 
 /// Costs of equal places are told apart by the order of nodes below this.
-const RANKS: i64 = 1 << 17;
-/// Where cards are known is better than where units are only counted.
-const UNKNOWN_CARDS: i64 = 1 << 52;
-
+pub(crate) const RANKS: i64 = 1 << 17;
 /// What a node says to a need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
@@ -45,51 +44,6 @@ pub struct At {
     pub shape: Shape,
     /// The share's card, by its place in the pool.
     pub card: Option<u16>,
-}
-
-/// Why a node cannot serve a need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct No {
-    /// The reason code, `GpuBusy`.
-    pub code: &'static str,
-    /// The same with figures.
-    pub detail: String,
-    /// It could if pods on it had gone.
-    pub freeable: bool,
-    /// Of several pools the one that came closest gives the reason.
-    closeness: u8,
-}
-
-impl No {
-    pub(crate) fn unknown_node() -> Self {
-        no(1, "UnknownNode", "not in the provider's view yet")
-    }
-
-    /// It has what is asked, and others hold it.
-    pub(crate) fn busy(code: &'static str, detail: &str) -> Self {
-        busy(code, detail.to_owned())
-    }
-
-    /// It has nothing of the kind.
-    pub(crate) fn never(code: &'static str, detail: &str) -> Self {
-        no(0, code, detail)
-    }
-}
-
-fn no(closeness: u8, code: &'static str, detail: impl Into<String>) -> No {
-    No {
-        code,
-        detail: detail.into(),
-        freeable: false,
-        closeness,
-    }
-}
-
-fn busy(code: &'static str, detail: String) -> No {
-    No {
-        freeable: true,
-        ..no(9, code, detail)
-    }
 }
 
 /// A need that many nodes are asked about: what it is to each kind of pool is worked
@@ -202,7 +156,7 @@ pub(crate) fn fit(
         };
     }
     for counted in &entry.inventory.counted {
-        match counted_cost(names, need, counted) {
+        match counted::cost(names, need, counted) {
             Ok((cost, detail)) => {
                 return Fit::Yes {
                     cost: ranked(cost, entry),
@@ -224,113 +178,6 @@ pub(crate) fn ranked(cost: i64, entry: &Entry) -> i64 {
         .saturating_add(rank.clamp(0, RANKS - 1))
 }
 
-/// The need as this pool would serve it.
-fn shape(need: &Need, pool: &Pool) -> Result<Shape, No> {
-    let lane = pool.kind.lane;
-    let milli = match (&need.amount, lane) {
-        (Amount::Nothing, _) => 0,
-        (Amount::Cards(cards), Lane::Whole | Lane::Milli) => {
-            let milli = cards.saturating_mul(i64::from(CARD));
-            return requested(need, pool, *cards).map(|()| need.shape(lane, milli));
-        }
-        (Amount::Cards(_), Lane::Shared { .. }) => {
-            return Err(no(
-                1,
-                "NoSuchGpu",
-                "its cards are shared, whole ones are wanted",
-            ));
-        }
-        (Amount::Share(_) | Amount::Memory(_), Lane::Whole) => {
-            return Err(no(1, "NoSharedGpu", "no card of it is shared"));
-        }
-        (Amount::Share(milli), _) => *milli,
-        (Amount::Memory(bytes), _) => memory_milli(pool, *bytes)?,
-        (Amount::Units { resource, units }, _) => {
-            if pool.resource.as_deref() != Some(resource) {
-                return Err(no(0, "NoSuchGpu", format!("it offers no {resource}")));
-            }
-            let milli = match lane {
-                Lane::Shared { unit_milli } => units_milli(*units, unit_milli),
-                _ => units.saturating_mul(i64::from(CARD)),
-            };
-            return Ok(need.shape(lane, milli));
-        }
-    };
-    let Lane::Shared { unit_milli } = lane else {
-        return Ok(need.shape(lane, milli));
-    };
-    let unit = i64::from(unit_milli.max(1));
-    let units = (milli + unit - 1) / unit;
-    requested(need, pool, units)?;
-    Ok(need.shape(lane, units_milli(units, unit_milli)))
-}
-
-/// What the pod does not request of a plugin's resource it is not charged for, and
-/// nobody could keep two such pods from the same card.
-fn requested(need: &Need, pool: &Pool, units: i64) -> Result<(), No> {
-    let Some(resource) = &pool.resource else {
-        return Ok(());
-    };
-    match need.requested(resource) {
-        Some(requested) if requested < units => {
-            let detail = format!("the pod must request {units} {resource}");
-            Err(no(5, "NotRequested", detail))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// So many bytes as a part of one card, rounded up.
-fn memory_milli(pool: &Pool, bytes: i64) -> Result<i64, No> {
-    let Some(card) = pool.card_memory_bytes.filter(|c| *c > 0) else {
-        let detail = "the label nvidia.com/gpu.memory is missing";
-        return Err(no(3, "NoMemoryLabel", detail));
-    };
-    let milli = (i128::from(bytes) * 1000 + i128::from(card) - 1) / i128::from(card);
-    match i64::try_from(milli) {
-        Ok(milli) if milli <= i64::from(CARD) => Ok(milli),
-        _ => Err(no(4, "CardTooSmall", "one card has less memory")),
-    }
-}
-
-fn refused(pool: &Pool, shape: &Shape, refusal: Refusal) -> No {
-    let short = match refusal {
-        Refusal::Unknown => return No::unknown_node(),
-        Refusal::Kind => {
-            let wanted = shape.models.join("|");
-            let product = &pool.kind.product;
-            return no(6, "WrongModel", format!("{product:?} is none of {wanted}"));
-        }
-        Refusal::Short(short) => short,
-    };
-    let wanted = quantity::format_milli(shape.milli());
-    match short {
-        Short::Cpu => busy("CpuShort", "too little CPU is free".into()),
-        Short::Memory => busy("MemoryShort", "too little memory is free".into()),
-        Short::Gpu => {
-            let cards = pool.cards.iter().filter(|c| c.healthy).count();
-            let needed = usize::from(shape.whole) + usize::from(shape.share > 0);
-            if cards < needed {
-                return no(
-                    7,
-                    "NoSuchGpu",
-                    format!("has {cards} cards, {needed} wanted"),
-                );
-            }
-            let idle: i64 = pool.cards.iter().map(|c| i64::from(c.left_milli())).sum();
-            let free = quantity::format_milli(idle);
-            if idle >= shape.milli() {
-                let detail = format!("{free} cards free in parts, {wanted} wanted");
-                return busy("GpuFragmented", detail);
-            }
-            busy(
-                "GpuBusy",
-                format!("{free} of {cards} cards free, {wanted} wanted"),
-            )
-        }
-    }
-}
-
 fn detail(pool: &Pool, at: &At) -> String {
     match at.card.and_then(|c| pool.cards.get(usize::from(c))) {
         Some(card) => {
@@ -347,64 +194,4 @@ fn detail(pool: &Pool, at: &At) -> String {
             format!("{left} of {} cards would be left", pool.cards.len())
         }
     }
-}
-
-/// A resource known by number only: what is left that another pod like this one
-/// could not use, then the fuller node.
-fn counted_cost(names: &Names, need: &Need, counted: &Counted) -> Result<(i64, String), No> {
-    let resource = &counted.resource;
-    let units = match &need.amount {
-        Amount::Units { resource, units } if **resource == *counted.resource => *units,
-        Amount::Share(_) | Amount::Memory(_) if names.is_shared(resource) => {
-            let label = &names.replicas;
-            return Err(no(
-                3,
-                "NoReplicasLabel",
-                format!("the label {label} is missing"),
-            ));
-        }
-        Amount::Share(_) | Amount::Memory(_) => {
-            return Err(no(1, "NoSharedGpu", "no card of it is shared"));
-        }
-        _ => return Err(no(0, "NoSuchGpu", "it has no such GPU")),
-    };
-    if !need.models.is_empty()
-        && !need
-            .models
-            .iter()
-            .any(|m| tautline_gpu::shape::names_model(&counted.product, m))
-    {
-        let (product, wanted) = (&counted.product, need.models.join("|"));
-        return Err(no(
-            6,
-            "WrongModel",
-            format!("{product:?} is none of {wanted}"),
-        ));
-    }
-    if need
-        .requested(resource)
-        .is_some_and(|requested| requested < units)
-    {
-        let detail = format!("the pod must request {units} {resource}");
-        return Err(no(5, "NotRequested", detail));
-    }
-    let (has, free) = (counted.has, (counted.has - counted.used).max(0));
-    if has < units {
-        return Err(no(
-            7,
-            "NoSuchGpu",
-            format!("offers {has} {resource}, {units} wanted"),
-        ));
-    }
-    if free < units {
-        let detail = format!("{free} of {has} {resource} free, {units} wanted");
-        return Err(busy("GpuBusy", detail));
-    }
-    let left = free - units;
-    let useless = (left % units.max(1)).min(1 << 16);
-    let mut cost = (useless << 16) + left.min((1 << 16) - 1);
-    if names.is_shared(resource) {
-        cost += UNKNOWN_CARDS / RANKS;
-    }
-    Ok((cost, format!("leaves {left} of {has} {resource} free")))
 }

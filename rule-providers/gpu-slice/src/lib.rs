@@ -10,11 +10,15 @@ mod allocate;
 mod answers;
 mod claims;
 mod cost;
+mod counted;
 mod evaluate;
+mod lanes;
 mod ledger;
 mod metrics;
 mod need;
+mod refusal;
 pub mod replicas;
+
 mod state;
 pub mod view;
 
@@ -33,10 +37,11 @@ use tautline_sdk::{
 use tokio_util::sync::CancellationToken;
 
 pub use crate::{
-    cost::{At, Fit, No},
+    cost::{At, Fit},
     ledger::Order,
     metrics::Gauges,
     need::shape_of,
+    refusal::No,
     view::View,
 };
 
