@@ -7,6 +7,8 @@ use crate::shape::{Lane, Shape};
 /// The most popular classes are kept until they are so much of all requests: what
 /// is rarer says nothing of the future (FGD, USENIX ATC 2023, section 5).
 const KEPT: f64 = 0.95;
+/// Nor are there ever more: each costs every node's work.
+const MOST: usize = 512;
 /// A request counts half as much once so many more have come.
 const HALF_LIFE_REQUESTS: f64 = 2_000.0;
 /// Beyond this, increments are scaled back before they lose precision.
@@ -28,7 +30,10 @@ impl TaskType {
     pub fn of(shape: &Shape) -> Self {
         let (cards, milli) = match (shape.whole, shape.share) {
             (0, share) => (u16::from(share > 0), share),
-            (whole, share) => (whole + u16::from(share > 0), crate::shape::CARD),
+            (whole, share) => (
+                whole.saturating_add(u16::from(share > 0)),
+                crate::shape::CARD,
+            ),
         };
         Self {
             cpu_milli: shape.cpu_milli,
@@ -156,7 +161,7 @@ impl Popularity {
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
         let (mut sum, mut kept) = (0.0, Vec::new());
         for (class, count) in &all {
-            if sum >= KEPT * self.total {
+            if sum >= KEPT * self.total || kept.len() == MOST {
                 break;
             }
             sum += count;

@@ -134,7 +134,9 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
         None => {
             state.discovery.confirm(&snapshot, &held).await;
             // As it is now: the underlay's finalizer has come since.
-            if let Some(known) = state.feed.snapshot().pod(&args.namespace, &args.pod) {
+            let now = state.feed.snapshot();
+            let known = now.pod(&args.namespace, &args.pod);
+            if let Some(known) = known.filter(|known| *known.uid == *args.uid) {
                 // Peers placed next must see it before the watch says so.
                 let mut bound = (**known).clone();
                 bound.node = Some(args.node.as_str().into());

@@ -117,7 +117,10 @@ mod tests {
             ["a", "b", "a"]
         );
         first.abort();
-        _ = first.await;
+        // Bound and not listening: refused, and nobody else's meanwhile.
+        let dead = tokio::net::TcpSocket::new_v4().unwrap();
+        dead.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        balancer.set(vec![dead.local_addr().unwrap(), b]);
         assert_eq!([ask(at).await, ask(at).await], ["b", "b"]);
         balancer.set(Vec::new());
         assert_eq!(ask(at).await, "");

@@ -102,7 +102,6 @@ pub fn read<'a>(
                 card.healthy = false;
             }
         }
-        fill_recorded(names, &mut cards, pods.clone(), &mut all.warnings);
         for (h, part) in held
             .iter()
             .flat_map(|h| h.parts.iter().map(move |p| (h, p)))
@@ -115,13 +114,16 @@ pub fn read<'a>(
                 });
             }
         }
+        // Last: those whose card is not known go where all others leave room.
+        fill_recorded(names, &mut cards, pods.clone(), &mut all.warnings);
         all.pools.push(pool(Lane::Milli, None, cards));
     }
     let rest = |resource: &str, held: i64| {
         let listed = node.allocatable.iter().any(|(name, _)| name == resource);
-        let used: i64 = pods.clone().map(|p| p.requests.milli(resource)).sum();
+        let used = pods.clone().map(|p| p.requests.milli(resource));
+        let used = used.fold(held, i64::saturating_add);
         match listed {
-            true => (node.allocatable.milli(resource) - used - held).max(0),
+            true => node.allocatable.milli(resource).saturating_sub(used).max(0),
             false => UNLISTED,
         }
     };
@@ -223,9 +225,12 @@ fn fill_recorded<'a>(
         match record_of(names, pod) {
             Some(Ok(parts)) => {
                 for part in parts {
-                    // A card that has gone is Evaluate's to tell.
-                    if let Some(card) = cards.iter_mut().find(|c| c.name == part.card) {
-                        card.holders.push(holder(pod, part.milli, true));
+                    match cards.iter_mut().find(|c| c.name == part.card) {
+                        Some(card) => card.holders.push(holder(pod, part.milli, true)),
+                        // A card that has gone is Evaluate's to tell.
+                        None if part.card.bytes().all(|b| b.is_ascii_digit()) => {}
+                        // By a UUID: some card of the node, and which is not known.
+                        None => unknown.push((pod, 1, part.milli)),
                     }
                 }
                 continue;
@@ -246,7 +251,7 @@ fn fill_recorded<'a>(
     }
 }
 
-/// How many cards annotations ask, and how much of each.
+/// How many cards annotations ask, and how much of each: a share of one, or whole ones.
 pub fn asked<'a>(
     names: &Names,
     annotation: impl Fn(&str) -> Option<&'a str>,
@@ -258,6 +263,8 @@ pub fn asked<'a>(
     }
     let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
     let count = count.unwrap_or(1);
+    // Parts of several cards are not handed out: whole ones are.
+    let milli = if count > 1 { CARD } else { milli };
     ((1..=MOST_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
 }
 

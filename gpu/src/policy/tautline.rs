@@ -106,6 +106,8 @@ const DRIFT: f64 = 0.03;
 const FLOOR_MILLI: f64 = 8000.0;
 /// Costs are integers in steps of this part of a thousandth.
 const STEPS: f64 = 64.0;
+/// So many sizes have a price of their own.
+const SIZES: usize = 128;
 /// More groups than any mix has; the rest of a round needs no allocation.
 const GROUPS: usize = 128;
 
@@ -220,7 +222,9 @@ impl Policy for Tautline {
                 None => demand.push((t.milli, count)),
             }
         }
-        demand.sort_by_key(|(size, _)| *size);
+        // A programme of the most frequent sizes is done in milliseconds.
+        demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        demand.truncate(SIZES);
         self.prices = Prices::of(demand);
         self.types = types;
         self.lay_out();

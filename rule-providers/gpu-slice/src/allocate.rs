@@ -20,7 +20,7 @@ use crate::{
     GpuSlice,
     cost::{self, Asking, Fit},
     need::Need,
-    state::State,
+    state::{Own, State},
 };
 
 /// What is held for a pod.
@@ -72,7 +72,10 @@ impl GpuSlice {
         let mut state = self.state.lock();
         let need = Need::of(&state.ledger.names, &ask.rule, ask.details.as_ref())
             .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
-        state.sync(&self.feed, now);
+        let snapshot = state.sync(&self.feed, now);
+        // By another rule: that one's grant is the pod's own, and no obstacle.
+        let own = Own::reserved(&state, &ask.uid, now);
+        let freed = own.freed(&mut state, &snapshot, &ask.node, now);
         let pod = format!("{}/{}", ask.workload.namespace, ask.workload.name);
         let key = Key {
             uid: ask.uid,
@@ -87,7 +90,11 @@ impl GpuSlice {
             let Some(entry) = nodes.get(ask.node.as_str()) else {
                 return Err(refuse("not in the provider's view yet".into()));
             };
-            let at = match cost::fit(names, board, entry, &mut Asking::new(&need), None) {
+            let (entry, rooms) = match &freed {
+                Some((entry, rooms)) => (entry, Some(&rooms[..])),
+                None => (entry, None),
+            };
+            let at = match cost::fit(names, board, entry, &mut Asking::new(&need), rooms) {
                 Fit::Yes { at, .. } => at,
                 Fit::No(no) => return Err(refuse(format!("{}: {}", no.code, no.detail))),
             };

@@ -109,9 +109,9 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
     provider.confirm_at(now, &held.id).unwrap();
-    let soon = now + Duration::from_secs(59);
+    let soon = now + Duration::from_secs(359);
     assert!(provider.reserve_at(soon, ask("b", "n", "1")).is_err());
-    let later = now + Duration::from_secs(61);
+    let later = now + Duration::from_secs(361);
     provider.reserve_at(later, ask("b", "n", "1")).unwrap();
 }
 
@@ -239,7 +239,7 @@ proptest! {
         for (p, (node, record)) in &bound {
             feed.apply(pod(&p.to_string(), Some(node), Some(record)));
         }
-        now += Duration::from_secs(61);
+        now += Duration::from_secs(361);
         let mut state = provider.state.lock();
         state.sync(&feed, now);
         prop_assert_eq!(state.book.counts(now), Default::default());

@@ -71,17 +71,17 @@ pub(crate) fn evaluation(
     let need = Need::of(&ledger.names, &ask.rule, None)?;
     let mut parts = Vec::new();
     for target in ask.targets.values().filter(|t| t.kind == "Pod") {
-        parts.push(match snapshot.pod(&target.namespace, &target.name) {
-            None => Evaluation::new(
+        match snapshot.pod(&target.namespace, &target.name) {
+            None => parts.push(Evaluation::new(
                 Compliance::Error,
                 format!("pod {} is not known", target.name),
-            ),
+            )),
             Some(pod) => {
                 let node = pod.node.as_deref();
-                let claimed = node.and_then(|node| devices.evaluate(node, pod));
-                claimed.unwrap_or_else(|| evaluate::pod(ledger, snapshot, pod, &need))
+                parts.extend(node.and_then(|node| devices.evaluate(node, pod)));
+                parts.push(evaluate::pod(ledger, snapshot, pod, &need));
             }
-        });
+        }
     }
     if parts.is_empty() {
         return Ok(Evaluation::compliant("no pod is among the targets"));

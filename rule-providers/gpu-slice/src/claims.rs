@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu::{
     CARD,
-    dra::{Allocation, Ask, Card, Claim, Class, Match, NodeDevices, Pools, Slice, ask_of},
+    dra::{Allocation, Ask, Card, Claim, Class, Match, NodeDevices, Part, Pools, Slice, ask_of},
 };
 use tautline_sdk::Evaluation;
 
@@ -15,6 +15,9 @@ use crate::{
     ledger::Ledger,
     refusal::No,
 };
+
+/// A node that may have what is claimed, behind all that are known to.
+const UNSURE: i64 = 1 << 33;
 
 /// What drivers publish and claims hold, with each node's devices kept until any of
 /// it changes.
@@ -80,14 +83,24 @@ impl Devices {
         let before = devices.or_insert_with(|| pools.free(node));
         let mut after = before.clone();
         if after.take_likely(ask).is_none() {
-            let mut parts = ask.parts.iter();
-            let there = parts.all(|part| {
-                let mut devices = before.devices().iter();
-                devices.any(|d| part.matches(d) != Match::No)
-            });
-            return Fit::No(match there {
+            // What is likely is a guess. Certain is only a request that finds too few of
+            // its devices free by itself, and has no alternative.
+            let lacks = |p: &&Part| p.alternatives == 1 && before.free_for(p) < p.count() as usize;
+            let Some(part) = ask.parts.iter().find(lacks) else {
+                return Fit::Yes {
+                    cost: ranked(UNSURE, entry),
+                    policy_cost: UNSURE,
+                    detail: "the scheduler may find devices there".into(),
+                    at: None,
+                };
+            };
+            let matching = before
+                .devices()
+                .iter()
+                .filter(|d| part.matches(d) != Match::No);
+            return Fit::No(match matching.count() >= part.count() as usize {
                 true => No::busy("GpuBusy", "too few of the devices that it claims are free"),
-                false => No::never("NoSuchGpu", "it has no device that it claims"),
+                false => No::never("NoSuchGpu", "it has too few devices such as it claims"),
             });
         }
         let (policy_cost, detail) = cost(before, &after);
@@ -115,6 +128,9 @@ impl Devices {
             }
         }
         let devices: Vec<String> = held().map(name).collect();
+        if devices.is_empty() {
+            return None;
+        }
         let devices = devices.join(", ");
         Some(Evaluation::compliant(format!(
             "node {node}: it has {devices}"

@@ -2,7 +2,7 @@
 
 use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu::{
-    CARD, Inventory,
+    CARD, Inventory, Lane,
     inventory::{self, Pool},
     record::Part,
     shape::names_model,
@@ -39,6 +39,14 @@ pub(crate) fn pod(ledger: &Ledger, snapshot: &Snapshot, pod: &Pod, need: &Need) 
                 pod.name
             ),
         ),
+        None if unrecorded(inventory, need) => Evaluation::new(
+            Compliance::Error,
+            format!(
+                "pod {} has no record of the cards that the rule gives it on node {node}: \
+                 whoever bound it reserved none; run the extender with --bind",
+                pod.name
+            ),
+        ),
         None => requested(ledger, snapshot, inventory, pod, node, need),
     }
 }
@@ -52,6 +60,17 @@ fn foreign<'a>(inventory: &'a Inventory, need: &Need) -> Option<&'a str> {
     (!need.models.is_empty() && !products.any(wanted)).then_some(first)
 }
 
+/// Whether the node hands out cards as pods are bound, and the rule says that this one
+/// was to get some: without a record nobody counts them.
+fn unrecorded(inventory: &Inventory, need: &Need) -> bool {
+    let handed_out = |p: &Pool| p.kind.lane == Lane::Milli;
+    let asked = matches!(
+        need.amount,
+        Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
+    );
+    need.by_rule && asked && inventory.pools.iter().any(handed_out)
+}
+
 /// A pod that was given cards by name.
 fn recorded(inventory: &Inventory, node: &str, parts: &[Part], need: &Need) -> Evaluation {
     let Some(fault) = inventory.fault(parts) else {
@@ -61,7 +80,7 @@ fn recorded(inventory: &Inventory, node: &str, parts: &[Part], need: &Need) -> E
     };
     let reason = format!("node {node}: {fault}");
     // What is left to it of each card once all others have theirs.
-    let still: i64 = parts
+    let still: Vec<i64> = parts
         .iter()
         .filter_map(|part| {
             let (_, card) = inventory.card(&part.card).filter(|(_, c)| c.healthy)?;
@@ -71,9 +90,9 @@ fn recorded(inventory: &Inventory, node: &str, parts: &[Part], need: &Need) -> E
                 .min(u32::from(part.milli));
             Some(i64::from(left))
         })
-        .sum();
+        .collect();
     let pool = inventory.pools.first();
-    judged(need, pool, still, reason)
+    judged(need, pool, &still, reason)
 }
 
 /// A pod that has units of a resource: the node must offer what its pods hold.
@@ -105,36 +124,70 @@ fn requested(
                 .pools
                 .iter()
                 .find(|p| p.resource.as_deref() == Some(resource));
-            return judged(need, pool, in_milli(pool, still / 1000), reason);
+            return judged(need, pool, &as_cards(pool, still / 1000), reason);
         }
     }
     Evaluation::compliant(format!("node {node} offers what its pods hold"))
 }
 
-fn in_milli(pool: Option<&Pool>, units: i64) -> i64 {
-    match pool.and_then(|p| crate::need::unit_of(p.kind.lane)) {
-        Some(unit_milli) => units_milli(units, unit_milli),
-        None => units.saturating_mul(i64::from(CARD)),
-    }
+fn unit_milli(pool: Option<&Pool>) -> Option<u16> {
+    pool.and_then(|p| crate::need::unit_of(p.kind.lane))
 }
 
-/// Less than was asked is left: the limit says whether it will do.
-fn judged(need: &Need, pool: Option<&Pool>, still_milli: i64, reason: String) -> Evaluation {
-    let least = match &need.least {
-        None | Some(Amount::Nothing) => None,
-        Some(Amount::Cards(cards)) => Some(cards.saturating_mul(i64::from(CARD))),
-        Some(Amount::Share(milli)) => Some(*milli),
-        Some(Amount::Units { units, .. }) => Some(in_milli(pool, *units)),
-        Some(Amount::Memory(bytes)) => pool
-            .and_then(|p| p.card_memory_bytes)
-            .filter(|card| *card > 0)
-            .map(|card| bytes.saturating_mul(1000).saturating_add(card - 1) / card),
+/// So many units as cards: whole ones and a rest.
+fn as_cards(pool: Option<&Pool>, units: i64) -> Vec<i64> {
+    let card = i64::from(CARD);
+    let milli = match unit_milli(pool) {
+        Some(unit) => units_milli(units, unit),
+        None => units.saturating_mul(card),
     };
-    match least {
-        Some(least) if still_milli >= least => Evaluation::new(
-            Compliance::Limit,
-            format!("{reason}; {still_milli}m is left to it, the limit is {least}m"),
+    let whole = usize::try_from(milli / card).unwrap_or(0);
+    let mut all = vec![card; whole];
+    all.extend(Some(milli % card).filter(|rest| *rest > 0));
+    all
+}
+
+/// Less than was asked is left, of each card so much: the limit says whether it will
+/// do.
+fn judged(need: &Need, pool: Option<&Pool>, still: &[i64], reason: String) -> Evaluation {
+    let (whole, all): (i64, i64) = (
+        still
+            .iter()
+            .filter(|left| **left == i64::from(CARD))
+            .count() as i64,
+        still.iter().sum(),
+    );
+    let largest = still.iter().copied().max().unwrap_or(0);
+    let (enough, left) = match &need.least {
+        None | Some(Amount::Nothing) => (false, String::new()),
+        Some(Amount::Cards(least)) => (
+            whole >= *least,
+            format!("{whole} whole cards are left to it, the limit is {least}"),
         ),
-        _ => Evaluation::violation(reason),
+        Some(Amount::Share(least)) => (
+            largest >= *least,
+            format!("{largest}m is left to it, the limit is {least}m"),
+        ),
+        Some(Amount::Units { units, .. }) => {
+            let least: i64 = as_cards(pool, *units).iter().sum();
+            let left = format!("{all}m is left to it, the limit is {least}m");
+            (all >= least, left)
+        }
+        Some(Amount::Memory(bytes)) => {
+            let card = pool.and_then(|p| p.card_memory_bytes).filter(|c| *c > 0);
+            let least = card.map(|card| bytes.saturating_mul(1000).saturating_add(card - 1) / card);
+            match least {
+                Some(least) => (
+                    largest >= least,
+                    format!("{largest}m of a card is left to it, the limit is {least}m"),
+                ),
+                None => (false, String::new()),
+            }
+        }
+    };
+    if enough {
+        Evaluation::new(Compliance::Limit, format!("{reason}; {left}"))
+    } else {
+        Evaluation::violation(reason)
     }
 }

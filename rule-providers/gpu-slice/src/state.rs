@@ -1,7 +1,6 @@
 //! What the provider knows and what it has reserved, changed under one lock.
 
 use std::{
-    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,9 +16,10 @@ use crate::{
     ledger::{Entry, Ledger},
 };
 
-/// A confirmed reservation whose pod never showed in the watch is asked after once
-/// it is so old: the pod came and went between two looks.
-const UNSEEN: Duration = Duration::from_secs(60);
+/// A confirmed reservation that the watch has not settled is looked into once it is so
+/// old: the pod came and went between two looks, or was bound before. Longer than a dead
+/// watch can go unnoticed (it is ended after 290 s of silence, and begun again within 30).
+const UNSEEN: Duration = Duration::from_secs(360);
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -67,9 +67,17 @@ impl State {
         }
         let unseen = book.unseen(now, UNSEEN);
         if !unseen.is_empty() {
-            let there: HashSet<&str> = snapshot.pods().map(|p| &*p.uid).collect();
-            for uid in unseen.iter().filter(|u| !there.contains(u.as_str())) {
-                touched.append(&mut book.settle(now, uid, None));
+            let of = |p: &Arc<Pod>| unseen.contains(&*p.uid).then(|| Arc::clone(p));
+            let there: Vec<Arc<Pod>> = snapshot.pods().filter_map(of).collect();
+            for uid in &unseen {
+                match there.iter().find(|p| *p.uid == **uid) {
+                    // Not bound, as far as is known: that may yet be told.
+                    Some(pod) if pod.node.is_none() && !pod.finished => {}
+                    Some(pod) if !pod.finished => {
+                        touched.append(&mut book.settle(now, uid, pod.node.as_deref()));
+                    }
+                    _ => touched.append(&mut book.settle(now, uid, None)),
+                }
             }
         }
         let touched: Vec<Arc<str>> = touched.iter().map(|n| n.as_str().into()).collect();
@@ -115,6 +123,15 @@ impl Own {
             pod: pod.cloned(),
             uid: uid.to_owned(),
             nodes,
+        }
+    }
+
+    /// What is reserved for a pod that is about to be bound.
+    pub(crate) fn reserved(state: &State, uid: &str, now: Instant) -> Self {
+        Self {
+            pod: None,
+            uid: uid.to_owned(),
+            nodes: state.book.nodes_of(now, uid).map(str::to_owned).collect(),
         }
     }
 

@@ -186,6 +186,30 @@ async fn an_over_committed_node_is_a_violation() {
     assert_eq!(all.compliance, Compliance::Violation, "{all:?}");
 }
 
+#[tokio::test]
+async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
+    let provider = provider();
+    provider
+        .feed
+        .apply(node("milli", "tautline.io/gpu-cards", 2, &[]));
+    provider.feed.apply(pod("bare", "milli", "cpu", 1));
+    let targets = [("default".to_owned(), Reference::pod("ml", "bare"))].into();
+    let rule = Rule {
+        name: "gpu-slice".into(),
+        request: "250m".into(),
+        ..Rule::default()
+    };
+    let said = provider
+        .evaluate(EvaluateQuestion { targets, rule })
+        .await
+        .unwrap();
+    assert_eq!(said.compliance, Compliance::Error);
+    assert!(
+        said.reason.contains("run the extender with --bind"),
+        "{said:?}"
+    );
+}
+
 proptest! {
     /// Whatever is placed by the answer, no node gives more than it has.
     #[test]
