@@ -162,7 +162,7 @@ fn judged(need: &Need, pool: Option<&Pool>, still: &[i64], reason: String) -> Ev
         None | Some(Amount::Nothing) => (false, String::new()),
         Some(Amount::Cards(least)) => (
             whole >= *least,
-            format!("{whole} whole cards are left to it, the limit is {least}"),
+            format!("{whole} of its cards left whole, the limit is {least}"),
         ),
         Some(Amount::Share(least)) => (
             largest >= *least,

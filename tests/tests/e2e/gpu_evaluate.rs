@@ -122,7 +122,7 @@ async fn unhealthy(world: &Governed) {
 /// Half of what was asked is left, and that will do; none will not.
 async fn limited(world: &Governed) {
     gpu::offers(world.client(), "g2", CARDS, "1").await;
-    let reason = "node g2: card 1 is gone; 1000m is left to it, the limit is 1000m";
+    let reason = "node g2: card 1 is gone; 1 of its cards left whole, the limit is 1";
     stands(world, "two", "two-0", "Limit", reason).await;
     annotate(world, "g2", Some("0")).await;
     let reason = "node g2: card 0 is unhealthy";
@@ -141,7 +141,7 @@ async fn counted(world: &Governed) {
         stands(world, "own", pod, "Violation", reason).await;
     }
     gpu::offers(world.client(), "w2", "nvidia.com/gpu", "1").await;
-    let reason = "node w2 offers nvidia.com/gpu 1 and its pods hold 2; 1000m is left";
+    let reason = "node w2 offers nvidia.com/gpu 1 and its pods hold 2; 1 of its cards left whole";
     stands(world, "more", "more-0", "Limit", reason).await;
     gpu::offers(world.client(), "w2", "nvidia.com/gpu", "0").await;
     let reason = "node w2 offers nvidia.com/gpu 0 and its pods hold 2";

@@ -236,7 +236,7 @@ async fn our_providers_and_bind_under_their_own_roles() {
     gated_pod(client, "ml-0", "ml").await;
     let check = async || {
         let events = objects::events(client, "default", "ml-0").await;
-        events.contains("3 gpu-slice/NoSharedGpu").then_some(())
+        events.contains("3 gpu-slice/NoSuchGpu").then_some(())
     };
     eventually("the reason of gpu-slice", PATIENCE, check, async || {
         objects::events(client, "default", "ml-0").await + &world.state()
