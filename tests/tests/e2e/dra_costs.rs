@@ -1,10 +1,26 @@
 //! Costs steer which node gives a pod its device: the scheduler picks the device, the
 //! gpu-slice provider the node.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tautline_tests::{PATIENCE, devices, eventually, objects, servers::Server, workloads};
 
 use crate::{World, placing::known};
+
+/// The provider as a process, and an offer with its rule for pods labelled `gpu`.
+async fn governed(world: &World, offer: Value) -> Server {
+    let client = &world.plane.client;
+    let provider = Server::start(&world.plane, "gpu-slice", &["provider", "gpu-slice"])
+        .await
+        .unwrap();
+    objects::provider(client, "default", "p", provider.port, &["gpu-slice"])
+        .await
+        .unwrap();
+    let rule = json!({"name": "gpu-slice"});
+    objects::policy(client, "default", "gpu", rule, offer)
+        .await
+        .unwrap();
+    provider
+}
 
 /// Waits until the provider has seen so many claims.
 async fn claims(provider: &Server, state: &str, count: f64) {
@@ -22,21 +38,7 @@ async fn instances_gather_on_a_card_so_that_a_whole_one_is_left() {
     for node in ["n1", "n2", "n3"] {
         devices::partitionable(&client, node).await.unwrap();
     }
-    let provider = Server::start(&world.plane, "gpu-slice", &["provider", "gpu-slice"])
-        .await
-        .unwrap();
-    objects::provider(&client, "default", "p", provider.port, &["gpu-slice"])
-        .await
-        .unwrap();
-    objects::policy(
-        &client,
-        "default",
-        "gpu",
-        json!({"name": "gpu-slice"}),
-        json!({}),
-    )
-    .await
-    .unwrap();
+    let provider = governed(&world, json!({})).await;
     known(&world, "gpu").await;
 
     // One card is filled to its end before the next is begun, whatever the
@@ -85,21 +87,7 @@ async fn a_device_that_is_tainted_or_withdrawn_is_a_violation_that_names_it() {
     let client = world.plane.client.clone();
     devices::classes(&client).await.unwrap();
     devices::cards(&client, "n1", 2, 1, None).await.unwrap();
-    let provider = Server::start(&world.plane, "gpu-slice", &["provider", "gpu-slice"])
-        .await
-        .unwrap();
-    objects::provider(&client, "default", "p", provider.port, &["gpu-slice"])
-        .await
-        .unwrap();
-    objects::policy(
-        &client,
-        "default",
-        "gpu",
-        json!({"name": "gpu-slice"}),
-        json!({"period": "1s"}),
-    )
-    .await
-    .unwrap();
+    let _provider = governed(&world, json!({"period": "1s"})).await;
     let controller = Server::controller(&world.plane, "controller-a", &[])
         .await
         .unwrap();
