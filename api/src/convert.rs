@@ -61,6 +61,7 @@ pub fn node(node: &corev1::Node) -> Node {
     };
     Node {
         name: name(&node.metadata),
+        uid: node.metadata.uid.as_deref().unwrap_or_default().into(),
         labels: labels_of(node.metadata.labels.as_ref()),
         annotations: labels_of(node.metadata.annotations.as_ref()),
         allocatable: status

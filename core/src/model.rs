@@ -110,6 +110,8 @@ pub struct Toleration {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     pub name: Arc<str>,
+    /// Another UID is another node, whatever its name.
+    pub uid: Box<str>,
     pub labels: Labels,
     pub annotations: Labels,
     pub allocatable: Resources,

@@ -10,11 +10,15 @@ mod generated {
         pub mod allocator {
             pub mod v1 { include!("generated/tautline.allocator.v1.rs"); }
         }
+        pub mod latency {
+            pub mod v1 { include!("generated/tautline.latency.v1.rs"); }
+        }
     }
 }
 
 pub use generated::ruleprovider;
 pub use generated::tautline::allocator::v1 as allocator;
+pub use generated::tautline::latency::v1 as latency;
 pub use generated::underlay;
 
 /// All the contracts as an encoded `FileDescriptorSet`, for gRPC reflection.

@@ -6,7 +6,12 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result};
 use prost::Message;
 
-const FILES: [&str; 3] = ["ruleprovider.proto", "underlay.proto", "allocator.proto"];
+const FILES: [&str; 4] = [
+    "ruleprovider.proto",
+    "underlay.proto",
+    "allocator.proto",
+    "latency.proto",
+];
 
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
