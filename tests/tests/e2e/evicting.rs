@@ -44,13 +44,8 @@ async fn a_violation_moves_one_pod_at_a_time_after_its_grace() {
     let too = json!({"grace": "4s", "violationPolicy": "Evict", "targets": [
         {"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
     world.offer("too", too).await;
-    // Two offers of the same pods, each with a budget of its own.
-    let too = json!({"grace": "4s", "violationPolicy": "Evict", "targets": [
-        {"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
-    world.offer("too", too).await;
     world.deployment("web", 3).await;
     world.stand("web", 3, "Compliant").await;
-    world.stand("too", 3, "Compliant").await;
     world.stand("too", 3, "Compliant").await;
     assert_eq!(ready_on(&world, "web").await, ["n1"; 3]);
     let before = names(&world, "web").await;
