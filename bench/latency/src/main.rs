@@ -1,0 +1,120 @@
+//! `cargo run --release -p tautline-bench-latency`: how well the model predicts
+//! round-trip times that were not measured, beside serf's coordinates and a
+//! reference in Python; and with `--speed` what that costs. Prints Markdown.
+
+mod docs;
+mod judge;
+mod plots;
+mod random;
+mod replay;
+mod speed;
+mod synthetic;
+mod table;
+mod vivaldi;
+mod worlds;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::{
+    judge::{Scores, judge},
+    replay::Labelling,
+    table::{Figures, HEAD, Line},
+    vivaldi::Serf,
+    worlds::World,
+};
+
+/// Replays recorded and synthetic round-trip times through the model.
+#[derive(Parser)]
+struct Args {
+    /// Worlds: pl490, sea99, k8s1000, k8s5000.
+    #[arg(long, value_delimiter = ',', default_value = "pl490,sea99,k8s1000")]
+    data: Vec<String>,
+    /// Targets a node.
+    #[arg(long, value_delimiter = ',', default_value = "8,16,32")]
+    k: Vec<usize>,
+    /// Replays of each.
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// Leave serf's coordinates out.
+    #[arg(long)]
+    alone: bool,
+    /// Writes the table into docs/latency.md, and plots beside it.
+    #[arg(long)]
+    docs: bool,
+    /// What fits and questions cost instead, at each world's size.
+    #[arg(long)]
+    speed: bool,
+    /// Where the recorded worlds are.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/data"))]
+    dir: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let mut pages = docs::Pages::default();
+    if !args.speed {
+        println!("{HEAD}");
+    }
+    for name in &args.data {
+        let world = World::load(name, &args.dir)?;
+        for &k in &args.k {
+            if args.speed {
+                speed::print(&world, k)?;
+                continue;
+            }
+            for line in lines(&args, &world, k, &mut pages)? {
+                println!("{}", line.markdown());
+                pages.lines.push(line);
+            }
+        }
+    }
+    if args.docs {
+        pages.write()?;
+    }
+    Ok(())
+}
+
+/// The table's lines for a world and `k`.
+fn lines(args: &Args, world: &World, k: usize, pages: &mut docs::Pages) -> Result<Vec<Line>> {
+    let recorded = world.place(0).is_none();
+    let line = |method: &str, scores: &[Scores], bars: bool| Line {
+        world: world.name.into(),
+        k,
+        method: method.into(),
+        seeds: scores.len(),
+        figures: Figures::mean(scores, recorded, bars),
+    };
+    let mut lines = Vec::new();
+    if !args.alone {
+        let mut scores = Vec::new();
+        for seed in 0..args.seeds {
+            let judged = judge(world, &Serf::learn(world, k, seed), seed);
+            scores.push(judged.scores);
+            pages.keep(world.name, k, "serf", &judged.errors);
+        }
+        lines.push(line("serf", &scores, false));
+    }
+    lines.extend(table::reference(&args.dir, world.name, k)?);
+    let ways: &[(&str, Labelling)] = match recorded {
+        true => &[("**Tautline**", Labelling::Right)],
+        false => &[
+            ("**Tautline**", Labelling::Right),
+            ("**Tautline**, 5 % wrong labels", Labelling::Wrong(5)),
+            ("**Tautline**, no labels", Labelling::Without),
+        ],
+    };
+    for (method, labelling) in ways {
+        let mut scores = Vec::new();
+        for seed in 0..args.seeds {
+            let learned = replay::learn(world, k, seed, *labelling);
+            let judged = judge(world, &learned, seed);
+            scores.push(judged.scores);
+            pages.keep(world.name, k, "Tautline", &judged.errors);
+        }
+        lines.push(line(method, &scores, true));
+    }
+    Ok(lines)
+}

@@ -1,0 +1,69 @@
+//! How wide error bars are: by what predictions of measured pairs, each from the
+//! others' residuals, missed them, by predicted distance.
+
+/// Distances are told apart by so many quantiles.
+const BINS: usize = 8;
+/// A bin has this many misses of the usual size to begin with.
+const PRIOR: f32 = 8.0;
+/// A fitted place follows about so many of a node's samples, as a straight line
+/// through points does two; pairs that were not fitted miss by that much more.
+const FOLLOWED: f32 = 6.0;
+/// Nobody is served by a bar of more than this, in logarithm.
+pub(crate) const WIDEST: f32 = 5.0;
+/// In standard deviations of the normal distribution, what holds four in five.
+pub(crate) const FOUR_OF_FIVE: f32 = 1.2816;
+
+/// A measured pair, as calibration sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    pub predicted: f32,
+    /// Logarithm of measured over predicted, its size.
+    pub log: f32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bars {
+    /// Upper ends of all bins but the last, rising.
+    edges: Vec<f32>,
+    /// Each bin's 80 % quantile of the miss, inflated.
+    widths: Vec<f32>,
+}
+
+impl Bars {
+    /// From misses of nodes with `degree` measured pairs each on average.
+    pub fn new(misses: &mut [Miss], degree: f32) -> Self {
+        misses.sort_by(|a, b| a.predicted.total_cmp(&b.predicted));
+        let usual = quantile(misses.iter().map(|m| m.log).collect(), 0.8).unwrap_or(1.0);
+        let inflation = inflation(FOLLOWED, degree);
+        let size = misses.len().div_ceil(BINS).max(1);
+        let mut bars = Self::default();
+        for bin in misses.chunks(size) {
+            let own = quantile(bin.iter().map(|m| m.log).collect(), 0.8).unwrap_or(usual);
+            let count = bin.len() as f32;
+            bars.edges.extend(bin.last().map(|m| m.predicted));
+            bars.widths
+                .push(inflation * (count * own + PRIOR * usual) / (count + PRIOR));
+        }
+        bars.edges.pop();
+        bars
+    }
+
+    /// Half an 80 % bar of a pair in logarithm.
+    pub fn width(&self, predicted: f32) -> f32 {
+        let bin = self.edges.partition_point(|edge| *edge < predicted);
+        self.widths.get(bin).map_or(1.0, |width| width.min(WIDEST))
+    }
+}
+
+/// How much more pairs miss that were not fitted, where a fit follows so many of the
+/// `degree` samples a node.
+pub(crate) fn inflation(followed: f32, degree: f32) -> f32 {
+    let part = (followed / degree.max(1.0)).min(0.6);
+    ((1.0 + part) / (1.0 - part)).sqrt()
+}
+
+/// The quantile of values in no order.
+pub(crate) fn quantile(mut values: Vec<f32>, part: f32) -> Option<f32> {
+    let at = (part * values.len().checked_sub(1)? as f32) as usize;
+    Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
+}

@@ -1,0 +1,258 @@
+//! What was learned, ready to be asked.
+
+use crate::{
+    Estimate, NodeId,
+    coords::{Axes, Coords, Pair},
+    error_bar::{Bars, FOUR_OF_FIVE, Miss, WIDEST, inflation, quantile},
+    labels::{LabelFit, Standing},
+    near,
+    smooth::{self, Sample, Shrink},
+    sparse::Sparse,
+};
+
+/// A measured pair's bar in logarithm: a median of five errs by 15 % at the 99th
+/// percentile within a region.
+const MEASURED_BAR: f32 = 0.1;
+/// An offset a node and its share of the classes follow about so many samples.
+const FOLLOWED_BY_LABELS: f32 = 1.2;
+/// From so many measured pairs on, labels' errors are checked.
+const FEWEST_LABELLED: usize = 50;
+/// Rows looked at to find how wide bars are.
+const CALIBRATION_ROWS: usize = 256;
+
+/// What a node's measurements say against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contradiction {
+    /// Its labels: it is fitted as where its measurements put it.
+    Labels,
+    /// What the others report of it: its own reports are left out of classes.
+    Reports,
+}
+
+/// What was learned: immutable, asked by any number of readers without a lock.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// Microseconds a unit.
+    scale: f32,
+    axes: Axes,
+    measured: Vec<bool>,
+    samples: Sparse<Sample>,
+    kernels: Sparse<[f32; 2]>,
+    shrink: Shrink,
+    bars: Bars,
+    labels: Option<LabelFit>,
+    /// What to multiply the labels' errors by for half an 80 % bar.
+    label_bar: f32,
+}
+
+impl Fit {
+    pub(crate) fn new(
+        scale: f32,
+        coords: &Coords,
+        pairs: &[Pair],
+        measured: &[bool],
+        labels: Option<LabelFit>,
+    ) -> Self {
+        let n = measured.len();
+        let axes = Axes::new(coords);
+        let cells = pairs.iter().map(|p| {
+            let fitted = axes.distance(p.a as usize, p.b as usize).ln();
+            (p.a, p.b, Sample::new(p.log, fitted))
+        });
+        let mut samples = Sparse::new(n, cells);
+        let kernels = near::kernels(&axes, &samples, measured);
+        smooth::second_step(&mut samples, &kernels, smooth::NARROW, n);
+        let mut fit = Self {
+            scale,
+            axes,
+            measured: measured.to_vec(),
+            samples,
+            kernels,
+            shrink: smooth::NARROW,
+            bars: Bars::default(),
+            labels,
+            label_bar: FOUR_OF_FIVE,
+        };
+        let rows = fit.calibration_rows();
+        fit.shrink = smooth::choose(&fit.samples, &fit.kernels, &rows, n);
+        let live = measured.iter().filter(|m| **m).count();
+        let degree = 2.0 * pairs.len() as f32 / live.max(1) as f32;
+        fit.bars = fit.calibrate(&rows, degree);
+        let label_bar = fit.calibrate_labels(&rows, degree);
+        fit.label_bar = label_bar.unwrap_or(FOUR_OF_FIVE);
+        fit
+    }
+
+    /// All estimates from a peer: a measured pair's own time, else what coordinates
+    /// and labels say together. `None` where the fit knows nothing of the peer.
+    /// Costs some 100 us at 5,000 nodes: keep it while the same fit is asked.
+    pub fn row(&self, peer: NodeId) -> Option<Row> {
+        let from = peer.slot();
+        let known = *self.measured.get(from)?;
+        let mut row = Row {
+            micros: vec![0.0; self.measured.len()],
+            bars: vec![1.0; self.measured.len()],
+        };
+        if known {
+            let predictions = self.predictions(from);
+            for (to, micros) in predictions.into_iter().enumerate() {
+                if self.measured[to] {
+                    row.micros[to] = micros;
+                    row.bars[to] = self.bars.width(micros / self.scale);
+                }
+            }
+        }
+        self.add_labels(peer, &mut row);
+        for &(to, sample) in self.samples.row(from) {
+            row.micros[to as usize] = sample.log.exp() * self.scale;
+            row.bars[to as usize] = MEASURED_BAR;
+        }
+        row.micros[from] = 0.0;
+        for bar in &mut row.bars {
+            *bar = bar.min(WIDEST).exp();
+        }
+        row.micros.iter().any(|m| *m > 0.0).then_some(row)
+    }
+
+    /// Weighs what labels say into a row by the inverse of both squared errors.
+    fn add_labels(&self, peer: NodeId, row: &mut Row) {
+        let Some(labels) = &self.labels else {
+            return;
+        };
+        let all: Vec<NodeId> = (0..row.micros.len() as u32).map(NodeId).collect();
+        let mut guesses = Vec::with_capacity(all.len());
+        labels.row(peer, &all, &mut guesses);
+        for ((micros, bar), guess) in row.micros.iter_mut().zip(&mut row.bars).zip(guesses) {
+            let Some(guess) = guess else { continue };
+            let said = (self.label_bar * guess.error).max(1e-3);
+            if *micros > 0.0 && 3.0 * *bar < said {
+                let part = bar.powi(-2) / (bar.powi(-2) + said.powi(-2));
+                *micros = guess.micros * (part * (*micros / guess.micros).ln()).exp();
+                // Both err alike in part: no surer together than the surer one.
+                *bar = bar.min(said);
+            } else {
+                (*micros, *bar) = (guess.micros, said);
+            }
+        }
+    }
+
+    /// Whether the fit has samples of a node.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.measured.get(node.slot()).copied().unwrap_or(false)
+    }
+
+    /// Both directions' mean sample of a pair in microseconds, if it was measured.
+    pub fn measured(&self, a: NodeId, b: NodeId) -> Option<f32> {
+        self.knows(a).then_some(())?;
+        Some(self.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
+    }
+
+    /// What a node's measurements contradict, if anything.
+    pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
+        contradiction(self.labels.as_ref()?.standing(node))
+    }
+
+    /// The nodes whose measurements contradict their labels or reports, in order.
+    pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Contradiction)> {
+        let all = self.labels.iter().flat_map(LabelFit::contradicted);
+        all.filter_map(|(node, standing)| Some((node, contradiction(standing)?)))
+    }
+
+    /// How unlike a node every other one is: the mean over the nodes that both
+    /// measured of how their times' logarithms differ; 1 without such a node.
+    pub(crate) fn unlikeness(&self, node: NodeId) -> impl Iterator<Item = f32> {
+        let mut sums = vec![[0.0f32; 2]; self.measured.len()];
+        near::unlikeness(&self.samples, node.slot(), &mut sums);
+        let mean = |[sum, count]: [f32; 2]| if count > 0.0 { sum / count } else { 1.0 };
+        sums.into_iter().map(mean)
+    }
+
+    /// Microseconds from a node to all by coordinates and corrections.
+    pub(crate) fn predictions(&self, from: usize) -> Vec<f32> {
+        let mut row = vec![0.0f32; self.measured.len()];
+        self.axes.distances(from, &mut row);
+        let corrections =
+            smooth::corrections(&self.samples, &self.kernels, self.shrink, from, row.len());
+        for (micros, correction) in row.iter_mut().zip(corrections) {
+            *micros *= correction.exp() * self.scale;
+        }
+        row
+    }
+
+    fn calibration_rows(&self) -> Vec<usize> {
+        let live = (0..self.measured.len()).filter(|&i| self.measured[i]);
+        let live: Vec<usize> = live.collect();
+        let stride = live.len().div_ceil(CALIBRATION_ROWS).max(1);
+        live.into_iter().step_by(stride).collect()
+    }
+
+    /// By how many of the errors that labels state they miss measured pairs; `None`
+    /// for too few.
+    fn calibrate_labels(&self, rows: &[usize], degree: f32) -> Option<f32> {
+        let labels = self.labels.as_ref()?;
+        let mut misses = Vec::new();
+        let (mut targets, mut guesses) = (Vec::new(), Vec::new());
+        for &from in rows {
+            targets.clear();
+            guesses.clear();
+            targets.extend(self.samples.row(from).iter().map(|e| NodeId(e.0)));
+            labels.row(NodeId(from as u32), &targets, &mut guesses);
+            for ((_, sample), guess) in self.samples.row(from).iter().zip(&guesses) {
+                misses.extend(guess.map(|guess| {
+                    let off = sample.log - (guess.micros / self.scale).ln();
+                    off.abs() / guess.error.max(1e-3)
+                }));
+            }
+        }
+        let enough = misses.len() >= FEWEST_LABELLED;
+        let usual = enough.then(|| quantile(misses, 0.8)).flatten()?;
+        let usual = usual * inflation(FOLLOWED_BY_LABELS, degree);
+        Some(usual.clamp(0.5 * FOUR_OF_FIVE, 2.0 * FOUR_OF_FIVE))
+    }
+
+    fn calibrate(&self, rows: &[usize], degree: f32) -> Bars {
+        let mut misses = Vec::new();
+        for &from in rows {
+            let nodes = self.measured.len();
+            let others =
+                smooth::without_own(&self.samples, &self.kernels, self.shrink, from, nodes);
+            misses.extend(others.map(|(to, sample, correction)| {
+                let predicted = self.axes.distance(from, to as usize) * correction.exp();
+                let log = (sample.log - predicted.ln()).abs();
+                Miss { predicted, log }
+            }));
+        }
+        Bars::new(&mut misses, degree)
+    }
+}
+
+fn contradiction(standing: Standing) -> Option<Contradiction> {
+    match standing {
+        Standing::Unlabelled | Standing::Fits => None,
+        Standing::Misplaced(_) => Some(Contradiction::Labels),
+        Standing::Misreports => Some(Contradiction::Reports),
+    }
+}
+
+/// All estimates from one peer.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// 0 where there is no estimate.
+    micros: Vec<f32>,
+    /// What to multiply or divide by for an end of the error bar.
+    bars: Vec<f32>,
+}
+
+impl Row {
+    /// The estimate between the row's peer and a node; `None` for the peer itself
+    /// and for nodes that the fit knows nothing of.
+    pub fn estimate(&self, node: NodeId) -> Option<Estimate> {
+        let micros = *self.micros.get(node.slot())?;
+        let bar = self.bars.get(node.slot())?.max(1.0);
+        (micros > 0.0).then_some(Estimate {
+            micros,
+            low: micros / bar,
+            high: micros * bar,
+        })
+    }
+}

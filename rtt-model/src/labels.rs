@@ -1,0 +1,214 @@
+//! What labels and sparse samples together say about a pair: the usual
+//! round-trip time of its class (same rack, same zone, zone pair, region pair)
+//! plus an offset for each of its two nodes.
+//!
+//! Labels may be wrong and nodes may report wrongly. Classes are medians,
+//! offsets are fitted with a loss that redescends, a node whose samples fit
+//! another zone far better is treated as there, and the reports of a node that
+//! everybody else contradicts are left out. All tables are sparse: memory is
+//! O(nodes + samples). The order of the samples does not matter.
+
+mod atlas;
+mod candidates;
+mod classes;
+mod index;
+mod judge;
+mod offsets;
+mod robust;
+
+use crate::NodeId;
+use atlas::{Atlas, NONE};
+use classes::Chart;
+use index::Index;
+use offsets::{Links, Offsets};
+
+/// How often nodes are judged again by the fit that the last judgement gave.
+const JUDGEMENTS: usize = 3;
+/// Turns of "classes, then offsets": before the first judgement, and after.
+const FIRST_SWEEPS: usize = 3;
+const SWEEPS: usize = 2;
+/// Round-trip times outside are not believed, in microseconds.
+const CREDIBLE: std::ops::RangeInclusive<f32> = 1.0..=60e6;
+
+/// Where a node is said to be, as numbers of names. A zone's number need only
+/// be unique in its region, a rack's in its zone. No part at all: the node is
+/// not estimated. No region: the nodes that name none count as one region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    pub region: Option<u32>,
+    pub zone: Option<u32>,
+    pub rack: Option<u32>,
+}
+
+/// A round-trip time that `from` reports, already filtered (a median of a few).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub micros: f32,
+}
+
+/// What the samples say about a node's labels and reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Without labels, or not a node of this fit.
+    #[default]
+    Unlabelled,
+    /// Nothing speaks against it.
+    Fits,
+    /// The samples contradict the labels and fit this place; its rack is unknown,
+    /// and its zone too where several fit alike.
+    Misplaced(Place),
+    /// Its reports contradict what the others report of it: left out.
+    Misreports,
+}
+
+/// A predicted round-trip time. `error` is one standard deviation of
+/// `ln(truth / micros)`: in four of five cases the truth is within a factor of
+/// `exp(1.28 * error)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guess {
+    pub micros: f32,
+    pub error: f32,
+}
+
+/// The fitted classes and offsets; immutable, for any number of readers.
+#[derive(Clone, Debug, Default)]
+pub struct LabelFit {
+    atlas: Atlas,
+    chart: Chart,
+    index: Index,
+    offsets: Offsets,
+    standings: Vec<Standing>,
+}
+
+impl LabelFit {
+    /// Fits nodes `0..places.len()`. Samples of unknown nodes, of a node with
+    /// itself and of incredible times are passed over.
+    #[must_use]
+    pub fn new(places: &[Place], samples: impl Iterator<Item = Sample>) -> Self {
+        let mut samples: Vec<Sample> = samples
+            .filter(|s| s.from != s.to && CREDIBLE.contains(&s.micros))
+            .filter(|s| [s.from, s.to].iter().all(|n| labelled(places, *n)))
+            .collect();
+        // Sums then do not depend on the order in which samples came.
+        samples.sort_unstable_by_key(|s| (s.from, s.to, s.micros.to_bits()));
+        let links = Links::new(places.len(), &samples);
+        let labels = Atlas::new(places);
+        let mut standings: Vec<Standing> = places.iter().map(at_first).collect();
+        let mut atlas = labels.clone();
+        let mut offsets = Offsets::new(places.len());
+        let mut chart = Chart::new(&atlas, &samples, counts(&standings));
+        offsets.fit(&mut chart, &samples, &links, FIRST_SWEEPS);
+        for _ in 0..JUDGEMENTS {
+            let court = judge::Court {
+                labels: &labels,
+                atlas: &atlas,
+                chart: &chart,
+                offsets: &offsets,
+                samples: &samples,
+                links: &links,
+            };
+            let (next, verdicts) = court.judge(&standings);
+            let changed: Vec<NodeId> = (0u32..)
+                .zip(standings.iter().zip(&verdicts))
+                .filter(|(n, (was, is))| {
+                    was != is || atlas.spot(NodeId(*n)) != next.spot(NodeId(*n))
+                })
+                .map(|(n, _)| NodeId(n))
+                .collect();
+            if changed.is_empty() {
+                break;
+            }
+            (atlas, standings) = (next, verdicts);
+            chart = Chart::new(&atlas, &samples, counts(&standings));
+            offsets.forget(&changed);
+            offsets.fit(&mut chart, &samples, &links, SWEEPS);
+        }
+        offsets.fit(&mut chart, &samples, &links, SWEEPS);
+        chart.measure_errors(&samples, &offsets);
+        chart.forget_samples();
+        Self {
+            index: Index::new(&chart),
+            atlas,
+            chart,
+            offsets,
+            standings,
+        }
+    }
+
+    /// The pair's prediction; `None` where labels and samples say nothing, and
+    /// for a node with itself.
+    #[cfg(test)]
+    pub fn estimate(&self, a: NodeId, b: NodeId) -> Option<Guess> {
+        let (p, q) = (self.atlas.spot(a)?, self.atlas.spot(b)?);
+        let class = self.chart.class_of(&self.atlas, p, q)?;
+        (a != b).then(|| self.guess(class, a, b))
+    }
+
+    /// [`LabelFit::estimate`] of `peer` with each candidate, in their order,
+    /// appended to `out`; made for thousands of candidates.
+    pub fn row(&self, peer: NodeId, candidates: &[NodeId], out: &mut Vec<Option<Guess>>) {
+        let Some(p) = self.atlas.spot(peer) else {
+            out.extend(candidates.iter().map(|_| None));
+            return;
+        };
+        let rack = self.chart.rack_class(p);
+        let classes = self.index.classes_from(&self.atlas, &self.chart, p);
+        out.extend(candidates.iter().map(|&c| {
+            let q = self.atlas.spot(c)?;
+            let class = match rack {
+                Some(class) if p.rack == q.rack => class,
+                _ => *classes.get(q.place as usize)?,
+            };
+            (class != NONE && c != peer).then(|| self.guess(class, peer, c))
+        }));
+    }
+
+    /// What the samples say about a node.
+    #[must_use]
+    pub fn standing(&self, node: NodeId) -> Standing {
+        self.standings
+            .get(node.0 as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// The nodes that neither fit nor lack labels, in order.
+    pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Standing)> + '_ {
+        (0u32..)
+            .zip(&self.standings)
+            .filter(|(_, s)| !matches!(s, Standing::Fits | Standing::Unlabelled))
+            .map(|(n, s)| (NodeId(n), *s))
+    }
+
+    fn guess(&self, class: u32, a: NodeId, b: NodeId) -> Guess {
+        let class = self.chart.class(class);
+        let (a, b) = (self.offsets.of(a), self.offsets.of(b));
+        let micros = classes::total(class.base, a.micros, b.micros);
+        let error = (class.error.powi(2) + (a.variance + b.variance) / micros.powi(2)).sqrt();
+        Guess { micros, error }
+    }
+}
+
+fn labelled(places: &[Place], node: NodeId) -> bool {
+    places
+        .get(node.0 as usize)
+        .is_some_and(|p| *p != Place::default())
+}
+
+fn at_first(place: &Place) -> Standing {
+    if *place == Place::default() {
+        Standing::Unlabelled
+    } else {
+        Standing::Fits
+    }
+}
+
+/// Whether a sample counts: its reporter is believed.
+fn counts(standings: &[Standing]) -> impl Fn(&Sample) -> bool {
+    |s| standings.get(s.from.0 as usize) != Some(&Standing::Misreports)
+}
+
+#[cfg(test)]
+mod tests;

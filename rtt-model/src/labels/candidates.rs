@@ -1,0 +1,89 @@
+//! The places that a node may be in, and what its samples say against each.
+
+use super::judge::{Court, Seen};
+
+/// With up to so many zones all are tried, else so many regions.
+const CANDIDATES: usize = 256;
+/// What one sample can say against a place.
+pub(super) const CUT: f32 = 3.0;
+
+/// What a sample this far off says against a place; `scale` is half the inverse of the variance.
+pub(super) fn loss(miss: f32, scale: f32) -> f32 {
+    (miss * miss * scale).min(CUT)
+}
+
+/// The logarithms of the usual times between candidate places (all zones, or
+/// whole regions where zones are many) and any other; made when first asked for.
+#[derive(Default)]
+pub(super) struct Tables {
+    made: bool,
+    candidates: Vec<u32>,
+    /// Whether a row is for a region rather than for a place.
+    pub by_region: bool,
+    /// A row of candidates for each other, `f32::MAX` where nothing is known.
+    logs: Vec<f32>,
+    losses: Vec<f32>,
+}
+
+impl Tables {
+    pub fn of(&mut self, court: &Court<'_>) -> &mut Self {
+        if !std::mem::replace(&mut self.made, true) {
+            let atlas = court.atlas;
+            let all = || 0..atlas.places();
+            let regions = || all().filter(|p| atlas.whole_region(*p) == *p);
+            let zones = || all().filter(|p| atlas.is_zone(*p));
+            self.by_region = zones().count() > CANDIDATES;
+            self.candidates = if self.by_region {
+                regions().collect()
+            } else {
+                zones().collect()
+            };
+            if self.candidates.len() > CANDIDATES {
+                self.candidates.clear();
+            }
+            let others: Vec<u32> = if self.by_region {
+                regions().collect()
+            } else {
+                all().collect()
+            };
+            let pairs = others
+                .iter()
+                .flat_map(|other| self.candidates.iter().map(move |place| (*place, *other)));
+            let base = |(a, b)| court.base(atlas.spot_in(a), atlas.spot_in(b));
+            self.logs = pairs
+                .map(|pair| base(pair).map_or(f32::MAX, f32::ln))
+                .collect();
+        }
+        self
+    }
+
+    /// The best candidate and what speaks against it.
+    pub fn best(&mut self, seen: &[Seen], scale: f32) -> Option<(u32, f32)> {
+        let candidates = self.candidates.len();
+        self.losses.clear();
+        self.losses.resize(candidates, 0.0);
+        for s in seen {
+            let row = if self.by_region {
+                s.other.region
+            } else {
+                s.other.place
+            };
+            let (log, at) = (s.micros.ln(), row as usize * candidates);
+            for (sum, known) in self.losses.iter_mut().zip(&self.logs[at..at + candidates]) {
+                *sum += loss(log - known, scale);
+            }
+        }
+        let losses = self.candidates.iter().zip(&self.losses);
+        losses
+            .map(|(place, loss)| (*place, *loss))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// The candidates that no more than this speaks against, by the last call.
+    pub fn within(&self, most: f32) -> impl Iterator<Item = u32> + '_ {
+        let losses = self.candidates.iter().zip(&self.losses);
+        losses
+            .filter(move |(_, loss)| **loss <= most)
+            .map(|(place, _)| *place)
+    }
+}

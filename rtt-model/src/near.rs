@@ -1,0 +1,106 @@
+//! Which nodes are near which, sparsely: the kernels by which a measured pair
+//! speaks for the pairs beside it.
+
+use crate::{coords::Axes, smooth::Sample, sparse::Sparse};
+
+/// So many neighbours are kept of a node.
+const NEIGHBOURS: usize = 32;
+/// A node's own scale is the distance to its neighbour of this rank.
+const SCALE_RANK: usize = 12;
+/// How fast a kernel falls with distance over scale, and with unlikeness.
+const WIDTHS: [(f32, f32); 2] = [(0.35, 0.0), (0.15, 4.0)];
+/// Unlikeness is drawn to its mean as if by this many common targets.
+const PRIOR: f32 = 0.3;
+
+#[derive(Clone, Copy)]
+struct Neighbour {
+    node: u32,
+    distance: f32,
+    /// Sum and count of [`unlikeness`].
+    unlike: [f32; 2],
+}
+
+/// Two kernels of two nodes, the wider first: symmetric, 1 for a node itself, each
+/// node's nearest alone. Nearness is a pair's measured time, else the fitted one.
+pub(crate) fn kernels(
+    axes: &Axes,
+    samples: &Sparse<Sample>,
+    measured: &[bool],
+) -> Sparse<[f32; 2]> {
+    let n = measured.len();
+    let live: Vec<u32> = (0..n as u32).filter(|&i| measured[i as usize]).collect();
+    let rank = SCALE_RANK
+        .min((live.len() / 40).max(4))
+        .min(live.len().saturating_sub(2));
+    let mut lists: Vec<Vec<Neighbour>> = vec![Vec::new(); n];
+    let mut scales = vec![0.0f32; n];
+    let mut row = vec![0.0f32; n];
+    let mut spare = vec![0.0f32; n];
+    let mut unlike = vec![[0.0f32; 2]; n];
+    let mut all = [0.0f64; 2];
+    let mut near: Vec<(f32, u32)> = Vec::with_capacity(n);
+    for &from in &live {
+        let i = from as usize;
+        axes.unlikeness(i, &mut row);
+        for j in (0..n).filter(|&j| !measured[j] || j == i) {
+            row[j] = f32::INFINITY;
+        }
+        spare.copy_from_slice(&row);
+        let scale = *spare.select_nth_unstable_by(rank, f32::total_cmp).1;
+        scales[i] = if scale.is_finite() { scale } else { 0.0 };
+        near.clear();
+        near.extend(live.iter().map(|&j| (row[j as usize], j)));
+        let order = |a: &(f32, u32), b: &(f32, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        if NEIGHBOURS < near.len() {
+            near.select_nth_unstable_by(NEIGHBOURS, order);
+            near.truncate(NEIGHBOURS);
+        }
+        near.retain(|e| e.0.is_finite());
+        unlikeness(samples, i, &mut unlike);
+        let neighbour = |&(distance, node): &(f32, u32)| Neighbour {
+            node,
+            distance,
+            unlike: unlike[node as usize],
+        };
+        lists[i] = near.iter().map(neighbour).collect();
+        lists[i].sort_unstable_by_key(|e| e.node);
+        for [sum, count] in &unlike {
+            all[0] += f64::from(*sum);
+            all[1] += f64::from(*count);
+        }
+    }
+    let mean = (all[0] / all[1].max(1.0)) as f32;
+    let mut cells: Vec<(u32, u32, [f32; 2])> = Vec::new();
+    for &i in &live {
+        cells.push((i, i, [1.0; 2]));
+        for near in lists[i as usize].iter().filter(|e| e.node > i) {
+            let j = near.node;
+            let other = &lists[j as usize];
+            // Only where each lists the other.
+            if other.binary_search_by_key(&i, |e| e.node).is_err() {
+                continue;
+            }
+            let scale = (scales[i as usize] * scales[j as usize]).sqrt() + 1e-9;
+            let [sum, count] = near.unlike;
+            let unlike = (sum + PRIOR * mean) / (count + PRIOR);
+            let weight =
+                |(width, by): (f32, f32)| (-near.distance / (scale * width) - by * unlike).exp();
+            cells.push((i, j, WIDTHS.map(weight)));
+        }
+    }
+    drop(lists);
+    Sparse::new(n, cells.iter().copied())
+}
+
+/// How unlike a node every other one is: over the nodes that both measured, the
+/// sum of how far their times' logarithms differ, and how many there are.
+pub(crate) fn unlikeness(samples: &Sparse<Sample>, node: usize, out: &mut [[f32; 2]]) {
+    out.fill([0.0; 2]);
+    for &(l, first) in samples.row(node) {
+        for &(j, second) in samples.row(l as usize) {
+            let out = &mut out[j as usize];
+            out[0] += (first.log - second.log).abs();
+            out[1] += 1.0;
+        }
+    }
+}

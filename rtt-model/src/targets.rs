@@ -1,0 +1,176 @@
+//! What a node should measure.
+//!
+//! Labels known: half of the targets in the same rack or zone, the rest at
+//! random. Unknown, or a zone that holds half of all nodes and so says little: an
+//! eighth (two at least) are landmarks, the same for all, half are at random, and
+//! three eighths look nearest: by predicted time, and by how alike both nodes' times to the
+//! nodes are that both measured. They are picked a few at a time, each time from a
+//! fit that has seen the last. Random means ranked by a seeded hash of both names:
+//! every replica chooses alike, and a node that comes or goes moves few targets.
+
+use crate::{Fit, Model, NodeId, hash, model::Node};
+
+const LANDMARKS: f32 = 0.125;
+const FEWEST_LANDMARKS: usize = 2;
+const NEAR: f32 = 0.375;
+/// Near targets are found in so many steps.
+const STEPS: usize = 6;
+/// How much unlikeness of measured times counts against a node, beside distance.
+const UNLIKE: f32 = 8.0;
+/// A near target makes room for one that looks nearer by this.
+const NEARER: f32 = 0.5;
+
+/// A node that could be near.
+struct Look {
+    rank: f32,
+    node: NodeId,
+    micros: f32,
+}
+
+impl Model {
+    /// The nodes that `node` should measure, at most `k`, into `out`, which holds
+    /// its present targets when called (empty at first; leave out what cannot be
+    /// reached): those that look near are kept unless one much nearer is found.
+    /// Ask again after each fit: without one that knows the node, places are left
+    /// for near targets. The same names, samples, fit and seed give the same.
+    pub fn targets(&self, fit: Option<&Fit>, node: NodeId, k: usize, out: &mut Vec<NodeId>) {
+        let present = std::mem::take(out);
+        let Some(me) = self.nodes.get(node.slot()).filter(|n| n.present()) else {
+            return;
+        };
+        let mut near = 0;
+        let mates = self.mates(me, node);
+        if mates.is_empty() || 2 * mates.len() >= self.len() {
+            let landmarks = rounded(k, LANDMARKS).max(FEWEST_LANDMARKS).min(k);
+            lowest(self.ranked(node, 0, 0x1a), landmarks, out);
+            near = rounded(k, NEAR).min(k - out.len());
+        } else {
+            let ranked = |i: &&usize| (self.rank(me.key, 0x5a, **i), **i);
+            let rack = mates.iter().filter(|i| self.nodes[**i].rack == me.rack);
+            let rack = rack.filter(|_| me.rack != 0);
+            lowest(rack.map(|i| ranked(&i)), (k / 8).max(1).min(k), out);
+            let rest = (k / 2).saturating_sub(out.len());
+            lowest(mates.iter().map(|i| ranked(&i)), rest, out);
+        }
+        lowest(self.ranked(node, me.key, 0xa5), k - out.len() - near, out);
+        if let Some(fit) = fit.filter(|fit| near > 0 && fit.knows(node)) {
+            let kept = self.kept(node, near, &present, out);
+            out.extend(self.nearest(fit, node, near, kept, out));
+        }
+    }
+
+    /// The other nodes of a node's zone.
+    fn mates(&self, me: &Node, node: NodeId) -> Vec<usize> {
+        let all = self.nodes.iter().enumerate();
+        let mates = all.filter(|(i, n)| me.zone != 0 && n.zone == me.zone && *i != node.slot());
+        mates.map(|(i, _)| i).collect()
+    }
+
+    /// All other nodes, ranked within a scope.
+    fn ranked(&self, node: NodeId, key: u64, scope: u64) -> impl Iterator<Item = (u64, usize)> {
+        let all = (0..self.nodes.len()).filter(move |i| *i != node.slot());
+        let all = all.filter(|i| self.nodes[*i].present());
+        all.map(move |i| (self.rank(key, scope, i), i))
+    }
+
+    fn rank(&self, key: u64, scope: u64, i: usize) -> u64 {
+        hash::pair(self.options.seed ^ scope ^ key, self.nodes[i].key)
+    }
+
+    /// The near targets there are, nearest first: of those at present, or after a
+    /// restart of those measured of late.
+    fn kept(&self, node: NodeId, near: usize, present: &[NodeId], out: &[NodeId]) -> Vec<NodeId> {
+        let own = self.samples[node.slot()].iter().map(|s| NodeId(s.0));
+        let mut kept: Vec<NodeId> = match present.is_empty() {
+            true => own.collect(),
+            false => present.to_vec(),
+        };
+        kept.retain(|target| {
+            let known = self.nodes.get(target.slot()).is_some_and(Node::present);
+            known && *target != node && !out.contains(target)
+        });
+        let micros = |target: &NodeId| self.sample(node, *target).unwrap_or(f32::INFINITY);
+        kept.sort_by(|a, b| micros(a).total_cmp(&micros(b)).then(a.cmp(b)));
+        kept.dedup();
+        kept.truncate(near);
+        kept
+    }
+
+    /// The near targets from now on.
+    fn nearest(
+        &self,
+        fit: &Fit,
+        node: NodeId,
+        near: usize,
+        mut kept: Vec<NodeId>,
+        out: &[NodeId],
+    ) -> Vec<NodeId> {
+        let missing = near - kept.len();
+        let seen = kept.iter().filter(|t| fit.measured(node, **t).is_some());
+        if missing > 0 && 2 * seen.count() < kept.len() {
+            return kept;
+        }
+        let mut looks = self.looks(fit, node, out, &kept);
+        looks.sort_unstable_by(|a, b| a.rank.total_cmp(&b.rank).then(a.node.cmp(&b.node)));
+        if missing > 0 {
+            let step = near.div_ceil(STEPS).min(missing);
+            kept.extend(looks.iter().take(step).map(|look| look.node));
+        } else if let (Some(last), Some(look)) = (kept.last_mut(), looks.first())
+            && let Some(farthest) = self.sample(node, *last)
+            && look.micros < NEARER * farthest
+        {
+            *last = look.node;
+        }
+        kept
+    }
+
+    /// The nodes that could be near and that neither side has measured. Of a pair,
+    /// one side alone looks at the other.
+    fn looks(&self, fit: &Fit, node: NodeId, out: &[NodeId], kept: &[NodeId]) -> Vec<Look> {
+        let key = self.nodes[node.slot()].key;
+        let mine = |other: u64| {
+            let (low, high) = (key.min(other), key.max(other));
+            (hash::pair(low, high) & 1 == 0) == (key < other)
+        };
+        let predictions = fit.predictions(node.slot());
+        let both = predictions.into_iter().zip(fit.unlikeness(node));
+        let looks = (0u32..).zip(both).map(|(i, (micros, unlike))| Look {
+            rank: micros * (UNLIKE * unlike).exp(),
+            node: NodeId(i),
+            micros,
+        });
+        let open = looks.filter(|look| {
+            let other = look.node;
+            let known = self.nodes.get(other.slot()).filter(|n| n.present());
+            known.is_some_and(|n| mine(n.key))
+                && other != node
+                && fit.knows(other)
+                && fit.measured(node, other).is_none()
+                && self.sample(other, node).is_none()
+                && !out.contains(&other)
+                && !kept.contains(&other)
+        });
+        open.collect()
+    }
+}
+
+fn rounded(k: usize, part: f32) -> usize {
+    ((k as f32 * part).round() as usize).max(1).min(k)
+}
+
+/// The `count` of lowest rank that are not in `out` yet, in order of rank.
+fn lowest(ranked: impl Iterator<Item = (u64, usize)>, count: usize, out: &mut Vec<NodeId>) {
+    if count == 0 {
+        return;
+    }
+    let mut ranked: Vec<(u64, u32)> = ranked
+        .map(|(rank, i)| (rank, i as u32))
+        .filter(|(_, i)| !out.contains(&NodeId(*i)))
+        .collect();
+    if count < ranked.len() {
+        ranked.select_nth_unstable(count);
+        ranked.truncate(count);
+    }
+    ranked.sort_unstable();
+    out.extend(ranked.into_iter().map(|(_, i)| NodeId(i)));
+}

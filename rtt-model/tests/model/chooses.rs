@@ -1,0 +1,101 @@
+//! What nodes are told to measure.
+
+use crate::world::{Replay, World, insert, quick};
+use tautline_rtt_model::{Model, NodeId, Options};
+
+fn names(model: &Model, node: usize, k: usize, nodes: usize) -> Vec<usize> {
+    let mut out = Vec::new();
+    if let Some(id) = model.node(&format!("node-{node}")) {
+        model.targets(None, id, k, &mut out);
+    }
+    assert!(!out.is_empty());
+    let name = |t: &NodeId| (0..nodes).find(|n| model.node(&format!("node-{n}")) == Some(*t));
+    let mut names: Vec<usize> = out.iter().filter_map(name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn replicas_that_met_the_nodes_in_another_order_choose_alike() {
+    let (mut one, mut two) = (
+        Model::new(Options::default()),
+        Model::new(Options::default()),
+    );
+    for n in 0..50 {
+        insert(&mut one, n, None);
+        insert(&mut two, 49 - n, None);
+    }
+    for n in 0..50 {
+        assert_eq!(names(&one, n, 16, 50), names(&two, n, 16, 50));
+    }
+}
+
+#[test]
+fn a_node_that_comes_moves_few_targets() {
+    let mut model = Model::new(Options::default());
+    for n in 0..60 {
+        insert(&mut model, n, None);
+    }
+    let before: Vec<_> = (0..60).map(|n| names(&model, n, 16, 61)).collect();
+    insert(&mut model, 60, None);
+    for (n, before) in before.iter().enumerate() {
+        let after = names(&model, n, 16, 61);
+        let kept = before.iter().filter(|t| after.contains(t)).count();
+        assert!(kept + 2 >= before.len(), "{n}: {before:?} {after:?}");
+    }
+}
+
+#[test]
+fn half_of_a_labelled_nodes_targets_are_in_its_zone() {
+    let world = World::new(200, 1);
+    let mut model = Model::new(Options::default());
+    for n in 0..200 {
+        insert(&mut model, n, Some(world.site(n)));
+    }
+    let mut out = Vec::new();
+    model.targets(None, NodeId(3), 16, &mut out);
+    let zone = |t: &&NodeId| world.site(t.0 as usize) == 3;
+    assert_eq!(out.len(), 16);
+    assert!(
+        (8..=12).contains(&out.iter().filter(zone).count()),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn near_targets_are_found_and_then_kept() {
+    let world = World::new(200, 2);
+    let (mut model, fit) = Replay::new(&world, 16).run(quick(0));
+    let near = |targets: &[NodeId], from: usize| {
+        let same = |t: &&NodeId| world.site(t.0 as usize) == world.site(from);
+        targets.iter().filter(same).count()
+    };
+    let (mut with, mut moved) = (0, 0);
+    for from in 0..200 {
+        let node = NodeId(from as u32);
+        let mut first = Vec::new();
+        model.targets(Some(&fit), node, 16, &mut first);
+        with += near(&first, from);
+        let mut second = first.clone();
+        let fit = if from == 0 { model.fit() } else { fit.clone() };
+        model.targets(Some(&fit), node, 16, &mut second);
+        moved += second.iter().filter(|t| !first.contains(t)).count();
+    }
+    // At random 1.6 of 16 are at the same site; six more look near.
+    assert!(with > 200 * 5, "{with}");
+    assert!(moved <= 20, "{moved}");
+}
+
+#[test]
+fn everybody_is_measured_where_nodes_are_few() {
+    let mut model = Model::new(Options::default());
+    for n in 0..4 {
+        insert(&mut model, n, None);
+    }
+    let fit = model.fit();
+    let mut out = Vec::new();
+    model.targets(Some(&fit), NodeId(0), 0, &mut out);
+    assert!(out.is_empty());
+    model.targets(Some(&fit), NodeId(0), 8, &mut out);
+    assert_eq!(out.len(), 3);
+}

@@ -1,0 +1,6 @@
+//! The model from outside, on worlds whose truth is known.
+
+mod chooses;
+mod keeps;
+mod predicts;
+mod world;
