@@ -10,7 +10,19 @@ pub struct Labels(Box<str>);
 impl Labels {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find(|(k, _)| *k == key).map(|(_, v)| v)
+        // Byte by byte: tables ask this of every node, and a search for each NUL
+        // takes longer than such short texts are worth.
+        let bytes = self.0.as_bytes();
+        let end = |from: usize| Some(from + bytes.get(from..)?.iter().position(|b| *b == 0)?);
+        let mut at = 0;
+        loop {
+            let key_end = end(at)?;
+            let value_end = end(key_end + 1)?;
+            if bytes.get(at..key_end) == Some(key.as_bytes()) {
+                return self.0.get(key_end + 1..value_end);
+            }
+            at = value_end + 1;
+        }
     }
 
     /// All pairs in the order in which they were given.

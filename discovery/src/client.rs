@@ -9,7 +9,7 @@ use tautline_core::{
     Snapshot,
     model::{ProviderUnavailable, Service},
     nodes::NodeSet,
-    planning::code,
+    planning::{code, fnv1a_64},
     providers::{self, Address},
 };
 use tautline_proto::{
@@ -95,6 +95,8 @@ pub(crate) struct Way {
     pub again: bool,
     /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
     pub not_now: bool,
+    /// Calls of one such number go to the same address, as long as it can answer.
+    pub same: Option<u64>,
 }
 
 impl Way {
@@ -104,6 +106,7 @@ impl Way {
             deadline,
             again: true,
             not_now: false,
+            same: None,
         }
     }
 
@@ -207,7 +210,8 @@ impl Discovery {
             .map_err(|e| CallError::BadAnswer(format!("malformed answer: {e}")))
     }
 
-    /// Asks a provider whether placed objects keep to a rule.
+    /// Asks a provider whether placed objects keep to a rule. The same objects and
+    /// rule are asked of the same replica: it may judge by what it has seen of them.
     ///
     /// # Errors
     /// What kept the provider from answering.
@@ -217,7 +221,11 @@ impl Discovery {
         service: &Service,
         ask: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
-        self.call(snapshot, service, |channel, left| {
+        let way = Way {
+            same: Some(number_of(&ask)),
+            ..Way::as_provider(self.0.config.deadline)
+        };
+        self.call_by(way, snapshot, service, |channel, left| {
             let mut request = Request::new(ask.clone());
             request.set_timeout(left);
             async move {
@@ -266,7 +274,7 @@ impl Discovery {
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F,
     ) -> Result<T, CallError> {
-        let addresses = providers::addresses(
+        let mut addresses = providers::addresses(
             service,
             snapshot.slices_of(&service.namespace, &service.name),
             way.port,
@@ -274,6 +282,15 @@ impl Discovery {
         if addresses.is_empty() {
             return Err(CallError::NotReady);
         }
+        let first = match way.same {
+            None => self.0.pool.turn(),
+            // Rendezvous hashing: an address that comes or goes moves only its share.
+            Some(number) => {
+                let number = number.to_string();
+                addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
+                0
+            }
+        };
         let tls_name = service.tls_required.then(|| tls_name(service));
         let limit = way.deadline;
         let deadline = Instant::now() + limit;
@@ -281,7 +298,7 @@ impl Discovery {
         loop {
             let skip = failed.as_ref().map(|(permit, _)| &permit.link);
             let permit = match (
-                self.pick(&addresses, tls_name.as_deref(), skip),
+                self.pick(&addresses, first, tls_name.as_deref(), skip),
                 failed.take(),
             ) {
                 (Ok(permit), first) => {
@@ -326,12 +343,13 @@ impl Discovery {
     fn pick(
         &self,
         addresses: &[Address],
+        first: usize,
         tls_name: Option<&str>,
         skip: Option<&Arc<crate::pool::Link>>,
     ) -> Result<Permit, CallError> {
         self.0
             .pool
-            .pick(addresses, tls_name, skip)
+            .pick(addresses, first, tls_name, skip)
             .map_err(|e| match e {
                 PoolError::BreakerOpen => CallError::BreakerOpen(e.to_string()),
                 PoolError::Unusable(what) => CallError::Failed(what),
@@ -379,6 +397,16 @@ impl Discovery {
             }
         }
     }
+}
+
+/// The same for the same objects and rule.
+fn number_of(ask: &EvaluateRequest) -> u64 {
+    let rule = ask.rule.iter();
+    let rule = rule.flat_map(|r| [&r.name, &r.request, &r.limit]);
+    let targets = ask.targets.iter();
+    let targets = targets.flat_map(|(role, t)| [role, &t.namespace, &t.kind, &t.name]);
+    let parts: Vec<&str> = rule.chain(targets).map(String::as_str).collect();
+    fnv1a_64(&parts)
 }
 
 /// How close to the deadline a cancelled call counts as one that ran out of time.

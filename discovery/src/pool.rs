@@ -117,15 +117,21 @@ impl Pool {
         })
     }
 
-    /// A permit on the next of `addresses` whose breaker admits a call. `skip`
-    /// leaves out the address of a call that has just failed, if there is another.
+    /// The number of a call, so that calls go to addresses in turn.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A permit on the first of `addresses`, from number `first` on, whose breaker
+    /// admits a call. `skip` leaves out the address of a call that has just failed,
+    /// if there is another.
     pub(crate) fn pick(
         &self,
         addresses: &[Address],
+        first: usize,
         tls_name: Option<&str>,
         skip: Option<&Arc<Link>>,
     ) -> Result<Permit, PoolError> {
-        let first = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut unusable = None;
         for i in 0..addresses.len() {
             let address = &addresses[(first.wrapping_add(i)) % addresses.len()];

@@ -201,6 +201,7 @@ impl Discovery {
             deadline: self.config().underlay_deadline,
             again,
             not_now: false,
+            same: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use tautline_core::{
     selector::Selector,
 };
 use tautline_discovery::{Config, Discovery, Metrics, Question, Round};
+use tautline_proto::ruleprovider as wire;
 use tautline_sdk::{
     Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
     HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, testkit,
@@ -52,6 +53,7 @@ impl RuleProvider for Counting {
     }
 
     async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        *self.asked.lock().unwrap() += 1;
         Ok(Evaluation::default())
     }
 }
@@ -158,6 +160,55 @@ async fn calls_are_balanced_over_ready_addresses() {
         assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
     }
     assert!(b.asked() >= 30);
+}
+
+/// A provider may judge by what it has seen of the same objects before.
+#[tokio::test]
+async fn the_same_objects_are_evaluated_by_the_same_replica() {
+    let counts = [Counting::default(), Counting::default()];
+    let a = testkit::start(counts[0].clone()).await.unwrap();
+    let b = testkit::start(counts[1].clone()).await.unwrap();
+    let snapshot = cluster(&[
+        ("127.0.0.1", a.address.port()),
+        ("127.0.0.1", b.address.port()),
+    ]);
+    let (discovery, service) = (discovery(), snapshot.service("ns", "p").unwrap());
+    let mut by = [0, 0];
+    for pod in 0..20 {
+        let before = counts.each_ref().map(Counting::asked);
+        let target = wire::Target {
+            kind: "Pod".into(),
+            name: format!("web-{pod}"),
+            ..wire::Target::default()
+        };
+        for _ in 0..3 {
+            let ask = wire::EvaluateRequest {
+                targets: [("web".to_owned(), target.clone())].into(),
+                ..wire::EvaluateRequest::default()
+            };
+            discovery.evaluate(&snapshot, service, ask).await.unwrap();
+        }
+        let asked = [0, 1].map(|i| counts[i].asked() - before[i]);
+        assert!(asked == [3, 0] || asked == [0, 3], "{pod}: {asked:?}");
+        by[usize::from(asked[1] > 0)] += 1;
+    }
+    assert!(by.iter().all(|n| *n > 0), "spread over both: {by:?}");
+    // The one that has gone is replaced by the other.
+    a.stop().await;
+    let before = counts[1].asked();
+    for pod in 0..20 {
+        let target = wire::Target {
+            name: format!("web-{pod}"),
+            ..wire::Target::default()
+        };
+        let ask = wire::EvaluateRequest {
+            targets: [("web".to_owned(), target)].into(),
+            ..wire::EvaluateRequest::default()
+        };
+        discovery.evaluate(&snapshot, service, ask).await.unwrap();
+    }
+    assert_eq!(counts[1].asked() - before, 20);
+    b.stop().await;
 }
 
 #[tokio::test]

@@ -84,24 +84,7 @@ pub fn all(
         |o| Ok(Some(Object::EndpointSlice(convert::endpoint_slice(o)))),
         tasks,
     );
-    watch.kind::<ConstraintPolicy>(
-        Kind::Policy,
-        |o| {
-            convert::policy(o)
-                .map(|p| Some(Object::Policy(p)))
-                .map_err(|e| e.to_string())
-        },
-        tasks,
-    );
-    watch.kind::<ConstraintPolicyOffer>(
-        Kind::Offer,
-        |o| {
-            convert::offer(o)
-                .map(|p| Some(Object::Offer(p)))
-                .map_err(|e| e.to_string())
-        },
-        tasks,
-    );
+    watch.rules(tasks);
 }
 
 /// What each watch needs, for those who watch some kinds only.
@@ -122,6 +105,28 @@ impl Watch<'_> {
         self.kind::<Node>(
             Kind::Node,
             |o| Ok(Some(Object::Node(convert::node(o)))),
+            tasks,
+        );
+    }
+
+    /// Policies and offers.
+    pub fn rules(&self, tasks: &mut Tasks) {
+        self.kind::<ConstraintPolicy>(
+            Kind::Policy,
+            |o| {
+                convert::policy(o)
+                    .map(|p| Some(Object::Policy(p)))
+                    .map_err(|e| e.to_string())
+            },
+            tasks,
+        );
+        self.kind::<ConstraintPolicyOffer>(
+            Kind::Offer,
+            |o| {
+                convert::offer(o)
+                    .map(|p| Some(Object::Offer(p)))
+                    .map_err(|e| e.to_string())
+            },
             tasks,
         );
     }
@@ -216,13 +221,14 @@ pub fn list_of<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let name = K::plural(&()).into_owned();
-    readiness.expect(&name);
-    let readiness = readiness.clone();
+    let mut name = K::plural(&()).into_owned();
     let mut config = watcher::Config::default();
     if let Some(selector) = selector {
+        name += &format!(" ({selector})");
         config = config.labels(selector);
     }
+    readiness.expect(&name);
+    let readiness = readiness.clone();
     let stop = tasks.stop_token();
     tasks.spawn(&format!("watch {name}"), async move {
         let events = watcher(api, config).default_backoff();

@@ -25,7 +25,9 @@
 #![warn(missing_docs)]
 
 mod allocate;
+mod deadline;
 mod metrics;
+mod pages;
 pub mod reservations;
 mod server;
 mod service;
@@ -35,6 +37,7 @@ mod types;
 use std::future::Future;
 
 pub use allocate::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
+pub use pages::Page;
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
 pub use tautline_proto::LONGEST_HOLD;

@@ -2,17 +2,19 @@
 //! shutdown that finishes calls under way.
 
 use std::{
+    convert::Infallible,
+    future::Future,
     net::{Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
+use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use tautline_proto::{
-    FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT,
-    allocator::allocator_server::{AllocatorServer, SERVICE_NAME as ALLOCATOR},
-    ruleprovider::rule_provider_server::{RuleProviderServer, SERVICE_NAME as NAME},
+    FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT, allocator::allocator_server::AllocatorServer,
+    ruleprovider::rule_provider_server::RuleProviderServer,
 };
 use tautline_runtime::{
     admin::{self, Readiness},
@@ -23,7 +25,13 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{
-    service::Routes,
+    body::Body,
+    codegen::{
+        Service,
+        http::{Request, Response},
+    },
+    server::NamedService,
+    service::RoutesBuilder,
     transport::server::{Router, TcpIncoming},
 };
 use tonic_health::ServingStatus;
@@ -31,7 +39,8 @@ use tonic_health::ServingStatus;
 use crate::{
     Allocator, RuleProvider,
     metrics::Metrics,
-    service::{AllocatorService, Service},
+    pages::{Page, Pages},
+    service::{AllocatorService, RuleService},
 };
 
 /// 100,000 node names of 63 bytes fit.
@@ -80,6 +89,10 @@ pub struct Server {
     admin: Option<TcpListener>,
     address: SocketAddr,
     linger: Option<CancellationToken>,
+    pages: Pages,
+    routes: RoutesBuilder,
+    /// Names of the services, for their health.
+    names: Vec<&'static str>,
     /// Metrics of the server; a provider may add its own.
     pub registry: Registry,
     /// What the provider waits for before it is ready; health follows it.
@@ -105,6 +118,9 @@ impl Server {
             admin,
             address,
             linger: None,
+            pages: Pages::default(),
+            routes: RoutesBuilder::default(),
+            names: Vec::new(),
             registry,
             readiness,
         })
@@ -115,10 +131,35 @@ impl Server {
         self.address
     }
 
+    /// Where the admin port is, if there is one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref()?.local_addr().ok()
+    }
+
+    /// Answers further paths of the admin port, from the path and the query (without
+    /// its `?`; neither is decoded); `None`: there is no such page.
+    pub fn pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Option<Page>> + Send + 'static,
+    {
+        self.pages = Pages::new(answer);
+    }
+
     /// Goes on with gRPC after the stop until this token is cancelled too: for
     /// those who must hear callers out (the process waits for it, but not for ever).
     pub fn linger(&mut self, until: CancellationToken) {
         self.linger = Some(until);
+    }
+
+    /// Serves a further gRPC service (a generated `...Server`) on the same port.
+    pub fn add_service<S>(&mut self, service: S)
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+        S: NamedService + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+    {
+        self.routes.add_service(service);
+        self.names.push(S::NAME);
     }
 
     /// Serves as tasks of a process.
@@ -127,8 +168,8 @@ impl Server {
     /// TLS files that do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
         let metrics = Metrics::register(&mut self.registry);
-        let routes = Routes::new(rule_provider(provider, metrics));
-        self.launch(routes, vec![NAME], tasks)
+        self.add_service(rule_provider(provider, metrics));
+        self.launch(tasks)
     }
 
     /// Serves an allocator beside the provider.
@@ -142,13 +183,16 @@ impl Server {
         tasks: &mut Tasks,
     ) -> Result<()> {
         let metrics = Metrics::register(&mut self.registry);
-        let routes = Routes::new(rule_provider(provider, metrics.clone())).add_service(
-            AllocatorServer::new(AllocatorService { allocator, metrics }),
-        );
-        self.launch(routes, vec![NAME, ALLOCATOR], tasks)
+        self.add_service(rule_provider(provider, metrics.clone()));
+        self.add_service(AllocatorServer::new(AllocatorService {
+            allocator,
+            metrics,
+        }));
+        self.launch(tasks)
     }
 
-    fn launch(self, routes: Routes, mut names: Vec<&'static str>, tasks: &mut Tasks) -> Result<()> {
+    fn launch(self, tasks: &mut Tasks) -> Result<()> {
+        let mut names = self.names;
         let stop = tasks.stop_token();
         let (health, health_service) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
@@ -159,7 +203,7 @@ impl Server {
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
-            .add_routes(routes)
+            .add_routes(self.routes.routes())
             .add_service(health_service)
             .add_service(reflection);
 
@@ -182,10 +226,15 @@ impl Server {
         });
         if let Some(listener) = self.admin {
             let registry = Arc::new(self.registry);
-            let nothing = |_| async { None };
+            let pages = self.pages;
+            let more = move |request: Request<Incoming>| {
+                let uri = request.uri();
+                let query = uri.query().unwrap_or_default().to_owned();
+                pages.clone().answer(uri.path().to_owned(), query)
+            };
             tasks.spawn(
                 "admin",
-                admin::serve(listener, registry, self.readiness, nothing, stop.clone()),
+                admin::serve(listener, registry, self.readiness, more, stop.clone()),
             );
         }
         let tls = match self.config.tls {
@@ -222,8 +271,8 @@ impl Server {
 fn rule_provider<P: RuleProvider>(
     provider: Arc<P>,
     metrics: Metrics,
-) -> RuleProviderServer<Service<P>> {
-    RuleProviderServer::new(Service { provider, metrics })
+) -> RuleProviderServer<RuleService<P>> {
+    RuleProviderServer::new(RuleService { provider, metrics })
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(usize::MAX)
 }

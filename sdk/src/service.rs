@@ -9,21 +9,22 @@ use tautline_proto::{
 use tonic::{Request, Response, Status};
 
 use crate::{
-    Allocator, AllocatorError, EvaluateQuestion, ReserveQuestion, RuleProvider, metrics::Metrics,
-    types::reference,
+    Allocator, AllocatorError, CostQuestion, EvaluateQuestion, ReserveQuestion, RuleProvider,
+    deadline, metrics::Metrics, types::reference,
 };
 
-pub(crate) struct Service<P> {
+pub(crate) struct RuleService<P> {
     pub(crate) provider: Arc<P>,
     pub(crate) metrics: Metrics,
 }
 
 #[tonic::async_trait]
-impl<P: RuleProvider> rule_provider_server::RuleProvider for Service<P> {
+impl<P: RuleProvider> rule_provider_server::RuleProvider for RuleService<P> {
     async fn evaluate(
         &self,
         request: Request<wire::EvaluateRequest>,
     ) -> Result<Response<wire::EvaluateResponse>, Status> {
+        let deadline = deadline::of(request.metadata());
         let ask = request.into_inner();
         let question = EvaluateQuestion {
             targets: ask
@@ -32,6 +33,7 @@ impl<P: RuleProvider> rule_provider_server::RuleProvider for Service<P> {
                 .map(|(n, t)| (n, reference(t)))
                 .collect(),
             rule: ask.rule.unwrap_or_default().into(),
+            deadline,
         };
         let answer = self.provider.evaluate(question);
         self.metrics.observed("Evaluate", answer).await
@@ -41,7 +43,11 @@ impl<P: RuleProvider> rule_provider_server::RuleProvider for Service<P> {
         &self,
         request: Request<wire::EndpointCostRequest>,
     ) -> Result<Response<wire::EndpointCostResponse>, Status> {
-        let answer = self.provider.endpoint_cost(request.into_inner().into());
+        let question = CostQuestion {
+            deadline: deadline::of(request.metadata()),
+            ..request.into_inner().into()
+        };
+        let answer = self.provider.endpoint_cost(question);
         self.metrics.observed("EndpointCost", answer).await
     }
 }

@@ -20,7 +20,7 @@ use tautline_proto::{
 use tautline_runtime::tasks::Tasks;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, transport::Channel};
+use tonic::{Request, Status, transport::Channel};
 
 use crate::{Allocator, Config, RuleProvider, Server};
 
@@ -100,7 +100,19 @@ impl Running {
         &self,
         ask: EndpointCostRequest,
     ) -> Result<EndpointCostResponse, Status> {
-        Ok(self.client.clone().endpoint_cost(ask).await?.into_inner())
+        self.endpoint_cost_by(Request::new(ask)).await
+    }
+
+    /// Asks for costs by a request of one's own making, with a deadline, say.
+    ///
+    /// # Errors
+    /// What the provider answers instead.
+    pub async fn endpoint_cost_by(
+        &self,
+        request: Request<EndpointCostRequest>,
+    ) -> Result<EndpointCostResponse, Status> {
+        let answer = self.client.clone().endpoint_cost(request).await?;
+        Ok(answer.into_inner())
     }
 
     /// Asks for the compliance of placed objects.

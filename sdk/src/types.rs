@@ -1,6 +1,9 @@
 //! Questions and answers as a provider sees them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use tautline_core::{Compliance, Reference, duration, quantity};
 use tautline_proto::ruleprovider as wire;
@@ -93,6 +96,8 @@ pub struct CostQuestion {
     pub workload: Option<Workload>,
     /// The peers one by one; empty from callers that send `peer_nodes` alone.
     pub peers: Vec<Peer>,
+    /// When the caller stops waiting; `None` if it does not say.
+    pub deadline: Option<Instant>,
 }
 
 /// One node's cost.
@@ -173,6 +178,8 @@ pub struct EvaluateQuestion {
     pub targets: BTreeMap<String, Reference>,
     /// The rule.
     pub rule: Rule,
+    /// When the caller stops waiting; `None` if it does not say.
+    pub deadline: Option<Instant>,
 }
 
 /// The answer to an [`EvaluateQuestion`].
@@ -306,6 +313,7 @@ impl From<wire::EndpointCostRequest> for CostQuestion {
             eligible_nodes: ask.eligible_nodes,
             workload: ask.workload.map(Workload::from),
             peers: ask.peers.into_iter().map(peer).collect(),
+            deadline: None,
         }
     }
 }

@@ -163,7 +163,11 @@ async fn an_over_committed_node_is_a_violation() {
             ..Rule::default()
         };
         provider
-            .evaluate(EvaluateQuestion { targets, rule })
+            .evaluate(EvaluateQuestion {
+                targets,
+                rule,
+                deadline: None,
+            })
             .await
             .unwrap()
             .compliance
@@ -180,7 +184,11 @@ async fn an_over_committed_node_is_a_violation() {
         ..Rule::default()
     };
     let all = provider
-        .evaluate(EvaluateQuestion { targets, rule })
+        .evaluate(EvaluateQuestion {
+            targets,
+            rule,
+            deadline: None,
+        })
         .await
         .unwrap();
     assert_eq!(all.compliance, Compliance::Violation, "{all:?}");
@@ -200,7 +208,11 @@ async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
         ..Rule::default()
     };
     let said = provider
-        .evaluate(EvaluateQuestion { targets, rule })
+        .evaluate(EvaluateQuestion {
+            targets,
+            rule,
+            deadline: None,
+        })
         .await
         .unwrap();
     assert_eq!(said.compliance, Compliance::Error);

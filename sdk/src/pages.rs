@@ -1,0 +1,127 @@
+//! What a provider adds to its admin port.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use tautline_runtime::http::{self, Answer};
+
+/// An answer on the admin port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// HTTP status: 200, 404 and so on.
+    pub status: u16,
+    /// Such as `application/json`.
+    pub content_type: &'static str,
+    /// All of it.
+    pub body: String,
+}
+
+impl Page {
+    /// A JSON text.
+    pub fn json(body: String) -> Self {
+        Self {
+            status: 200,
+            content_type: "application/json",
+            body,
+        }
+    }
+
+    /// A line for people, such as what was wrong with the question.
+    pub fn text(status: u16, line: impl std::fmt::Display) -> Self {
+        Self {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: format!("{line}\n"),
+        }
+    }
+}
+
+impl From<Page> for Answer {
+    fn from(page: Page) -> Self {
+        http::answer(page.status, page.content_type, page.body)
+    }
+}
+
+type Answering = Pin<Box<dyn Future<Output = Option<Page>> + Send>>;
+
+/// Answers paths beyond the standard ones.
+#[derive(Clone)]
+pub(crate) struct Pages(Arc<dyn Fn(String, String) -> Answering + Send + Sync>);
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self::new(|_, _| async { None })
+    }
+}
+
+impl Pages {
+    pub(crate) fn new<F>(answer: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<Page>> + Send + 'static,
+    {
+        Self(Arc::new(move |path, query| Box::pin(answer(path, query))))
+    }
+
+    pub(crate) async fn answer(self, path: String, query: String) -> Option<Answer> {
+        (self.0)(path, query).await.map(Answer::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tautline_runtime::tasks::Tasks;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::{Config, Server};
+
+    struct Nobody;
+    impl crate::RuleProvider for Nobody {
+        async fn endpoint_cost(
+            &self,
+            _: crate::CostQuestion,
+        ) -> Result<crate::CostAnswer, crate::ProviderError> {
+            Ok(crate::CostAnswer::default())
+        }
+        async fn evaluate(
+            &self,
+            _: crate::EvaluateQuestion,
+        ) -> Result<crate::Evaluation, crate::ProviderError> {
+            Ok(crate::Evaluation::compliant("nobody asks"))
+        }
+    }
+
+    async fn get(address: SocketAddr, target: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_provider_answers_its_own_paths_and_no_others() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let config = Config {
+            listen: any,
+            admin: Some(any),
+            ..Config::default()
+        };
+        let mut server = Server::bind(config).await.unwrap();
+        server.pages(|path, query| async move {
+            (path == "/mine").then(|| Page::json(format!("[{query:?}]")))
+        });
+        let admin = server.admin_address().unwrap();
+        let mut tasks = Tasks::default();
+        server.spawn(Arc::new(Nobody), &mut tasks).unwrap();
+
+        let mine = get(admin, "/mine?a=%20b").await;
+        assert!(mine.starts_with("HTTP/1.1 200"), "{mine}");
+        assert!(mine.contains("application/json"), "{mine}");
+        assert!(mine.ends_with("[\"a=%20b\"]"), "{mine}");
+        assert!(get(admin, "/livez").await.ends_with("ok\n"));
+        assert!(get(admin, "/other").await.starts_with("HTTP/1.1 404"));
+    }
+}
