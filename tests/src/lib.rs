@@ -10,6 +10,7 @@ pub mod devices;
 pub mod loopback;
 pub mod objects;
 pub mod process;
+pub mod relay;
 pub mod servers;
 mod users;
 pub mod workloads;

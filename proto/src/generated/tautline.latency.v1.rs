@@ -49,8 +49,9 @@ pub struct Pair {
     pub losses: u32,
 }
 /// Sent every two seconds, if only to say that what was told still holds:
-/// pairs that are new, moved by over 5 %, changed their state, or were last told
-/// 30 seconds ago. The first one of a stream holds all the agent knows.
+/// pairs that are new, of which a window moved by over 5 %, that changed their
+/// state, or were last told 30 seconds ago. The first ones of a stream hold all
+/// pairs that are visited.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
     #[prost(message, repeated, tag = "1")]

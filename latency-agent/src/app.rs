@@ -1,0 +1,201 @@
+//! The parts of an agent, put together.
+
+use std::{net::SocketAddr, sync::Arc, thread};
+
+use anyhow::{Context, Result, anyhow, bail};
+use prometheus_client::registry::Registry;
+use tautline_runtime::{
+    admin::{self, Readiness},
+    tasks::Tasks,
+    tls::ClientFiles,
+};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    dial::{Dialer, Provider, Token},
+    echo::Echo,
+    identity::Identity,
+    measure::{CONNECTS, Errand, Inbox, Measuring, Shared},
+    metrics::Metrics,
+    probe::Prober,
+    replicas,
+    stream::Agent,
+    tcp,
+    throughput::{Sink, Source},
+};
+
+/// Ports tried when any will do: one number must be free for UDP and TCP alike.
+const TRIES: usize = 16;
+
+/// How an agent runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node's name.
+    pub node: String,
+    /// Of this boot of the machine.
+    pub boot_id: String,
+    /// Where others reach the echo, if not where it listens.
+    pub advertise: Option<SocketAddr>,
+    /// Where the echo listens (UDP and TCP); port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Where `/livez`, `/readyz` and `/metrics` are.
+    pub admin: SocketAddr,
+    /// 0: unknown.
+    pub nic_bits_per_second: u64,
+    pub providers: Vec<Provider>,
+    pub tls: ClientFiles,
+    pub token: Option<Token>,
+    pub throughput_tests: bool,
+}
+
+/// An agent whose ports are bound.
+pub struct App {
+    config: Config,
+    shared: Arc<Shared>,
+    identity: Identity,
+    dialer: Dialer,
+    listener: TcpListener,
+    admin: TcpListener,
+    registry: Registry,
+    readiness: Readiness,
+}
+
+impl App {
+    /// Binds the ports and reads the files.
+    ///
+    /// # Errors
+    /// A port that is taken, a file that does not load, no address to advertise.
+    pub async fn build(config: Config) -> Result<Self> {
+        let mut registry = Registry::with_prefix("tautline");
+        let (metrics, readiness) = (Metrics::default(), Readiness::default());
+        metrics.register(&mut registry);
+        readiness.expect("echo");
+        let dialer = Dialer::new(&config.providers, config.tls.clone(), config.token.clone())?;
+        let (echo, listener) = bind(config.listen, &metrics).await?;
+        let admin = admin::bind(config.admin).await?;
+        let address = config.advertise.unwrap_or(listener.local_addr()?);
+        if address.ip().is_unspecified() || address.port() == 0 {
+            bail!("no address to advertise; start with --advertise IP:PORT or set POD_IP");
+        }
+        let identity = Identity {
+            node: config.node.clone(),
+            boot_id: config.boot_id.clone(),
+            address,
+            nic_bits_per_second: config.nic_bits_per_second,
+        };
+        Ok(Self {
+            config,
+            shared: Arc::new(Shared::new(echo, metrics)),
+            identity,
+            dialer,
+            listener,
+            admin,
+            registry,
+            readiness,
+        })
+    }
+
+    /// Where the echo listens.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn address(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// Where the admin port is.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.admin.local_addr()?)
+    }
+
+    /// Ready once the echo's thread runs.
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Runs as tasks of a process.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub fn spawn(self, tasks: &mut Tasks) -> Result<()> {
+        let stop = tasks.stop_token();
+        let (replied, replies) = mpsc::unbounded_channel();
+        let (connected, connects) = mpsc::channel(CONNECTS);
+        let (orders, order) = mpsc::channel(64);
+
+        let (ended, end) = oneshot::channel();
+        let (echo, until) = (Arc::clone(&self.shared.echo), stop.clone());
+        let readiness = self.readiness.clone();
+        thread::Builder::new()
+            .name("echo".to_owned())
+            .spawn(move || {
+                readiness.done("echo");
+                // At the end nobody listens any more.
+                let served = echo.serve(&until, |reply| _ = replied.send(reply));
+                _ = ended.send(served);
+            })
+            .context("no thread for the echo")?;
+        tasks.spawn("echo", async move {
+            let served = end.await.map_err(|_| anyhow!("the thread panicked"))?;
+            served.context("the echo's socket")
+        });
+
+        let measuring = Measuring::new(Arc::clone(&self.shared), connected, fastrand::u64(..));
+        let inbox = Inbox {
+            orders: order,
+            replies,
+            connected: connects,
+        };
+        tasks.spawn("measure", measuring.run(inbox, stop.clone()));
+        let sink = self.config.throughput_tests;
+        let sink = sink.then(|| Arc::new(Sink::new(Arc::clone(&self.shared.echo))));
+        tasks.spawn("tcp", tcp::serve(self.listener, sink, stop.clone()));
+
+        let agent = Arc::new(Agent {
+            identity: self.identity,
+            dialer: self.dialer,
+            prober: Prober::new(Arc::clone(&self.shared)),
+            shared: self.shared,
+            source: Source::new(self.config.throughput_tests),
+            orders,
+        });
+        for (index, provider) in self.config.providers.into_iter().enumerate() {
+            let task = replicas::follow(Arc::clone(&agent), index, provider, stop.clone());
+            tasks.spawn("provider", task);
+        }
+        spawn_files(agent, tasks, stop.clone());
+        let nothing = |_| async { None };
+        let registry = Arc::new(self.registry);
+        tasks.spawn(
+            "admin",
+            admin::serve(self.admin, registry, self.readiness, nothing, stop),
+        );
+        Ok(())
+    }
+}
+
+fn spawn_files(agent: Arc<Agent>, tasks: &mut Tasks, stop: CancellationToken) {
+    tasks.spawn("files", async move { agent.dialer.follow(stop).await });
+}
+
+/// UDP and TCP on one port number.
+async fn bind(listen: SocketAddr, metrics: &Metrics) -> Result<(Echo<Errand>, TcpListener)> {
+    let tries = if listen.port() == 0 { TRIES } else { 1 };
+    let mut last = anyhow!("no port");
+    for _ in 0..tries {
+        let echo = Echo::bind(listen, metrics.clone())
+            .with_context(|| format!("cannot listen on {listen} (UDP)"))?;
+        match admin::bind(echo.address()?).await {
+            Ok(listener) => return Ok((echo, listener)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,258 @@
+//! How a replica of the provider is reached: TLS and token, from files that may
+//! be replaced.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use http::Uri;
+use tautline_runtime::tls::{ClientFiles, FileChanges};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    metadata::{Ascii, MetadataValue},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+
+const CONNECT: Duration = Duration::from_secs(3);
+/// Of a token; they have one or two thousand bytes.
+const TOKEN_BYTES: usize = 64 << 10;
+
+/// `--provider`: http or https, a name or an address, a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    uri: Uri,
+    pub host: String,
+    pub port: u16,
+    tls: bool,
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| {
+            format!("{what}; write it as https://tautline-latency.tautline-system:5309")
+        };
+        let uri: Uri = text.parse().map_err(|_| wrong("not a URL"))?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(wrong("it begins with neither https:// nor http://")),
+        };
+        if uri
+            .path_and_query()
+            .is_some_and(|path| path.as_str() != "/")
+        {
+            return Err(wrong("it has a path"));
+        }
+        let host = uri.host().filter(|host| !host.is_empty());
+        let host = host.ok_or_else(|| wrong("it has no host"))?;
+        // IPv6 addresses stand in brackets, in a URL only.
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let port = uri.port_u16().unwrap_or(tautline_proto::RULE_PROVIDER_PORT);
+        Ok(Self {
+            uri,
+            host,
+            port,
+            tls,
+        })
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.uri.fmt(f)
+    }
+}
+
+/// Shown to providers as a bearer token.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// Read again when it changes.
+    pub file: PathBuf,
+    /// Over plain http too, where whoever reads the network may take it.
+    pub over_http: bool,
+}
+
+/// Dials with the files of this moment.
+#[derive(Debug)]
+pub struct Dialer {
+    tls: ClientFiles,
+    token: Option<Token>,
+    /// Changes when a file has.
+    pub changed: watch::Sender<u64>,
+}
+
+impl Dialer {
+    /// # Errors
+    /// A provider that cannot be reached as it is given, or a file that does not
+    /// load.
+    pub fn new(providers: &[Provider], tls: ClientFiles, token: Option<Token>) -> Result<Self> {
+        let dialer = Self {
+            tls,
+            token,
+            changed: watch::Sender::new(0),
+        };
+        for provider in providers {
+            if provider.tls && dialer.tls.ca.is_none() {
+                bail!("provider {provider} needs --provider-ca FILE");
+            }
+            if !provider.tls && dialer.token.as_ref().is_some_and(|t| !t.over_http) {
+                bail!(
+                    "provider {provider}: a token (--token-file) goes over https only; add \
+                     --token-over-http if nobody else reads the way there"
+                );
+            }
+        }
+        dialer.client_tls()?;
+        dialer.authorization()?;
+        Ok(dialer)
+    }
+
+    /// A connection to one address of a provider.
+    ///
+    /// # Errors
+    /// Files that do not load, nobody there, a TLS handshake that fails.
+    pub async fn channel(&self, provider: &Provider, address: SocketAddr) -> Result<Channel> {
+        let scheme = if provider.tls { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .origin(provider.uri.clone())
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .http2_keep_alive_interval(Duration::from_secs(10))
+            .keep_alive_timeout(Duration::from_secs(5))
+            .keep_alive_while_idle(true);
+        if provider.tls {
+            let tls = self.client_tls()?.domain_name(&provider.host);
+            endpoint = endpoint.tls_config(tls)?;
+        }
+        let connected = tokio::time::timeout(2 * CONNECT, endpoint.connect()).await;
+        connected
+            .context("no connection in time")?
+            .context("no connection")
+    }
+
+    /// The token of this moment, for the header `authorization`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no token.
+    pub fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
+        let Some(Token { file: path, .. }) = &self.token else {
+            return Ok(None);
+        };
+        let name = || format!("--token-file {}", path.display());
+        let token = std::fs::read_to_string(path).with_context(name)?;
+        let token = token.trim();
+        if token.is_empty() || token.len() > TOKEN_BYTES {
+            bail!("{}: {} bytes are no token", name(), token.len());
+        }
+        let value: MetadataValue<Ascii> = format!("Bearer {token}").parse().with_context(name)?;
+        Ok(Some(value))
+    }
+
+    /// Follows the files until told to stop.
+    pub async fn follow(&self, stop: CancellationToken) -> Result<()> {
+        let mut paths: Vec<PathBuf> = {
+            let token = self.token.as_ref().map(|t| &t.file);
+            self.tls.ca.iter().chain(token).cloned().collect()
+        };
+        if let Some((cert, key)) = &self.tls.identity {
+            paths.extend([cert.clone(), key.clone()]);
+        }
+        let mut changes = FileChanges::new(paths);
+        while changes.next(&stop).await {
+            let loads = self.client_tls().map(|_| ());
+            match loads.and_then(|()| self.authorization()) {
+                Ok(_) => self.changed.send_modify(|n| *n += 1),
+                Err(error) => tracing::warn!("{error:#}; streams go on with the old files"),
+            }
+        }
+        Ok(())
+    }
+
+    fn client_tls(&self) -> Result<ClientTlsConfig> {
+        let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
+        let mut tls = ClientTlsConfig::new();
+        if let Some(ca) = &self.tls.ca {
+            tls = tls.ca_certificate(Certificate::from_pem(read(ca)?));
+        }
+        if let Some((cert, key)) = &self.tls.identity {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        Ok(tls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(url: &str) -> Provider {
+        url.parse().unwrap()
+    }
+
+    #[test]
+    fn a_provider_is_a_url_without_a_path() {
+        let given = provider("https://latency.tautline-system:7000");
+        assert_eq!(
+            (&*given.host, given.port, given.tls),
+            ("latency.tautline-system", 7000, true)
+        );
+        let given = provider("http://[::1]");
+        assert_eq!((&*given.host, given.port, given.tls), ("::1", 5309, false));
+        for bad in [
+            "latency:5309",
+            "ftp://latency",
+            "https://",
+            "https://a/b",
+            "",
+        ] {
+            let error = bad.parse::<Provider>().unwrap_err();
+            assert!(error.contains("write it as https://"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_said_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = dir.path().join("token");
+        let dial = |url: &str, tls: ClientFiles, file: Option<PathBuf>| {
+            let over_http = false;
+            let token = file.map(|file| Token { file, over_http });
+            let dialer = Dialer::new(&[provider(url)], tls, token);
+            dialer.map_err(|e| format!("{e:#}"))
+        };
+        let none = ClientFiles::default;
+        let error = dial("https://p", none(), None).unwrap_err();
+        assert!(error.contains("--provider-ca"), "{error}");
+        let error = dial("http://p", none(), Some(token.clone())).unwrap_err();
+        assert!(error.contains("https only"), "{error}");
+        std::fs::write(&token, "abc").unwrap();
+        let plain = Token {
+            file: token.clone(),
+            over_http: true,
+        };
+        assert!(Dialer::new(&[provider("http://p")], none(), Some(plain)).is_ok());
+        std::fs::remove_file(&token).unwrap();
+        let tls = ClientFiles {
+            ca: Some(dir.path().join("ca.crt")),
+            identity: None,
+        };
+        let error = dial("https://p", tls.clone(), None).unwrap_err();
+        assert!(error.contains("ca.crt"), "{error}");
+        std::fs::write(dir.path().join("ca.crt"), "pem").unwrap();
+        let error = dial("https://p", tls.clone(), Some(token.clone())).unwrap_err();
+        assert!(error.contains("token"), "{error}");
+        std::fs::write(&token, " abc\n").unwrap();
+        let dialer = dial("https://p", tls.clone(), Some(token.clone())).unwrap();
+        assert_eq!(dialer.authorization().unwrap().unwrap(), "Bearer abc");
+        std::fs::write(&token, "def").unwrap();
+        assert_eq!(dialer.authorization().unwrap().unwrap(), "Bearer def");
+        std::fs::write(&token, "").unwrap();
+        assert!(dialer.authorization().is_err());
+    }
+}

@@ -1,0 +1,382 @@
+//! The UDP socket: a thread answers requests at once and takes replies; anybody
+//! asks. Safe to share.
+
+use std::{
+    io::{self, IoSliceMut},
+    net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket},
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use nix::{
+    errno::Errno,
+    sys::{
+        socket::{
+            ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendto, setsockopt, sockopt,
+        },
+        time::TimeSpec,
+    },
+};
+use parking_lot::Mutex;
+use ring::{
+    hmac,
+    rand::{SecureRandom, SystemRandom},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::{Reading, Stepped},
+    flight::{Flights, Landing, Lost},
+    limit::{self, Sources, Verdict},
+    metrics::Metrics,
+    wire::{self, Bytes, Kind, Packet},
+};
+
+/// How long the thread waits for a packet before it looks whether to stop.
+const WAIT: Duration = Duration::from_millis(200);
+/// A sample above is refused.
+pub const LONGEST: Duration = Duration::from_secs(10);
+/// Sending may take so long, or a tenth of the sample, before its time is in doubt:
+/// a thread that was put aside meanwhile is away for milliseconds.
+const UNSURE: Duration = Duration::from_micros(300);
+/// What a responder says whose clock was set while it had the packet.
+const UNKNOWN_DWELL: Duration = Duration::from_nanos(u64::MAX);
+
+/// Why a reply is no sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The real-time clock was set.
+    Clock,
+    /// The dwell cannot be, or leaves next to nothing of the time.
+    Dishonest,
+    /// Not above 0, or above 10 s.
+    Range,
+    /// This process was put aside while it sent.
+    Unsure,
+}
+
+/// A reply, for whoever asked.
+#[derive(Debug)]
+pub struct Reply<T> {
+    pub what: T,
+    pub sent: Instant,
+    pub round_trip: Result<Duration, Refused>,
+}
+
+/// A request could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum NotSent {
+    #[error("too many requests on their way")]
+    TooMany,
+    #[error("the provider has not named this agent yet")]
+    Nameless,
+    #[error(transparent)]
+    Socket(#[from] Errno),
+}
+
+pub struct Echo<T> {
+    socket: UdpSocket,
+    /// Of both families: it knows IPv4 by mapped addresses.
+    wide: bool,
+    session: u64,
+    /// 0: not told yet.
+    id: AtomicU64,
+    keys: ArcSwap<Vec<hmac::Key>>,
+    flights: Mutex<Flights<T>>,
+    metrics: Metrics,
+}
+
+impl<T> Echo<T> {
+    /// Binds the socket, with the kernel's receive timestamps where it has them.
+    pub fn bind(listen: SocketAddr, metrics: Metrics) -> io::Result<Self> {
+        let socket = UdpSocket::bind(listen)?;
+        socket.set_read_timeout(Some(WAIT))?;
+        if let Err(error) = setsockopt(&socket, sockopt::ReceiveTimestampns, &true) {
+            tracing::info!(%error, "the kernel stamps no packets; their wait is part of the time");
+        }
+        let mut session = [0; 8];
+        SystemRandom::new()
+            .fill(&mut session)
+            .map_err(|_| io::Error::other("no random numbers"))?;
+        let session = limit::session(SystemTime::now(), u64::from_be_bytes(session));
+        Ok(Self {
+            wide: socket.local_addr()?.is_ipv6(),
+            socket,
+            session,
+            id: AtomicU64::new(0),
+            keys: ArcSwap::default(),
+            flights: Mutex::new(Flights::new(session)),
+            metrics,
+        })
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The keys that this agent answers by, the one in use first, and its number on
+    /// the wire if that is new.
+    pub fn name(&self, id: Option<u64>, keys: &[Vec<u8>]) {
+        if let Some(id) = id {
+            self.id.store(id, Ordering::Relaxed);
+        }
+        let keys = keys.iter().map(|k| hmac::Key::new(hmac::HMAC_SHA256, k));
+        self.keys.store(Arc::new(keys.collect()));
+    }
+
+    /// This agent's number on the wire; 0: not told yet.
+    pub fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// The key of an initiator that `proves`.
+    pub fn key_of(&self, source: u64, proves: impl Fn(&hmac::Key) -> bool) -> Option<hmac::Key> {
+        let keys = self.keys.load();
+        let mut keys = keys.iter().map(|key| wire::pair_key(key, source));
+        keys.find(proves)
+    }
+
+    /// Sends a request; its end comes by [`Self::serve`] or [`Self::expire`].
+    pub fn ask(&self, to: SocketAddr, key: &Arc<hmac::Key>, what: T) -> Result<(), NotSent> {
+        let source = self.id();
+        if source == 0 {
+            return Err(NotSent::Nameless);
+        }
+        let mut flights = self.flights.lock();
+        if flights.is_full() {
+            return Err(NotSent::TooMany);
+        }
+        let sequence = flights.sequence();
+        let packet = Packet {
+            kind: Kind::Request,
+            source,
+            session: self.session,
+            sequence,
+            dwell: Duration::ZERO,
+        };
+        let bytes = packet.seal(key);
+        // The lock keeps the reply from being taken before the request is noted;
+        // it costs the reply nothing: it has the kernel's stamp.
+        let sent = Instant::now();
+        // Any other error, no route say, makes it as good as lost.
+        if let Err(error @ (Errno::EAGAIN | Errno::ENOBUFS)) = self.send(&bytes, to) {
+            return Err(error.into());
+        }
+        let unsure = sent.elapsed();
+        flights.add((to, sequence), sent, unsure, Arc::clone(key), what);
+        self.metrics.sent.inc();
+        Ok(())
+    }
+
+    /// Requests that nobody answered.
+    pub fn expire(&self, now: Instant) -> Vec<Lost<T>> {
+        let lost = self.flights.lock().expire(now);
+        self.metrics.lost.inc_by(lost.len() as u64);
+        lost
+    }
+
+    /// When the next request is lost unless it is answered.
+    pub fn earliest(&self) -> Option<Instant> {
+        self.flights.lock().earliest()
+    }
+
+    /// Answers requests and hands replies over until told to stop. Blocks: for a
+    /// thread of its own.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn serve(
+        &self,
+        stop: &CancellationToken,
+        mut take: impl FnMut(Reply<T>),
+    ) -> io::Result<()> {
+        let mut buffer = [0; 2 * wire::LEN];
+        let mut empty = Reading::now();
+        let mut sources = Sources::new(empty.mono);
+        while !stop.is_cancelled() {
+            let before = Reading::now();
+            let received = match self.receive(&mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Err(Errno::EAGAIN) => {
+                    // Whatever comes now, comes after this.
+                    empty = before;
+                    self.receive(&mut buffer, MsgFlags::empty())
+                }
+                received => received,
+            };
+            let (length, from, stamp) = match received {
+                Ok(received) => received,
+                Err(Errno::EAGAIN | Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let now = Reading::now();
+            let waited = stamp.map_or(Ok(Duration::ZERO), |stamp| now.waited(stamp, &empty));
+            let Some((from, (packet, bytes))) =
+                from.zip(Packet::parse(&buffer[..length.min(buffer.len())]).ok())
+            else {
+                self.metrics.malformed.inc();
+                continue;
+            };
+            match packet.kind {
+                Kind::Request => self.answer(from, &packet, bytes, &mut sources, now.mono, waited),
+                Kind::Reply => {
+                    if let Some(reply) = self.reply(from, &packet, bytes, now.mono, waited) {
+                        take(reply);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        from: SocketAddr,
+        packet: &Packet,
+        bytes: &Bytes,
+        sources: &mut Sources,
+        now: Instant,
+        waited: Result<Duration, Stepped>,
+    ) {
+        let Some(key) = self.key_of(packet.source, |key| wire::genuine(bytes, key)) else {
+            self.metrics.forged.inc();
+            return;
+        };
+        match sources.judge(packet.source, packet.session, packet.sequence, now) {
+            Verdict::Answer => {}
+            Verdict::Replayed => {
+                self.metrics.replayed.inc();
+                return;
+            }
+            Verdict::Limited => {
+                self.metrics.limited.inc();
+                return;
+            }
+        }
+        let dwell = waited.map_or(UNKNOWN_DWELL, |waited| waited + now.elapsed());
+        let reply = Packet {
+            kind: Kind::Reply,
+            dwell,
+            ..*packet
+        };
+        // A reply that does not fit the socket's buffer is lost like any other.
+        if self.send(&reply.seal(&key), from).is_ok() {
+            self.metrics.answered.inc();
+        }
+    }
+
+    fn reply(
+        &self,
+        from: SocketAddr,
+        packet: &Packet,
+        bytes: &Bytes,
+        now: Instant,
+        waited: Result<Duration, Stepped>,
+    ) -> Option<Reply<T>> {
+        let landing = self.flights.lock().land(from, packet, bytes);
+        let (what, sent, unsure) = match landing {
+            Landing::Reply { what, sent, unsure } => (what, sent, unsure),
+            Landing::Late => {
+                self.metrics.late.inc();
+                return None;
+            }
+            Landing::Unknown => {
+                self.metrics.replayed.inc();
+                return None;
+            }
+            Landing::Forged => {
+                self.metrics.forged.inc();
+                return None;
+            }
+        };
+        let until_now = now.saturating_duration_since(sent);
+        let round_trip = round_trip(until_now, waited, packet.dwell, unsure);
+        match round_trip {
+            Ok(_) => {}
+            Err(Refused::Dishonest) => _ = self.metrics.dishonest.inc(),
+            Err(_) => _ = self.metrics.refused.inc(),
+        }
+        Some(Reply {
+            what,
+            sent,
+            round_trip,
+        })
+    }
+
+    fn receive(
+        &self,
+        buffer: &mut [u8],
+        flags: MsgFlags,
+    ) -> Result<(usize, Option<SocketAddr>, Option<Duration>), Errno> {
+        let mut space = nix::cmsg_space!(TimeSpec);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let fd = self.socket.as_raw_fd();
+        let message = recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut space), flags)?;
+        let stamp = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::ScmTimestampns(stamp) => u64::try_from(stamp.tv_sec())
+                .ok()
+                .zip(u32::try_from(stamp.tv_nsec()).ok())
+                .map(|(secs, nanos)| Duration::new(secs, nanos)),
+            _ => None,
+        });
+        let from = message.address.as_ref().and_then(address);
+        Ok((message.bytes, from, stamp))
+    }
+
+    fn send(&self, bytes: &Bytes, to: SocketAddr) -> Result<(), Errno> {
+        let to = match to {
+            SocketAddr::V4(v4) if self.wide => {
+                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
+            }
+            to => to,
+        };
+        let (fd, to) = (self.socket.as_raw_fd(), SockaddrStorage::from(to));
+        sendto(fd, bytes, &to, MsgFlags::MSG_DONTWAIT).map(|_| ())
+    }
+}
+
+fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = storage.as_sockaddr_in() {
+        return Some(SocketAddrV4::new(v4.ip(), v4.port()).into());
+    }
+    let v6 = storage.as_sockaddr_in6()?;
+    Some(SocketAddr::new(
+        IpAddr::V6(v6.ip()).to_canonical(),
+        v6.port(),
+    ))
+}
+
+/// The time on the way: `until_now` since the request was sent, less what the
+/// reply `waited` here and what the request dwelt there.
+fn round_trip(
+    until_now: Duration,
+    waited: Result<Duration, Stepped>,
+    dwell: Duration,
+    unsure: Duration,
+) -> Result<Duration, Refused> {
+    let waited = waited.map_err(|Stepped| Refused::Clock)?;
+    if dwell == UNKNOWN_DWELL {
+        return Err(Refused::Clock);
+    }
+    let elapsed = until_now.checked_sub(waited).ok_or(Refused::Clock)?;
+    // A busy node holds a request for long; nobody holds it for that long.
+    let nearly_all = elapsed > Duration::from_millis(100) && dwell > elapsed / 100 * 99;
+    if nearly_all || dwell > elapsed {
+        return Err(Refused::Dishonest);
+    }
+    let rtt = elapsed - dwell;
+    if rtt.is_zero() || rtt > LONGEST {
+        return Err(Refused::Range);
+    }
+    if unsure > UNSURE.max(rtt / 10) {
+        return Err(Refused::Unsure);
+    }
+    Ok(rtt)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Who this node is.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use tautline_proto::latency::Hello;
+
+/// Who speaks on the streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub node: String,
+    pub boot_id: String,
+    /// Where others reach the echo.
+    pub address: SocketAddr,
+    /// 0: unknown.
+    pub nic_bits_per_second: u64,
+}
+
+impl Identity {
+    pub fn hello(&self) -> Hello {
+        Hello {
+            node: self.node.clone(),
+            boot_id: self.boot_id.clone(),
+            address: self.address.to_string(),
+            nic_bits_per_second: self.nic_bits_per_second,
+        }
+    }
+}
+
+/// The kernel's name of this boot.
+///
+/// # Errors
+/// It cannot be read.
+pub fn boot_id() -> Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = std::fs::read_to_string(path).with_context(|| format!("{path} (or --boot-id)"))?;
+    Ok(id.trim().to_owned())
+}
+
+/// The speed of the slowest interface with a default route, as `root` (the
+/// machine's "/") has it; 0 if no speed is known.
+pub fn nic_bits_per_second(root: &Path) -> u64 {
+    let interfaces = default_interfaces(root);
+    let speeds = interfaces.iter().filter_map(|name| {
+        let interface: PathBuf = root.join("sys/class/net").join(name);
+        // One without hardware makes its speed up: a veth has 10 Gbit/s.
+        if !interface.join("device").exists() {
+            return None;
+        }
+        // Megabits; -1 or an error while the link is down.
+        let megabits: i64 = std::fs::read_to_string(interface.join("speed"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()?;
+        u64::try_from(megabits).ok().filter(|m| *m > 0)
+    });
+    speeds
+        .min()
+        .map_or(0, |megabits| megabits.saturating_mul(1_000_000))
+}
+
+fn default_interfaces(root: &Path) -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+    let v4 = read("proc/net/route");
+    let v4 = v4.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
+        default.then(|| fields[0].to_owned())
+    });
+    // Destination, its length, source, its length, next hop, metric, counts, flags, interface.
+    let v6 = read("proc/net/ipv6_route");
+    let v6 = v6.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let default = fields.get(1) == Some(&"00") && fields.first()?.bytes().all(|b| b == b'0');
+        let name = fields.last().filter(|name| default && **name != "lo")?;
+        Some((*name).to_owned())
+    });
+    let mut all: Vec<String> = v4.chain(v6).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_interface_that_leads_out_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert_eq!(nic_bits_per_second(root.path()), 0);
+        write(
+            "proc/net/route",
+            "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
+             eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n\
+             eth9\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n",
+        );
+        let any = "0".repeat(32);
+        write(
+            "proc/net/ipv6_route",
+            &format!(
+                "{any} 00 {any} 00 {any} 00000400 00000001 00000000 00000003 eth1\n\
+                 {any} 00 {any} 00 {any} ffffffff 00000001 00000000 00200200 lo\n"
+            ),
+        );
+        write("sys/class/net/eth0/speed", "25000\n");
+        assert_eq!(nic_bits_per_second(root.path()), 0, "a veth");
+        for interface in ["eth0", "eth1", "eth9"] {
+            write(&format!("sys/class/net/{interface}/device/vendor"), "1\n");
+        }
+        write("sys/class/net/eth1/speed", "-1\n");
+        write("sys/class/net/eth9/speed", "10\n");
+        assert_eq!(nic_bits_per_second(root.path()), 25_000_000_000);
+        write("sys/class/net/eth1/speed", "1000\n");
+        assert_eq!(nic_bits_per_second(root.path()), 1_000_000_000);
+    }
+
+    #[test]
+    fn this_machine_has_a_boot() {
+        assert_eq!(boot_id().unwrap().len(), 36);
+    }
+}

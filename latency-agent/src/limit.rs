@@ -1,0 +1,277 @@
+//! Who may be answered: each source has a rate, its packets count once, and the
+//! number of sources has a bound.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hashbrown::{HashMap, hash_map::Entry};
+
+/// Answers a second to one source, and how many at once: the provider may have a
+/// node probe many others within a second.
+const RATE: f64 = 20.0;
+const BURST: f64 = 400.0;
+/// The same for all sources together.
+const ALL_RATE: f64 = 5_000.0;
+const ALL_BURST: f64 = 20_000.0;
+/// Sources remembered.
+const SOURCES: usize = 16_384;
+/// Of a source that was silent for so long nothing is known any more.
+const FORGET: Duration = Duration::from_secs(60);
+/// Processes of one source whose packets are told from replays: the one that goes
+/// and the one that comes.
+const SESSIONS: usize = 2;
+/// Packets of a session that are told from each other.
+const WINDOW: usize = 64;
+
+/// The low bits of a session's number, which are random; above them is when its
+/// process started, in milliseconds since 1970.
+const RANDOM_BITS: u32 = 20;
+
+/// A session's number: a later process has a higher one.
+pub fn session(start: SystemTime, random: u64) -> u64 {
+    let since = start.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    (millis << RANDOM_BITS) | (random & ((1 << RANDOM_BITS) - 1))
+}
+
+/// What to do with a genuine request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Answer,
+    /// It was seen before, or is too old to tell.
+    Replayed,
+    /// Its source, or all together, ask too often.
+    Limited,
+}
+
+/// Fills with time and is emptied by what is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    left: f64,
+    at: Instant,
+    rate: f64,
+    burst: f64,
+}
+
+impl Bucket {
+    /// A full one: `burst` at once, then `rate` a second.
+    pub fn new(rate: f64, burst: f64, now: Instant) -> Self {
+        Self {
+            left: burst,
+            at: now,
+            rate,
+            burst,
+        }
+    }
+
+    /// Takes `count`, if there is so much.
+    pub fn take(&mut self, count: f64, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + elapsed * self.rate).min(self.burst);
+        self.at = now;
+        let enough = self.left >= count;
+        if enough {
+            self.left -= count;
+        }
+        enough
+    }
+}
+
+/// The last sequence numbers of a session: each passes once. An initiator numbers
+/// its packets to all responders together, so that one sees only some numbers.
+#[derive(Debug, Default)]
+struct Window {
+    session: u64,
+    /// In order.
+    seen: Vec<u64>,
+    /// None up to this passes.
+    floor: u64,
+}
+
+impl Window {
+    fn first(&mut self, sequence: u64) -> bool {
+        let place = match self.seen.binary_search(&sequence) {
+            Err(place) if sequence > self.floor => place,
+            _ => return false,
+        };
+        self.seen.insert(place, sequence);
+        if self.seen.len() > WINDOW {
+            self.floor = self.seen.remove(0);
+        }
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Source {
+    bucket: Bucket,
+    /// The latest first.
+    windows: [Window; SESSIONS],
+}
+
+impl Source {
+    fn first(&mut self, session: u64, sequence: u64, now: Instant) -> bool {
+        // The source's clock may have been set back.
+        if now.saturating_duration_since(self.bucket.at) >= FORGET {
+            self.windows = Default::default();
+        }
+        let known = |w: &Window| !w.seen.is_empty() && w.session == session;
+        if let Some(at) = self.windows.iter().position(known) {
+            return self.windows[at].first(sequence);
+        }
+        let newest = &self.windows[0];
+        if !newest.seen.is_empty() && session < newest.session {
+            return false;
+        }
+        self.windows.rotate_right(1);
+        self.windows[0] = Window {
+            session,
+            ..Window::default()
+        };
+        self.windows[0].first(sequence)
+    }
+}
+
+/// All sources.
+#[derive(Debug)]
+pub struct Sources {
+    known: HashMap<u64, Source>,
+    all: Bucket,
+    swept: Instant,
+}
+
+impl Sources {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            known: HashMap::new(),
+            all: Bucket::new(ALL_RATE, ALL_BURST, now),
+            swept: now,
+        }
+    }
+
+    /// Judges a request that is genuine; replays do not count against the source.
+    pub fn judge(&mut self, source: u64, session: u64, sequence: u64, now: Instant) -> Verdict {
+        let full = self.known.len() >= SOURCES;
+        if full && now.saturating_duration_since(self.swept) > FORGET / 6 {
+            self.swept = now;
+            self.known
+                .retain(|_, s| now.saturating_duration_since(s.bucket.at) < FORGET);
+        }
+        let full = self.known.len() >= SOURCES;
+        let known = match self.known.entry(source) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if full => return Verdict::Limited,
+            Entry::Vacant(free) => free.insert(Source {
+                bucket: Bucket::new(RATE, BURST, now),
+                windows: Default::default(),
+            }),
+        };
+        if !known.first(session, sequence, now) {
+            return Verdict::Replayed;
+        }
+        if known.bucket.take(1.0, now) && self.all.take(1.0, now) {
+            Verdict::Answer
+        } else {
+            Verdict::Limited
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_sequence_passes_once_and_none_below_the_last_64() {
+        proptest!(|(sequences in proptest::collection::vec(1_u64..500, 1..600))| {
+            let (mut window, mut passed) = (Window::default(), BTreeSet::new());
+            for sequence in sequences {
+                let below = passed.iter().rev().nth(WINDOW).is_some_and(|low| sequence <= *low);
+                let first = window.first(sequence);
+                prop_assert_eq!(first, !below && passed.insert(sequence));
+            }
+            prop_assert!(window.seen.len() <= WINDOW);
+        });
+    }
+
+    #[test]
+    fn a_session_of_before_stays_replayed() {
+        let now = Instant::now();
+        let mut sources = Sources::new(now);
+        assert_eq!(sources.judge(1, 10, 1, now), Verdict::Answer);
+        assert_eq!(sources.judge(1, 11, 1, now), Verdict::Answer);
+        assert_eq!(sources.judge(1, 10, 1, now), Verdict::Replayed);
+        assert_eq!(sources.judge(1, 11, 1, now), Verdict::Replayed);
+        assert_eq!(sources.judge(2, 10, 1, now), Verdict::Answer);
+    }
+
+    #[test]
+    fn of_four_sessions_the_two_newest_pass_until_all_are_silent() {
+        let now = Instant::now();
+        let mut sources = Sources::new(now);
+        for session in 11..=14 {
+            assert_eq!(sources.judge(1, session, 1, now), Verdict::Answer);
+        }
+        // Captured before, and never seen here.
+        for session in [10, 11, 12] {
+            assert_eq!(sources.judge(1, session, 2, now), Verdict::Replayed);
+        }
+        for session in [13, 14] {
+            assert_eq!(sources.judge(1, session, 2, now), Verdict::Answer);
+        }
+        // What is replayed does not keep the rest in memory.
+        let half = now + FORGET / 2;
+        assert_eq!(sources.judge(1, 5, 3, half), Verdict::Replayed);
+        let later = now + FORGET;
+        assert_eq!(sources.judge(1, 5, 3, later), Verdict::Answer);
+        assert_eq!(sources.judge(1, 4, 3, later), Verdict::Replayed);
+    }
+
+    #[test]
+    fn a_later_process_has_a_higher_session() {
+        let at = |millis| UNIX_EPOCH + Duration::from_millis(millis);
+        let now = 1_800_000_000_000;
+        assert!(session(at(now), u64::MAX) < session(at(now + 1), 0));
+        assert_ne!(session(at(now), 1), session(at(now), 2));
+        assert_eq!(session(at(now), 7) >> RANDOM_BITS, now);
+    }
+
+    #[test]
+    fn a_source_at_100_times_its_rate_gets_its_burst_and_its_rate() {
+        let start = Instant::now();
+        let mut sources = Sources::new(start);
+        let mut answered = 0;
+        // 2,000 a second for 5 s.
+        for n in 0..10_000 {
+            let now = start + Duration::from_micros(500) * n;
+            match sources.judge(1, 1, u64::from(n) + 1, now) {
+                Verdict::Answer => answered += 1,
+                verdict => assert_eq!(verdict, Verdict::Limited),
+            }
+        }
+        assert!((499..=501).contains(&answered), "{answered}");
+        // Another source is not held back by it.
+        let later = start + Duration::from_secs(5);
+        assert_eq!(sources.judge(2, 1, 1, later), Verdict::Answer);
+    }
+
+    #[test]
+    fn the_table_has_a_bound_and_makes_room_for_new_sources() {
+        let start = Instant::now();
+        let mut sources = Sources::new(start);
+        for source in 0..SOURCES as u64 {
+            // Within the rate of all together.
+            let now = start + Duration::from_micros(250) * source as u32;
+            assert_eq!(sources.judge(source + 1, 1, 1, now), Verdict::Answer);
+        }
+        let late = start + Duration::from_secs(5);
+        assert_eq!(sources.judge(1 << 40, 1, 1, late), Verdict::Limited);
+        assert_eq!(sources.known.len(), SOURCES);
+        let later = start + FORGET * 2;
+        assert_eq!(sources.judge(1 << 40, 1, 1, later), Verdict::Answer);
+        assert!(sources.known.len() < SOURCES);
+    }
+}

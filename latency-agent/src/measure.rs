@@ -1,0 +1,353 @@
+//! The one task that visits targets and notes what came of it.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use ring::hmac;
+use tautline_proto::latency::State;
+use tokio::sync::{
+    mpsc::{Receiver, Sender, UnboundedReceiver},
+    watch,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    echo::{Echo, Reply},
+    fallback::Fallbacks,
+    flight::Lost,
+    metrics::Metrics,
+    pair::{Pair, UNREACHABLE},
+    pairs::Pairs,
+    probe::Ticket,
+    schedule::Schedule,
+    targets::{Key, List, Lists, Target},
+    tcp,
+};
+
+/// Between a loss, its first and its second re-probe.
+const RETRIES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(500)];
+/// The targets are looked through again, if only to drop old pairs.
+const TIDY: Duration = Duration::from_secs(15);
+/// TCP connects that are noted at once.
+pub const CONNECTS: usize = 256;
+
+/// What a request was sent for.
+#[derive(Debug)]
+pub struct Errand {
+    pub key: Key,
+    pub visit: u64,
+    /// Of a live probe, which waits until all its tickets are gone.
+    pub ticket: Option<Ticket>,
+}
+
+/// A replica of the provider: which `--provider`, and which of its addresses.
+pub type Replica = (usize, SocketAddr);
+
+/// What a stream tells the measuring task.
+#[derive(Debug)]
+pub enum Order {
+    Measure(Replica, List),
+    Forget(Replica),
+}
+
+/// What all parts of the agent share.
+pub struct Shared {
+    pub echo: Arc<Echo<Errand>>,
+    pub pairs: Mutex<Pairs>,
+    pub metrics: Metrics,
+    /// Changes when a pair became unreachable, or is so no longer.
+    pub urgent: watch::Sender<u64>,
+    visits: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(echo: Echo<Errand>, metrics: Metrics) -> Self {
+        Self {
+            echo: Arc::new(echo),
+            pairs: Mutex::default(),
+            metrics,
+            urgent: watch::Sender::new(0),
+            visits: AtomicU64::new(0),
+        }
+    }
+
+    /// A number for a visit, above 0.
+    pub fn visit(&self) -> u64 {
+        self.visits.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn ask(&self, target: &Target, errand: Errand) {
+        let to: (SocketAddr, &Arc<hmac::Key>) = (target.address, &target.secret);
+        // A full buffer, say: the next visit tries again.
+        if let Err(error) = self.echo.ask(to.0, to.1, errand) {
+            tracing::debug!(?target, %error, "an echo request was not sent");
+        }
+    }
+
+    /// Changes a pair, and tells the streams at once if that is urgent.
+    fn change<R>(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Pair) -> R) -> R {
+        let mut pairs = self.pairs.lock();
+        let pair = pairs.of(key, now);
+        let before = pair.state(now);
+        let result = change(pair);
+        let after = pair.state(now);
+        drop(pairs);
+        if before != after && (before == State::Unreachable || after == State::Unreachable) {
+            self.urgent.send_modify(|n| *n += 1);
+        }
+        result
+    }
+}
+
+/// The end of a TCP connect.
+#[derive(Debug)]
+pub struct Connected {
+    key: Key,
+    visit: u64,
+    sent: Instant,
+    rtt: Option<Duration>,
+}
+
+/// What the task hears.
+pub struct Inbox {
+    pub orders: Receiver<Order>,
+    /// No more than there are requests on their way, which have a bound.
+    pub replies: UnboundedReceiver<Reply<Errand>>,
+    pub connected: Receiver<Connected>,
+}
+
+pub struct Measuring {
+    shared: Arc<Shared>,
+    schedule: Schedule<Key>,
+    lists: Lists<Replica>,
+    targets: HashMap<Key, Target>,
+    /// Re-probes to come.
+    retries: Vec<(Instant, Key)>,
+    connects: Fallbacks,
+    connected: Sender<Connected>,
+    tidied: Instant,
+}
+
+impl Measuring {
+    pub fn new(shared: Arc<Shared>, connected: Sender<Connected>, seed: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            shared,
+            schedule: Schedule::new(seed, now),
+            lists: Lists::default(),
+            targets: HashMap::new(),
+            retries: Vec::new(),
+            connects: Fallbacks::default(),
+            connected,
+            tidied: now,
+        }
+    }
+
+    /// Measures until told to stop.
+    pub async fn run(mut self, mut inbox: Inbox, stop: CancellationToken) -> Result<()> {
+        loop {
+            let wake = tokio::time::Instant::from_std(self.wake());
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(reply) = inbox.replies.recv() => self.replied(reply),
+                Some(connected) = inbox.connected.recv() => self.connected(connected),
+                Some(order) = inbox.orders.recv() => self.ordered(order),
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            self.turn(Instant::now());
+        }
+    }
+
+    fn wake(&self) -> Instant {
+        let retry = self.retries.iter().map(|(at, _)| *at).min();
+        let others = [self.schedule.wake(), self.shared.echo.earliest(), retry];
+        let tidy = self.tidied + TIDY;
+        others.into_iter().flatten().fold(tidy, Instant::min)
+    }
+
+    /// All that is due.
+    fn turn(&mut self, now: Instant) {
+        for lost in self.shared.echo.expire(now) {
+            self.lost(lost, now);
+        }
+        let due = |(at, _): &mut (Instant, Key)| *at <= now;
+        let due: Vec<_> = self.retries.extract_if(.., due).collect();
+        for (_, key) in due {
+            let losing = self.shared.pairs.lock().get(&key).map_or(0, Pair::losses);
+            if (1..UNREACHABLE).contains(&losing) {
+                self.visit(&key, false);
+            }
+        }
+        while let Some(key) = self.schedule.next(now) {
+            let pairs = self.shared.pairs.lock();
+            let udp_lost = pairs
+                .get(&key)
+                .is_some_and(|pair| pair.is_fallback() || pair.losses() >= UNREACHABLE);
+            drop(pairs);
+            self.visit(&key, udp_lost);
+        }
+        if self.tidied + TIDY <= now {
+            self.tidied = now;
+            self.refresh(now);
+        }
+    }
+
+    fn visit(&self, key: &Key, tcp_too: bool) {
+        let Some(target) = self.targets.get(key) else {
+            return;
+        };
+        let (key, visit) = (key.clone(), self.shared.visit());
+        if tcp_too {
+            self.connect(target, visit);
+        }
+        let ticket = None;
+        self.shared.ask(target, Errand { key, visit, ticket });
+    }
+
+    fn connect(&self, target: &Target, visit: u64) {
+        let (key, address) = (target.key.clone(), target.address);
+        let (connected, sent) = (self.connected.clone(), Instant::now());
+        tokio::spawn(async move {
+            let rtt = tcp::connect(address).await;
+            let end = Connected {
+                key,
+                visit,
+                sent,
+                rtt,
+            };
+            // The task has ended: nobody wants to know.
+            _ = connected.send(end).await;
+        });
+    }
+
+    fn replied(&mut self, reply: Reply<Errand>) {
+        // The ticket is given back when the sample is noted.
+        let Errand {
+            key,
+            visit,
+            ticket: _ticket,
+        } = reply.what;
+        let now = Instant::now();
+        let failing = self.shared.change(&key, now, |pair| {
+            match reply.round_trip {
+                Ok(rtt) => _ = pair.sample(rtt, visit, reply.sent, now),
+                Err(_) => pair.answered(),
+            }
+            pair.losses() >= UNREACHABLE
+        });
+        self.schedule.failing(&key, failing);
+    }
+
+    fn lost(&mut self, lost: Lost<Errand>, now: Instant) {
+        let Errand { key, visit, .. } = &lost.what;
+        let Some(target) = self.targets.get(key) else {
+            let mut pairs = self.shared.pairs.lock();
+            pairs.of(key, now).lost(*visit, lost.sent);
+            return;
+        };
+        let connects = &mut self.connects;
+        let mut failing = false;
+        let losses = self.shared.change(key, now, |pair| {
+            let before = pair.losses();
+            let losses = pair.lost(*visit, lost.sent);
+            if losses >= UNREACHABLE
+                && let Some((rtt, sent)) = connects.take(key)
+            {
+                pair.connected(rtt, *visit, sent, now);
+                self.shared.metrics.fallback.inc();
+            }
+            failing = pair.losses() >= UNREACHABLE;
+            (losses > before).then_some(losses)
+        });
+        self.schedule.failing(key, failing);
+        if losses == Some(1) {
+            self.connects.want(key, now);
+            self.connect(target, *visit);
+            let retries = RETRIES.map(|after| (now + after, key.clone()));
+            self.retries.extend(retries);
+        }
+    }
+
+    fn connected(&mut self, end: Connected) {
+        let Connected {
+            key,
+            visit,
+            sent,
+            rtt: Some(rtt),
+        } = end
+        else {
+            return;
+        };
+        if !self.targets.contains_key(&key) {
+            return;
+        }
+        let now = Instant::now();
+        let used = self.shared.change(&key, now, |pair| {
+            let udp_lost = pair.is_fallback() || pair.losses() >= UNREACHABLE;
+            udp_lost && pair.connected(rtt, visit, sent, now)
+        });
+        if used {
+            self.schedule.failing(&key, false);
+            self.shared.metrics.fallback.inc();
+        } else {
+            self.connects.offer(&key, (rtt, sent));
+        }
+    }
+
+    fn ordered(&mut self, order: Order) {
+        match order {
+            Order::Measure(replica, list) => {
+                let id = list.echo_id;
+                self.lists.set(replica, list);
+                self.take(Some(id));
+            }
+            Order::Forget(replica) => {
+                self.lists.forget(replica);
+                self.take(None);
+            }
+        }
+    }
+
+    fn take(&mut self, id: Option<u64>) {
+        let (union, now) = (self.lists.union(), Instant::now());
+        self.shared.echo.name(id, &union.keys);
+        let each = union.targets.iter();
+        self.schedule
+            .set(each.map(|t| (t.key.clone(), t.demand)), now);
+        let each = union.targets.into_iter();
+        let targets: HashMap<_, _> = each.map(|t| (t.key.clone(), t)).collect();
+        let before = std::mem::replace(&mut self.targets, targets);
+        for (key, target) in &self.targets {
+            if before.get(key).is_some_and(|t| !t.same_way(target)) {
+                self.shared.change(key, now, |pair| pair.moved(now));
+                self.connects.forget(key);
+                self.schedule.hurry(key, now);
+            }
+        }
+        self.connects.retain(|key| self.targets.contains_key(key));
+        self.retries
+            .retain(|(_, key)| self.targets.contains_key(key));
+        self.refresh(now);
+        let (base, demand, excess) = self.schedule.sizes();
+        let metrics = &self.shared.metrics;
+        metrics.targets.set(base as i64);
+        metrics.demand.set(demand as i64);
+        metrics.demand_excess.set(excess as i64);
+        metrics.base_excess.set(union.refused as i64);
+    }
+
+    fn refresh(&self, now: Instant) {
+        let each = self.targets.keys();
+        let each = each.map(|key| (key, self.schedule.refresh(key)));
+        self.shared.pairs.lock().visited(each, now);
+    }
+}

@@ -1,0 +1,297 @@
+//! What is known of the way to one target.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use tautline_proto::latency::State;
+
+use crate::echo::LONGEST;
+
+/// Samples behind p50 and p95.
+const KEPT: usize = 60;
+/// Samples behind a window's median.
+const WINDOW: usize = 5;
+const WINDOWS: usize = 3;
+/// Windows begin so far apart: three in a row take more than one disturbance.
+const APART: Duration = Duration::from_secs(1);
+/// So many losses in a row are no accident.
+pub const UNREACHABLE: u32 = 3;
+/// Pairs that nobody visits in turn count as visited so often.
+const UNVISITED: Duration = Duration::from_secs(30);
+
+/// One target's samples.
+#[derive(Debug, Default)]
+pub struct Pair {
+    /// Nanoseconds, the oldest first.
+    samples: VecDeque<u64>,
+    /// The last medians, the newest first, the visit of the newest, and when it
+    /// began.
+    windows: VecDeque<u64>,
+    visit: u64,
+    began: Option<Instant>,
+    /// When the last sample was taken, and when its request was sent.
+    sampled: Option<(Instant, Instant)>,
+    losses: u32,
+    lost_visit: u64,
+    /// By TCP connect: UDP is lost.
+    fallback: bool,
+    /// The target moved: what was sent before says nothing of it.
+    moved: Option<Instant>,
+    /// How often it is visited; `None`: not in turn.
+    pub refresh: Option<Duration>,
+}
+
+/// The figures of a pair at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    pub state: State,
+    /// Nanoseconds, the newest first.
+    pub windows: Vec<u64>,
+    pub p50_nanos: u64,
+    pub p95_nanos: u64,
+    pub samples: u32,
+    pub age: Duration,
+    pub refresh: Duration,
+    pub losses: u32,
+}
+
+impl Pair {
+    /// Takes a sample of a visit whose request was `sent`; false: out of range, or
+    /// of where the target no longer is.
+    /// Several samples of one visit, or within a second, make one window.
+    pub fn sample(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
+        let Ok(nanos) = u64::try_from(rtt.as_nanos()) else {
+            return false;
+        };
+        if rtt.is_zero() || rtt > LONGEST || self.before_move(sent) {
+            return false;
+        }
+        if self.samples.len() == KEPT {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(nanos);
+        self.sampled = Some((now, sent));
+        self.answered();
+        let last = self.samples.iter().rev().take(WINDOW).copied();
+        let median = percentile(last.collect(), 50);
+        let early = |began| now.saturating_duration_since(began) < APART;
+        if self.visit == visit || self.began.is_some_and(early) {
+            self.windows.pop_front();
+        } else {
+            self.began = Some(now);
+        }
+        self.visit = visit;
+        self.windows.push_front(median);
+        self.windows.truncate(WINDOWS);
+        true
+    }
+
+    /// The target answers elsewhere, or by another key.
+    pub fn moved(&mut self, now: Instant) {
+        self.answered();
+        self.moved = Some(now);
+    }
+
+    fn before_move(&self, sent: Instant) -> bool {
+        self.moved.is_some_and(|moved| sent < moved)
+    }
+
+    /// The target answered, whether or not it made a sample.
+    pub fn answered(&mut self) {
+        self.losses = 0;
+        self.fallback = false;
+    }
+
+    /// UDP is lost, a TCP connect is not: its time is the sample.
+    pub fn connected(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
+        let taken = self.sample(rtt, visit, sent, now);
+        self.fallback = taken;
+        taken
+    }
+
+    /// Notes a loss; gives how many there are in a row. Several of one visit are
+    /// one, and one from before the last sample breaks no row.
+    pub fn lost(&mut self, visit: u64, sent: Instant) -> u32 {
+        let since = self.sampled.is_none_or(|(_, last)| sent > last);
+        if since && self.lost_visit != visit && !self.before_move(sent) {
+            self.lost_visit = visit;
+            self.losses = self.losses.saturating_add(1);
+        }
+        self.losses
+    }
+
+    pub fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    /// Whether the last sample is a TCP connect's.
+    pub fn is_fallback(&self) -> bool {
+        self.fallback
+    }
+
+    /// When something was last heard, if ever.
+    pub fn heard(&self) -> Option<Instant> {
+        self.sampled.map(|(at, _)| at)
+    }
+
+    pub fn state(&self, now: Instant) -> State {
+        if self.losses >= UNREACHABLE {
+            return State::Unreachable;
+        }
+        let stale = 2 * self.refresh.unwrap_or(UNVISITED);
+        match self.heard() {
+            Some(at) if now.saturating_duration_since(at) <= stale => State::Measured,
+            _ => State::Stale,
+        }
+    }
+
+    /// The medians of the windows, newest first, nanoseconds.
+    pub fn windows(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.windows.iter().copied()
+    }
+
+    pub fn figures(&self, now: Instant) -> Figures {
+        let all: Vec<u64> = self.samples.iter().copied().collect();
+        Figures {
+            state: self.state(now),
+            windows: self.windows.iter().copied().collect(),
+            p50_nanos: percentile(all.clone(), 50),
+            p95_nanos: percentile(all, 95),
+            samples: u32::try_from(self.samples.len()).unwrap_or(u32::MAX),
+            age: self
+                .heard()
+                .map_or(Duration::MAX, |at| now.saturating_duration_since(at)),
+            refresh: self.refresh.unwrap_or_default(),
+            losses: self.losses,
+        }
+    }
+}
+
+/// By nearest rank; 0 of nothing. Of an even number the median is the lower one:
+/// what disturbs a sample makes it longer.
+fn percentile(mut of: Vec<u64>, percent: usize) -> u64 {
+    if of.is_empty() {
+        return 0;
+    }
+    let rank = (of.len() * percent).div_ceil(100).max(1) - 1;
+    *of.select_nth_unstable(rank).1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn nanos(n: u64) -> Duration {
+        Duration::from_nanos(n)
+    }
+
+    #[test]
+    fn one_slow_sample_moves_no_median_and_three_visits_move_it() {
+        let (mut pair, start) = (Pair::default(), Instant::now());
+        let at = |visit: u64| start + 1_000 * MS * visit as u32;
+        for visit in 1..=10 {
+            pair.sample(5 * MS, visit, start, at(visit));
+        }
+        pair.sample(500 * MS, 11, start, at(11));
+        assert_eq!(pair.windows().next(), Some(5_000_000));
+        for visit in 12..=14 {
+            pair.sample(9 * MS, visit, start, at(visit));
+        }
+        assert_eq!(pair.windows().next(), Some(9_000_000));
+        let figures = pair.figures(at(14));
+        assert_eq!(figures.windows, [9_000_000, 9_000_000, 5_000_000]);
+        assert_eq!((figures.samples, figures.p50_nanos), (14, 5_000_000));
+        assert_eq!(figures.p95_nanos, 500_000_000);
+    }
+
+    #[test]
+    fn a_probe_of_several_samples_is_one_window() {
+        let (mut pair, now) = (Pair::default(), Instant::now());
+        for n in 1..=5 {
+            pair.sample(nanos(n), 1, now, now);
+        }
+        assert_eq!(pair.figures(now).windows, [3]);
+        // Another visit is one of its own only a second later.
+        let later = now + 999 * MS;
+        pair.sample(nanos(6), 2, now, later);
+        assert_eq!(pair.figures(later).windows, [4]);
+        let later = now + 1_000 * MS;
+        pair.sample(nanos(7), 3, now, later);
+        assert_eq!(pair.figures(later).windows, [5, 4]);
+        pair.sample(nanos(8), 4, now, later + 999 * MS);
+        assert_eq!(pair.figures(later).windows, [6, 4]);
+    }
+
+    #[test]
+    fn three_losses_in_a_row_are_unreachable_and_an_answer_ends_it() {
+        let (mut pair, start) = (Pair::default(), Instant::now());
+        pair.refresh = Some(2_000 * MS);
+        let at = |n: u32| start + n * 100 * MS;
+        assert_eq!(pair.state(start), State::Stale);
+        pair.sample(MS, 1, at(1), at(1));
+        assert_eq!((pair.lost(2, at(2)), pair.lost(3, at(3))), (1, 2));
+        // The same visit again, and a request from before the sample.
+        assert_eq!((pair.lost(3, at(3)), pair.lost(9, at(0))), (2, 2));
+        assert_eq!(pair.state(at(4)), State::Measured);
+        assert_eq!(pair.lost(4, at(4)), 3);
+        assert_eq!(pair.state(at(5)), State::Unreachable);
+        pair.answered();
+        assert_eq!(pair.state(at(5)), State::Measured);
+        assert_eq!(pair.state(at(42)), State::Stale);
+    }
+
+    #[test]
+    fn losses_where_a_target_no_longer_is_do_not_count() {
+        let (mut pair, start) = (Pair::default(), Instant::now());
+        let at = |n: u32| start + n * 100 * MS;
+        assert_eq!((pair.lost(1, at(1)), pair.lost(2, at(2))), (1, 2));
+        pair.moved(at(4));
+        assert_eq!((pair.losses(), pair.lost(3, at(3))), (0, 0));
+        assert!(!pair.sample(MS, 3, at(3), at(5)));
+        assert_eq!(pair.lost(4, at(4)), 1);
+        assert!(pair.sample(MS, 5, at(5), at(5)));
+    }
+
+    #[test]
+    fn by_tcp_the_pair_is_measured_until_udp_comes_back() {
+        let (mut pair, now) = (Pair::default(), Instant::now());
+        for visit in 1..=3 {
+            pair.lost(visit, now);
+        }
+        assert_eq!(pair.state(now), State::Unreachable);
+        assert!(pair.connected(2 * MS, 4, now, now));
+        assert!(pair.is_fallback());
+        assert_eq!(pair.state(now), State::Measured);
+        pair.sample(MS, 5, now, now);
+        assert!(!pair.is_fallback());
+    }
+
+    #[test]
+    fn samples_out_of_range_are_refused_and_figures_are_samples() {
+        proptest!(|(samples in proptest::collection::vec(0_u64..12_000_000_000, 0..200))| {
+            let (mut pair, now) = (Pair::default(), Instant::now());
+            let mut taken = Vec::new();
+            for (visit, sample) in samples.into_iter().enumerate() {
+                let good = (1..=10_000_000_000).contains(&sample);
+                prop_assert_eq!(pair.sample(nanos(sample), visit as u64 + 1, now, now), good);
+                taken.extend(good.then_some(sample));
+            }
+            let kept = &taken[taken.len().saturating_sub(KEPT)..];
+            let figures = pair.figures(now);
+            prop_assert_eq!(figures.samples as usize, kept.len());
+            prop_assert!(figures.windows.len() <= WINDOWS);
+            if !kept.is_empty() {
+                let below = kept.iter().filter(|s| **s <= figures.p95_nanos).count();
+                prop_assert!(below * 100 >= kept.len() * 95);
+                prop_assert!(figures.p50_nanos <= figures.p95_nanos);
+                prop_assert!(kept.contains(&figures.p50_nanos));
+            }
+        });
+    }
+}

@@ -1,0 +1,122 @@
+//! All pairs of a node, within a bound.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use tautline_proto::latency;
+
+use crate::{
+    pair::{Figures, Pair},
+    targets::Key,
+};
+
+/// Pairs that are kept; live probes name more targets than are visited in turn.
+const MANY: usize = 4_096;
+/// A pair that nobody visits is dropped after so long without a sample.
+const KEEP: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub struct Pairs {
+    by_key: HashMap<Key, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    pair: Pair,
+    used: Instant,
+}
+
+impl Pairs {
+    /// The pair of a target, made if there is none.
+    pub fn of(&mut self, key: &Key, now: Instant) -> &mut Pair {
+        if self.by_key.len() >= MANY && !self.by_key.contains_key(key) {
+            let unvisited = self.by_key.iter().filter(|(_, k)| k.pair.refresh.is_none());
+            let oldest = unvisited
+                .min_by_key(|(_, k)| k.used)
+                .map(|(k, _)| k.clone());
+            if let Some(oldest) = oldest {
+                self.by_key.remove(&oldest);
+            }
+        }
+        let kept = self.by_key.entry(key.clone()).or_insert_with(|| Kept {
+            pair: Pair::default(),
+            used: now,
+        });
+        kept.used = now;
+        &mut kept.pair
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Pair> {
+        self.by_key.get(key).map(|kept| &kept.pair)
+    }
+
+    /// Notes how often each target is visited; drops pairs that are neither
+    /// visited nor fresh.
+    pub fn visited<'a>(
+        &mut self,
+        targets: impl Iterator<Item = (&'a Key, Option<Duration>)>,
+        now: Instant,
+    ) {
+        for kept in self.by_key.values_mut() {
+            kept.pair.refresh = None;
+        }
+        for (key, refresh) in targets {
+            self.of(key, now).refresh = refresh;
+        }
+        self.by_key.retain(|_, kept| {
+            let idle = now.saturating_duration_since(kept.used);
+            kept.pair.refresh.is_some() || idle < KEEP
+        });
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Pair)> {
+        self.by_key.iter().map(|(key, kept)| (key, &kept.pair))
+    }
+}
+
+/// A pair as the provider is told it.
+pub fn told(key: &Key, figures: Figures) -> latency::Pair {
+    let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
+    latency::Pair {
+        node: key.node.to_string(),
+        instance: key.instance.to_string(),
+        state: figures.state.into(),
+        window_nanos: figures.windows,
+        p50_nanos: figures.p50_nanos,
+        p95_nanos: figures.p95_nanos,
+        samples: figures.samples,
+        age_millis: millis(figures.age),
+        refresh_millis: millis(figures.refresh),
+        losses: figures.losses,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: usize) -> Key {
+        Key {
+            node: format!("n{n}").into(),
+            instance: "".into(),
+        }
+    }
+
+    #[test]
+    fn pairs_have_a_bound_and_visited_ones_stay() {
+        let (mut pairs, now) = (Pairs::default(), Instant::now());
+        let second = Some(Duration::from_secs(1));
+        pairs.visited([(&key(0), second)].into_iter(), now);
+        for n in 1..MANY + 100 {
+            pairs.of(&key(n), now + Duration::from_millis(n as u64));
+        }
+        assert_eq!(pairs.by_key.len(), MANY);
+        assert!(pairs.get(&key(0)).is_some() && pairs.get(&key(1)).is_none());
+        pairs.visited([(&key(0), second)].into_iter(), now + 2 * KEEP);
+        assert_eq!(pairs.by_key.len(), 1);
+        pairs.visited(std::iter::empty(), now + 2 * KEEP);
+        assert_eq!(pairs.by_key.len(), 1);
+        pairs.visited(std::iter::empty(), now + 4 * KEEP);
+        assert_eq!(pairs.by_key.len(), 0);
+    }
+}

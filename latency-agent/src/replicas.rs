@@ -1,0 +1,138 @@
+//! The replicas of a provider: the addresses of its name, each with a stream.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    dial::Provider,
+    stream::{self, Agent},
+};
+
+const LOOK_UP: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Look-ups without an address after which it is left: names flap.
+const MISSED: u32 = 3;
+/// Addresses of one provider that are followed.
+const MANY: usize = 16;
+
+/// An address that is followed.
+struct Replica {
+    address: SocketAddr,
+    missed: u32,
+    stop: CancellationToken,
+}
+
+/// Looks the name up again and again, and keeps a stream to each of its addresses,
+/// until told to stop. `index` tells providers apart.
+///
+/// # Errors
+/// A stream's task panicked.
+pub async fn follow(
+    agent: Arc<Agent>,
+    index: usize,
+    provider: Provider,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut known = Vec::new();
+    let mut streams = JoinSet::new();
+    let mut ticks = interval(LOOK_UP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            Some(ended) = streams.join_next() => {
+                ended.context("a stream's task")?;
+                continue;
+            }
+            _ = ticks.tick() => {}
+        }
+        match look_up(&provider).await {
+            Ok(found) => {
+                for address in changed(&mut known, &found, &stop) {
+                    let (agent, provider) = (Arc::clone(&agent), provider.clone());
+                    streams.spawn(stream::follow(
+                        agent,
+                        provider,
+                        (index, address.0),
+                        address.1,
+                    ));
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(%provider, error, "its name is not found; streams stay as they are");
+            }
+        }
+    }
+}
+
+/// Stops what was missed too often; gives what is new.
+fn changed(
+    known: &mut Vec<Replica>,
+    found: &[SocketAddr],
+    stop: &CancellationToken,
+) -> Vec<(SocketAddr, CancellationToken)> {
+    for replica in known.iter_mut() {
+        let there = found.contains(&replica.address);
+        replica.missed = if there { 0 } else { replica.missed + 1 };
+    }
+    for gone in known.extract_if(.., |replica| replica.missed >= MISSED) {
+        gone.stop.cancel();
+    }
+    let mut new = Vec::new();
+    for address in found {
+        if known.len() < MANY && known.iter().all(|replica| replica.address != *address) {
+            let stop = stop.child_token();
+            new.push((*address, stop.clone()));
+            known.push(Replica {
+                address: *address,
+                missed: 0,
+                stop,
+            });
+        }
+    }
+    new
+}
+
+async fn look_up(provider: &Provider) -> Result<Vec<SocketAddr>> {
+    let name = (provider.host.as_str(), provider.port);
+    let found = timeout(DEADLINE, tokio::net::lookup_host(name)).await;
+    let mut found: Vec<_> = found.context("no answer in time")??.collect();
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn new_addresses_are_followed_and_old_ones_left_when_they_stay_away() {
+        let (mut known, stop) = (Vec::new(), CancellationToken::new());
+        let first = changed(&mut known, &[address(1), address(2)], &stop);
+        assert_eq!(first.len(), 2);
+        for flap in [&[address(1)][..], &[], &[address(1), address(2)]] {
+            assert!(changed(&mut known, flap, &stop).is_empty());
+        }
+        for _ in 0..MISSED {
+            assert!(!first[1].1.is_cancelled());
+            changed(&mut known, &[address(1)], &stop);
+        }
+        assert!(first[1].1.is_cancelled() && !first[0].1.is_cancelled());
+        assert_eq!(changed(&mut known, &[address(2)], &stop).len(), 1);
+        let many: Vec<_> = (0..100).map(address).collect();
+        changed(&mut known, &many, &stop);
+        assert_eq!(known.len(), MANY);
+    }
+}

@@ -1,0 +1,182 @@
+//! What a replica is told, and what it need not be told again: pairs in turn.
+//! Those of a live probe are in its answer only.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use tautline_proto::latency::{self, State};
+
+use crate::{
+    pair::Pair,
+    pairs::{self, Pairs},
+    targets::Key,
+};
+
+/// Moves of a window's median that are worth telling, in percent. Of any of the
+/// windows: whoever judges wants three in a row.
+const MOVED: u64 = 5;
+/// After so long a pair is told again.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Pairs of one message: with the longest names it stays below the provider's
+/// 256 KiB.
+const MESSAGE: usize = 500;
+
+#[derive(Clone, Debug)]
+struct Told {
+    windows: Vec<u64>,
+    state: State,
+    refresh: Option<Duration>,
+    at: Instant,
+}
+
+/// What one stream has told. A new one tells all.
+#[derive(Debug, Default)]
+pub struct Teller {
+    told: HashMap<Key, Told>,
+}
+
+impl Teller {
+    /// The pairs to tell now, a message each; they count as told. One message at
+    /// the least: it says that what was told still holds.
+    pub fn messages(&mut self, pairs: &Pairs, now: Instant) -> Vec<Vec<latency::Pair>> {
+        let mut changes = self.changes(pairs, now);
+        let mut messages = Vec::new();
+        while changes.len() > MESSAGE {
+            messages.push(changes.split_off(changes.len() - MESSAGE));
+        }
+        messages.push(changes);
+        messages
+    }
+
+    fn changes(&mut self, pairs: &Pairs, now: Instant) -> Vec<latency::Pair> {
+        let in_turn = |pair: &Pair| pair.refresh.is_some();
+        self.told
+            .retain(|key, _| pairs.get(key).is_some_and(in_turn));
+        let mut changes = Vec::new();
+        for (key, pair) in pairs.iter().filter(|(_, pair)| in_turn(pair)) {
+            let state = pair.state(now);
+            let same = self.told.get(key).is_some_and(|told| {
+                told.state == state
+                    && told.refresh == pair.refresh
+                    && !moved(&told.windows, pair.windows())
+                    && now.saturating_duration_since(told.at) <= AGAIN
+            });
+            if !same {
+                let told = Told {
+                    windows: pair.windows().collect(),
+                    state,
+                    refresh: pair.refresh,
+                    at: now,
+                };
+                self.told.insert(key.clone(), told);
+                changes.push(pairs::told(key, pair.figures(now)));
+            }
+        }
+        changes
+    }
+}
+
+fn moved(told: &[u64], now: impl ExactSizeIterator<Item = u64>) -> bool {
+    told.len() != now.len()
+        || told
+            .iter()
+            .zip(now)
+            .any(|(told, now)| told.abs_diff(now) > told / 100 * MOVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn probed_pairs_are_not_told_and_no_message_has_more_than_500() {
+        let (mut pairs, mut teller) = (Pairs::default(), Teller::default());
+        let now = Instant::now();
+        let key = |n: usize| Key {
+            node: format!("n{n}").into(),
+            instance: "i".into(),
+        };
+        let visited: Vec<Key> = (0..1_056).map(key).collect();
+        pairs.visited(visited.iter().map(|k| (k, Some(2_000 * MS))), now);
+        for n in 2_000..4_000 {
+            pairs.of(&key(n), now).sample(MS, 1, now, now);
+        }
+        let told = teller.messages(&pairs, now);
+        let sizes: Vec<_> = told.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [500, 500, 56]);
+        assert!(told.iter().flatten().all(|p| p.refresh_millis == 2_000));
+        assert_eq!(teller.messages(&pairs, now), [vec![]]);
+        let seldom = visited.iter().map(|k| (k, Some(9_000 * MS)));
+        pairs.visited(seldom, now);
+        let told = teller.messages(&pairs, now);
+        assert!(told.iter().flatten().all(|p| p.refresh_millis == 9_000));
+        assert_eq!(told.iter().flatten().count(), 1_056, "another refresh");
+        // In turn once more, it is told once more.
+        pairs.visited(std::iter::empty(), now);
+        assert_eq!(teller.messages(&pairs, now), [vec![]]);
+        pairs.visited([(&visited[0], Some(2_000 * MS))].into_iter(), now);
+        assert_eq!(teller.messages(&pairs, now)[0].len(), 1);
+    }
+
+    #[test]
+    fn only_what_changed_is_told_and_all_again_after_30_s() {
+        let (mut pairs, mut teller) = (Pairs::default(), Teller::default());
+        let start = Instant::now();
+        let at = |visit: u64| start + 1_000 * MS * visit as u32;
+        let mut now = start;
+        let keys = ["a", "b"].map(|node| Key {
+            node: node.into(),
+            instance: "i".into(),
+        });
+        let mut names = |pairs: &Pairs, now| {
+            let changes = teller.changes(pairs, now);
+            let mut names: Vec<_> = changes.into_iter().map(|p| p.node).collect();
+            names.sort();
+            names.join(" ")
+        };
+        pairs.visited(keys.iter().map(|k| (k, Some(2_000 * MS))), now);
+        assert_eq!(names(&pairs, now), "a b");
+        assert_eq!(names(&pairs, now), "");
+        pairs.of(&keys[0], now).sample(100 * MS, 1, at(1), at(1));
+        assert_eq!(names(&pairs, now), "a", "its first sample");
+        for visit in 2..=3 {
+            pairs
+                .of(&keys[0], now)
+                .sample(100 * MS, visit, at(visit), at(visit));
+            assert_eq!(names(&pairs, now), "a", "a window more");
+        }
+        for visit in 4..=8 {
+            pairs
+                .of(&keys[0], now)
+                .sample(104 * MS, visit, at(visit), at(visit));
+        }
+        assert_eq!(names(&pairs, now), "", "4 % is no news");
+        for visit in 9..=11 {
+            pairs
+                .of(&keys[0], now)
+                .sample(120 * MS, visit, at(visit), at(visit));
+        }
+        assert_eq!(names(&pairs, now), "a", "15 % is, of the newest window");
+        for visit in 12..=13 {
+            pairs
+                .of(&keys[0], now)
+                .sample(120 * MS, visit, at(visit), at(visit));
+            assert_eq!(names(&pairs, now), "a", "and of those before it");
+        }
+        pairs.of(&keys[0], now).sample(120 * MS, 14, at(14), at(14));
+        assert_eq!(names(&pairs, now), "");
+        now = at(14);
+        for visit in 15..=17 {
+            pairs.of(&keys[1], now).lost(visit, now);
+        }
+        assert_eq!(names(&pairs, now), "b", "unreachable");
+        assert_eq!(names(&pairs, now + 5_000 * MS), "a", "stale");
+        assert_eq!(names(&pairs, now + 31_000 * MS), "b");
+        assert_eq!(names(&pairs, now + 36_000 * MS), "a");
+        pairs.visited(std::iter::empty(), now + 1_000_000 * MS);
+        names(&pairs, now + 1_000_000 * MS);
+        assert!(teller.told.is_empty());
+    }
+}

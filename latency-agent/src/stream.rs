@@ -1,0 +1,249 @@
+//! The stream to one replica of the provider: orders down, changes up. Whatever
+//! a replica does, the others' streams go on.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tautline_proto::latency::{
+    FromAgent, Probe, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
+    from_agent, to_agent,
+};
+use tokio::{
+    sync::mpsc::{self, Sender},
+    time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Request;
+
+use crate::{
+    dial::{Dialer, Provider},
+    identity::Identity,
+    measure::{Order, Replica, Shared},
+    probe::Prober,
+    report::Teller,
+    targets::{List, Target},
+    throughput::{Source, Test},
+};
+
+const REPORT: Duration = Duration::from_secs(2);
+/// Between two reports that cannot wait for their turn.
+const URGENT: Duration = Duration::from_millis(500);
+/// A replica that takes no message, or opens no stream, for so long hangs.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Between two messages that are taken from a replica: it cannot keep us busy.
+const APART: Duration = Duration::from_millis(10);
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A stream that lasted so long was a good one.
+const GOOD: Duration = Duration::from_secs(30);
+/// Within how long all streams are opened anew after a file has changed.
+const RENEW: Duration = Duration::from_secs(5);
+
+/// What every stream needs.
+pub struct Agent {
+    pub identity: Identity,
+    pub shared: Arc<Shared>,
+    pub dialer: Dialer,
+    pub prober: Prober,
+    pub source: Source,
+    pub orders: Sender<Order>,
+}
+
+/// Follows a replica until told to stop, with ever longer pauses while it fails.
+pub async fn follow(
+    agent: Arc<Agent>,
+    provider: Provider,
+    replica: Replica,
+    stop: CancellationToken,
+) {
+    let address = replica.1;
+    let mut pause = BACKOFF.0;
+    loop {
+        let start = Instant::now();
+        let ended = tokio::select! {
+            () = stop.cancelled() => break,
+            ended = session(&agent, &provider, replica) => ended,
+        };
+        if start.elapsed() > GOOD {
+            pause = BACKOFF.0;
+        }
+        match ended {
+            Ok(()) => tracing::debug!(%provider, %address, "stream ended; opening another"),
+            Err(error) => {
+                tracing::warn!(%provider, %address, error = %format!("{error:#}"), "no stream");
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep(pause.mul_f64(0.5 + fastrand::f64())) => {}
+        }
+        pause = (pause * 2).min(BACKOFF.1);
+    }
+    // The measuring task may have ended first.
+    _ = agent.orders.send(Order::Forget(replica)).await;
+}
+
+/// Counts a stream while it is open.
+struct Open<'a>(&'a Shared);
+
+impl<'a> Open<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.metrics.streams.inc();
+        Self(shared)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.streams.dec();
+    }
+}
+
+async fn session(agent: &Arc<Agent>, provider: &Provider, replica: Replica) -> Result<()> {
+    let mut changed = agent.dialer.changed.subscribe();
+    let mut urgent = agent.shared.urgent.subscribe();
+    let channel = agent.dialer.channel(provider, replica.1).await?;
+    let (messages, outgoing) = mpsc::channel(32);
+    let mut teller = Teller::default();
+    say(&messages, from_agent::What::Hello(agent.identity.hello())).await?;
+    tell(&messages, &agent.shared, &mut teller).await?;
+
+    let mut request = Request::new(ReceiverStream::new(outgoing));
+    if let Some(token) = agent.dialer.authorization()? {
+        request.metadata_mut().insert("authorization", token);
+    }
+    let mut client = AgentsClient::new(channel);
+    let opened = timeout(DEADLINE, client.follow(request)).await;
+    let mut incoming = opened
+        .context("the replica opens no stream in time")?
+        .map_err(refused)?
+        .into_inner();
+    let _open = Open::new(&agent.shared);
+    tracing::info!(%provider, address = %replica.1, "stream open");
+
+    let mut ticks = interval(REPORT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Agents that were started together do not report together.
+    ticks.reset_after(REPORT.mul_f64(fastrand::f64()));
+    let mut next = tokio::time::Instant::now();
+    let mut hurry = next;
+    let mut renew = None;
+    // Ends what the replica asked for together with the stream.
+    let asked = CancellationToken::new();
+    let _asked = asked.clone().drop_guard();
+    loop {
+        let message = async {
+            sleep_until(next).await;
+            incoming.message().await
+        };
+        let urged = async {
+            sleep_until(hurry).await;
+            urgent.changed().await
+        };
+        tokio::select! {
+            message = message => {
+                next = tokio::time::Instant::now() + APART;
+                match message.map_err(refused)? {
+                    Some(message) => take(agent, replica, message, &messages, &asked).await?,
+                    None => return Ok(()),
+                }
+            }
+            _ = ticks.tick() => tell(&messages, &agent.shared, &mut teller).await?,
+            told = urged => {
+                told?;
+                hurry = tokio::time::Instant::now() + URGENT;
+                tell(&messages, &agent.shared, &mut teller).await?;
+            }
+            told = changed.changed(), if renew.is_none() => {
+                told?;
+                renew = Some(tokio::time::Instant::now() + RENEW.mul_f64(fastrand::f64()));
+            }
+            () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(()),
+        }
+    }
+}
+
+fn refused(status: tonic::Status) -> anyhow::Error {
+    anyhow!("the replica says {:?}: {}", status.code(), status.message())
+}
+
+async fn tell(messages: &Sender<FromAgent>, shared: &Shared, teller: &mut Teller) -> Result<()> {
+    let reports = teller.messages(&shared.pairs.lock(), Instant::now());
+    for pairs in reports {
+        let counts = Some(shared.metrics.counts());
+        say(messages, from_agent::What::Report(Report { pairs, counts })).await?;
+    }
+    Ok(())
+}
+
+async fn say(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()> {
+    let message = FromAgent { what: Some(what) };
+    match timeout(DEADLINE, messages.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => bail!("the stream is closed"),
+        Err(_) => bail!("the replica takes nothing"),
+    }
+}
+
+async fn take(
+    agent: &Arc<Agent>,
+    replica: Replica,
+    message: ToAgent,
+    messages: &Sender<FromAgent>,
+    asked: &CancellationToken,
+) -> Result<()> {
+    let (agent, messages) = (Arc::clone(agent), messages.clone());
+    let answer = async move |what| {
+        // Whoever asked is gone, or hangs: the stream finds out.
+        _ = say(&messages, what).await;
+    };
+    match message.what {
+        // Of a later version, say.
+        None => {}
+        Some(to_agent::What::Targets(targets)) => {
+            let order = Order::Measure(replica, List::from(targets));
+            agent.orders.send(order).await?;
+        }
+        Some(to_agent::What::Probe(probe)) => {
+            let probed = async move { answer(probed(&agent, probe).await).await };
+            tokio::spawn(asked.clone().run_until_cancelled_owned(probed));
+        }
+        Some(to_agent::What::Throughput(test)) => {
+            let transferred = async move { answer(transferred(&agent, test).await).await };
+            tokio::spawn(asked.clone().run_until_cancelled_owned(transferred));
+        }
+    }
+    Ok(())
+}
+
+async fn probed(agent: &Agent, probe: Probe) -> from_agent::What {
+    from_agent::What::Probed(agent.prober.run(probe).await)
+}
+
+async fn transferred(agent: &Agent, test: Throughput) -> from_agent::What {
+    let id = test.id;
+    let figure = async {
+        let target = test.target.as_ref().context("no target")?;
+        let target = Target::try_from(target)?;
+        let test = Test {
+            to: target.address,
+            key: target.secret,
+            echo_id: agent.shared.echo.id(),
+            max_bytes: test.max_bytes,
+            max_millis: test.max_millis,
+        };
+        anyhow::Ok(agent.source.run(test).await?)
+    };
+    let (bits_per_second, error) = match figure.await {
+        Ok(bits) => (bits, String::new()),
+        Err(error) => (0, format!("{error:#}")),
+    };
+    from_agent::What::Transferred(Transferred {
+        id,
+        bits_per_second,
+        error,
+    })
+}

@@ -1,0 +1,333 @@
+//! What the replicas of the provider ask for, together.
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
+
+use hashbrown::HashMap;
+use ring::hmac;
+use tautline_proto::latency;
+
+/// Targets in turn; the provider knows the number and chooses.
+pub const BASE: usize = 32;
+/// Rows of one list; those beyond are left out.
+const ROWS: usize = 1_024;
+/// Keys that a responder answers by.
+const KEYS: usize = 8;
+/// A key that is shorter protects nothing.
+const KEY_BYTES: usize = 16;
+/// Kubernetes's names have 253 at the most.
+const NAME_BYTES: usize = 253;
+
+/// A target: a machine under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub node: Arc<str>,
+    pub instance: Arc<str>,
+}
+
+/// How to reach a target.
+#[derive(Clone)]
+pub struct Target {
+    pub key: Key,
+    pub address: SocketAddr,
+    pub secret: Arc<hmac::Key>,
+    pub demand: bool,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.key.node, self.address)
+    }
+}
+
+impl Target {
+    /// Whether it is reached at the same address, by the same key.
+    pub fn same_way(&self, other: &Self) -> bool {
+        let mark = |target: &Self| hmac::sign(&target.secret, b"same");
+        self.address == other.address && mark(self).as_ref() == mark(other).as_ref()
+    }
+}
+
+/// A row that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    #[error("a target without a name of 1 to 253 bytes")]
+    Name,
+    #[error("target {0:?}: address {1:?} is not IP:PORT")]
+    Address(String, String),
+    #[error("target {0:?}: its key has {1} bytes, below 16")]
+    Key(String, usize),
+}
+
+impl TryFrom<&latency::Target> for Target {
+    type Error = Unusable;
+
+    fn try_from(row: &latency::Target) -> Result<Self, Unusable> {
+        let name = &row.node;
+        if name.is_empty() || name.len() > NAME_BYTES || row.instance.len() > NAME_BYTES {
+            return Err(Unusable::Name);
+        }
+        let address: Option<SocketAddr> = row.address.parse().ok();
+        let Some(address) = address.filter(|a| a.port() != 0 && !a.ip().is_unspecified()) else {
+            let address = row.address.chars().take(64).collect();
+            return Err(Unusable::Address(name.clone(), address));
+        };
+        if row.key.len() < KEY_BYTES {
+            return Err(Unusable::Key(name.clone(), row.key.len()));
+        }
+        Ok(Self {
+            key: Key {
+                node: name.as_str().into(),
+                instance: row.instance.as_str().into(),
+            },
+            address,
+            secret: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &row.key)),
+            demand: row.demand,
+        })
+    }
+}
+
+/// The usable rows; the others are counted and the first is named.
+pub fn usable(rows: &[latency::Target]) -> (Vec<Target>, usize) {
+    let rows_in = &rows[..rows.len().min(ROWS)];
+    let mut targets = Vec::with_capacity(rows_in.len());
+    let mut first = None;
+    for row in rows_in {
+        match Target::try_from(row) {
+            Ok(target) => targets.push(target),
+            Err(error) => _ = first.get_or_insert(error),
+        }
+    }
+    let refused = rows.len() - targets.len();
+    if let Some(error) = first {
+        tracing::warn!(%error, refused, "targets of the provider that cannot be used");
+    }
+    (targets, refused)
+}
+
+/// A list of one replica.
+#[derive(Debug, Default)]
+pub struct List {
+    pub targets: Vec<Target>,
+    pub refused: usize,
+    pub echo_id: u64,
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl From<latency::Targets> for List {
+    fn from(message: latency::Targets) -> Self {
+        let (targets, refused) = usable(&message.targets);
+        let mut keys = message.responder_keys;
+        keys.retain(|key| key.len() >= KEY_BYTES);
+        keys.truncate(KEYS);
+        Self {
+            targets,
+            refused,
+            echo_id: message.echo_id,
+            keys,
+        }
+    }
+}
+
+/// The lists of all replicas, by whatever names them.
+#[derive(Debug)]
+pub struct Lists<R> {
+    of: BTreeMap<R, List>,
+    /// The last replica, gone, whose list stays until there is another.
+    gone: Option<R>,
+}
+
+impl<R> Default for Lists<R> {
+    fn default() -> Self {
+        Self {
+            of: BTreeMap::new(),
+            gone: None,
+        }
+    }
+}
+
+/// All lists as one.
+#[derive(Debug, Default)]
+pub struct Union {
+    pub targets: Vec<Target>,
+    /// Not measured: beyond the bounds, or not usable.
+    pub refused: usize,
+    /// The agent's keys, the newest first.
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl<R: Ord> Lists<R> {
+    /// Takes a replica's list in place of its last one.
+    pub fn set(&mut self, replica: R, list: List) {
+        if let Some(gone) = self.gone.take() {
+            self.of.remove(&gone);
+        }
+        self.of.insert(replica, list);
+    }
+
+    /// Forgets a replica that is gone. The last list stays: better to measure
+    /// what was wanted than nothing.
+    pub fn forget(&mut self, replica: R) {
+        if self.of.len() > 1 {
+            self.of.remove(&replica);
+        } else {
+            self.gone = Some(replica);
+        }
+    }
+
+    /// What to measure: in demand if any replica says so; of those in turn, the
+    /// first of each list before the second of any.
+    pub fn union(&self) -> Union {
+        let mut all: HashMap<Key, Target> = HashMap::new();
+        let mut order = Vec::new();
+        let mut union = Union::default();
+        let longest = self.of.values().map(|l| l.targets.len().max(l.keys.len()));
+        for row in 0..longest.max().unwrap_or(0) {
+            for list in self.of.values() {
+                if let Some(key) = list.keys.get(row)
+                    && union.keys.len() < KEYS
+                    && !union.keys.contains(key)
+                {
+                    union.keys.push(key.clone());
+                }
+                let Some(target) = list.targets.get(row) else {
+                    continue;
+                };
+                match all.get_mut(&target.key) {
+                    Some(known) => known.demand |= target.demand,
+                    None => {
+                        order.push(target.key.clone());
+                        all.insert(target.key.clone(), target.clone());
+                    }
+                }
+            }
+        }
+        let (mut base, mut demand) = (0, 0);
+        for target in order.iter().filter_map(|key| all.remove(key)) {
+            let (count, most) = if target.demand {
+                (&mut demand, ROWS)
+            } else {
+                (&mut base, BASE)
+            };
+            if *count < most {
+                *count += 1;
+                union.targets.push(target);
+            } else {
+                union.refused += 1;
+            }
+        }
+        union.refused += self.of.values().map(|list| list.refused).sum::<usize>();
+        union
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(node: &str, demand: bool) -> latency::Target {
+        latency::Target {
+            node: node.to_owned(),
+            instance: "i".to_owned(),
+            address: "10.0.0.1:5310".to_owned(),
+            key: vec![1; 32],
+            demand,
+        }
+    }
+
+    fn list(rows: &[latency::Target], keys: &[u8]) -> List {
+        List::from(latency::Targets {
+            targets: rows.to_vec(),
+            echo_id: 1,
+            responder_keys: keys.iter().map(|k| vec![*k; 16]).collect(),
+        })
+    }
+
+    fn names(union: &Union) -> Vec<(&str, bool)> {
+        let targets = union.targets.iter();
+        targets.map(|t| (&*t.key.node, t.demand)).collect()
+    }
+
+    #[test]
+    fn replicas_are_heard_alike_and_demand_of_any_counts() {
+        let mut lists = Lists::default();
+        lists.set(1, list(&[row("a", false), row("b", false)], &[1, 2]));
+        lists.set(2, list(&[row("c", false), row("a", true)], &[3, 1]));
+        let union = lists.union();
+        assert_eq!(names(&union), [("a", true), ("c", false), ("b", false)]);
+        assert_eq!(
+            union.keys.iter().map(|k| k[0]).collect::<Vec<_>>(),
+            [1, 3, 2]
+        );
+        lists.set(2, list(&[], &[]));
+        assert_eq!(names(&lists.union()), [("a", false), ("b", false)]);
+        lists.forget(2);
+        lists.forget(1);
+        assert_eq!(names(&lists.union()), [("a", false), ("b", false)]);
+        lists.set(3, list(&[row("d", true)], &[]));
+        assert_eq!(names(&lists.union()), [("d", true)]);
+    }
+
+    #[test]
+    fn no_more_than_32_are_in_turn_and_the_rest_is_counted() {
+        let rows: Vec<_> = (0..40).map(|n| row(&format!("n{n}"), n >= 36)).collect();
+        let mut lists = Lists::default();
+        lists.set(1, list(&rows, &[]));
+        let union = lists.union();
+        assert_eq!((union.targets.len(), union.refused), (36, 4));
+        let many: Vec<_> = (0..2_000).map(|n| row(&format!("n{n}"), true)).collect();
+        lists.set(1, list(&many, &[]));
+        let union = lists.union();
+        assert_eq!((union.targets.len(), union.refused), (ROWS, 2_000 - ROWS));
+    }
+
+    #[test]
+    fn another_address_or_key_is_another_way() {
+        let target = |change: fn(&mut latency::Target)| {
+            let mut row = row("n", false);
+            change(&mut row);
+            Target::try_from(&row).unwrap()
+        };
+        let known = target(|_| {});
+        assert!(known.same_way(&target(|r| r.demand = true)));
+        assert!(!known.same_way(&target(|r| r.address = "10.0.0.2:5310".into())));
+        assert!(!known.same_way(&target(|r| r.key = vec![2; 32])));
+    }
+
+    #[test]
+    fn of_two_long_lists_half_of_each_is_measured() {
+        let of = |name: &str| {
+            let rows = (0..BASE).map(|n| row(&format!("{name}{n}"), false));
+            list(&rows.collect::<Vec<_>>(), &[])
+        };
+        let mut lists = Lists::default();
+        lists.set(1, of("a"));
+        lists.set(2, of("b"));
+        let union = lists.union();
+        let count = |name| {
+            names(&union)
+                .iter()
+                .filter(|t| t.0.starts_with(name))
+                .count()
+        };
+        assert_eq!((count("a"), count("b")), (BASE / 2, BASE / 2));
+    }
+
+    #[test]
+    fn rows_that_cannot_be_used_are_named_and_left_out() {
+        let error = |change: fn(&mut latency::Target)| {
+            let mut row = row("n", false);
+            change(&mut row);
+            Target::try_from(&row).unwrap_err().to_string()
+        };
+        assert!(error(|r| r.node.clear()).contains("without a name"));
+        assert!(error(|r| r.node = "x".repeat(300)).contains("without a name"));
+        let port = error(|r| r.address = "10.0.0.1:0".into());
+        assert_eq!(port, "target \"n\": address \"10.0.0.1:0\" is not IP:PORT");
+        assert!(error(|r| r.address = "host:1".into()).contains("not IP:PORT"));
+        assert!(error(|r| r.key.truncate(3)).contains("3 bytes, below 16"));
+        let mut bad = row("bad", true);
+        bad.key.clear();
+        let (targets, refused) = usable(&[bad, row("good", true)]);
+        assert_eq!((targets.len(), refused), (1, 1));
+    }
+}

@@ -1,0 +1,61 @@
+//! TCP on the echo's port number: whoever connects learns that the node answers,
+//! and in what time.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{flight::TIMEOUT, throughput::Sink};
+
+/// Connections under way at once, where they are more than accepted and closed.
+const MANY: usize = 16;
+
+/// The time to connect; `None` if there is no connection within a second.
+pub async fn connect(to: SocketAddr) -> Option<Duration> {
+    let start = Instant::now();
+    let stream = timeout(TIMEOUT, TcpStream::connect(to)).await.ok()?.ok()?;
+    let elapsed = start.elapsed();
+    drop(stream);
+    Some(elapsed)
+}
+
+/// Accepts and closes; with a sink, takes throughput tests in between.
+pub async fn serve(
+    listener: TcpListener,
+    sink: Option<Arc<Sink>>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let places = Arc::new(Semaphore::new(MANY));
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, say: go on, without a spin.
+                tracing::debug!(%error, "accept failed");
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if let Some(sink) = &sink
+            && let Ok(place) = Arc::clone(&places).try_acquire_owned()
+        {
+            let sink = Arc::clone(sink);
+            tokio::spawn(async move {
+                if let Err(error) = sink.take(stream).await {
+                    tracing::debug!(%error, "a throughput test was not taken");
+                }
+                drop(place);
+            });
+        }
+    }
+}

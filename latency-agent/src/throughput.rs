@@ -1,0 +1,248 @@
+//! Throughput between two nodes: one sends for a moment, the other counts. Only
+//! with whoever has the pair's key, one at a time, within bounds of both ends.
+//!
+//! ```text
+//! responder: 16 random bytes
+//! initiator: echo id u64, bytes u64, HMAC-SHA256(pair key, the random bytes and these)
+//! initiator: that many bytes, or fewer and then the end
+//! responder: bytes taken u64, nanoseconds from first to last u64, HMAC-SHA256 of these
+//! ```
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use ring::{
+    hmac,
+    rand::{SecureRandom, SystemRandom},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Mutex,
+    time::{Instant, timeout, timeout_at},
+};
+
+use crate::{echo::Echo, flight::TIMEOUT, measure::Errand};
+
+/// Bounds of this end, whatever the provider says.
+const MOST_BYTES: u64 = 256 << 20;
+const LONGEST: Duration = Duration::from_secs(5);
+/// Between two tests that this agent starts.
+const APART: Duration = Duration::from_secs(60);
+const CHUNK: usize = 64 << 10;
+const TAG: usize = 32;
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    #[error("throughput tests are off; start the agent with --throughput-tests")]
+    Off,
+    #[error("one a minute at the most")]
+    TooSoon,
+    #[error("the target does not answer in time")]
+    Deadline,
+    #[error("not proven by the pair's key")]
+    Forged,
+    #[error("no byte went through")]
+    Nothing,
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Takes tests of others, one at a time.
+pub struct Sink {
+    echo: Arc<Echo<Errand>>,
+    busy: Mutex<()>,
+}
+
+impl Sink {
+    pub fn new(echo: Arc<Echo<Errand>>) -> Self {
+        Self {
+            echo,
+            busy: Mutex::const_new(()),
+        }
+    }
+
+    /// Serves a connection, to whose other end nothing is owed before its proof.
+    pub async fn take(&self, mut stream: TcpStream) -> Result<(), Failed> {
+        let mut challenge = [0; 16];
+        random(&mut challenge)?;
+        let hello = async {
+            stream.write_all(&challenge).await?;
+            let mut head = [0; 16 + TAG];
+            stream.read_exact(&mut head).await?;
+            Ok::<_, std::io::Error>(head)
+        };
+        let head = timeout(TIMEOUT, hello)
+            .await
+            .map_err(|_| Failed::Deadline)??;
+        let (said, tag) = head.split_at(16);
+        let (source, bytes) = (number(&said[..8]), number(&said[8..]));
+        let message = [&challenge[..], said].concat();
+        let proven = |key: &hmac::Key| hmac::verify(key, &message, tag).is_ok();
+        let key = self.echo.key_of(source, proven).ok_or(Failed::Forged)?;
+
+        // Two tests at once would each see half.
+        let Ok(_alone) = self.busy.try_lock() else {
+            return Err(Failed::TooSoon);
+        };
+        let (deadline, mut buffer) = (Instant::now() + LONGEST + TIMEOUT, vec![0; CHUNK]);
+        let (mut taken, mut first, mut last) = (0_u64, None, Instant::now());
+        while taken < bytes.min(MOST_BYTES) {
+            match timeout_at(deadline, stream.read(&mut buffer)).await {
+                Ok(Ok(count @ 1..)) => {
+                    taken += count as u64;
+                    last = Instant::now();
+                    first.get_or_insert(last);
+                }
+                _ => break,
+            }
+        }
+        let nanos = first.map_or(0, |first| (last - first).as_nanos());
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        let answer = [taken.to_be_bytes(), nanos.to_be_bytes()].concat();
+        let tag = hmac::sign(&key, &answer);
+        let answer = [&answer, tag.as_ref()].concat();
+        let sent = timeout(TIMEOUT, stream.write_all(&answer)).await;
+        Ok(sent.map_err(|_| Failed::Deadline)??)
+    }
+}
+
+/// Starts tests, when they are allowed.
+pub struct Source {
+    allowed: bool,
+    last: parking_lot::Mutex<Option<Instant>>,
+}
+
+/// Whom to send to, as whom, and how much.
+pub struct Test {
+    pub to: SocketAddr,
+    pub key: Arc<hmac::Key>,
+    pub echo_id: u64,
+    pub max_bytes: u64,
+    pub max_millis: u32,
+}
+
+impl Source {
+    pub fn new(allowed: bool) -> Self {
+        Self {
+            allowed,
+            last: parking_lot::Mutex::new(None),
+        }
+    }
+
+    /// Bits a second.
+    ///
+    /// # Errors
+    /// Not allowed, too soon after the last, or the target fails.
+    pub async fn run(&self, test: Test) -> Result<u64, Failed> {
+        if !self.allowed {
+            return Err(Failed::Off);
+        }
+        {
+            let (mut last, now) = (self.last.lock(), Instant::now());
+            if last.is_some_and(|last| now.saturating_duration_since(last) < APART) {
+                return Err(Failed::TooSoon);
+            }
+            *last = Some(now);
+        }
+        let within = Duration::from_millis(test.max_millis.into()).min(LONGEST);
+        let all = within + 3 * TIMEOUT;
+        timeout(all, send(test, within))
+            .await
+            .map_err(|_| Failed::Deadline)?
+    }
+}
+
+async fn send(test: Test, within: Duration) -> Result<u64, Failed> {
+    let connected = timeout(TIMEOUT, TcpStream::connect(test.to)).await;
+    let mut stream = connected.map_err(|_| Failed::Deadline)??;
+    let mut challenge = [0; 16];
+    let heard = timeout(TIMEOUT, stream.read_exact(&mut challenge)).await;
+    heard.map_err(|_| Failed::Deadline)??;
+    let bytes = test.max_bytes.min(MOST_BYTES);
+    let said = [test.echo_id.to_be_bytes(), bytes.to_be_bytes()].concat();
+    let tag = hmac::sign(&test.key, &[&challenge[..], &said].concat());
+    stream.write_all(&[&said, tag.as_ref()].concat()).await?;
+
+    let (deadline, mut left, mut chunk) = (Instant::now() + within, bytes, vec![0; CHUNK]);
+    random(&mut chunk)?;
+    while left > 0 {
+        let count = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
+        match timeout_at(deadline, stream.write(&chunk[..count])).await {
+            Err(_) | Ok(Ok(0)) => break,
+            Ok(count) => left -= count? as u64,
+        }
+    }
+    stream.shutdown().await?;
+    let mut answer = [0; 16 + TAG];
+    stream.read_exact(&mut answer).await?;
+    let (said, tag) = answer.split_at(16);
+    hmac::verify(&test.key, said, tag).map_err(|_| Failed::Forged)?;
+    let (taken, nanos) = (number(&said[..8]), number(&said[8..]));
+    if taken == 0 || nanos == 0 || taken > bytes {
+        return Err(Failed::Nothing);
+    }
+    let bits = u128::from(taken) * 8 * 1_000_000_000 / u128::from(nanos);
+    Ok(u64::try_from(bits).unwrap_or(u64::MAX))
+}
+
+fn random(bytes: &mut [u8]) -> std::io::Result<()> {
+    let filled = SystemRandom::new().fill(bytes);
+    filled.map_err(|_| std::io::Error::other("no random numbers"))
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{metrics::Metrics, wire};
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
+    /// A responder with the key "k...k", and a test by initiator 7.
+    async fn responder() -> (SocketAddr, impl Fn(u64) -> Test, CancellationToken) {
+        let secret = [b'k'; 32];
+        let echo = Echo::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Metrics::default()).unwrap();
+        echo.name(Some(3), &[secret.to_vec()]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let sink = Arc::new(Sink::new(Arc::new(echo)));
+        tokio::spawn(crate::tcp::serve(listener, Some(sink), stop.clone()));
+        let test = move |echo_id| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+            Test {
+                to,
+                key: Arc::new(wire::pair_key(&key, 7)),
+                echo_id,
+                max_bytes: 4 << 20,
+                max_millis: 2_000,
+            }
+        };
+        (to, test, stop)
+    }
+
+    #[tokio::test]
+    async fn a_test_gives_a_figure_and_another_must_wait() {
+        let (to, test, stop) = responder().await;
+        let source = Source::new(true);
+        assert!(source.run(test(7)).await.unwrap() > 0);
+        assert!(matches!(source.run(test(7)).await, Err(Failed::TooSoon)));
+        assert!(crate::tcp::connect(to).await.is_some());
+        stop.cancel();
+    }
+
+    #[tokio::test]
+    async fn without_the_key_or_leave_nothing_is_sent() {
+        let (_, test, stop) = responder().await;
+        // Another's name: the responder closes without a word.
+        let error = Source::new(true).run(test(8)).await.unwrap_err();
+        assert!(matches!(error, Failed::Io(_)), "{error}");
+        let error = Source::new(false).run(test(7)).await.unwrap_err();
+        assert!(error.to_string().contains("--throughput-tests"), "{error}");
+        stop.cancel();
+    }
+}
