@@ -92,6 +92,10 @@ impl ServerTlsArgs {
         self.tls_cert.is_some()
     }
 
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.tls_client_ca.is_some()
+    }
+
     pub(crate) fn files(self) -> Option<ServerFiles> {
         let (cert, key) = self.tls_cert.zip(self.tls_key)?;
         Some(ServerFiles {

@@ -1,6 +1,6 @@
 //! `tautline gpu`
 
-mod bar;
+pub(crate) mod bar;
 mod explain;
 #[cfg(test)]
 mod fixtures;

@@ -2,6 +2,7 @@
 //! configuration, and runs; what they do lives in the other crates.
 
 mod age;
+mod agent;
 mod bindings;
 mod cluster;
 mod controller;
@@ -19,6 +20,7 @@ mod gpu;
 mod http;
 mod identity;
 mod invoked;
+mod latency;
 pub mod local;
 mod output;
 mod plan;
@@ -89,6 +91,9 @@ enum Command {
     /// Look at GPUs: who holds which card, what is left, and of what use it is
     #[command(subcommand)]
     Gpu(gpu::Command),
+    /// Look at the network as the latency provider sees it: between zones, nodes, of a pair
+    #[command(subcommand)]
+    Latency(latency::Command),
     /// Ask a running extender why a pod is where it is, or nowhere
     Explain(explain::Args),
     /// Measure placement policies on a trace, or what more would fit on your nodes
@@ -102,6 +107,9 @@ enum Command {
     /// Run a rule provider
     #[command(subcommand)]
     Provider(provider::Command),
+    /// Run a node's agent
+    #[command(subcommand)]
+    Agent(agent::Command),
 }
 
 impl Cli {
@@ -116,6 +124,7 @@ impl Cli {
                 | Command::Describe(_)
                 | Command::Watch(_)
                 | Command::Gpu(_)
+                | Command::Latency(_)
                 | Command::Simulate(_),
             ) => "off",
             (None, _) => "warn,tautline=info",
@@ -158,12 +167,14 @@ pub fn run() -> ExitCode {
         Command::Describe(command) => runtime.block_on(describe::run(command)),
         Command::Watch(args) => runtime.block_on(watch::run(args)),
         Command::Gpu(command) => runtime.block_on(gpu::run(command)),
+        Command::Latency(command) => runtime.block_on(latency::run(command)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),
         Command::Provider(command) => done(runtime.block_on(provider::run(command))),
+        Command::Agent(command) => done(runtime.block_on(agent::run(command))),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

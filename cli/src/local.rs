@@ -15,7 +15,7 @@ use tautline_core::{
     model::{Service, ServicePort},
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
-use tautline_latency::Latency;
+use tautline_latency::{BANDWIDTH_TABLE_LABEL, Latency, TABLE_LABEL};
 use tautline_runtime::{feed::Feed, folder, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
@@ -23,7 +23,10 @@ use tautline_sdk::{RuleProvider, Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{http::Http, provider::table_of};
+use crate::{
+    http::Http,
+    provider::{bandwidth_of, latency_of},
+};
 
 /// Which built-in provider stands behind a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
@@ -82,8 +85,8 @@ impl Local {
             Item::RuleProvider(s) => Some(s),
             _ => None,
         }));
-        let tables: Vec<&ConfigMap> = items.iter().filter_map(table).collect();
-        latency.set_table(table_of(tables.into_iter()));
+        latency.set_table(latency_of(tables(&items, TABLE_LABEL)));
+        latency.set_bandwidth_table(bandwidth_of(tables(&items, BANDWIDTH_TABLE_LABEL)));
         let ports = Ports {
             gpu_slice: provider(
                 GpuSlice::new(feed.clone(), GpuConfig::default()),
@@ -277,6 +280,9 @@ impl Local {
     }
 }
 
+/// The rules of the latency provider.
+const MEASURED: [&str; 3] = ["latency", "jitter", "bandwidth"];
+
 struct Ports {
     gpu_slice: u16,
     latency: u16,
@@ -314,7 +320,7 @@ impl Ports {
             Some("latency") => self.latency,
             Some("scripted") => self.scripted,
             _ if has("gpu-slice") => self.gpu_slice,
-            _ if has("latency") => self.latency,
+            _ if MEASURED.iter().any(|rule| has(rule)) => self.latency,
             _ if scripted => self.scripted,
             _ => return service,
         };
@@ -344,14 +350,13 @@ fn of<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<
         .collect()
 }
 
-fn table(item: &Item) -> Option<&ConfigMap> {
-    let Item::ConfigMap(map) = item else {
-        return None;
-    };
-    let label = map
-        .metadata
-        .labels
-        .as_ref()?
-        .get(tautline_latency::TABLE_LABEL)?;
-    (label == "enabled").then_some(map)
+/// The ConfigMaps with this label.
+fn tables<'a>(items: &'a [Item], label: &'static str) -> impl Iterator<Item = &'a ConfigMap> {
+    items.iter().filter_map(move |item| {
+        let Item::ConfigMap(map) = item else {
+            return None;
+        };
+        let value = map.metadata.labels.as_ref()?.get(label)?;
+        (value == "enabled").then_some(&**map)
+    })
 }

@@ -26,6 +26,11 @@ pub(crate) fn print<T: Serialize>(
         Output::Json => serde_json::to_string_pretty(value)? + "\n",
         Output::Yaml => serde_saphyr::to_string(value)?,
     };
+    write(&text)
+}
+
+/// Prints text, to whoever still reads it.
+pub(crate) fn write(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever read this, such as `head`, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
 };
+use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 use tautline_runtime::folder;
 
 use crate::{
@@ -111,9 +112,6 @@ async fn read_cluster(client: Client) -> Result<Vec<Item>> {
         Ok(list.items.into_iter().map(|o| item(Box::new(o))).collect())
     }
     let all = ListParams::default();
-    let tables = all
-        .clone()
-        .labels(&format!("{}=enabled", tautline_latency::TABLE_LABEL));
     let c = &client;
     let mut items = list::<Node>(c, &all, Item::Node).await?;
     items.extend(list::<Pod>(c, &all, Item::Pod).await?);
@@ -121,7 +119,10 @@ async fn read_cluster(client: Client) -> Result<Vec<Item>> {
     items.extend(list::<EndpointSlice>(c, &all, Item::EndpointSlice).await?);
     items.extend(list::<ConstraintPolicy>(c, &all, Item::Policy).await?);
     items.extend(list::<ConstraintPolicyOffer>(c, &all, Item::Offer).await?);
-    items.extend(list::<ConfigMap>(c, &tables, Item::ConfigMap).await?);
+    for label in [TABLE_LABEL, BANDWIDTH_TABLE_LABEL] {
+        let tables = all.clone().labels(&format!("{label}=enabled"));
+        items.extend(list::<ConfigMap>(c, &tables, Item::ConfigMap).await?);
+    }
     // The scripts' kinds are optional in a cluster.
     items.extend(
         list::<CostProvider>(c, &all, Item::CostProvider)

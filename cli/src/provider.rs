@@ -1,30 +1,27 @@
 //! `tautline provider`
 
 mod claims;
+mod echo_key;
+mod latency;
+mod tables;
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{net::SocketAddr, sync::Arc};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, core::DeserializeGuard};
 use tautline_api::{CostProvider, RuleProvider as RuleScript};
 use tautline_gpu::policy::Name as Policy;
 use tautline_gpu_slice::{Config as GpuConfig, Gauges, GpuSlice};
-use tautline_latency::{Latency, Table};
 use tautline_runtime::{
     feed::Feed,
     tasks::{self, Tasks},
-    tls::FileChanges,
     watch::{self, WatchMetrics},
 };
 use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
-use tokio_util::sync::CancellationToken;
+
+pub(crate) use tables::{bandwidth_of, latency_of};
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
@@ -32,8 +29,8 @@ use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::Replica
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
     GpuSlice(Box<GpuSliceArgs>),
-    /// Network latency from configured tables (rule latency)
-    Latency(LatencyArgs),
+    /// Network latency, measured by agents or from tables (rule latency)
+    Latency(Box<latency::LatencyArgs>),
     /// Costs and compliances from CostProvider and RuleProvider resources (any rule)
     Scripted(Args),
 }
@@ -70,25 +67,13 @@ pub(crate) struct GpuSliceArgs {
     replicas: ReplicaArgs,
 }
 
-#[derive(clap::Args)]
-#[command(
-    after_help = "A table is CSV, FROM,TO,RTT a line (zone-a,zone-b,12ms), of nodes or zones.\nWithout --table it comes from ConfigMaps labelled constraint.ciena.com/latency-table: enabled."
-)]
-pub(crate) struct LatencyArgs {
-    #[command(flatten)]
-    common: Args,
-    /// Take the table from this file
-    #[arg(long, value_name = "FILE")]
-    table: Option<PathBuf>,
-}
-
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
             let replicas = args.replicas.config(listen, tls)?;
             let (client, mut server, mut tasks) = prepare(args.common).await?;
-            let feed = watched(&client, &mut server, &mut tasks);
+            let feed = watched(&client, &mut server, &mut tasks, |_, _| ());
             let config = GpuConfig {
                 policy: args.policy,
                 also_record: args.also_record,
@@ -105,34 +90,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             });
             tautline_gpu_slice::replicas::serve(server, provider, replicas, client, tasks).await
         }
-        Command::Latency(args) => {
-            let (client, mut server, mut tasks) = prepare(args.common).await?;
-            let provider = Latency::new(watched(&client, &mut server, &mut tasks));
-            match args.table {
-                Some(path) => {
-                    provider.set_table(read_table(&path)?);
-                    tasks.spawn(
-                        "table",
-                        follow_table(provider.clone(), path, tasks.stop_token()),
-                    );
-                }
-                None => {
-                    let selector = format!("{}=enabled", tautline_latency::TABLE_LABEL);
-                    let api: Api<DeserializeGuard<ConfigMap>> = Api::all(client);
-                    let to = provider.clone();
-                    watch::list_of(
-                        api,
-                        Some(&selector),
-                        &server.readiness,
-                        &mut tasks,
-                        move |maps| {
-                            to.set_table(table_of(maps.iter().map(Arc::as_ref)));
-                        },
-                    );
-                }
-            }
-            serve(server, provider, tasks).await
-        }
+        Command::Latency(args) => latency::run(args).await,
         Command::Scripted(args) => {
             let (client, server, mut tasks) = prepare(args).await?;
             let provider = Scripted::default();
@@ -150,45 +108,6 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     }
 }
 
-fn read_table(path: &Path) -> Result<Table> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let mut table = Table::default();
-    table
-        .add(&text)
-        .with_context(|| path.display().to_string())?;
-    Ok(table)
-}
-
-async fn follow_table(provider: Latency, path: PathBuf, stop: CancellationToken) -> Result<()> {
-    let mut changes = FileChanges::new(vec![path.clone()]);
-    while changes.next(&stop).await {
-        match read_table(&path) {
-            Ok(table) => provider.set_table(table),
-            Err(error) => tracing::warn!("{error:#}; keeping the old table"),
-        }
-    }
-    Ok(())
-}
-
-/// The table that ConfigMaps hold together. A malformed one is left out and
-/// named in the log.
-pub(crate) fn table_of<'a>(maps: impl Iterator<Item = &'a ConfigMap>) -> Table {
-    let mut table = Table::default();
-    for map in maps {
-        for (key, text) in map.data.iter().flatten() {
-            if let Err(error) = table.add(text) {
-                let meta = &map.metadata;
-                let namespace = meta.namespace.as_deref().unwrap_or_default();
-                let name = meta.name.as_deref().unwrap_or_default();
-                tracing::warn!(
-                    "ConfigMap {namespace}/{name}, {key}: {error}; the rest of it is left out"
-                );
-            }
-        }
-    }
-    table
-}
-
 async fn prepare(args: Args) -> Result<(Client, Server, Tasks)> {
     let client = args.cluster.client().await?;
     let config = Config {
@@ -199,8 +118,13 @@ async fn prepare(args: Args) -> Result<(Client, Server, Tasks)> {
     Ok((client, Server::bind(config).await?, Tasks::default()))
 }
 
-/// Pods and nodes, which measuring providers know.
-fn watched(client: &Client, server: &mut Server, tasks: &mut Tasks) -> Feed {
+/// Pods and nodes, which measuring providers know, and what `more` watches.
+fn watched(
+    client: &Client,
+    server: &mut Server,
+    tasks: &mut Tasks,
+    more: impl FnOnce(&watch::Watch<'_>, &mut Tasks),
+) -> Feed {
     let (feed, metrics) = (Feed::default(), WatchMetrics::default());
     metrics.register(&mut server.registry);
     let watch = watch::Watch {
@@ -211,6 +135,7 @@ fn watched(client: &Client, server: &mut Server, tasks: &mut Tasks) -> Feed {
     };
     watch.pods(tasks);
     watch.nodes(tasks);
+    more(&watch, tasks);
     feed
 }
 

@@ -2,7 +2,7 @@
 
 mod board;
 mod feed;
-mod screen;
+pub(crate) mod screen;
 
 use std::{
     io::{self, IsTerminal, Write},

@@ -159,8 +159,15 @@ fn the_committed_crds_are_the_generated_ones() {
 
 #[test]
 fn help_teaches_with_an_example() {
-    for command in ["plan", "simulate", "explain", "crds", "extender"] {
-        let help = text(&tautline(&[command, "--help"]).stdout);
+    for command in [
+        "plan",
+        "simulate",
+        "explain",
+        "crds",
+        "extender",
+        "agent latency",
+    ] {
+        let help = text(&tautline(&[command.split(" ").collect(), vec!["--help"]].concat()).stdout);
         assert!(help.contains("Example"), "{command}: {help}");
     }
 }

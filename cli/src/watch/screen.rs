@@ -13,14 +13,14 @@ const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(crate) struct Size {
     pub columns: usize,
     pub rows: usize,
 }
 
 /// The terminal's size: as `COLUMNS` and `LINES` say, else as itself says, else
 /// 80 by 24.
-pub(super) fn size() -> Size {
+pub(crate) fn size() -> Size {
     let asked = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let of = |name: &str, own: Option<u16>, default: usize| {
         let set = std::env::var(name).ok().and_then(|v| v.parse().ok());

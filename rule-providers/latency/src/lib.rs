@@ -1,196 +1,147 @@
-//! The rule provider of `latency`: `{name: latency, request: 5ms, limit: 20ms}`.
-//! Costs are whole microseconds of round-trip time, the worst over the peers.
+//! The rule provider of `latency`, `{name: latency, request: 5ms, limit: 20ms}`,
+//! and of `jitter` and `bandwidth`.
 //!
-//! It answers from configured tables of pairs of nodes and zones. A pair without
-//! a figure is unknown, and an unknown node cannot be used: a guess is never
-//! called a fact.
+//! It answers from configured tables of pairs of nodes and zones, from what agents
+//! on the nodes measure, and from what is predicted of the rest. A pair without a
+//! figure is unknown, and an unknown node cannot be used: a guess is never called
+//! a fact.
 
+mod agents;
+mod assign;
+mod bandwidth;
+mod board;
+mod compliance;
+mod costs;
+mod counts;
+mod demand;
+mod figures;
+mod fitting;
+mod identity;
+mod jitter;
+mod judge;
+mod keys;
+mod ledger;
+mod measuring;
+mod memory;
+mod metrics;
+mod network;
+mod places;
+mod reading;
+pub mod report;
+mod reserved;
+mod shortlist;
 mod table;
+mod tokens;
+mod transfers;
+mod verify;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tautline_core::{Snapshot, duration};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, Reference,
-    RuleProvider,
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
 };
 
-pub use table::{Table, TableError};
+use memory::{Memory, Quantity};
+use reserved::Reservations;
+use transfers::Transfers;
+use verify::Verifier;
 
-/// The label of the zone that a node is in.
-pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub use counts::Counts;
+pub use identity::Identity;
+pub use keys::{KeyError, Keys};
+pub use measuring::Measuring;
+pub use network::{Network, PeerRow, RACK, Settings, TARGETS};
+pub use places::ZONE;
+pub use reading::{Figure, Reading};
+pub use table::{BandwidthTable, Table, TableError};
+pub use tokens::{AUDIENCE, NODE_EXTRA, Review, Reviewed, Tokens};
+
 /// ConfigMaps with this label (value `enabled`) hold tables.
 pub const TABLE_LABEL: &str = "constraint.ciena.com/latency-table";
-/// Tables change seldom, and a change must act within seconds.
-const VALID_FOR: Duration = Duration::from_secs(1);
+/// ConfigMaps with this label (value `enabled`) hold tables of bandwidth.
+pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 
-/// The provider. Clones share their table.
+/// The provider. Clones are one.
 #[derive(Clone, Debug)]
 pub struct Latency {
     feed: Feed,
     table: Arc<ArcSwap<Table>>,
+    /// What ways carry.
+    caps: Arc<ArcSwap<BandwidthTable>>,
+    reservations: Arc<Reservations>,
+    transfers: Transfers,
+    network: Network,
+    verifier: Verifier,
+    memory: Arc<Memory>,
+    counts: Counts,
 }
 
 impl Latency {
-    /// A provider that knows nodes, their zones and pods from `feed`.
+    /// A provider that knows nodes, their zones and pods from `feed`, for bandwidth
+    /// also offers and policies, and nothing measured.
     pub fn new(feed: Feed) -> Self {
+        let (network, counts) = (Network::default(), Counts::default());
         Self {
             feed,
             table: Arc::default(),
+            caps: Arc::default(),
+            reservations: Arc::default(),
+            transfers: Transfers::default(),
+            verifier: Verifier::new(network.clone(), counts.clone()),
+            network,
+            memory: Arc::default(),
+            counts,
         }
     }
 
-    /// Replaces the table.
+    /// Answers from measurements too.
+    #[must_use]
+    pub fn measuring(mut self, network: Network) -> Self {
+        self.verifier = Verifier::new(network.clone(), self.counts.clone());
+        self.network = network;
+        self
+    }
+
+    /// What is measured.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Replaces the table of round-trip times.
     pub fn set_table(&self, table: Table) {
         self.table.store(Arc::new(table));
     }
-}
 
-/// A place as a table may name it: the node, else its zone.
-struct Place<'a> {
-    node: &'a str,
-    zone: Option<&'a str>,
-}
-
-fn place<'a>(snapshot: &'a Snapshot, node: &'a str) -> Place<'a> {
-    Place {
-        node,
-        zone: snapshot.node(node).and_then(|n| n.labels.get(ZONE)),
+    /// Replaces the table of bandwidth.
+    pub fn set_bandwidth_table(&self, table: BandwidthTable) {
+        self.caps.store(Arc::new(table));
     }
-}
 
-/// The round-trip time of two nodes in microseconds; the most specific row wins.
-fn rtt_micros(table: &Table, a: &Place<'_>, b: &Place<'_>) -> Option<u64> {
-    if a.node == b.node {
-        return Some(0);
+    /// What the answers count, to be registered.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
-    let pair = |x: Option<&str>, y: Option<&str>| table.micros(x?, y?);
-    pair(Some(a.node), Some(b.node))
-        .or_else(|| pair(Some(a.node), b.zone))
-        .or_else(|| pair(a.zone, Some(b.node)))
-        .or_else(|| pair(a.zone, b.zone))
-}
-
-fn show(micros: u64) -> String {
-    duration::format(Duration::from_micros(micros))
-}
-
-fn to_micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl RuleProvider for Latency {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
-        ask.rule.request_duration()?;
-        let limit = ask.rule.limit_duration()?.map(to_micros);
-        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
-        let peers: Vec<Place<'_>> = ask.peer_nodes.iter().map(|n| place(&snapshot, n)).collect();
-        let mut answer = CostAnswer {
-            valid_for: VALID_FOR,
-            ..CostAnswer::default()
-        };
-        for node in &ask.eligible_nodes {
-            let here = place(&snapshot, node);
-            let worst = peers.iter().try_fold((0, ""), |worst, peer| {
-                match rtt_micros(&table, &here, peer) {
-                    Some(micros) if micros >= worst.0 => Ok((micros, peer.node)),
-                    Some(_) => Ok(worst),
-                    None => Err(peer.node),
-                }
-            });
-            let (micros, peer) = match worst {
-                Ok(worst) => worst,
-                Err(peer) => {
-                    answer.unusable(node, "NoData", format!("no figure to {peer}"), false);
-                    continue;
-                }
-            };
-            match limit {
-                Some(limit) if micros > limit => {
-                    let detail = format!("{} to {peer} > {}", show(micros), show(limit));
-                    answer.unusable(node, "OverLimit", detail, false);
-                }
-                _ if peer.is_empty() => answer.usable(node, 0, "no peer is placed yet"),
-                _ => {
-                    let cost = i64::try_from(micros).unwrap_or(i64::MAX);
-                    answer.usable(
-                        node,
-                        cost,
-                        format!("{} to {peer}, configured", show(micros)),
-                    );
-                }
-            }
+        match ask.rule.name.as_str() {
+            "jitter" => self.cost_of_jitter(ask),
+            bandwidth::RULE => self.cost_of_bandwidth(ask),
+            _ => self.cost_of_latency(ask).await,
         }
-        Ok(answer)
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
-        let request = ask.rule.request_duration()?.map(to_micros);
-        let limit = ask.rule.limit_duration()?.map(to_micros);
-        let snapshot = self.feed.snapshot();
-        let nodes: Vec<String> = match ask
-            .targets
-            .values()
-            .map(|r| node_of(&snapshot, r))
-            .collect()
-        {
-            Some(nodes) => nodes,
-            None => {
-                let reason = "not every target is placed".to_owned();
-                return Ok(Evaluation {
-                    compliance: Compliance::Pending,
-                    reason,
-                });
-            }
-        };
-        let places: Vec<Place<'_>> = nodes.iter().map(|n| place(&snapshot, n)).collect();
-        let table = self.table.load();
-        let mut worst = (0, 0, 0);
-        for (i, a) in places.iter().enumerate() {
-            for (j, b) in places.iter().enumerate().skip(i + 1) {
-                match rtt_micros(&table, a, b) {
-                    Some(micros) => worst = worst.max((micros, i, j)),
-                    None => {
-                        let reason = format!("no figure between {} and {}", a.node, b.node);
-                        return Ok(Evaluation {
-                            compliance: Compliance::Error,
-                            reason,
-                        });
-                    }
-                }
-            }
+        match ask.rule.name.as_str() {
+            "jitter" => self.judge(ask, Quantity::Jitter).await,
+            bandwidth::RULE => self.judge_bandwidth(ask),
+            _ => self.judge(ask, Quantity::Latency).await,
         }
-        let (micros, i, j) = worst;
-        let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);
-        let compliance = match (within(request), within(limit)) {
-            (_, false) => Compliance::Violation,
-            (true, true) => Compliance::Compliant,
-            (false, true) => Compliance::Limit,
-        };
-        let between = match places.as_slice() {
-            [] | [_] => String::new(),
-            all => format!(" between {} and {}", all[i].node, all[j.max(i + 1)].node),
-        };
-        Ok(Evaluation {
-            compliance,
-            reason: format!("{}{between}, configured", show(micros)),
-        })
-    }
-}
-
-/// The node of a target: a pod's own; endpoints and others go by their name.
-fn node_of(snapshot: &Snapshot, target: &Reference) -> Option<String> {
-    match target.kind.as_str() {
-        "Pod" => {
-            let pod = snapshot.pod(&target.namespace, &target.name)?;
-            pod.node.as_deref().map(str::to_owned)
-        }
-        _ => Some(target.name.clone()),
     }
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use tautline_core::{index::Object, model};
-use tautline_sdk::Rule;
+use tautline_sdk::{Compliance, Reference, Rule};
 
 use super::*;
 
@@ -94,6 +94,7 @@ async fn compliance() {
                 .map(|t| ((*t).to_owned(), Reference::pod("shop", t)))
                 .collect(),
             rule: rule(request, limit),
+            deadline: None,
         };
         provider().evaluate(ask).await.unwrap().compliance
     };

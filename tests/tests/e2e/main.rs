@@ -6,10 +6,12 @@
 
 mod evicting;
 mod faults;
+mod fleet;
 mod governed;
 mod harness;
 mod interop;
 mod judge;
+mod latency;
 mod leading;
 
 mod binding;

@@ -1,0 +1,52 @@
+//! `tautline latency`: the network as the rule provider of latency sees it.
+
+mod heat;
+mod matrix;
+mod pair;
+mod scale;
+mod source;
+mod svg;
+mod top;
+mod units;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+#[command(
+    after_help = "They ask the provider's admin port; nothing is changed or measured for it.\n\n\
+                  Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
+                  tautline latency matrix\n  tautline latency pair node-1 node-2\n  tautline latency top"
+)]
+pub(crate) enum Command {
+    /// Round-trip times between zones or nodes, as a heat map
+    #[command(
+        after_help = "Figures of zones are medians over pairs of their nodes.\n\n\
+                      Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
+                      tautline latency matrix\n  tautline latency matrix --by node --zone eu-west-1a\n  \
+                      tautline latency matrix --nodes node-1,node-2,node-3\n  \
+                      tautline latency matrix --svg zones.svg"
+    )]
+    Matrix(matrix::Args),
+    /// All that is known of the way between two nodes, and what a rule is told
+    #[command(
+        after_help = "Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
+                      tautline latency pair node-1 node-2\n  tautline latency pair node-1 node-2 -o json"
+    )]
+    Pair(pair::Args),
+    /// The pairs of nodes that active rules name, the worst first
+    #[command(after_help = "SHARE is the round-trip time over the rule's limit.\n\n\
+                      Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
+                      tautline latency top\n  tautline latency top -n 100 -o json")]
+    Top(top::Args),
+}
+
+pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Matrix(args) => matrix::run(args).await,
+        Command::Pair(args) => pair::run(args).await,
+        Command::Top(args) => top::run(args).await,
+    }
+}

@@ -1,0 +1,331 @@
+//! A matrix as a heat map in the terminal.
+
+#[cfg(test)]
+pub(super) mod fixtures;
+
+use std::{fmt::Write, io::IsTerminal};
+
+use tautline_latency::report::{Basis, By, Cell, MatrixReport, Told};
+use unicode_width::UnicodeWidthStr;
+
+use super::{
+    scale::{Rgb, Scale},
+    units::short,
+};
+use crate::{
+    gpu::bar::Look,
+    table::{cut, plain},
+    watch::screen,
+};
+
+/// Columns of a figure with its mark: `~999us`.
+const FIGURE: usize = 6;
+/// Longer names are cut.
+const NAME: usize = 32;
+/// Names up to this stand above their columns, else numbers do.
+const SHORT_NAME: usize = 10;
+
+/// How colours are told to the terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Colours {
+    #[default]
+    None,
+    Some256,
+    All,
+}
+
+/// What the map is drawn on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Canvas {
+    pub(super) unicode: bool,
+    pub(super) colours: Colours,
+    /// Characters in a line.
+    pub(super) columns: usize,
+}
+
+impl Canvas {
+    pub(super) fn of_stdout() -> Self {
+        let look = Look::of_stdout();
+        let term = |name| std::env::var(name).unwrap_or_default();
+        let colours = match (look.colour, term("COLORTERM").as_str()) {
+            (false, _) => Colours::None,
+            (true, "truecolor" | "24bit") => Colours::All,
+            (true, _) => Colours::Some256,
+        };
+        let columns = match std::io::stdout().is_terminal() {
+            true => screen::size().columns,
+            false => usize::MAX,
+        };
+        Self {
+            unicode: look.unicode,
+            colours,
+            columns,
+        }
+    }
+
+    /// From near to far, where there is no colour.
+    fn ramp(self) -> [char; 5] {
+        match self.unicode {
+            true => ['·', '░', '▒', '▓', '█'],
+            false => ['.', ':', '+', '*', '#'],
+        }
+    }
+
+    /// Text on the colour of a place of the scale.
+    fn painted(self, text: &str, place: f64) -> String {
+        let colour = Rgb::at(place);
+        let [r, g, b] = colour.0;
+        let ink = if colour.is_bright() { 16 } else { 231 };
+        match self.colours {
+            Colours::None => text.to_owned(),
+            Colours::Some256 => {
+                let ground = colour.ansi_256();
+                format!("\u{1b}[48;5;{ground};38;5;{ink}m{text}\u{1b}[0m")
+            }
+            Colours::All => format!("\u{1b}[48;2;{r};{g};{b};38;5;{ink}m{text}\u{1b}[0m"),
+        }
+    }
+
+    fn glyph(self, scale: Scale, micros: u64) -> char {
+        let ramp = self.ramp();
+        ramp[scale.level(micros, ramp.len())]
+    }
+}
+
+/// The figure with the mark of where it comes from.
+pub(super) fn words(told: Told) -> String {
+    let mark = match told.basis {
+        Basis::Same => return String::new(),
+        Basis::Unreachable => return "x".to_owned(),
+        Basis::Nothing => return "-".to_owned(),
+        Basis::Measured => "",
+        Basis::Configured => "=",
+        Basis::Estimated => "~",
+        Basis::Old => "?",
+    };
+    match told.rtt_micros {
+        Some(micros) => format!("{mark}{}", short(micros)),
+        None => "-".to_owned(),
+    }
+}
+
+/// The map, its legend, and what does not fit.
+pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
+    let scale = Scale::of(report);
+    let names: Vec<String> = report.names.iter().map(|n| cut(&plain(n), NAME)).collect();
+    let map = Map {
+        report,
+        canvas,
+        scale,
+        numbered: names.iter().any(|n| n.width() > SHORT_NAME),
+        names,
+    };
+    let (full, one) = (map.width_of_figures(), 2);
+    let room = canvas.columns.saturating_sub(map.label_width());
+    let fits = |width: usize| room / width.max(1) >= report.names.len();
+    let mut out = match (fits(full), fits(one)) {
+        (true, _) => map.block(0, report.names.len(), full),
+        (_, true) => map.block(0, report.names.len(), one),
+        _ => {
+            // Not even one character a column fits: the columns in pieces.
+            let most = (room / one).max(1);
+            let starts = (0..report.names.len()).step_by(most);
+            let blocks =
+                starts.map(|from| map.block(from, (from + most).min(report.names.len()), one));
+            blocks.collect::<Vec<_>>().join("\n")
+        }
+    };
+    out.push('\n');
+    out += &map.legend();
+    if !fits(full) {
+        out += "The figures do not fit here: see them with -o json, --svg FILE, a wider terminal, or --nodes A,B,C.\n";
+    }
+    out
+}
+
+struct Map<'a> {
+    report: &'a MatrixReport,
+    canvas: Canvas,
+    scale: Option<Scale>,
+    names: Vec<String>,
+    /// Columns go by number.
+    numbered: bool,
+}
+
+impl Map<'_> {
+    /// A column with figures, and the space before it.
+    fn width_of_figures(&self) -> usize {
+        let names = self.names.iter().map(|n| n.width()).max().unwrap_or(0);
+        let header = if self.numbered { 0 } else { names };
+        // A figure, and a character of the ramp or of colour behind it.
+        1 + header.max(FIGURE + 1)
+    }
+
+    fn label_width(&self) -> usize {
+        let names = (0..self.names.len()).map(|i| self.label(i, true).width());
+        names.max().unwrap_or(0)
+    }
+
+    fn label(&self, row: usize, numbers: bool) -> String {
+        let name = self.names.get(row).map_or("", String::as_str);
+        if numbers && self.numbered {
+            let digits = self.names.len().to_string().len();
+            format!("{:>digits$} {name}", row + 1)
+        } else {
+            name.to_owned()
+        }
+    }
+
+    /// The columns `from..to`, each so wide.
+    fn block(&self, from: usize, to: usize, width: usize) -> String {
+        let compact = width <= FIGURE;
+        let label_width = self.label_width();
+        let pad = |text: &str| {
+            format!(
+                "{text}{}",
+                " ".repeat(label_width.saturating_sub(text.width()))
+            )
+        };
+        let mut out = String::new();
+        if compact {
+            self.vertical_numbers(&mut out, from, to, label_width);
+        } else {
+            out += &pad("");
+            for column in from..to {
+                let name = match self.numbered {
+                    true => (column + 1).to_string(),
+                    false => self.label(column, false),
+                };
+                // Above the figure: behind it is a character of the ramp.
+                let space = (width - 1).saturating_sub(name.width());
+                _ = write!(out, "{}{name} ", " ".repeat(space));
+            }
+            trim(&mut out);
+        }
+        for (i, row) in self.report.cells.iter().enumerate() {
+            out += &pad(&self.label(i, true));
+            for cell in row.get(from..to).unwrap_or_default() {
+                out += &self.cell(cell, width, compact);
+            }
+            trim(&mut out);
+        }
+        out
+    }
+
+    fn cell(&self, cell: &Cell, width: usize, compact: bool) -> String {
+        let told = cell.told;
+        let coloured = self.canvas.colours != Colours::None;
+        let scale = self.scale.filter(|_| told.basis != Basis::Same);
+        let place = told.rtt_micros.zip(scale);
+        if compact {
+            return match place {
+                Some((micros, scale)) if coloured => self.canvas.painted("  ", scale.place(micros)),
+                Some((micros, scale)) => format!(" {}", self.canvas.glyph(scale, micros)),
+                None => format!("{:>2}", words(told)),
+            };
+        }
+        let text = words(told);
+        match place {
+            Some((micros, scale)) if coloured => {
+                let cell = format!("{text:>width$} ", width = width - 2);
+                format!(" {}", self.canvas.painted(&cell, scale.place(micros)))
+            }
+            Some((micros, scale)) => {
+                let glyph = self.canvas.glyph(scale, micros);
+                format!("{text:>width$}{glyph}", width = width - 1)
+            }
+            None => format!("{text:>width$} ", width = width - 1),
+        }
+    }
+
+    /// Numbers of columns that have room for one digit, read downwards.
+    fn vertical_numbers(&self, out: &mut String, from: usize, to: usize, label_width: usize) {
+        let digits = to.to_string().len();
+        for line in 0..digits {
+            *out += &" ".repeat(label_width);
+            for column in from..to {
+                let number = format!("{:>digits$}", column + 1);
+                let digit = number.chars().nth(line).unwrap_or(' ');
+                _ = write!(out, " {digit}");
+            }
+            trim(out);
+        }
+    }
+
+    fn legend(&self) -> String {
+        let mut out = String::new();
+        if let Some(scale) = self.scale {
+            match self.canvas.colours {
+                Colours::None => {
+                    let ramp = self.canvas.ramp();
+                    let count = ramp.len() as f64;
+                    for (i, glyph) in ramp.iter().enumerate() {
+                        let up_to = scale.micros((i as f64 + 1.0) / count);
+                        _ = write!(out, "{glyph} to {}  ", short(up_to));
+                    }
+                }
+                _ => {
+                    _ = write!(out, "{} ", short(scale.micros(0.0)));
+                    for i in 0..20 {
+                        out += &self.canvas.painted(" ", f64::from(i) / 19.0);
+                    }
+                    _ = write!(out, " {}  ", short(scale.micros(1.0)));
+                }
+            }
+            out += "(logarithmic)\n";
+        }
+        out +=
+            "~ estimated  = configured  ? measured, not lately  x unreachable  - nothing known\n";
+        out += &self.counted();
+        out
+    }
+
+    /// How much of it is measured.
+    fn counted(&self) -> String {
+        let cells = || {
+            let rows = self.report.cells.iter().enumerate();
+            rows.flat_map(|(i, row)| row.iter().skip(i))
+        };
+        let count = |n: usize, what: &str| match n {
+            1 => format!("1 {what}"),
+            n => format!("{n} {what}s"),
+        };
+        let names = self.report.names.len();
+        match self.report.by {
+            By::Zone => {
+                let measured: usize = cells().map(|c| c.measured_pairs).sum();
+                let lost: usize = cells().map(|c| c.unreachable_pairs).sum();
+                format!(
+                    "{}, {} of nodes measured, {lost} unreachable\n",
+                    count(names, "zone"),
+                    count(measured, "pair")
+                )
+            }
+            By::Node => {
+                let of = |basis| cells().filter(|c| c.told.basis == basis).count();
+                let [measured, estimated, configured, lost, nothing] = [
+                    Basis::Measured,
+                    Basis::Estimated,
+                    Basis::Configured,
+                    Basis::Unreachable,
+                    Basis::Nothing,
+                ]
+                .map(of);
+                format!(
+                    "{}; pairs: {measured} measured, {estimated} estimated, \
+                     {configured} configured, {lost} unreachable, {nothing} unknown\n",
+                    count(names, "node")
+                )
+            }
+        }
+    }
+}
+
+/// Ends a line without the spaces before its end.
+fn trim(out: &mut String) {
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! `tautline latency matrix`
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use tautline_latency::report::{Basis, MatrixReport};
+
+use super::{heat, source::SourceArgs, svg::svg};
+use crate::{
+    NO,
+    output::{self, Output},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Between what [default: zone; node with --zone or --nodes]
+    #[arg(long, value_enum)]
+    by: Option<By>,
+    /// Only the nodes of this zone
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+    /// Only these nodes
+    #[arg(long, value_name = "A,B,C")]
+    nodes: Option<String>,
+    /// Write it as SVG to this file instead (- is standard output)
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    svg: Option<PathBuf>,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    Zone,
+    /// At most 200
+    Node,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let by = args.by.map(|by| match by {
+        By::Zone => "zone",
+        By::Node => "node",
+    });
+    let fields = [
+        ("by", by),
+        ("zone", args.zone.as_deref()),
+        ("nodes", args.nodes.as_deref()),
+    ];
+    let Some(report) = args.source.get::<MatrixReport>("matrix", &fields).await? else {
+        return Ok(ExitCode::from(NO));
+    };
+    match &args.svg {
+        Some(path) => write(path, &svg(&report))?,
+        None => output::print(args.output, &report, |report| {
+            heat::map(report, heat::Canvas::of_stdout())
+        })?,
+    }
+    if is_empty(&report) {
+        eprintln!(
+            "nothing is known of the network; run `tautline agent latency` on the nodes, or \
+             configure a table"
+        );
+        return Ok(ExitCode::from(NO));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether no cell says anything.
+fn is_empty(report: &MatrixReport) -> bool {
+    let mut cells = report.cells.iter().flatten();
+    cells.all(|c| matches!(c.told.basis, Basis::Nothing | Basis::Same))
+}
+
+fn write(path: &Path, svg: &str) -> Result<()> {
+    if path == Path::new("-") {
+        return output::write(svg);
+    }
+    std::fs::File::create(path)
+        .and_then(|mut file| file.write_all(svg.as_bytes()))
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}

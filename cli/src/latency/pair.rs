@@ -1,0 +1,41 @@
+//! `tautline latency pair A B`
+
+mod text;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use tautline_latency::report::{Basis, PairReport};
+
+use super::source::SourceArgs;
+use crate::{
+    NO,
+    output::{self, Output},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The node that is asked about
+    from: String,
+    /// The node that it talks to
+    to: String,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let fields = [
+        ("from", Some(args.from.as_str())),
+        ("to", Some(args.to.as_str())),
+    ];
+    let Some(report) = args.source.get::<PairReport>("pair", &fields).await? else {
+        return Ok(ExitCode::from(NO));
+    };
+    output::print(args.output, &report, text::text)?;
+    Ok(match report.told.basis {
+        Basis::Nothing => ExitCode::from(NO),
+        _ => ExitCode::SUCCESS,
+    })
+}

@@ -1,0 +1,243 @@
+//! A matrix as a picture, in SVG: <https://www.w3.org/TR/SVG2/>.
+
+use std::fmt::Write;
+
+use tautline_latency::report::{Basis, By, Cell, MatrixReport};
+
+use super::{
+    heat::words,
+    scale::{Rgb, Scale},
+    units::short,
+};
+use crate::table::cut;
+
+/// All in pixels.
+const CELL_WIDTH: usize = 52;
+const CELL_HEIGHT: usize = 22;
+/// Beyond so many names the cells are squares without figures.
+const WITH_FIGURES: usize = 40;
+const SQUARE: usize = 8;
+const LETTER: usize = 7;
+const TOP: usize = 60;
+const EDGE: usize = 16;
+const LEGEND: usize = 64;
+const LEGEND_WIDTH: usize = 200;
+const LEAST_WIDTH: usize = 540;
+/// Longer names are cut; the tooltips have all of them.
+const NAME: usize = 32;
+
+/// The picture: a title, rows and columns, a legend, and a tooltip for each cell.
+pub(super) fn svg(report: &MatrixReport) -> String {
+    let count = report.names.len();
+    let (wide, high) = match count <= WITH_FIGURES {
+        true => (CELL_WIDTH, CELL_HEIGHT),
+        false => (SQUARE, SQUARE),
+    };
+    let names: Vec<String> = report.names.iter().map(|n| cut(n, NAME)).collect();
+    let longest = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+    let label = longest * LETTER + 8;
+    let (left, top) = (EDGE + label, TOP + label);
+    let width = (left + count * wide + label + EDGE).max(LEAST_WIDTH);
+    let bottom = top + count * high;
+    let height = bottom + LEGEND;
+    let scale = Scale::of(report);
+    let what = match report.by {
+        By::Zone => "zones (medians over pairs of nodes)",
+        By::Node => "nodes",
+    };
+
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\" \
+         font-family=\"ui-monospace, monospace\" font-size=\"11\">\n\
+         <title>Round-trip times between {what}</title>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+         <text x=\"{EDGE}\" y=\"30\" font-size=\"14\">Round-trip times between {what}</text>\n"
+    );
+    // Writing to a String cannot fail, here and below.
+    for (i, name) in names.iter().enumerate() {
+        let name = escape(name);
+        if wide == CELL_WIDTH || i % 2 == 0 {
+            let (x, y) = (left - 6, top + i * high + high / 2 + 4);
+            _ = writeln!(
+                out,
+                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{name}</text>"
+            );
+            let (x, y) = (left + i * wide + wide / 2 + 4, top - 6);
+            _ = writeln!(
+                out,
+                "<text transform=\"translate({x} {y}) rotate(-60)\">{name}</text>"
+            );
+        }
+    }
+    for (i, row) in report.cells.iter().enumerate() {
+        for (j, cell) in row.iter().enumerate() {
+            let (x, y) = (left + j * wide, top + i * high);
+            let place = cell
+                .told
+                .rtt_micros
+                .zip(scale)
+                .filter(|_| cell.told.basis != Basis::Same);
+            let (fill, ink) = match place {
+                Some((micros, scale)) => {
+                    let colour = Rgb::at(scale.place(micros));
+                    (
+                        hex(colour),
+                        if colour.is_bright() { "#000" } else { "#fff" },
+                    )
+                }
+                None if cell.told.basis == Basis::Unreachable => ("#fff".to_owned(), "#000"),
+                None => ("#eee".to_owned(), "#555"),
+            };
+            let tip = escape(&tooltip(report, i, j, cell));
+            _ = writeln!(
+                out,
+                "<g><title>{tip}</title><rect x=\"{x}\" y=\"{y}\" width=\"{wide}\" \
+                 height=\"{high}\" fill=\"{fill}\" stroke=\"#fff\" stroke-width=\"0.5\"/>"
+            );
+            let text = words(cell.told);
+            // Lost pairs show in any size: a cross is no colour.
+            if !text.is_empty() && (wide == CELL_WIDTH || text == "x") {
+                let (x, y) = (x + wide / 2, y + high / 2 + 4);
+                _ = writeln!(
+                    out,
+                    "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" fill=\"{ink}\">{text}</text>"
+                );
+            }
+            out += "</g>\n";
+        }
+    }
+    legend(&mut out, scale, bottom + 20);
+    out += "</svg>\n";
+    out
+}
+
+fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
+    if let Some(scale) = scale {
+        for i in 0..LEGEND_WIDTH / 4 {
+            let place = i as f64 / (LEGEND_WIDTH / 4 - 1) as f64;
+            let (x, fill) = (EDGE + i * 4, hex(Rgb::at(place)));
+            _ = writeln!(
+                out,
+                "<rect x=\"{x}\" y=\"{y}\" width=\"4\" height=\"10\" fill=\"{fill}\"/>"
+            );
+        }
+        for (place, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
+            let x = EDGE as f64 + place * LEGEND_WIDTH as f64;
+            let (y, text) = (y + 22, short(scale.micros(place)));
+            _ = writeln!(
+                out,
+                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"
+            );
+        }
+    }
+    let (x, y) = (EDGE + LEGEND_WIDTH + 16, y + 10);
+    for (line, text) in [
+        "~ estimated, = configured, ? not lately",
+        "x unreachable, - nothing known",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let y = y + line * 14;
+        _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\">{text}</text>");
+    }
+}
+
+fn tooltip(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> String {
+    let name = |i: usize| report.names.get(i).map_or("", String::as_str);
+    let mut text = format!("{} to {}: ", name(row), name(column));
+    let basis = match cell.told.basis {
+        Basis::Same => "the same node",
+        Basis::Measured => "measured",
+        Basis::Configured => "configured",
+        Basis::Estimated => "estimated",
+        Basis::Old => "measured, not lately",
+        Basis::Unreachable => "unreachable",
+        Basis::Nothing => "nothing known",
+    };
+    let figure = cell
+        .told
+        .rtt_micros
+        .filter(|_| cell.told.basis != Basis::Same);
+    match figure {
+        Some(micros) => _ = write!(text, "{} {basis}", short(micros)),
+        None => text += basis,
+    }
+    if let Some((low, high)) = cell.p10_micros.zip(cell.p90_micros) {
+        _ = write!(text, ", p10 {}, p90 {}", short(low), short(high));
+    }
+    match (report.by, cell.measured_pairs, cell.unreachable_pairs) {
+        (By::Zone, measured, 0) => _ = write!(text, ", {measured} pairs measured"),
+        (By::Zone, measured, lost) => {
+            _ = write!(text, ", {measured} pairs measured, {lost} unreachable");
+        }
+        (By::Node, ..) => {}
+    }
+    text
+}
+
+fn hex(Rgb([r, g, b]): Rgb) -> String {
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+/// Text as XML 1.0 can hold it (<https://www.w3.org/TR/xml/#NT-Char>).
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            '\'' => out += "&apos;",
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_latency::report::Told;
+
+    use super::*;
+    use crate::latency::heat::fixtures::{nodes, zones};
+
+    #[test]
+    fn as_a_picture() {
+        insta::assert_snapshot!("svg", svg(&zones()));
+    }
+
+    #[test]
+    fn names_cannot_break_the_picture() {
+        assert_eq!(
+            escape("<a b=\"c\">&'\u{7}"),
+            "&lt;a b=&quot;c&quot;&gt;&amp;&apos; "
+        );
+        let mut report = nodes(&["<script>", "b&b"]);
+        report.cells[0][1].told = Told::new(Basis::Measured, 5);
+        let svg = svg(&report);
+        assert!(!svg.contains("<script>"), "{svg}");
+        assert!(
+            svg.contains("&lt;script&gt; to b&amp;b: 5us measured"),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn empty_and_large_worlds_have_a_picture() {
+        assert!(svg(&MatrixReport::default()).ends_with("</svg>\n"));
+        let names: Vec<String> = (0..200)
+            .map(|i| format!("{i}-{}", "n".repeat(250)))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut report = nodes(&names);
+        report.cells[3][4].told.basis = Basis::Unreachable;
+        let svg = svg(&report);
+        assert_eq!(svg.matches("<g><title>").count(), 40_000);
+        assert_eq!(svg.matches(">x</text>").count(), 1);
+        assert!(svg.contains("n…</text>"), "names are cut, tooltips are not");
+    }
+}

@@ -1,0 +1,178 @@
+//! `tautline latency` through the real binary, against a provider's own admin port.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    process::{Command, Output},
+    sync::Arc,
+};
+
+use serde_json::Value;
+use tautline_core::{index::Object, model};
+use tautline_latency::{Latency, Table, ZONE, report::Pages};
+use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_sdk::{Config, Server};
+
+/// A provider, and the runtime that it ends with.
+struct Provider {
+    url: String,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn provider(nodes: &[(&str, &str)], table: &str) -> Provider {
+    let feed = Feed::default();
+    for (name, zone) in nodes {
+        feed.apply(Object::Node(model::Node {
+            name: (*name).into(),
+            labels: [(ZONE, *zone)].into_iter().collect(),
+            ..model::Node::default()
+        }));
+    }
+    let provider = Latency::new(feed);
+    let mut rows = Table::default();
+    rows.add(table).unwrap();
+    provider.set_table(rows);
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let config = Config {
+        listen: any,
+        admin: Some(any),
+        tls: None,
+    };
+    let mut server = runtime.block_on(Server::bind(config)).unwrap();
+    let pages = Pages::new(provider.clone());
+    server.pages(move |path, query| pages.clone().answer(path, query));
+    let url = format!("http://{}", server.admin_address().unwrap());
+    let mut tasks = Tasks::default();
+    let entered = runtime.enter();
+    server.spawn(Arc::new(provider), &mut tasks).unwrap();
+    runtime.spawn(tasks.run(std::future::pending()));
+    drop(entered);
+    Provider {
+        url,
+        _runtime: runtime,
+    }
+}
+
+fn run(url: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
+    let command = command
+        .arg("latency")
+        .args(args)
+        .env("TAUTLINE_LATENCY", url);
+    command
+        .env_remove("COLUMNS")
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn zones_and_pairs_of_a_table() {
+    let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b")];
+    let provider = provider(&nodes, "a,a,200us\na,b,12ms\n");
+    let out = run(&provider.url, &["matrix"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let map = text(&out.stdout);
+    assert!(map.contains("a =200us.  =12ms#"), "{map}");
+
+    let out = run(&provider.url, &["matrix", "--svg", "-", "--zone", "a"]);
+    assert!(
+        text(&out.stdout).contains("a1 to a2: 200us configured"),
+        "{}",
+        text(&out.stdout)
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("zones.svg");
+    let out = run(&provider.url, &["matrix", "--svg", file.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(std::fs::read_to_string(file).unwrap().ends_with("</svg>\n"));
+
+    let out = run(&provider.url, &["pair", "a1", "b1"]);
+    let pair = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(
+        pair.contains("Rules are told:    12ms, configured"),
+        "{pair}"
+    );
+    let out = run(&provider.url, &["pair", "a1", "b1", "-o", "json"]);
+    let pair: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(pair["told"]["rttMicros"], 12_000);
+    let out = run(&provider.url, &["matrix", "--nodes", "a1,b1", "-o", "yaml"]);
+    assert!(
+        text(&out.stdout).contains("rttMicros: 12000"),
+        "{}",
+        text(&out.stdout)
+    );
+
+    let out = run(&provider.url, &["top"]);
+    assert_eq!(
+        (out.status.code(), text(&out.stdout).as_str()),
+        (Some(0), "")
+    );
+    assert!(text(&out.stderr).contains("no active rule of latency names a pair"));
+}
+
+#[test]
+fn what_is_not_there_is_said_with_what_to_do() {
+    let provider = provider(&[("a1", "a"), ("b1", "b")], "");
+    for (args, code, said) in [
+        (
+            &["pair", "a1", "b2"][..],
+            1,
+            "there is no node b2; did you mean b1",
+        ),
+        (&["matrix", "--zone", "c"], 1, "there is no zone c"),
+        (&["matrix"], 1, "nothing is known of the network"),
+        (
+            &["matrix", "--by", "zone", "--zone", "a"],
+            2,
+            "write by=node",
+        ),
+        (
+            &["matrix", "--svg", "/nonexistent/x.svg", "--zone", "a"],
+            2,
+            "/nonexistent/x.svg cannot be written",
+        ),
+        (&["top", "-n", "0"], 2, "1..=1000"),
+        (&["pair", "a1"], 2, "<TO>"),
+    ] {
+        let out = run(&provider.url, args);
+        let error = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(said), "{args:?}: {error}");
+    }
+    let out = run(&provider.url, &["pair", "a1", "b1"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stdout).contains("a1 and b1 have no agent"),
+        "{}",
+        text(&out.stdout)
+    );
+
+    let out = run("http://127.0.0.1:1", &["top"]);
+    let error = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("port-forward") && error.contains("--url"),
+        "{error}"
+    );
+}
+
+#[test]
+fn help_teaches_with_an_example() {
+    for args in [&[][..], &["matrix"], &["pair"], &["top"]] {
+        let mut args = args.to_vec();
+        args.push("--help");
+        let help = text(&run("", &args).stdout);
+        assert!(help.contains("Example"), "{args:?}: {help}");
+        assert!(help.contains("port-forward"), "{args:?}: {help}");
+    }
+}

@@ -1,0 +1,274 @@
+//! One agent's stream: who it is, then what it tells and is told.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tautline_proto::latency::{
+    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, from_agent,
+    to_agent,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::{Instant, sleep_until, timeout},
+};
+use tonic::{Status, Streaming};
+
+use super::{Service, Told, limit::Limit};
+use crate::{
+    identity::Shown,
+    keys::echo_id,
+    ledger::{Id, Ledger},
+    network::{Order, Seat},
+};
+
+/// The most that an agent may take to say who it is, the check included.
+const HELLO: Duration = Duration::from_secs(10);
+/// A stream without messages for so long is ended.
+const IDLE: Duration = Duration::from_secs(30);
+/// An agent that takes no message for so long is left.
+const TAKES: Duration = Duration::from_secs(10);
+const LONGEST_NAME_BYTES: usize = 253;
+const LONGEST_BOOT_BYTES: usize = 64;
+
+pub(super) struct Stream {
+    pub service: Service,
+    pub inbound: Streaming<FromAgent>,
+    pub outbound: mpsc::Sender<Told>,
+}
+
+impl Stream {
+    /// Serves it until it ends; says why it did.
+    pub async fn run(mut self, shown: Shown, stranger: OwnedSemaphorePermit) -> Status {
+        // Boxed: what the check takes is given back before the long rest begins.
+        let hello = match Box::pin(self.welcome(shown)).await {
+            Ok(hello) => hello,
+            Err(status) => return status,
+        };
+        drop(stranger);
+        match self.service.network.seat(&hello) {
+            Ok(mut seat) => {
+                tracing::debug!(node = %hello.node, "agent connected");
+                let ended = self.follow(&mut seat).await;
+                tracing::debug!(node = %hello.node, reason = ended.message(), "agent gone");
+                ended
+            }
+            Err(status) => status,
+        }
+    }
+
+    /// The same, in time.
+    async fn welcome(&mut self, shown: Shown) -> Result<Hello, Status> {
+        let stop = self.service.stop.clone();
+        tokio::select! {
+            () = stop.cancelled() => Err(stopping()),
+            hello = timeout(HELLO, self.hello(&shown)) => hello
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("no Hello within 10 s"))),
+        }
+    }
+
+    /// The first message, of an agent that has proved who it is.
+    async fn hello(&mut self, shown: &Shown) -> Result<Hello, Status> {
+        let first = self.inbound.message().await?.and_then(|m| m.what);
+        let Some(from_agent::What::Hello(hello)) = first else {
+            return Err(Status::invalid_argument(
+                "the first message must be a Hello",
+            ));
+        };
+        check(&hello)?;
+        let admitted = self.service.identity.admit(shown, &hello.node).await;
+        if let Err(status) = admitted {
+            self.service.network.0.metrics.turned_away.inc();
+            tracing::debug!(node = %hello.node, reason = status.message(), "agent refused");
+            return Err(status);
+        }
+        Ok(hello)
+    }
+
+    async fn follow(&mut self, seat: &mut Seat) -> Status {
+        let mut limit = Limit::new(Instant::now());
+        // The next message is not read before this.
+        let mut may_speak = Instant::now();
+        let mut idle = Instant::now() + IDLE;
+        let stop = self.service.stop.clone();
+        loop {
+            let next = async {
+                sleep_until(may_speak).await;
+                self.inbound.message().await
+            };
+            let message = tokio::select! {
+                () = stop.cancelled() => return stopping(),
+                () = sleep_until(idle) => return Status::deadline_exceeded("silent for 30 s"),
+                changed = seat.list.changed() => match changed {
+                    Ok(()) => self.targets(seat),
+                    Err(_) => return replaced(),
+                },
+                order = seat.orders.recv() => match order {
+                    Some(order) => self.order(seat, *order),
+                    None => return replaced(),
+                },
+                next = next => {
+                    let message = match next {
+                        Ok(Some(message)) => message,
+                        Ok(None) => {
+                            seat.closed = true;
+                            return Status::ok("");
+                        }
+                        Err(status) => {
+                            seat.closed = true;
+                            return status;
+                        }
+                    };
+                    let wait = limit.note(Instant::now());
+                    if !wait.is_zero() {
+                        self.service.network.0.metrics.limited.inc();
+                    }
+                    may_speak = Instant::now() + wait;
+                    idle = may_speak + IDLE;
+                    if !self.take(seat, message) {
+                        return replaced();
+                    }
+                    continue;
+                }
+            };
+            let Some(message) = message else { continue };
+            let told = Box::new(Ok(ToAgent {
+                what: Some(message),
+            }));
+            if timeout(TAKES, self.outbound.send(told)).await.is_err() {
+                return Status::deadline_exceeded("the agent takes no messages");
+            }
+        }
+    }
+
+    /// Takes a message; false if another stream speaks for the node by now.
+    fn take(&self, seat: &Seat, message: FromAgent) -> bool {
+        let network = &self.service.network;
+        let (pairs, answered) = match message.what {
+            Some(from_agent::What::Report(Report { pairs, .. })) => (pairs, None),
+            Some(from_agent::What::Probed(Probed { id, pairs })) => (pairs, Some((id, None))),
+            Some(from_agent::What::Transferred(done)) => (Vec::new(), Some((done.id, Some(done)))),
+            // Another Hello says nothing new.
+            Some(from_agent::What::Hello(_)) | None => return true,
+        };
+        let now = network.now();
+        let refused = {
+            let mut ledger = network.0.ledger.lock();
+            if !ledger.speaks(seat.id, seat.stream) {
+                return false;
+            }
+            ledger.report(seat.id, &pairs, now)
+        };
+        network.heard(now);
+        network.0.metrics.frames.inc();
+        for refusal in refused {
+            network.0.metrics.refuse(refusal);
+        }
+        if let Some((id, transferred)) = answered {
+            network.answered(seat.id, id, transferred);
+        }
+        true
+    }
+
+    fn targets(&self, seat: &mut Seat) -> Option<to_agent::What> {
+        let list = seat.list.borrow_and_update().clone();
+        let own = {
+            let ledger = self.service.network.0.ledger.lock();
+            ledger.get(seat.id)?.name.clone()
+        };
+        Some(to_agent::What::Targets(Targets {
+            targets: self.resolve(&own, list.targets.iter().copied()),
+            echo_id: echo_id(&own),
+            responder_keys: self.service.keys.of_responder(&own),
+        }))
+    }
+
+    fn order(&self, seat: &Seat, order: Order) -> Option<to_agent::What> {
+        let own = {
+            let ledger = self.service.network.0.ledger.lock();
+            ledger.get(seat.id)?.name.clone()
+        };
+        let millis = |within: Duration| u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        Some(match order {
+            Order::Probe {
+                id,
+                targets,
+                samples,
+                within,
+            } => to_agent::What::Probe(Probe {
+                id,
+                targets: self.resolve(&own, targets.into_iter().map(|t| (t, false))),
+                samples,
+                deadline_millis: millis(within),
+            }),
+            Order::Transfer {
+                id,
+                to,
+                max_bytes,
+                within,
+            } => to_agent::What::Throughput(Throughput {
+                id,
+                target: self.resolve(&own, [(to, false)].into_iter()).pop(),
+                max_bytes,
+                max_millis: millis(within),
+            }),
+        })
+    }
+
+    /// Targets as the agent needs them; those that have gone are left out.
+    fn resolve(&self, own: &str, targets: impl Iterator<Item = (Id, bool)>) -> Vec<Target> {
+        let mut all: Vec<Target> = {
+            let ledger = self.service.network.0.ledger.lock();
+            targets
+                .filter_map(|(id, demand)| target(&ledger, id, demand))
+                .collect()
+        };
+        for target in &mut all {
+            target.key = self.service.keys.between(own, &target.instance);
+        }
+        all
+    }
+}
+
+fn target(ledger: &Ledger, id: Id, demand: bool) -> Option<Target> {
+    let instance = ledger.get(id)?;
+    Some(Target {
+        node: instance.node.as_ref().to_owned(),
+        instance: instance.name.as_ref().to_owned(),
+        address: instance.address?.to_string(),
+        key: Vec::new(),
+        demand,
+    })
+}
+
+fn check(hello: &Hello) -> Result<(), Status> {
+    let refuse = |field: &str, mend: &str| {
+        let node: String = hello.node.chars().take(LONGEST_NAME_BYTES).collect();
+        Err(Status::invalid_argument(format!(
+            "Hello of node {node:?}, {field}: {mend}"
+        )))
+    };
+    if hello.node.is_empty() || hello.node.len() > LONGEST_NAME_BYTES {
+        return refuse("node", "expected a name of up to 253 bytes");
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    let length = 1..=LONGEST_BOOT_BYTES;
+    if !length.contains(&hello.boot_id.len()) || !hello.boot_id.bytes().all(plain) {
+        return refuse(
+            "bootId",
+            "expected what /proc/sys/kernel/random/boot_id holds",
+        );
+    }
+    match hello.address.parse::<SocketAddr>() {
+        Ok(address) if address.port() > 0 && !address.ip().is_unspecified() => Ok(()),
+        _ => refuse("address", "expected IP:PORT, such as 10.1.2.3:5310"),
+    }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("the provider stops; connect again")
+}
+
+fn replaced() -> Status {
+    Status::aborted(
+        "another stream speaks for the node, or the node is not the same any more; connect again",
+    )
+}

@@ -1,0 +1,238 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use tautline_core::{index::Object, model};
+use tautline_runtime::feed::Feed;
+use tautline_sdk::Reference;
+
+use super::*;
+use crate::{Table, network::Network};
+
+fn pod(name: &str, node: &str) -> Object {
+    Object::Pod(model::Pod {
+        namespace: "shop".into(),
+        name: name.into(),
+        node: Some(node.into()),
+        ..model::Pod::default()
+    })
+}
+
+fn provider(network: &Network) -> Latency {
+    let feed = Feed::default();
+    for (name, node) in [("x", "a"), ("y", "b"), ("z", "c"), ("beside", "a")] {
+        feed.apply(pod(name, node));
+    }
+    Latency::new(feed).measuring(network.clone())
+}
+
+fn fresh(micros: [u64; 3]) -> Reading {
+    let windows = micros.map(Duration::from_micros);
+    Reading::Fresh(Figure {
+        windows: windows.into_iter().collect(),
+        ..Figure::of(windows[0])
+    })
+}
+
+async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance, String) {
+    let targets = targets
+        .iter()
+        .map(|t| ((*t).to_owned(), Reference::pod("shop", t)));
+    let ask = EvaluateQuestion {
+        targets: targets.collect::<BTreeMap<_, _>>(),
+        rule: Rule {
+            name: rule.into(),
+            request: "1ms".into(),
+            limit: "4ms".into(),
+        },
+        deadline: None,
+    };
+    let quantity = match rule {
+        "jitter" => Quantity::Jitter,
+        _ => Quantity::Latency,
+    };
+    let said = provider.judge(ask, quantity).await.unwrap();
+    (said.compliance, said.reason)
+}
+
+fn said(compliance: Compliance, reason: &str) -> (Compliance, String) {
+    (compliance, reason.to_owned())
+}
+
+const NOT: &str = "not measured; do both nodes run an agent (tautline agent latency)?";
+
+#[tokio::test]
+async fn the_worst_pair_decides_and_no_data_is_never_compliant() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let all = ["x", "y", "z"];
+    let got = check(&provider, "latency", &all).await;
+    assert_eq!(got.0, Compliance::Error);
+    assert!(
+        got.1.starts_with("between ") && got.1.ends_with(NOT),
+        "{got:?}"
+    );
+    network.set_reading("a", "b", fresh([900; 3]));
+    network.set_reading("a", "c", fresh([2_000; 3]));
+    assert_eq!(
+        check(&provider, "latency", &all).await,
+        said(Compliance::Error, &format!("between b and c: {NOT}"))
+    );
+    network.set_reading("b", "c", fresh([1_500; 3]));
+    assert_eq!(
+        check(&provider, "latency", &all).await,
+        said(Compliance::Limit, "2ms between a and c, measured")
+    );
+    let since = Duration::from_secs(9);
+    network.set_reading("b", "c", Reading::Unreachable { since });
+    assert_eq!(
+        check(&provider, "latency", &all).await,
+        said(
+            Compliance::Violation,
+            "no way between b and c: echoes are lost"
+        )
+    );
+    assert_eq!(
+        check(&provider, "latency", &["x", "beside"]).await,
+        said(Compliance::Compliant, "all on the same node")
+    );
+}
+
+#[tokio::test]
+async fn an_estimate_does_not_count_and_a_probe_does() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let estimate = tautline_rtt_model::Estimate {
+        micros: 500.0,
+        low: 400.0,
+        high: 600.0,
+    };
+    network.set_estimate("a", "b", estimate);
+    let Reading::Fresh(figure) = fresh([900; 3]) else {
+        unreachable!()
+    };
+    network.set_reading("a", "b", Reading::Old(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Error,
+            "between a and b: the last measurement is too old"
+        )
+    );
+    network.set_probe("a", "b", fresh([5_000; 3]));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Violation, "5ms between a and b, measured")
+    );
+}
+
+#[tokio::test]
+async fn what_wavers_holds_and_a_moved_pod_starts_anew() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let level = async |micros| {
+        network.set_reading("a", "b", fresh(micros));
+        check(&provider, "latency", &["x", "y"]).await.0
+    };
+    assert_eq!(level([950; 3]).await, Compliance::Compliant);
+    assert_eq!(level([1_100, 1_100, 950]).await, Compliance::Compliant);
+    assert_eq!(level([1_100; 3]).await, Compliance::Limit);
+    assert_eq!(level([950; 3]).await, Compliance::Limit);
+    // On another node with the same figures it is judged for the first time.
+    network.set_reading("a", "c", fresh([950; 3]));
+    provider.feed.apply(pod("y", "c"));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Compliant, "950us between a and c, measured")
+    );
+    provider.feed.apply(pod("y", "b"));
+    assert_eq!(level([900; 3]).await, Compliance::Compliant);
+    // What could not be reached starts anew as well.
+    assert_eq!(level([1_100; 3]).await, Compliance::Limit);
+    let since = Duration::ZERO;
+    network.set_reading("a", "b", Reading::Unreachable { since });
+    let got = check(&provider, "latency", &["x", "y"]).await;
+    assert_eq!(got.0, Compliance::Violation);
+    assert_eq!(level([950; 3]).await, Compliance::Compliant);
+}
+
+#[tokio::test]
+async fn one_window_is_no_violation() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let far = Duration::from_micros(5_000);
+    let figure = Figure {
+        windows: [far].into_iter().collect(),
+        ..Figure::of(far)
+    };
+    network.set_reading("a", "b", Reading::Fresh(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Limit,
+            "5ms between a and b, measured, one window so far"
+        )
+    );
+    network.set_reading("a", "b", fresh([5_000; 3]));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Violation, "5ms between a and b, measured")
+    );
+}
+
+#[tokio::test]
+async fn a_table_stands_in_and_says_so() {
+    let network = Network::default();
+    let provider = provider(&network);
+    network.set_reading("a", "b", fresh([900; 3]));
+    let mut table = Table::default();
+    table.add("a,b,3ms").unwrap();
+    provider.set_table(table);
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Limit, "3ms between a and b, configured")
+    );
+}
+
+#[tokio::test]
+async fn jitter_takes_samples() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let figure = |samples| Figure {
+        samples,
+        apart: true,
+        p95: Duration::from_micros(2_800),
+        ..Figure::of(Duration::from_micros(1_300))
+    };
+    network.set_reading("a", "b", Reading::Fresh(figure(19)));
+    assert_eq!(
+        check(&provider, "jitter", &["x", "y"]).await,
+        said(
+            Compliance::Error,
+            "between a and b: jitter needs 20 samples, there are 19"
+        )
+    );
+    network.set_reading("a", "b", Reading::Fresh(figure(20)));
+    assert_eq!(
+        check(&provider, "jitter", &["x", "y"]).await,
+        said(
+            Compliance::Limit,
+            "1.5ms between a and b, measured, the directions differ by over 20 %"
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_binding_over_too_many_nodes_is_refused() {
+    let provider = provider(&Network::default());
+    let names: Vec<String> = (0..33).map(|i| format!("p{i}")).collect();
+    for name in &names {
+        provider.feed.apply(pod(name, name));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(
+        check(&provider, "latency", &names).await,
+        said(
+            Compliance::Error,
+            "33 nodes in one binding; at most 32 are judged"
+        )
+    );
+}

@@ -1,0 +1,227 @@
+//! The rule `jitter`: how far a pair's round trips are apart, as p95 - p50 of its
+//! last samples. Measured only: half of a pair's samples do not predict the other
+//! half well (they correlate 0.5 to 0.66), so nothing predicts another pair.
+
+use std::fmt::Write;
+
+use tautline_sdk::{CostAnswer, CostQuestion, ProviderError};
+
+use crate::{
+    Latency,
+    compliance::bounds,
+    costs::{VALID_FOR, check_size},
+    figures::{micros, push_micros},
+    network::{PeerRow, Spot},
+    reading::{Figure, Reading},
+};
+
+/// Below that a p95 is the worst sample.
+const SAMPLES: u32 = 20;
+
+/// Too few samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("jitter needs {SAMPLES} samples, there are {0}")]
+pub(crate) struct TooFew(u32);
+
+/// p95 - p50 in whole microseconds, at least 1.
+pub(crate) fn of(figure: &Figure) -> Result<u64, TooFew> {
+    match figure.samples {
+        SAMPLES.. => Ok(micros(figure.p95.saturating_sub(figure.p50))),
+        few => Err(TooFew(few)),
+    }
+}
+
+/// What the pairs of one node come to.
+enum Outcome<'a> {
+    Known { micros: u64, peer: &'a str },
+    Unreachable { peer: &'a str },
+    NoData { few: TooFew, peer: &'a str },
+}
+
+fn outcome<'a>(node: &str, spot: Spot, ways: &'a [(String, PeerRow)]) -> Outcome<'a> {
+    let mut worst = Outcome::Known {
+        micros: 0,
+        peer: "",
+    };
+    for (peer, row) in ways.iter().filter(|(peer, _)| peer != node) {
+        let jitter = match &*row.reading_at(node, spot) {
+            Reading::Fresh(figure) => of(figure),
+            Reading::Unreachable { .. } => return Outcome::Unreachable { peer },
+            Reading::Old(_) | Reading::Nothing => Err(TooFew(0)),
+        };
+        worst = match (worst, jitter) {
+            (Outcome::Known { .. }, Err(few)) => Outcome::NoData { few, peer },
+            (Outcome::Known { micros, .. }, Ok(jitter)) if jitter >= micros => Outcome::Known {
+                micros: jitter,
+                peer,
+            },
+            (worst, _) => worst,
+        };
+    }
+    worst
+}
+
+impl Latency {
+    pub(crate) fn cost_of_jitter(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let limit = bounds(&ask.rule)?.limit;
+        check_size(&ask)?;
+        let CostQuestion {
+            peer_nodes,
+            eligible_nodes,
+            ..
+        } = ask;
+        let view = self.network.view();
+        let ways: Vec<(String, PeerRow)> = peer_nodes
+            .into_iter()
+            .map(|peer| {
+                let row = view.row(&peer);
+                (peer, row)
+            })
+            .collect();
+        let outcomes: Vec<Outcome<'_>> = eligible_nodes
+            .iter()
+            .map(|n| outcome(n, view.spot(n), &ways))
+            .collect();
+        // Nobody can be placed then; say what would help.
+        let none =
+            !outcomes.is_empty() && outcomes.iter().all(|o| matches!(o, Outcome::NoData { .. }));
+        let bases = outcomes.iter().map(|o| match o {
+            Outcome::NoData { .. } => "nothing",
+            Outcome::Known { peer: "", .. } => "same-node",
+            _ => "measured",
+        });
+        self.counts.answered("jitter", bases);
+        let mut answer = CostAnswer {
+            valid_for: VALID_FOR,
+            ..CostAnswer::default()
+        };
+        for (node, outcome) in eligible_nodes.iter().zip(&outcomes) {
+            let mut detail = String::new();
+            match *outcome {
+                Outcome::Known { peer: "", .. } => {
+                    answer.usable(
+                        node,
+                        0,
+                        if ways.is_empty() {
+                            "no peer is placed yet"
+                        } else {
+                            "the same node"
+                        },
+                    );
+                }
+                Outcome::Known { micros, peer } => {
+                    push_micros(&mut detail, micros);
+                    detail.extend([" of jitter to ", peer]);
+                    match limit {
+                        Some(limit) if micros > limit => {
+                            detail.push_str(" > ");
+                            push_micros(&mut detail, limit);
+                            answer.unusable(node, "OverLimit", detail, false);
+                        }
+                        _ => answer.usable(node, i64::try_from(micros).unwrap_or(i64::MAX), detail),
+                    }
+                }
+                Outcome::Unreachable { peer } => {
+                    detail.extend(["no way to ", peer]);
+                    answer.unusable(node, "Unreachable", detail, false);
+                }
+                Outcome::NoData { few, peer } => {
+                    _ = write!(detail, "to {peer}: {few}");
+                    if none {
+                        detail += "; no candidate has them yet, they come with time";
+                    }
+                    let code = if none { "NothingMeasured" } else { "NoData" };
+                    answer.unusable(node, code, detail, false);
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tautline_runtime::feed::Feed;
+    use tautline_sdk::Rule;
+
+    use super::*;
+    use crate::network::Network;
+
+    fn figure(samples: u32, p50: u64, p95: u64) -> Reading {
+        Reading::Fresh(Figure {
+            p50: Duration::from_micros(p50),
+            p95: Duration::from_micros(p95),
+            samples,
+            ..Figure::of(Duration::from_micros(p50))
+        })
+    }
+
+    fn costs(network: &Network, peers: &[&str], nodes: &[&str]) -> Vec<(i64, String, String)> {
+        let ask = CostQuestion {
+            rule: Rule {
+                name: "jitter".into(),
+                request: "1ms".into(),
+                limit: "3ms".into(),
+            },
+            peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
+            eligible_nodes: nodes.iter().map(|p| (*p).to_owned()).collect(),
+            ..CostQuestion::default()
+        };
+        let provider = Latency::new(Feed::default()).measuring(network.clone());
+        let answer = provider.cost_of_jitter(ask).unwrap();
+        let said = |n: tautline_sdk::NodeCost| (n.cost, n.code, n.detail);
+        answer.nodes.into_iter().map(said).collect()
+    }
+
+    #[test]
+    fn the_worst_peer_decides() {
+        let network = Network::default();
+        network.set_reading("p", "a", figure(60, 1_000, 1_200));
+        network.set_reading("q", "a", figure(20, 1_000, 2_500));
+        network.set_reading("p", "b", figure(60, 1_000, 4_001));
+        network.set_reading("q", "b", figure(60, 1_000, 1_001));
+        network.set_reading("p", "q", figure(19, 1_000, 1_001));
+        let since = Duration::from_secs(3);
+        network.set_reading("q", "c", Reading::Unreachable { since });
+        let said = |cost, code: &str, detail: &str| (cost, code.to_owned(), detail.to_owned());
+        assert_eq!(
+            costs(&network, &["p", "q"], &["a", "b", "c", "p"]),
+            [
+                said(1_500, "", "1.5ms of jitter to q"),
+                said(-1, "OverLimit", "3.001ms of jitter to p > 3ms"),
+                said(-1, "Unreachable", "no way to q"),
+                said(-1, "NoData", "to q: jitter needs 20 samples, there are 19"),
+            ]
+        );
+        assert_eq!(
+            costs(&network, &["p"], &["p"]),
+            [said(0, "", "the same node")]
+        );
+        assert_eq!(
+            costs(&network, &[], &["a"]),
+            [said(0, "", "no peer is placed yet")]
+        );
+        let none = "to p: jitter needs 20 samples, there are 0; no candidate has them yet, they come with time";
+        assert_eq!(
+            costs(&network, &["p"], &["x", "y"]),
+            [
+                said(-1, "NothingMeasured", none),
+                said(-1, "NothingMeasured", none)
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn at_least_one_microsecond_and_only_with_samples(samples in 0u32..80, p50 in 0u64..9_000, p95 in 0u64..9_000) {
+            let Reading::Fresh(figure) = figure(samples, p50, p95) else { unreachable!() };
+            match of(&figure) {
+                Ok(micros) => prop_assert_eq!((samples >= 20, micros), (true, p95.saturating_sub(p50).max(1))),
+                Err(few) => prop_assert_eq!((samples < 20, few), (true, TooFew(samples))),
+            }
+        }
+    }
+}

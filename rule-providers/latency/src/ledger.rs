@@ -1,0 +1,455 @@
+//! What the agents have told, pair by pair: synchronous, and with the time given
+//! to it, as a duration since it began. Sparse: only pairs that were measured.
+
+mod direction;
+mod way;
+
+#[cfg(test)]
+mod tests;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use hashbrown::HashMap;
+use tautline_proto::latency::{Hello, Pair};
+
+use crate::reading::Reading;
+pub(crate) use way::KEPT;
+use way::{QUIET, Source, TOLD_AGAIN, Way};
+
+/// An agent may visit so many targets: what it is given by some replicas.
+const MOST_TARGETS: usize = 256;
+/// What it measured once, for probes: as many as one probe may name.
+const MOST_PROBED: usize = 512;
+
+/// Lists grow by so much: doubled ones of each instance would be half empty.
+const ROOM: usize = 8;
+
+/// An instance of a node: another boot is another one. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id(u32);
+
+/// Why a report, or a part of it, was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Refusal {
+    /// No node of that name has such an instance (any more).
+    UnknownInstance,
+    /// A way from a node to itself.
+    Itself,
+    /// No round-trip times, or no state.
+    Garbage,
+    /// More targets than anyone gives to an agent.
+    TooMany,
+}
+
+/// Who measures, and is measured.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub node: Arc<str>,
+    /// The node's UID and boot ID.
+    pub name: Arc<str>,
+    pub uid: Box<str>,
+    pub boot: Box<str>,
+    /// Where it answers; `None` until its agent has come (again).
+    pub address: Option<SocketAddr>,
+    pub nic_bits_per_second: Option<u64>,
+    /// The stream that speaks for it; 0 for none.
+    stream: u64,
+    /// Its present, or else its last stream began.
+    since: Duration,
+    source: Source,
+    /// What it measured, by target.
+    ways: Vec<(Id, Way)>,
+    /// Who measured it.
+    sources: Vec<Id>,
+}
+
+/// What a fit has not seen yet.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Instance, its name, its node.
+    pub joined: Vec<(Id, Arc<str>, Arc<str>)>,
+    pub left: Vec<Id>,
+    /// From, to, microseconds.
+    pub samples: Vec<(Id, Id, f32)>,
+    pub dropped: Vec<(Id, Id)>,
+}
+
+/// How many pairs are in each state; pairs that both ends measure count once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub fresh: i64,
+    pub unreachable: i64,
+    pub old: i64,
+    pub apart: i64,
+}
+
+/// The names of the nodes that have an instance.
+pub(crate) type Directory = HashMap<Arc<str>, Id>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    next: u32,
+    streams: u64,
+    instances: HashMap<Id, Instance>,
+    names: HashMap<Arc<str>, Id>,
+    /// A copy of `names` for readers, until that changes.
+    directory: Option<Arc<Directory>>,
+    joined: Vec<Id>,
+    left: Vec<Id>,
+    changed: Vec<(Id, Id)>,
+    dropped: Vec<(Id, Id)>,
+}
+
+/// Which way gives way to another that is visited, or was probed: none while there
+/// is room; of those probed the one told of first, of those visited only one that
+/// its agent does not tell of any more.
+fn room(ways: &[(Id, Way)], probed: bool, now: Duration) -> Result<Option<Id>, Refusal> {
+    let most = if probed { MOST_PROBED } else { MOST_TARGETS };
+    let alike = || ways.iter().filter(|(_, way)| way.probed() == probed);
+    if ways.len() < most || alike().count() < most {
+        return Ok(None);
+    }
+    let least = alike().min_by_key(|(_, way)| way.told);
+    let least = least.filter(|(_, way)| probed || way.told.time() + TOLD_AGAIN <= now);
+    least.map(|(id, _)| Some(*id)).ok_or(Refusal::TooMany)
+}
+
+impl Ledger {
+    /// An agent has come, or come again; says its instance and the number of its
+    /// stream, from which alone it may report. What was known of another instance
+    /// of the node is gone.
+    pub fn join(&mut self, uid: &str, hello: &Hello, now: Duration) -> (Id, u64) {
+        let id = self.instance(&hello.node, uid, &hello.boot_id, now);
+        self.streams += 1;
+        let stream = self.streams;
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.address = hello.address.parse().ok();
+            let bits = hello.nic_bits_per_second;
+            instance.nic_bits_per_second = (bits > 0).then_some(bits);
+            instance.stream = stream;
+            instance.since = now;
+            instance.source = Source {
+                frame: now,
+                open: true,
+            };
+        }
+        (id, stream)
+    }
+
+    /// The instance of a node, new if it is another boot or another node.
+    pub fn instance(&mut self, node: &str, uid: &str, boot: &str, now: Duration) -> Id {
+        if let Some(id) = self.names.get(node).copied() {
+            match self.instances.get(&id) {
+                Some(known) if *known.uid == *uid && *known.boot == *boot => return id,
+                _ => self.retire(id),
+            }
+        }
+        let id = Id(self.next);
+        self.next += 1;
+        let node: Arc<str> = node.into();
+        let instance = Instance {
+            node: Arc::clone(&node),
+            name: format!("{uid}/{boot}").into(),
+            uid: uid.into(),
+            boot: boot.into(),
+            address: None,
+            nic_bits_per_second: None,
+            stream: 0,
+            since: now,
+            source: Source {
+                frame: now,
+                open: false,
+            },
+            ways: Vec::new(),
+            sources: Vec::new(),
+        };
+        self.instances.insert(id, instance);
+        self.names.insert(node, id);
+        self.directory = None;
+        self.joined.push(id);
+        id
+    }
+
+    /// A stream has ended. Where it was `closed` the agent has gone, and what others
+    /// lose on the way to it says nothing; where it fell silent, the node may have.
+    pub fn leave(&mut self, id: Id, stream: u64, closed: bool, now: Duration) {
+        if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.stream == stream) {
+            instance.stream = 0;
+            let silent = now >= instance.source.frame + QUIET;
+            instance.source.open &= silent || !closed;
+        }
+    }
+
+    /// Whether a stream still speaks for its instance.
+    pub fn speaks(&self, id: Id, stream: u64) -> bool {
+        self.instances.get(&id).is_some_and(|i| i.stream == stream)
+    }
+
+    /// Drops the instances whose nodes (name, UID) are not there; says which.
+    pub fn keep(&mut self, there: impl Fn(&str, &str) -> bool) -> Vec<Id> {
+        let all = self.instances.iter();
+        let gone: Vec<Id> = all
+            .filter(|(_, i)| !there(&i.node, &i.uid))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &gone {
+            self.retire(*id);
+        }
+        gone
+    }
+
+    fn retire(&mut self, id: Id) {
+        let Some(instance) = self.instances.remove(&id) else {
+            return;
+        };
+        self.names.remove(&instance.node);
+        self.directory = None;
+        for (target, _) in &instance.ways {
+            self.unlink(*target, id);
+        }
+        for source in &instance.sources {
+            if let Some(source) = self.instances.get_mut(source) {
+                source.ways.retain(|(to, _)| *to != id);
+            }
+        }
+        self.left.push(id);
+    }
+
+    fn unlink(&mut self, target: Id, source: Id) {
+        if let Some(target) = self.instances.get_mut(&target)
+            && let Ok(at) = target.sources.binary_search(&source)
+        {
+            target.sources.remove(at);
+        }
+    }
+
+    /// Takes a frame of an agent: all that it did not tell of still holds. Says
+    /// what was refused.
+    pub fn report(&mut self, from: Id, pairs: &[Pair], now: Duration) -> Vec<Refusal> {
+        let mut refused = Vec::new();
+        if let Some(instance) = self.instances.get_mut(&from) {
+            instance.source.frame = now;
+        }
+        for pair in pairs {
+            if let Err(refusal) = self.pair(from, pair, now) {
+                refused.push(refusal);
+            }
+        }
+        refused
+    }
+
+    fn pair(&mut self, from: Id, pair: &Pair, now: Duration) -> Result<(), Refusal> {
+        let to = *self
+            .names
+            .get(pair.node.as_str())
+            .ok_or(Refusal::UnknownInstance)?;
+        if to == from {
+            return Err(Refusal::Itself);
+        }
+        let known = self
+            .instances
+            .get(&to)
+            .is_some_and(|i| *i.name == *pair.instance);
+        let source = self.instances.get_mut(&from).filter(|_| known);
+        let source = source.ok_or(Refusal::UnknownInstance)?;
+        let at = source.ways.binary_search_by_key(&to, |w| w.0);
+        let before = at.ok().map(|at| &source.ways[at].1);
+        let mut way = Way::told(pair, before, now).ok_or(Refusal::Garbage)?;
+        if before.is_none() && way.says_nothing() {
+            return Ok(());
+        }
+        let enters = before.is_none_or(|b| b.probed() != way.probed());
+        let least = match enters {
+            true => room(&source.ways, way.probed(), now)?,
+            false => None,
+        };
+        let new = !std::mem::replace(&mut way.changed, true);
+        source.ways.retain(|w| Some(w.0) != least);
+        match source.ways.binary_search_by_key(&to, |w| w.0) {
+            Ok(at) => source.ways[at].1 = way,
+            Err(at) => {
+                make_room(&mut source.ways);
+                source.ways.insert(at, (to, way));
+                if let Some(target) = self.instances.get_mut(&to)
+                    && let Err(at) = target.sources.binary_search(&from)
+                {
+                    make_room(&mut target.sources);
+                    target.sources.insert(at, from);
+                }
+            }
+        }
+        if let Some(least) = least {
+            self.unlink(least, from);
+            self.dropped.push((from, least));
+        }
+        if new {
+            self.changed.push((from, to));
+        }
+        Ok(())
+    }
+
+    fn way(&self, from: Id, to: Id) -> Option<&Way> {
+        let ways = &self.instances.get(&from)?.ways;
+        let at = ways.binary_search_by_key(&to, |w| w.0).ok()?;
+        ways.get(at).map(|w| &w.1)
+    }
+
+    /// The targets that an instance has told of, in order.
+    pub fn measured(&self, from: Id) -> Vec<Id> {
+        let ways = self.instances.get(&from).map(|i| i.ways.as_slice());
+        ways.unwrap_or_default().iter().map(|w| w.0).collect()
+    }
+
+    fn one_way(&self, from: Id, to: Id, now: Duration) -> Reading {
+        let (Some(source), Some(target)) = (self.instances.get(&from), self.instances.get(&to))
+        else {
+            return Reading::Nothing;
+        };
+        let since = target.source.open.then_some(target.since);
+        match self.way(from, to) {
+            Some(way) => way.reading(source.source, since, now),
+            None => Reading::Nothing,
+        }
+    }
+
+    /// The way between two instances.
+    pub fn reading(&self, a: Id, b: Id, now: Duration) -> Reading {
+        way::both(self.one_way(a, b, now), self.one_way(b, a, now))
+    }
+
+    /// The ways between an instance and all others that are known.
+    pub fn row(&self, of: Id, now: Duration) -> Vec<(Id, Reading)> {
+        let Some(instance) = self.instances.get(&of) else {
+            return Vec::new();
+        };
+        let mut others: Vec<Id> = instance.ways.iter().map(|w| w.0).collect();
+        others.extend(&instance.sources);
+        others.sort_unstable();
+        others.dedup();
+        let reading = |other| (other, self.reading(of, other, now));
+        others.into_iter().map(reading).collect()
+    }
+
+    /// Whether either end has told of the pair since then.
+    pub fn told_since(&self, a: Id, b: Id, since: Duration) -> bool {
+        let told = |from, to| self.way(from, to).is_some_and(|w| w.told.time() >= since);
+        told(a, b) || told(b, a)
+    }
+
+    pub fn directory(&mut self) -> Arc<Directory> {
+        let names = &self.names;
+        let fresh = || Arc::new(names.iter().map(|(n, id)| (Arc::clone(n), *id)).collect());
+        Arc::clone(self.directory.get_or_insert_with(fresh))
+    }
+
+    pub fn id(&self, node: &str) -> Option<Id> {
+        self.names.get(node).copied()
+    }
+
+    pub fn get(&self, id: Id) -> Option<&Instance> {
+        self.instances.get(&id)
+    }
+
+    pub fn ids(&self) -> Vec<Id> {
+        self.instances.keys().copied().collect()
+    }
+
+    /// What has changed since this was last asked.
+    pub fn changes(&mut self) -> Changes {
+        let mut changes = Changes {
+            left: std::mem::take(&mut self.left),
+            dropped: std::mem::take(&mut self.dropped),
+            ..Changes::default()
+        };
+        for id in std::mem::take(&mut self.joined) {
+            if let Some(i) = self.instances.get(&id) {
+                changes
+                    .joined
+                    .push((id, Arc::clone(&i.name), Arc::clone(&i.node)));
+            }
+        }
+        for (from, to) in std::mem::take(&mut self.changed) {
+            let Some(source) = self.instances.get_mut(&from) else {
+                continue;
+            };
+            if let Ok(at) = source.ways.binary_search_by_key(&to, |w| w.0) {
+                let way = &mut source.ways[at].1;
+                way.changed = false;
+                changes
+                    .samples
+                    .extend(way.micros().map(|micros| (from, to, micros)));
+            }
+        }
+        changes
+    }
+
+    /// Makes all that is known a change: for a fit that starts anew.
+    pub fn tell_all(&mut self) {
+        (self.left, self.dropped) = (Vec::new(), Vec::new());
+        self.joined = self.ids();
+        self.changed.clear();
+        for (from, instance) in &mut self.instances {
+            for (to, way) in &mut instance.ways {
+                way.changed = true;
+                self.changed.push((*from, *to));
+            }
+        }
+    }
+
+    /// Drops what is too old among the ways of these instances, and the instances
+    /// whose agents have been gone for as long; says those, and counts the rest.
+    pub fn sweep(&mut self, ids: &[Id], now: Duration) -> (Tally, Vec<Id>) {
+        let (mut tally, mut gone) = (Tally::default(), Vec::new());
+        for &id in ids {
+            let Some(instance) = self.instances.get_mut(&id) else {
+                continue;
+            };
+            if instance.stream == 0 && now >= instance.source.frame + KEPT {
+                self.retire(id);
+                gone.push(id);
+                continue;
+            }
+            instance.ways.shrink_to(instance.ways.len() + ROOM);
+            instance.sources.shrink_to(instance.sources.len() + ROOM);
+            let over = instance.ways.extract_if(.., |(_, way)| way.over(now));
+            let over: Vec<Id> = over.map(|(to, _)| to).collect();
+            // What many probes took is given back.
+            if instance.ways.capacity() > instance.ways.len() * 2 + MOST_TARGETS {
+                instance.ways.shrink_to_fit();
+            }
+            for to in over {
+                self.unlink(to, id);
+                self.dropped.push((id, to));
+            }
+            self.count(id, now, &mut tally);
+        }
+        (tally, gone)
+    }
+
+    /// Counts the pairs of which this end comes first, or alone measures.
+    fn count(&self, id: Id, now: Duration, tally: &mut Tally) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        for (to, _) in &instance.ways {
+            if *to < id && instance.sources.binary_search(to).is_ok() {
+                continue;
+            }
+            match self.reading(id, *to, now) {
+                Reading::Fresh(figure) => {
+                    tally.fresh += 1;
+                    tally.apart += i64::from(figure.apart);
+                }
+                Reading::Unreachable { .. } => tally.unreachable += 1,
+                Reading::Old(_) => tally.old += 1,
+                Reading::Nothing => {}
+            }
+        }
+    }
+}
+
+fn make_room<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(ROOM);
+    }
+}

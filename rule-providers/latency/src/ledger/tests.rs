@@ -1,0 +1,466 @@
+use proptest::prelude::*;
+use tautline_proto::latency::State;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: u64 = 1_000_000;
+
+fn hello(node: &str, boot: &str) -> Hello {
+    Hello {
+        node: node.into(),
+        boot_id: boot.into(),
+        address: "10.0.0.1:5310".into(),
+        nic_bits_per_second: 10,
+    }
+}
+
+fn pair(to: &str, nanos: u64) -> Pair {
+    Pair {
+        node: to.into(),
+        instance: format!("uid-{to}/boot"),
+        state: State::Measured.into(),
+        window_nanos: vec![nanos; 3],
+        p50_nanos: nanos,
+        p95_nanos: nanos * 2,
+        samples: 60,
+        age_millis: 0,
+        refresh_millis: 30_000,
+        losses: 0,
+    }
+}
+
+fn lost(to: &str) -> Pair {
+    Pair {
+        state: State::Unreachable.into(),
+        window_nanos: vec![],
+        losses: 3,
+        ..pair(to, 1)
+    }
+}
+
+/// A ledger with these nodes, and the streams of their agents.
+fn with(nodes: &[&str]) -> (Ledger, Vec<(Id, u64)>) {
+    let mut ledger = Ledger::default();
+    let join = |n: &&str| ledger.join(&format!("uid-{n}"), &hello(n, "boot"), Duration::ZERO);
+    let streams = nodes.iter().map(join).collect();
+    (ledger, streams)
+}
+
+fn state(reading: &Reading) -> &'static str {
+    match reading {
+        Reading::Fresh(_) => "fresh",
+        Reading::Unreachable { .. } => "unreachable",
+        Reading::Old(_) => "old",
+        Reading::Nothing => "nothing",
+    }
+}
+
+#[test]
+fn from_fresh_to_old_to_nothing() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    let at = |ledger: &Ledger, seconds: u64| {
+        state(&ledger.reading(b, a, SECOND * seconds as u32)).to_owned()
+    };
+    assert_eq!(at(&ledger, 0), "nothing");
+    assert!(
+        ledger
+            .report(a, &[pair("b", MILLI)], Duration::ZERO)
+            .is_empty()
+    );
+    let Reading::Fresh(figure) = ledger.reading(a, b, SECOND) else {
+        panic!("not fresh");
+    };
+    assert_eq!(figure.median, Duration::from_millis(1));
+    assert_eq!((figure.windows.len(), figure.samples), (3, 60));
+    assert_eq!((figure.p95, figure.age), (Duration::from_millis(2), SECOND));
+    // Without a frame it is fresh for twice its refresh time.
+    assert_eq!(
+        (at(&ledger, 59).as_str(), at(&ledger, 60).as_str()),
+        ("fresh", "old")
+    );
+    // Frames say that it still holds, and what is told again is as new.
+    for seconds in (2..=100).step_by(2) {
+        let told = if seconds % 30 == 0 {
+            vec![pair("b", MILLI)]
+        } else {
+            vec![]
+        };
+        ledger.report(a, &told, SECOND * seconds);
+    }
+    assert_eq!(at(&ledger, 101), "fresh");
+    let Reading::Fresh(figure) = ledger.reading(a, b, SECOND * 101) else {
+        panic!("not fresh");
+    };
+    assert_eq!(figure.age, SECOND * 11);
+    // The stream has gone: twice the refresh after the last sample, at 90 s.
+    ledger.leave(a, of[0].1, true, SECOND * 101);
+    assert_eq!(
+        (at(&ledger, 149).as_str(), at(&ledger, 150).as_str()),
+        ("fresh", "old")
+    );
+    assert_eq!(
+        (at(&ledger, 689).as_str(), at(&ledger, 690).as_str()),
+        ("old", "nothing")
+    );
+}
+
+#[test]
+fn a_pair_that_is_not_told_of_any_more_grows_old_while_its_agent_lives() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    ledger.report(of[0].0, &[pair("b", MILLI)], Duration::ZERO);
+    for seconds in (0..=90).step_by(2) {
+        ledger.report(of[0].0, &[], SECOND * seconds);
+    }
+    let reading = ledger.reading(of[0].0, of[1].0, SECOND * 90);
+    assert_eq!(state(&reading), "old");
+    // And at once, if the agent says so.
+    ledger.report(of[0].0, &[pair("b", MILLI)], SECOND * 91);
+    assert_eq!(
+        state(&ledger.reading(of[0].0, of[1].0, SECOND * 91)),
+        "fresh"
+    );
+    let stale = Pair {
+        state: State::Stale.into(),
+        ..pair("b", MILLI)
+    };
+    ledger.report(of[0].0, &[stale], SECOND * 92);
+    assert_eq!(state(&ledger.reading(of[0].0, of[1].0, SECOND * 92)), "old");
+}
+
+#[test]
+fn a_visit_every_two_seconds_is_trusted_for_six_without_a_frame() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let often = Pair {
+        refresh_millis: 2000,
+        ..pair("b", MILLI)
+    };
+    ledger.report(of[0].0, &[often], Duration::ZERO);
+    ledger.report(of[0].0, &[], SECOND * 10);
+    let at = |s: u32| state(&ledger.reading(of[0].0, of[1].0, SECOND * s)).to_owned();
+    assert_eq!((at(15).as_str(), at(16).as_str()), ("fresh", "old"));
+}
+
+#[test]
+fn losses_count_while_someone_is_there_to_answer() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    ledger.report(a, &[pair("b", MILLI)], SECOND);
+    ledger.report(b, &[pair("a", MILLI)], SECOND);
+    ledger.report(a, &[lost("b")], SECOND * 2);
+    ledger.report(a, &[lost("b")], SECOND * 3);
+    let since = SECOND * 2;
+    assert_eq!(
+        ledger.reading(a, b, SECOND * 4),
+        Reading::Unreachable { since }
+    );
+    // Silent: the node may have gone with its network.
+    let mut silent = with(&["a", "b"]).0;
+    silent.report(a, &[lost("b")], SECOND * 20);
+    silent.leave(b, of[1].1, true, SECOND * 21);
+    assert_eq!(state(&silent.reading(a, b, SECOND * 22)), "unreachable");
+    // Closed: only the agent has gone; what it measured itself still holds.
+    ledger.leave(b, of[1].1, true, SECOND * 4);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 4)), "fresh");
+    // Come again: what was lost meanwhile does not count, what is lost now does.
+    ledger.join("uid-b", &hello("b", "boot"), SECOND * 70);
+    ledger.report(a, &[], SECOND * 70);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 70)), "old");
+    ledger.report(a, &[lost("b")], SECOND * 71);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 71)), "unreachable");
+}
+
+#[test]
+fn of_two_directions_the_larger_counts_and_over_a_fifth_apart_is_flagged() {
+    for (there, back, apart) in [(100, 119, false), (100, 121, true), (121, 100, true)] {
+        let (mut ledger, of) = with(&["a", "b"]);
+        ledger.report(of[0].0, &[pair("b", there * MILLI)], SECOND);
+        ledger.report(of[1].0, &[pair("a", back * MILLI)], SECOND);
+        let Reading::Fresh(figure) = ledger.reading(of[0].0, of[1].0, SECOND) else {
+            panic!("not fresh");
+        };
+        assert_eq!(figure.median, Duration::from_millis(there.max(back)));
+        assert_eq!(figure.apart, apart);
+        let (tally, _) = ledger.sweep(&ledger.ids(), SECOND);
+        let expected = Tally {
+            fresh: 1,
+            apart: apart.into(),
+            ..Tally::default()
+        };
+        assert_eq!(tally, expected);
+    }
+}
+
+#[test]
+fn another_uid_or_boot_is_another_machine() {
+    for (uid, boot) in [("uid-b", "another"), ("another", "boot")] {
+        let (mut ledger, of) = with(&["a", "b", "c"]);
+        ledger.report(of[0].0, &[pair("b", MILLI), pair("c", MILLI)], SECOND);
+        ledger.report(of[1].0, &[pair("a", MILLI), pair("c", MILLI)], SECOND);
+        ledger.changes();
+        let (new, _) = ledger.join(uid, &hello("b", boot), SECOND * 2);
+        assert_ne!(new, of[1].0);
+        for other in [of[0].0, of[2].0] {
+            assert_eq!(ledger.reading(new, other, SECOND * 2), Reading::Nothing);
+            assert_eq!(
+                ledger
+                    .row(other, SECOND * 2)
+                    .iter()
+                    .filter(|r| r.0 == of[1].0)
+                    .count(),
+                0
+            );
+        }
+        assert_eq!(
+            state(&ledger.reading(of[0].0, of[2].0, SECOND * 2)),
+            "fresh"
+        );
+        assert!(!ledger.speaks(of[1].0, of[1].1), "the old stream is out");
+        // What is told of the old one, or by it, is refused.
+        let refused = ledger.report(of[0].0, &[pair("b", MILLI)], SECOND * 3);
+        assert_eq!(refused, [Refusal::UnknownInstance]);
+        let refused = ledger.report(of[1].0, &[pair("a", MILLI)], SECOND * 3);
+        assert_eq!(refused, [Refusal::UnknownInstance]);
+        let changes = ledger.changes();
+        assert_eq!(changes.left, [of[1].0]);
+        assert_eq!(changes.joined[0].0, new);
+    }
+}
+
+#[test]
+fn garbage_is_refused() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let good = || pair("b", MILLI);
+    for (bad, refusal) in [
+        (
+            Pair {
+                window_nanos: vec![0],
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                window_nanos: vec![10_000_000_001],
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                window_nanos: vec![],
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                window_nanos: vec![MILLI; 4],
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                p50_nanos: 0,
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                p95_nanos: 1,
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                samples: 0,
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (Pair { state: 9, ..good() }, Refusal::Garbage),
+        (
+            Pair {
+                age_millis: 600_001,
+                ..good()
+            },
+            Refusal::Garbage,
+        ),
+        (
+            Pair {
+                instance: "uid-b/x".into(),
+                ..good()
+            },
+            Refusal::UnknownInstance,
+        ),
+        (pair("x", MILLI), Refusal::UnknownInstance),
+        (pair("a", MILLI), Refusal::Itself),
+    ] {
+        assert_eq!(
+            ledger.report(of[0].0, std::slice::from_ref(&bad), SECOND),
+            [refusal],
+            "{bad:?}"
+        );
+    }
+    assert_eq!(ledger.reading(of[0].0, of[1].0, SECOND), Reading::Nothing);
+}
+
+#[test]
+fn more_targets_than_anyone_gives_are_refused_until_others_are_forgotten() {
+    let names: Vec<String> = (0..MOST_TARGETS + 2).map(|i| format!("n{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut ledger, of) = with(&names);
+    let all: Vec<Pair> = names[1..].iter().map(|n| pair(n, MILLI)).collect();
+    let (first, last) = all.split_at(MOST_TARGETS);
+    assert!(ledger.report(of[0].0, first, SECOND).is_empty());
+    assert_eq!(ledger.report(of[0].0, last, SECOND * 2), [Refusal::TooMany]);
+    ledger.report(of[0].0, &first[1..], SECOND * 40);
+    assert!(ledger.report(of[0].0, last, SECOND * 50).is_empty());
+    let end = of[MOST_TARGETS + 1].0;
+    assert_eq!(state(&ledger.reading(of[0].0, end, SECOND * 50)), "fresh");
+    assert_eq!(
+        ledger.reading(of[0].0, of[1].0, SECOND * 50),
+        Reading::Nothing
+    );
+    assert_eq!(ledger.changes().dropped, [(of[0].0, of[1].0)]);
+}
+
+#[test]
+fn probed_pairs_never_crowd_out_targets_and_are_bounded() {
+    let names: Vec<String> = (0..MOST_PROBED + MOST_TARGETS + 2)
+        .map(|i| format!("n{i}"))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut ledger, of) = with(&names);
+    let once = |n: &&str| Pair {
+        refresh_millis: 0,
+        ..pair(n, MILLI)
+    };
+    let (probed, visited) = names[1..].split_at(MOST_PROBED + 1);
+    let all: Vec<Pair> = probed.iter().map(once).collect();
+    assert!(ledger.report(of[0].0, &all, SECOND).is_empty());
+    assert_eq!(ledger.measured(of[0].0).len(), MOST_PROBED);
+    let all: Vec<Pair> = visited.iter().map(|n| pair(n, MILLI)).collect();
+    assert!(ledger.report(of[0].0, &all, SECOND).is_empty());
+    assert_eq!(ledger.measured(of[0].0).len(), MOST_PROBED + MOST_TARGETS);
+    // One that was probed cannot become one too many visited.
+    let more = pair(probed[9], MILLI);
+    assert_eq!(
+        ledger.report(of[0].0, &[more], SECOND * 2),
+        [Refusal::TooMany]
+    );
+    ledger.sweep(&[of[0].0], SECOND * 61);
+    assert_eq!(
+        ledger.measured(of[0].0).len(),
+        MOST_TARGETS,
+        "answered long ago"
+    );
+    // What is told stale without figures takes no place.
+    let stale = Pair {
+        state: State::Stale.into(),
+        window_nanos: vec![],
+        ..pair("n1", MILLI)
+    };
+    assert!(ledger.report(of[0].0, &[stale], SECOND * 62).is_empty());
+    assert_eq!(ledger.measured(of[0].0).len(), MOST_TARGETS);
+}
+
+#[test]
+fn a_sweep_drops_what_is_too_old_and_whoever_has_gone() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    ledger.report(of[0].0, &[pair("b", MILLI)], SECOND);
+    ledger.leave(of[0].0, of[0].1, true, SECOND);
+    ledger.changes();
+    let ids = ledger.ids();
+    assert_eq!(ledger.sweep(&ids, SECOND * 500).0.old, 1);
+    let (tally, gone) = ledger.sweep(&ids, SECOND * 601);
+    assert_eq!((tally, gone), (Tally::default(), vec![of[0].0]));
+    assert_eq!(ledger.id("b"), Some(of[1].0), "its stream is there");
+    assert!(ledger.get(of[1].0).unwrap().sources.is_empty());
+}
+
+#[test]
+fn a_tenth_gone_leaves_the_others() {
+    let names: Vec<String> = (0..40).map(|i| format!("n{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut ledger, of) = with(&names);
+    let all: Vec<Pair> = names.iter().map(|n| pair(n, MILLI)).collect();
+    for (i, (id, _)) in of.iter().enumerate() {
+        let others: Vec<Pair> = all
+            .iter()
+            .enumerate()
+            .filter(|(j, _)| *j != i)
+            .map(|(_, p)| p.clone())
+            .collect();
+        assert!(ledger.report(*id, &others, SECOND).is_empty());
+    }
+    let (tally, _) = ledger.sweep(&ledger.ids(), SECOND);
+    assert_eq!(tally.fresh, 40 * 39 / 2);
+    for (id, stream) in &of[..4] {
+        ledger.leave(*id, *stream, true, SECOND * 2);
+    }
+    for seconds in (30..=600).step_by(30) {
+        for (i, (id, _)) in of.iter().enumerate().skip(4) {
+            let told = |(j, p): (usize, &Pair)| match j {
+                j if j == i => None,
+                0..4 => Some(Pair {
+                    node: p.node.clone(),
+                    instance: p.instance.clone(),
+                    ..lost("")
+                }),
+                _ => Some(p.clone()),
+            };
+            let others: Vec<Pair> = all.iter().enumerate().filter_map(told).collect();
+            assert!(ledger.report(*id, &others, SECOND * seconds).is_empty());
+        }
+    }
+    let (tally, _) = ledger.sweep(&ledger.ids(), SECOND * 600);
+    assert_eq!((tally.fresh, tally.unreachable), (36 * 35 / 2, 0));
+    let (_, gone) = ledger.sweep(&ledger.ids(), SECOND * 602);
+    assert_eq!(gone.len(), 4);
+}
+
+proptest! {
+    /// Whatever comes: readings are the same both ways, links go both ways, and
+    /// readings only age as time goes by.
+    #[test]
+    fn always_consistent(steps in proptest::collection::vec((0usize..6, 0usize..6, 0u64..5, 0u32..9, 0u64..100), 0..60)) {
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let (mut ledger, mut of) = with(&names);
+        let mut now = Duration::ZERO;
+        for (from, to, what, state, seconds) in steps {
+            now += Duration::from_secs(seconds);
+            let (id, stream) = of[from];
+            match what {
+                0 => of[from] = ledger.join(&format!("uid-{}", names[from]), &hello(names[from], "boot"), now),
+                1 => ledger.leave(id, stream, state % 2 == 0, now),
+                2 => {
+                    let ids = ledger.ids();
+                    ledger.sweep(&ids, now);
+                }
+                _ => {
+                    let told = Pair { state: (state % 3) as i32, refresh_millis: state * 2000, ..pair(names[to], MILLI) };
+                    ledger.report(id, &[told], now);
+                }
+            }
+            for a in ledger.ids() {
+                let instance = ledger.get(a).unwrap();
+                for (to, _) in &instance.ways {
+                    prop_assert!(ledger.get(*to).unwrap().sources.contains(&a));
+                }
+                for source in &instance.sources {
+                    prop_assert!(ledger.measured(*source).contains(&a));
+                }
+                for (b, reading) in ledger.row(a, now) {
+                    prop_assert_eq!(&reading, &ledger.reading(b, a, now));
+                    let later = ledger.reading(b, a, now + Duration::from_secs(700));
+                    prop_assert_eq!(later, Reading::Nothing);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What the agents have measured, as the answers see it.
+
+#[cfg(test)]
+mod fixed;
+mod probing;
+mod row;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
+use tautline_proto::latency::Hello;
+use tautline_runtime::feed::Feed;
+use tokio::sync::{Notify, mpsc, watch};
+use tonic::Status;
+
+use crate::{
+    assign::List,
+    demand::Demand,
+    fitting::{Bell, Fitted},
+    ledger::{Id, Ledger},
+    metrics::Metrics,
+    reading::Reading,
+};
+use probing::Probing;
+pub use row::PeerRow;
+pub(crate) use row::Spot;
+
+/// The label of the rack that a node is in, unless another is named.
+pub const RACK: &str = "topology.kubernetes.io/rack";
+/// Targets that are measured from each node.
+pub const TARGETS: usize = 32;
+/// Measurements are kept, and called such, for so long after the last.
+const LATELY: Duration = Duration::from_secs(600);
+/// Agents connect again within half a minute, with their jitter.
+const AGENTS_WITHIN: Duration = Duration::from_secs(45);
+/// Orders that an agent has not been sent yet.
+const MOST_ORDERS: usize = 8;
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub rack_label: String,
+    /// How many targets each node measures, besides those that rules name.
+    pub targets: usize,
+    /// Where to keep what was learned, over a restart.
+    pub state: Option<PathBuf>,
+    /// Whether agents may be asked for transfers.
+    pub transfers: bool,
+    /// How long after the start it waits for its agents before it is ready: until
+    /// four fifths of the nodes have theirs, at the most.
+    pub agents_within: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rack_label: RACK.to_owned(),
+            targets: TARGETS,
+            state: None,
+            transfers: false,
+            agents_within: AGENTS_WITHIN,
+        }
+    }
+}
+
+/// All that is measured. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Network(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub feed: Feed,
+    pub settings: Settings,
+    pub metrics: Metrics,
+    start: Instant,
+    pub ledger: Mutex<Ledger>,
+    pub demand: Mutex<Demand>,
+    /// Locked before the ledger, where both are.
+    pub streams: Mutex<HashMap<Id, Handle>>,
+    /// What each instance is to measure, as the model chose.
+    pub targets: ArcSwap<HashMap<Id, Arc<[Id]>>>,
+    pub fitted: ArcSwapOption<Fitted>,
+    /// Rung when there is something new to fit.
+    pub fit: Bell,
+    /// Woken when lists of targets may have changed.
+    pub assign: Notify,
+    /// Counts the changes of keys, which make all lists new.
+    pub epoch: AtomicU64,
+    probing: Probing,
+    /// Milliseconds of `start` at the last frame, and 1; 0 for none yet.
+    heard: AtomicU64,
+    #[cfg(test)]
+    fixed: fixed::Fixed,
+}
+
+/// The way to an agent's stream; without it the stream ends.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    stream: u64,
+    pub list: watch::Sender<List>,
+    /// Boxed, as a channel keeps room for 32.
+    pub orders: mpsc::Sender<Box<Order>>,
+}
+
+/// What an agent is asked to do now.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    Probe {
+        id: u64,
+        targets: Vec<Id>,
+        samples: u32,
+        within: Duration,
+    },
+    Transfer {
+        id: u64,
+        to: Id,
+        max_bytes: u64,
+        within: Duration,
+    },
+}
+
+/// A stream's place: what it is told, and that it speaks.
+pub(crate) struct Seat {
+    network: Network,
+    pub id: Id,
+    pub stream: u64,
+    pub list: watch::Receiver<List>,
+    pub orders: mpsc::Receiver<Box<Order>>,
+    /// Whether the agent has closed it, rather than fallen silent.
+    pub closed: bool,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new(Feed::default(), Settings::default())
+    }
+}
+
+impl Network {
+    /// Knows the nodes from `feed`.
+    pub fn new(feed: Feed, settings: Settings) -> Self {
+        Self(Arc::new(Inner {
+            feed,
+            settings,
+            metrics: Metrics::default(),
+            start: Instant::now(),
+            ledger: Mutex::default(),
+            demand: Mutex::default(),
+            streams: Mutex::default(),
+            targets: ArcSwap::default(),
+            fitted: ArcSwapOption::empty(),
+            fit: Bell::default(),
+            assign: Notify::new(),
+            epoch: AtomicU64::new(0),
+            probing: Probing::default(),
+            heard: AtomicU64::new(0),
+            #[cfg(test)]
+            fixed: fixed::Fixed::default(),
+        }))
+    }
+
+    /// Since this began.
+    pub(crate) fn now(&self) -> Duration {
+        self.0.start.elapsed()
+    }
+
+    /// The way between two nodes.
+    pub fn reading(&self, a: &str, b: &str) -> Reading {
+        #[cfg(test)]
+        if let Some(fixed) = self.0.fixed.reading(a, b) {
+            return fixed;
+        }
+        let ledger = self.0.ledger.lock();
+        match (ledger.id(a), ledger.id(b)) {
+            (Some(a), Some(b)) => ledger.reading(a, b, self.now()),
+            _ => Reading::Nothing,
+        }
+    }
+
+    /// An active rule names the pair: it is measured every two seconds, for as
+    /// long as `keep` after the last call.
+    pub fn demand(&self, a: &str, b: &str, keep: Duration) {
+        if self.0.demand.lock().ask(a, b, self.now() + keep) {
+            self.0.assign.notify_one();
+        }
+    }
+
+    /// Speed of the slowest interface that leads out of the node, as its agent says.
+    pub fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
+        #[cfg(test)]
+        if let Some(fixed) = self.0.fixed.nic(node) {
+            return Some(fixed);
+        }
+        let ledger = self.0.ledger.lock();
+        ledger.get(ledger.id(node)?)?.nic_bits_per_second
+    }
+
+    /// Whether an agent was connected within the last ten minutes.
+    pub fn is_measuring(&self) -> bool {
+        #[cfg(test)]
+        if self.0.fixed.any() {
+            return true;
+        }
+        match self.0.heard.load(Ordering::Relaxed) {
+            0 => false,
+            at => self.now() < Duration::from_millis(at) + LATELY,
+        }
+    }
+
+    pub(crate) fn heard(&self, now: Duration) {
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1);
+        self.0.heard.store(millis + 1, Ordering::Relaxed);
+    }
+
+    /// Seats the stream of an agent that has proved who it is, in the place of an
+    /// older one of its node.
+    ///
+    /// # Errors
+    /// The node is not known.
+    pub(crate) fn seat(&self, hello: &Hello) -> Result<Seat, Status> {
+        let snapshot = self.0.feed.snapshot();
+        let Some(node) = snapshot.node(&hello.node) else {
+            let why = format!(
+                "the cluster has no node {} (yet); connect again",
+                hello.node
+            );
+            return Err(Status::failed_precondition(why));
+        };
+        let (list, lists) = watch::channel(List::default());
+        let (order, orders) = mpsc::channel(MOST_ORDERS);
+        let now = self.now();
+        let (id, stream) = {
+            let mut streams = self.0.streams.lock();
+            let (id, stream) = self.0.ledger.lock().join(&node.uid, hello, now);
+            let handle = Handle {
+                stream,
+                list,
+                orders: order,
+            };
+            streams.insert(id, handle);
+            self.0.metrics.agents.set(streams.len() as i64);
+            (id, stream)
+        };
+        self.heard(now);
+        self.0.fit.ring();
+        self.0.assign.notify_one();
+        Ok(Seat {
+            network: self.clone(),
+            id,
+            stream,
+            list: lists,
+            orders,
+            closed: false,
+        })
+    }
+
+    /// Ends the streams of instances that are no more.
+    pub(crate) fn unseat(&self, gone: &[Id]) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut streams = self.0.streams.lock();
+        for id in gone {
+            streams.remove(id);
+        }
+        self.0.metrics.agents.set(streams.len() as i64);
+        drop(streams);
+        self.0.fit.ring();
+        self.0.assign.notify_one();
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let inner = &self.network.0;
+        let mut streams = inner.streams.lock();
+        if streams
+            .get(&self.id)
+            .is_some_and(|h| h.stream == self.stream)
+        {
+            streams.remove(&self.id);
+            inner.metrics.agents.set(streams.len() as i64);
+        }
+        let now = self.network.now();
+        inner
+            .ledger
+            .lock()
+            .leave(self.id, self.stream, self.closed, now);
+    }
+}

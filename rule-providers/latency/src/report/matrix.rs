@@ -1,0 +1,310 @@
+//! `/latency/matrix?by=zone|node[&zone=Z][&nodes=a,b]`
+//!
+//! Of zones the cost is in the measured pairs and a bounded sample, never in all
+//! pairs of nodes: 5,000 nodes have 12 million.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Basis, Facts, Place, ReportError, Told, names, query::Query};
+
+/// Rows and columns at most.
+pub(super) const MOST: usize = 200;
+/// Beside the measured pairs: of a zone so many nodes are looked at,
+const PEERS: usize = 8;
+/// of all zones together so many,
+const ALL_PEERS: usize = 400;
+/// and of each of them the ways from so many nodes of each zone.
+const FROM: usize = 8;
+/// The zone of nodes that do not say where they are.
+const NO_ZONE: &str = "(no zone)";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum By {
+    #[default]
+    Zone,
+    Node,
+}
+
+/// Round-trip times between zones or nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MatrixReport {
+    pub by: By,
+    /// Of rows and of columns.
+    pub names: Vec<String>,
+    /// For each row its columns. Between zones both halves say the same; within a
+    /// zone it is between its nodes.
+    pub cells: Vec<Vec<Cell>>,
+}
+
+/// Of two nodes: what a rule would be told. Of two zones: the median over pairs of
+/// their nodes, all that are measured and a sample of the others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cell {
+    /// Of zones: where most of the figures come from.
+    #[serde(flatten)]
+    pub told: Told,
+    /// A tenth of the pairs of nodes is below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p10_micros: Option<u64>,
+    /// A tenth of them is above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90_micros: Option<u64>,
+    /// Pairs of nodes behind this that are measured.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub measured_pairs: usize,
+    /// Pairs of nodes behind this that are unreachable.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreachable_pairs: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl MatrixReport {
+    pub(super) fn asked(facts: &impl Facts, query: &str) -> Result<Self, ReportError> {
+        let query = Query::parse(query, &["by", "zone", "nodes"])?;
+        let error = |field: &str, what: &str| ReportError::Query {
+            field: field.to_owned(),
+            what: what.to_owned(),
+        };
+        let narrowed = query.get("zone").is_some() || query.get("nodes").is_some();
+        match query.get("by") {
+            None if !narrowed => Self::by_zone(facts),
+            Some("zone") if narrowed => Err(error(
+                "by",
+                "zone and nodes narrow a matrix by node; write by=node",
+            )),
+            Some("zone") => Self::by_zone(facts),
+            None | Some("node") => {
+                let nodes: Vec<&str> = query
+                    .get("nodes")
+                    .map(|list| list.split(',').filter(|n| !n.is_empty()).collect())
+                    .unwrap_or_default();
+                Self::by_node(facts, query.get("zone"), &nodes)
+            }
+            Some(_) => Err(error("by", "write zone or node")),
+        }
+    }
+
+    /// Of the nodes named, of a zone, or of all.
+    ///
+    /// # Errors
+    /// A name that is not there, or more than 200 nodes.
+    pub fn by_node(
+        facts: &impl Facts,
+        zone: Option<&str>,
+        nodes: &[&str],
+    ) -> Result<Self, ReportError> {
+        let places = facts.places();
+        let unknown = |what, name: &str, near| ReportError::Unknown {
+            what,
+            name: name.to_owned(),
+            near,
+        };
+        let known: BTreeSet<&str> = places.iter().map(|p| p.node.as_str()).collect();
+        if let Some(name) = nodes.iter().find(|n| !known.contains(*n)) {
+            let near = names::near(name, known.iter().copied());
+            return Err(unknown("node", name, near));
+        }
+        let asked: BTreeSet<&str> = nodes.iter().copied().collect();
+        let zones: BTreeSet<&str> = places.iter().map(zone_of).collect();
+        if let Some(zone) = zone.filter(|z| !zones.contains(z)) {
+            let near = names::near(zone, zones.iter().copied());
+            return Err(unknown("zone", zone, near));
+        }
+        let names: Vec<String> = places
+            .iter()
+            .filter(|p| zone.is_none_or(|z| zone_of(p) == z))
+            .filter(|p| asked.is_empty() || asked.contains(p.node.as_str()))
+            .map(|p| p.node.clone())
+            .collect();
+        bounded(
+            names.len(),
+            "nodes",
+            "narrow it with zone=ZONE or nodes=A,B,C",
+        )?;
+        let mut cells = vec![Vec::with_capacity(names.len()); names.len()];
+        for to in &names {
+            facts.ways(to, &mut |way| {
+                for (from, row) in names.iter().zip(&mut cells) {
+                    row.push(Cell {
+                        told: way(from),
+                        ..Cell::default()
+                    });
+                }
+            });
+        }
+        Ok(Self {
+            by: By::Node,
+            names,
+            cells,
+        })
+    }
+
+    /// Of all zones.
+    ///
+    /// # Errors
+    /// There are more than 200.
+    pub fn by_zone(facts: &impl Facts) -> Result<Self, ReportError> {
+        let places = facts.places();
+        let mut members: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for place in &places {
+            members.entry(zone_of(place)).or_default().push(&place.node);
+        }
+        bounded(
+            members.len(),
+            "zones",
+            "look at some nodes with by=node&nodes=A,B,C",
+        )?;
+        // Each node's number, and its zone's.
+        let mut number: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (zone, nodes) in members.values().enumerate() {
+            for node in nodes {
+                number.insert(node, (number.len(), zone));
+            }
+        }
+        let count = members.len();
+        let mut pools = vec![Pool::default(); count * count];
+        let mut seen: HashSet<(usize, usize)> = HashSet::new();
+        let mut add = |a: &str, b: &str, way: &dyn Fn(&str) -> Told| {
+            let (Some(&(x, i)), Some(&(y, j))) = (number.get(a), number.get(b)) else {
+                return;
+            };
+            if x != y && seen.insert((x.min(y), x.max(y))) {
+                pools[i.min(j) * count + i.max(j)].add(way(a));
+            }
+        };
+        for place in &places {
+            let others = facts.measured_with(&place.node);
+            if !others.is_empty() {
+                facts.ways(&place.node, &mut |way| {
+                    for other in &others {
+                        add(other, &place.node, way);
+                    }
+                });
+            }
+        }
+        let all: Vec<&Vec<&str>> = members.values().collect();
+        let peers = (ALL_PEERS / count.max(1)).clamp(1, PEERS);
+        for (j, theirs) in all.iter().enumerate() {
+            for peer in 0..peers {
+                let to = theirs[peer * theirs.len() / peers];
+                facts.ways(to, &mut |way| {
+                    for ours in &all[..=j] {
+                        // Other nodes for each peer, evenly over the zone.
+                        let at = |from| (from * peers + peer) * ours.len() / (FROM * peers);
+                        for from in 0..FROM {
+                            add(ours[at(from)], to, way);
+                        }
+                    }
+                });
+            }
+        }
+        let cell = |i: usize, j: usize| pools[i.min(j) * count + i.max(j)].cell();
+        Ok(Self {
+            by: By::Zone,
+            names: members.keys().map(|z| (*z).to_owned()).collect(),
+            cells: (0..count)
+                .map(|i| (0..count).map(|j| cell(i, j)).collect())
+                .collect(),
+        })
+    }
+}
+
+fn zone_of(place: &Place) -> &str {
+    place.zone.as_deref().unwrap_or(NO_ZONE)
+}
+
+fn bounded(count: usize, what: &'static str, mend: &'static str) -> Result<(), ReportError> {
+    if count <= MOST {
+        return Ok(());
+    }
+    Err(ReportError::TooMany {
+        count,
+        what,
+        most: MOST,
+        mend,
+    })
+}
+
+/// What is known of the pairs of nodes of two zones.
+#[derive(Clone, Debug, Default)]
+struct Pool {
+    figures: Vec<(u64, Basis)>,
+    unreachable: usize,
+}
+
+impl Pool {
+    fn add(&mut self, told: Told) {
+        match (told.basis, told.rtt_micros) {
+            (Basis::Unreachable, _) => self.unreachable += 1,
+            (Basis::Nothing | Basis::Same, _) | (_, None) => {}
+            (basis, Some(micros)) => self.figures.push((micros, basis)),
+        }
+    }
+
+    fn cell(&self) -> Cell {
+        let of = |basis| self.figures.iter().filter(|f| f.1 == basis).count();
+        let measured_pairs = of(Basis::Measured);
+        let bases = [
+            (Basis::Measured, measured_pairs),
+            (Basis::Configured, of(Basis::Configured)),
+            (Basis::Estimated, of(Basis::Estimated)),
+            (Basis::Old, of(Basis::Old)),
+            (Basis::Unreachable, self.unreachable),
+        ];
+        // Of as many the first.
+        let most = bases.iter().rev().filter(|b| b.1 > 0).max_by_key(|b| b.1);
+        let basis = most.map_or(Basis::Nothing, |b| b.0);
+        let mut sorted: Vec<u64> = self.figures.iter().map(|f| f.0).collect();
+        sorted.sort_unstable();
+        let known = basis != Basis::Unreachable;
+        let at = |percent| known.then(|| quantile(&sorted, percent)).flatten();
+        Cell {
+            told: Told {
+                basis,
+                rtt_micros: at(50),
+            },
+            p10_micros: at(10),
+            p90_micros: at(90),
+            measured_pairs,
+            unreachable_pairs: self.unreachable,
+        }
+    }
+}
+
+/// The lower of the two in the middle, where there are two.
+fn quantile(sorted: &[u64], percent: usize) -> Option<u64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get(last * percent / 100).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_are_of_the_list_and_in_order(mut list in prop::collection::vec(0u64..100, 1..50)) {
+            list.sort_unstable();
+            let [low, middle, high] = [10, 50, 90].map(|p| quantile(&list, p).unwrap());
+            prop_assert!(low <= middle && middle <= high);
+            prop_assert!(list.contains(&low) && list.contains(&high));
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_quantile() {
+        assert_eq!(quantile(&[], 50), None);
+        assert_eq!(quantile(&[7], 90), Some(7));
+        assert_eq!(Pool::default().cell(), Cell::default());
+    }
+}

@@ -1,0 +1,291 @@
+//! The facts of the running provider.
+
+use std::{sync::Arc, time::Instant};
+
+use tautline_sdk::Compliance;
+
+use super::{Basis, Demand, Direction, End, Estimated, Facts, Place, State, Told};
+use crate::{
+    Latency, Reading, ZONE,
+    figures::{self, Known, Ways, micros},
+    ledger::Instance,
+    memory::{Named, Quantity},
+    places::place,
+};
+
+impl Facts for Latency {
+    fn places(&self) -> Vec<Place> {
+        let snapshot = self.feed.snapshot();
+        let mut places: Vec<Place> = snapshot
+            .nodes()
+            .map(|n| Place {
+                node: n.name.to_string(),
+                zone: n.labels.get(ZONE).map(str::to_owned),
+            })
+            .collect();
+        places.sort_unstable();
+        places
+    }
+
+    fn end(&self, node: &str) -> Option<End> {
+        let snapshot = self.feed.snapshot();
+        let known = snapshot.node(node)?;
+        let ledger = self.network.0.ledger.lock();
+        let instance = ledger.id(node).and_then(|id| ledger.get(id));
+        Some(End {
+            node: node.to_owned(),
+            zone: known.labels.get(ZONE).map(str::to_owned),
+            uid: known.uid.to_string(),
+            boot: instance.map(|i| i.boot.to_string()),
+            agent: instance.is_some_and(Instance::has_agent),
+        })
+    }
+
+    fn ways(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> Told)) {
+        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
+        let row = Some(self.network.row(to));
+        let ways = Ways::new(place(&snapshot, to), table.pairs(), row);
+        ask(&|from| told(ways.from(place(&snapshot, from))));
+    }
+
+    fn direction(&self, from: &str, to: &str) -> Direction {
+        let way = Direction {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            ..Direction::default()
+        };
+        let ledger = self.network.0.ledger.lock();
+        let (Some(a), Some(b)) = (ledger.id(from), ledger.id(to)) else {
+            return way;
+        };
+        let (reading, refresh) = ledger.direction(a, b, self.network.now());
+        drop(ledger);
+        let (state, figure) = match reading {
+            Reading::Nothing => return way,
+            Reading::Unreachable { since } => {
+                return Direction {
+                    state: State::Unreachable,
+                    unreachable_micros: Some(micros(since)),
+                    refresh_micros: refresh.map(micros),
+                    ..way
+                };
+            }
+            Reading::Fresh(figure) => (State::Measured, figure),
+            Reading::Old(figure) => (State::Stale, figure),
+        };
+        Direction {
+            state,
+            median_micros: Some(micros(figure.median)),
+            window_micros: figure.windows.iter().copied().map(micros).collect(),
+            p50_micros: Some(micros(figure.p50)),
+            p95_micros: Some(micros(figure.p95)),
+            samples: figure.samples,
+            age_micros: Some(micros(figure.age)),
+            refresh_micros: refresh.map(micros),
+            ..way
+        }
+    }
+
+    fn combined_micros(&self, a: &str, b: &str) -> Option<u64> {
+        match self.network.reading(a, b) {
+            Reading::Fresh(figure) | Reading::Old(figure) => Some(micros(figure.median)),
+            Reading::Unreachable { .. } | Reading::Nothing => None,
+        }
+    }
+
+    fn estimate(&self, a: &str, b: &str) -> Option<Estimated> {
+        self.network.row(b).estimate(a).map(|e| Estimated {
+            rtt_micros: e.micros.round() as u64,
+            low_micros: e.low.round() as u64,
+            high_micros: e.high.round() as u64,
+        })
+    }
+
+    fn configured_micros(&self, from: &str, to: &str) -> Option<u64> {
+        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
+        let towards = table.pairs().towards(place(&snapshot, to));
+        towards.from(place(&snapshot, from)).map(|row| row.value)
+    }
+
+    fn measured_with(&self, node: &str) -> Vec<Arc<str>> {
+        let ledger = self.network.0.ledger.lock();
+        let id = ledger.id(node);
+        id.map(|id| ledger.others(id)).unwrap_or_default()
+    }
+
+    fn demands(&self) -> Vec<Demand> {
+        let named = self.memory.named(Instant::now());
+        let mut demands: Vec<Demand> = named.into_iter().map(demand).collect();
+        demands.sort_unstable();
+        demands
+    }
+}
+
+fn told(known: Known) -> Told {
+    match known {
+        Known::Same => Told::new(Basis::Same, 0),
+        Known::Unreachable { .. } => Told {
+            basis: Basis::Unreachable,
+            rtt_micros: None,
+        },
+        Known::Nothing => Told::default(),
+        Known::Rtt { micros, basis } => {
+            let basis = match basis {
+                figures::Basis::Configured => Basis::Configured,
+                figures::Basis::Measured | figures::Basis::Verified => Basis::Measured,
+                figures::Basis::Estimated { .. } => Basis::Estimated,
+                figures::Basis::Old { .. } => Basis::Old,
+            };
+            Told::new(basis, micros)
+        }
+    }
+}
+
+fn demand(named: Named) -> Demand {
+    let rule = match named.quantity {
+        Quantity::Latency => "latency",
+        Quantity::Jitter => "jitter",
+    };
+    Demand {
+        from: named.a,
+        to: named.b,
+        rule: rule.to_owned(),
+        request_micros: named.bounds.request,
+        limit_micros: named.bounds.limit,
+        judged: named.level.map(|level| Compliance::from(level).as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{index::Object, model};
+    use tautline_proto::latency::{self, Hello, Pair};
+    use tautline_runtime::feed::Feed;
+    use tautline_sdk::{EvaluateQuestion, Reference, Rule, RuleProvider};
+
+    use super::*;
+    use crate::{
+        Network, Table,
+        report::{MatrixReport, PairReport, TopReport},
+    };
+
+    /// Nodes a1 and a2 in zone a, b1 in zone b; agents on a1 and b1, which measured
+    /// each other; and a table for zone a.
+    fn provider() -> Latency {
+        let feed = Feed::default();
+        for (node, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
+            feed.apply(Object::Node(model::Node {
+                name: node.into(),
+                uid: format!("uid-{node}").into(),
+                labels: [(ZONE, zone)].into_iter().collect(),
+                ..model::Node::default()
+            }));
+        }
+        let network = Network::default();
+        let now = network.now();
+        {
+            let mut ledger = network.0.ledger.lock();
+            let mut join = |node: &str| {
+                let hello = Hello {
+                    node: node.to_owned(),
+                    boot_id: "boot".to_owned(),
+                    ..Hello::default()
+                };
+                ledger.join(&format!("uid-{node}"), &hello, now).0
+            };
+            let [a1, b1] = ["a1", "b1"].map(&mut join);
+            for (from, to, nanos) in [(a1, "b1", 12_000_000), (b1, "a1", 15_000_000)] {
+                let pair = Pair {
+                    node: to.to_owned(),
+                    instance: format!("uid-{to}/boot"),
+                    state: latency::State::Measured.into(),
+                    window_nanos: vec![nanos; 3],
+                    p50_nanos: nanos,
+                    p95_nanos: nanos * 2,
+                    samples: 60,
+                    refresh_millis: 30_000,
+                    ..Pair::default()
+                };
+                assert!(ledger.report(from, &[pair], now).is_empty());
+            }
+        }
+        let provider = Latency::new(feed).measuring(network);
+        let mut table = Table::default();
+        table.add("a,a,200us").unwrap();
+        provider.set_table(table);
+        provider
+    }
+
+    #[tokio::test]
+    async fn reports_of_what_agents_told_and_rules_asked() {
+        let provider = provider();
+        let pair = PairReport::of(&provider, "a1", "b1").unwrap();
+        assert_eq!(pair.told, Told::new(Basis::Measured, 15_000));
+        assert_eq!(
+            (pair.from.uid.as_str(), pair.from.boot.as_deref()),
+            ("uid-a1", Some("boot"))
+        );
+        assert!(pair.from.agent && pair.to.agent);
+        let [there, back] = pair.directions.as_slice() else {
+            panic!("{pair:?}");
+        };
+        assert_eq!(
+            (there.state, there.median_micros),
+            (State::Measured, Some(12_000))
+        );
+        assert_eq!(
+            (back.p95_micros, back.refresh_micros),
+            (Some(30_000), Some(30_000_000))
+        );
+        assert_eq!(
+            (pair.combined_micros, pair.apart),
+            (Some(15_000), Some(0.25))
+        );
+
+        let other = PairReport::of(&provider, "a2", "a1").unwrap();
+        assert_eq!(other.told, Told::new(Basis::Configured, 200));
+        assert_eq!(
+            (other.from.agent, other.configured_micros),
+            (false, Some(200))
+        );
+        let nothing = PairReport::of(&provider, "a2", "b1").unwrap();
+        assert_eq!(nothing.told, Told::default());
+
+        let zones = MatrixReport::by_zone(&provider).unwrap();
+        assert_eq!(zones.cells[0][1].measured_pairs, 1);
+        assert_eq!(zones.cells[0][1].told.rtt_micros, Some(15_000));
+        assert_eq!(zones.cells[0][0].told, Told::new(Basis::Configured, 200));
+
+        assert_eq!(TopReport::of(&provider, 9), TopReport::default());
+        for targets in [["a1", "b1"], ["a1", "a2"]] {
+            let target = |name: &str| {
+                let reference = Reference {
+                    kind: "Node".to_owned(),
+                    name: name.to_owned(),
+                    ..Reference::default()
+                };
+                (name.to_owned(), reference)
+            };
+            let ask = EvaluateQuestion {
+                targets: targets.into_iter().map(target).collect(),
+                rule: Rule {
+                    name: "latency".to_owned(),
+                    request: "5ms".to_owned(),
+                    limit: "20ms".to_owned(),
+                },
+                ..EvaluateQuestion::default()
+            };
+            provider.evaluate(ask).await.unwrap();
+        }
+        let top = TopReport::of(&provider, 9);
+        let rows: Vec<_> = top
+            .pairs
+            .iter()
+            .map(|p| (p.to.as_str(), p.compliance.as_str()))
+            .collect();
+        assert_eq!(rows, [("b1", "Limit"), ("a2", "Compliant")]);
+        assert_eq!(top.pairs[0].limit_share, Some(0.75));
+        let pair = PairReport::of(&provider, "b1", "a1").unwrap();
+        assert_eq!(pair.named_by[0].limit_micros, Some(20_000));
+    }
+}

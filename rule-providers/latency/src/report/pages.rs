@@ -1,0 +1,81 @@
+//! The reports on the admin port.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::Serialize;
+use tautline_sdk::Page;
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{Facts, MatrixReport, PairReport, ReportError, TopReport, query::Query};
+
+/// Who waits longer for a turn is told to come again.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Answers the paths below `/latency/`. Reports are made one at a time, so that
+/// answers to the scheduler keep the rest of the machine.
+#[derive(Debug)]
+pub struct Pages<F> {
+    facts: Arc<F>,
+    turn: Arc<Semaphore>,
+}
+
+impl<F> Clone for Pages<F> {
+    fn clone(&self) -> Self {
+        Self {
+            facts: Arc::clone(&self.facts),
+            turn: Arc::clone(&self.turn),
+        }
+    }
+}
+
+impl<F: Facts + Send + Sync + 'static> Pages<F> {
+    /// Pages of these facts.
+    pub fn new(facts: F) -> Self {
+        Self {
+            facts: Arc::new(facts),
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// The page of a path and query; `None`: there is none. For `Server::pages`.
+    pub async fn answer(self, path: String, query: String) -> Option<Page> {
+        if !path.starts_with("/latency/") {
+            return None;
+        }
+        let Ok(Ok(turn)) = timeout(WAIT, self.turn.acquire_owned()).await else {
+            return Some(Page::text(503, "other reports are being made; try again"));
+        };
+        let made = tokio::task::spawn_blocking(move || {
+            let page = page(&*self.facts, &path, &query);
+            drop(turn);
+            page
+        });
+        let broken = |_| Some(Page::text(500, "the report could not be made"));
+        made.await.unwrap_or_else(broken)
+    }
+}
+
+fn page(facts: &impl Facts, path: &str, query: &str) -> Option<Page> {
+    let page = match path {
+        "/latency/pair" => json(pair(facts, query)),
+        "/latency/matrix" => json(MatrixReport::asked(facts, query)),
+        "/latency/top" => json(TopReport::asked(facts, query)),
+        _ => return None,
+    };
+    Some(page)
+}
+
+fn pair(facts: &impl Facts, query: &str) -> Result<PairReport, ReportError> {
+    let query = Query::parse(query, &["from", "to"])?;
+    PairReport::of(facts, query.need("from")?, query.need("to")?)
+}
+
+fn json<T: Serialize>(report: Result<T, ReportError>) -> Page {
+    match report {
+        Ok(report) => match serde_json::to_string(&report) {
+            Ok(body) => Page::json(body),
+            Err(error) => Page::text(500, error),
+        },
+        Err(error) => Page::text(error.status(), error),
+    }
+}

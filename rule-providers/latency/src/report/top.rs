@@ -1,0 +1,149 @@
+//! `/latency/top?limit=N`
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Basis, Facts, ReportError, State, Told, facts::Demand, pair, query::Query};
+
+/// Of jitter and bandwidth there is no such list.
+const LATENCY: &str = "latency";
+const DEFAULT: usize = 20;
+const MOST: usize = 1000;
+
+/// The pairs that active rules of latency name, the worst first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopReport {
+    /// As many as were asked for.
+    pub pairs: Vec<TopPair>,
+    /// How many there are.
+    pub named: usize,
+}
+
+/// A pair and a rule that names it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopPair {
+    pub from: String,
+    pub to: String,
+    pub rule: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_micros: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_micros: Option<u64>,
+    #[serde(flatten)]
+    pub told: Told,
+    /// The figure over the limit, where there are both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_share: Option<f64>,
+    /// As it was judged last; else as the figure is: `Compliant`, `Limit`,
+    /// `Violation`, or `Error` where nothing is measured or configured.
+    pub compliance: String,
+    /// The larger p50 over the smaller, less 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<f64>,
+    /// Since the last sample of the direction that was measured last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_micros: Option<u64>,
+}
+
+impl TopReport {
+    pub(super) fn asked(facts: &impl Facts, query: &str) -> Result<Self, ReportError> {
+        let query = Query::parse(query, &["limit"])?;
+        let Some(text) = query.get("limit") else {
+            return Ok(Self::of(facts, DEFAULT));
+        };
+        match text.parse() {
+            Ok(limit) if (1..=MOST).contains(&limit) => Ok(Self::of(facts, limit)),
+            _ => Err(ReportError::Query {
+                field: "limit".to_owned(),
+                what: format!("write a number from 1 to {MOST}"),
+            }),
+        }
+    }
+
+    /// The worst `limit` of them.
+    pub fn of(facts: &impl Facts, limit: usize) -> Self {
+        let mut demands = facts.demands();
+        demands.retain(|d| d.rule == LATENCY);
+        demands.sort_unstable_by(|a, b| a.to.cmp(&b.to));
+        let mut pairs = Vec::with_capacity(demands.len());
+        for to_one in demands.chunk_by(|a, b| a.to == b.to) {
+            let Some(Demand { to, .. }) = to_one.first() else {
+                continue;
+            };
+            facts.ways(to, &mut |way| {
+                let of = |demand: &Demand| TopPair::of(facts, demand, way(&demand.from));
+                pairs.extend(to_one.iter().map(of));
+            });
+        }
+        let named = pairs.len();
+        pairs.sort_by(worst_first);
+        pairs.truncate(limit);
+        Self { pairs, named }
+    }
+}
+
+impl TopPair {
+    fn of(facts: &impl Facts, demand: &Demand, told: Told) -> Self {
+        let directions = [
+            facts.direction(&demand.from, &demand.to),
+            facts.direction(&demand.to, &demand.from),
+        ];
+        let measured = directions.iter().filter(|d| d.state != State::Nothing);
+        let share = |(figure, limit): (u64, u64)| (limit > 0).then(|| figure as f64 / limit as f64);
+        Self {
+            limit_share: told.rtt_micros.zip(demand.limit_micros).and_then(share),
+            compliance: compliance(told, demand).to_owned(),
+            apart: pair::apart(&directions),
+            age_micros: measured.filter_map(|d| d.age_micros).min(),
+            told,
+            from: demand.from.clone(),
+            to: demand.to.clone(),
+            rule: demand.rule.clone(),
+            request_micros: demand.request_micros,
+            limit_micros: demand.limit_micros,
+        }
+    }
+}
+
+/// Of measured and configured figures only: an estimate is no proof. A judgement
+/// that was given counts while there still is a figure.
+fn compliance(told: Told, demand: &Demand) -> &'static str {
+    let figure = match told.basis {
+        Basis::Unreachable => return "Violation",
+        Basis::Estimated | Basis::Old | Basis::Nothing => return "Error",
+        Basis::Same | Basis::Measured | Basis::Configured => told.rtt_micros,
+    };
+    let Some(micros) = figure else {
+        return "Error";
+    };
+    if let (Basis::Measured, Some(judged)) = (told.basis, demand.judged) {
+        return judged;
+    }
+    let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);
+    match (within(demand.request_micros), within(demand.limit_micros)) {
+        (_, false) => "Violation",
+        (true, true) => "Compliant",
+        (false, true) => "Limit",
+    }
+}
+
+/// Unreachable ones first; then by share of the limit; then those without a limit,
+/// by figure; then those of which nothing is known.
+fn worst_first(a: &TopPair, b: &TopPair) -> Ordering {
+    let class = |p: &TopPair| match (p.told.basis, p.limit_share) {
+        (Basis::Unreachable, _) => 0,
+        (_, Some(_)) => 1,
+        _ if p.told.rtt_micros.is_some() => 2,
+        _ => 3,
+    };
+    let share = |p: &TopPair| p.limit_share.unwrap_or(0.0);
+    class(a)
+        .cmp(&class(b))
+        .then_with(|| share(b).total_cmp(&share(a)))
+        .then_with(|| b.told.rtt_micros.cmp(&a.told.rtt_micros))
+        .then_with(|| (&a.from, &a.to, &a.rule).cmp(&(&b.from, &b.to, &b.rule)))
+        .then_with(|| (a.limit_micros, a.request_micros).cmp(&(b.limit_micros, b.request_micros)))
+}

@@ -1,0 +1,269 @@
+//! Latency from the packet to the move: agents on every node, a provider in two
+//! replicas, the real scheduler, and pods that follow their server.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tautline_tests::{
+    PATIENCE, balancer::Balancer, eventually, objects, servers::Server, workloads,
+};
+
+use crate::{
+    fleet::{Fleet, token_of},
+    governed::{Governed, compliance_of},
+};
+
+const NODES: [&str; 5] = ["s1", "a1", "a2", "b1", "b2"];
+const MS: Duration = Duration::from_millis(1);
+const ARGS: [&str; 5] = [
+    "provider",
+    "latency",
+    "--agent-tokens=tautline-system/tautline-latency-agent",
+    "--echo-key-secret=tautline-system/tautline-latency-echo",
+    // The agents come after the providers, whose ports they need.
+    "--agents-within=1ms",
+];
+
+struct Measured {
+    world: Governed,
+    fleet: Fleet,
+    replicas: [Server; 2],
+    balancer: Balancer,
+}
+
+impl Measured {
+    async fn start() -> Self {
+        let nodes = NODES.map(|n| (n, 0));
+        let world = Governed::start(&nodes, &["--eviction-cool-down=1s"])
+            .await
+            .unwrap();
+        let client = world.client();
+        for node in NODES {
+            // The server's node takes nobody else.
+            let taints = match node {
+                "s1" => json!([{"key": "server", "effect": "NoSchedule"}]),
+                _ => json!([]),
+            };
+            let zone = json!({"topology.kubernetes.io/zone": node[..1]});
+            let object = json!({"apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": node, "labels": zone}, "spec": {"taints": taints}});
+            objects::apply_one(client, object).await.unwrap();
+        }
+        let replicas = [
+            Server::start(&world.plane, "latency", &ARGS).await.unwrap(),
+            Server::start(&world.plane, "latency", &ARGS).await.unwrap(),
+        ];
+        let ports = replicas.each_ref().map(|r| r.port);
+        let at = ports.map(|p| ([127, 0, 0, 1], p).into());
+        let balancer = Balancer::start(at.into()).await.unwrap();
+        let fleet = Fleet::start(&world.plane, &NODES, &ports).await.unwrap();
+        for (a, b, rtt) in [
+            ("a", "a", 1),
+            ("b", "b", 1),
+            ("s", "a", 4),
+            ("s", "b", 10),
+            ("a", "b", 8),
+        ] {
+            fleet.set(a, b, rtt * MS);
+        }
+        let port = balancer.address.port();
+        objects::provider(client, "default", "latency", port, &["latency"])
+            .await
+            .unwrap();
+        Self {
+            world,
+            fleet,
+            replicas,
+            balancer,
+        }
+    }
+
+    async fn state(&self) -> String {
+        let mut out = self.world.state("client").await + &self.fleet.state();
+        for (i, replica) in self.replicas.iter().enumerate() {
+            out += &replica.process.tail();
+            for node in &NODES[1..] {
+                out += &format!("{}\n", self.pair(i, "s1", node).await);
+            }
+            out += &replica.admin("/metrics").await.unwrap_or_default().1;
+        }
+        out
+    }
+
+    /// What a replica says of a pair.
+    async fn pair(&self, replica: usize, from: &str, to: &str) -> Value {
+        let path = format!("/latency/pair?from={from}&to={to}");
+        let answer = self.replicas[replica].admin(&path).await;
+        let text = answer.map(|(_, body)| body).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// The nodes of the clients that run.
+    async fn clients_on(&self) -> Vec<String> {
+        let pods = workloads::pods_of(self.world.client(), "default", "client").await;
+        let mut on: Vec<String> = pods
+            .into_iter()
+            .filter(|p| p.metadata.deletion_timestamp.is_none())
+            .filter_map(|p| p.spec?.node_name)
+            .collect();
+        on.sort();
+        on
+    }
+
+    /// Waits until a binding stands so.
+    async fn one_stands(&self, compliance: &str) {
+        let look = async || {
+            let bindings = workloads::bindings(self.world.client(), "default", "client").await;
+            let stands = bindings.iter().any(|b| compliance_of(b) == compliance);
+            stands.then_some(())
+        };
+        let what = format!("a binding is {compliance}");
+        eventually(&what, PATIENCE, look, async || self.state().await).await;
+    }
+
+    /// Waits until both clients run in a zone and their bindings stand so.
+    async fn clients_in(&self, zone: &str, compliance: &str) {
+        let look = async || {
+            let on = self.clients_on().await;
+            let bindings = workloads::bindings(self.world.client(), "default", "client").await;
+            let stand = bindings.iter().all(|b| compliance_of(b) == compliance);
+            let there = on.len() == 2 && on.iter().all(|n| n.starts_with(zone));
+            (there && stand && bindings.len() == 2).then_some(())
+        };
+        let what = format!("clients in zone {zone}, {compliance}");
+        eventually(&what, PATIENCE * 2, look, async || self.state().await).await;
+    }
+}
+
+#[tokio::test]
+async fn clients_follow_what_is_measured_and_move_when_it_changes() {
+    let mut measured = Measured::start().await;
+    strangers_are_refused(&measured).await;
+    placed_by_measurements(&measured).await;
+    either_replica_may_die(&mut measured).await;
+    moved_when_the_delay_grows(&measured).await;
+    unreachable_within_seconds(&measured).await;
+}
+
+/// An agent with another node's token is nobody.
+async fn strangers_are_refused(measured: &Measured) {
+    let plane = &measured.world.plane;
+    let token = token_of(plane, "b1").await.unwrap();
+    let port = measured.replicas[0].port;
+    let liar = measured
+        .fleet
+        .agent(plane, (NODES.len(), "b2"), "liar", &token, &[port])
+        .unwrap();
+    let look = async || {
+        let refused = measured.replicas[0]
+            .metric("tautline_latency_agents_refused_total")
+            .await;
+        (refused > 0.0).then_some(())
+    };
+    eventually("the liar is refused", PATIENCE, look, async || {
+        liar.tail() + &measured.state().await
+    })
+    .await;
+}
+
+async fn placed_by_measurements(measured: &Measured) {
+    let world = &measured.world;
+    let client = world.client();
+    let server = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "server", "namespace": "default", "labels": {"app": "server"}},
+        "spec": {"nodeName": "s1", "automountServiceAccountToken": false,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    objects::apply_one(client, server).await.unwrap();
+    let target = |name: &str| {
+        json!({"name": name, "apiVersion": "v1", "kind": "Pod",
+               "labelSelector": {"matchLabels": {"app": name}}})
+    };
+    let rule = json!({"name": "latency", "request": "12ms", "limit": "20ms"});
+    let offer = json!({"targets": [target("client"), target("server")],
+        "period": "1s", "grace": "4s", "violationPolicy": "Evict"});
+    objects::policy(client, "default", "client", rule, offer)
+        .await
+        .unwrap();
+    // Figures before pods: until then the provider would have to guess.
+    let look = async || {
+        for node in &NODES[1..] {
+            let pair = measured.pair(1, "s1", node).await;
+            (pair["told"]["basis"] == "measured").then_some(())?;
+        }
+        Some(())
+    };
+    eventually("all ways to s1 are measured", PATIENCE, look, async || {
+        measured.state().await
+    })
+    .await;
+    world.deployment("client", 2).await;
+    measured.clients_in("a", "Compliant").await;
+    let bindings = workloads::bindings(client, "default", "client").await;
+    let status = bindings[0].status.clone().unwrap();
+    let reason = &status.details[0].rule_details[0].reason;
+    assert!(reason.contains("measured"), "{reason}");
+    println!("placed: {reason}");
+}
+
+/// The other answers meanwhile, and the newcomer knows at once what agents know.
+async fn either_replica_may_die(measured: &mut Measured) {
+    let before = measured.pair(0, "s1", "a1").await;
+    assert_eq!(before["told"]["basis"], "measured", "{before}");
+    measured.replicas[0].process.kill();
+    let [_, left] = measured.replicas.each_ref().map(|r| r.port);
+    measured.balancer.set(vec![([127, 0, 0, 1], left).into()]);
+    let look = async || {
+        let bindings = workloads::bindings(measured.world.client(), "default", "client").await;
+        let stand = |b| compliance_of(b) == "Compliant";
+        assert!(bindings.iter().all(stand), "{}", measured.state().await);
+    };
+    crate::governed::for_a_while(Duration::from_secs(3), look).await;
+    let again = Instant::now();
+    measured.replicas[0].restart().await.unwrap();
+    let look = async || {
+        let pair = measured.pair(0, "s1", "a1").await;
+        (pair["told"]["basis"] == "measured").then_some(pair)
+    };
+    let pair = eventually("the newcomer knows the pair", PATIENCE, look, async || {
+        measured.state().await
+    })
+    .await;
+    println!("newcomer knows after {:?}: {pair}", again.elapsed());
+}
+
+/// Limit in the grace, then Violation, then the pods are where the limit holds.
+async fn moved_when_the_delay_grows(measured: &Measured) {
+    measured.fleet.set("s", "a", 40 * MS);
+    let raised = Instant::now();
+    measured.one_stands("Limit").await;
+    println!("Limit {:?} after the delay grew", raised.elapsed());
+    measured.one_stands("Violation").await;
+    let violated = raised.elapsed();
+    assert!(violated >= 4 * Duration::from_secs(1), "{violated:?}");
+    println!("Violation {violated:?} after the delay grew, grace 4s");
+    measured.clients_in("b", "Compliant").await;
+    println!("in zone b {:?} after the delay grew", raised.elapsed());
+}
+
+/// A cut link that a rule names. The other zone is too far, so nobody moves.
+async fn unreachable_within_seconds(measured: &Measured) {
+    let on = measured.clients_on().await;
+    measured.fleet.cut("s", "b", true);
+    let cut = Instant::now();
+    let look = async || {
+        let pair = measured.pair(0, "s1", &on[0]).await;
+        (pair["told"]["basis"] == "unreachable").then_some(())
+    };
+    eventually("the pair is unreachable", PATIENCE, look, async || {
+        measured.state().await
+    })
+    .await;
+    println!("unreachable {:?} after the cut", cut.elapsed());
+    measured.world.stand("client", 2, "Violation").await;
+    let refused = "tautline_controller_evictions_total{outcome=\"NoBetterNode\"}";
+    measured.world.metric_reaches(refused, 1.0).await;
+    assert_eq!(measured.clients_on().await, on);
+    measured.fleet.cut("s", "b", false);
+    measured.clients_in("b", "Compliant").await;
+}
