@@ -2,21 +2,22 @@
 //!
 //! Labels known: half of the targets in the same rack or zone, the rest at
 //! random. Unknown, or a zone that holds half of all nodes and so says little: an
-//! eighth (two at least) are landmarks, the same for all, half are at random, and
-//! three eighths look nearest: by predicted time, and by how alike both nodes' times to the
-//! nodes are that both measured. They are picked a few at a time, each time from a
-//! fit that has seen the last. Random means ranked by a seeded hash of both names:
-//! every replica chooses alike, and a node that comes or goes moves few targets.
+//! eighth (two at least) are landmarks, the same for all, half look nearest, by
+//! predicted time and by how alike both nodes' times to the nodes are that both
+//! measured, and the rest are at random. The near ones are picked a few at a time,
+//! each time from a fit that has seen the last. Random means ranked by a seeded hash
+//! of both names: every replica chooses alike, and a node that comes or goes moves
+//! few targets.
 
 use crate::{Fit, Model, NodeId, hash, model::Node};
 
 const LANDMARKS: f32 = 0.125;
 const FEWEST_LANDMARKS: usize = 2;
-const NEAR: f32 = 0.375;
+const NEAR: f32 = 0.5;
 /// Near targets are found in so many steps.
 const STEPS: usize = 6;
 /// How much unlikeness of measured times counts against a node, beside distance.
-const UNLIKE: f32 = 8.0;
+const UNLIKE: f32 = 16.0;
 /// A near target makes room for one that looks nearer by this.
 const NEARER: f32 = 0.5;
 
