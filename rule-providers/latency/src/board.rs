@@ -39,7 +39,7 @@ pub(crate) fn outcome(row: &[Known], limit: Option<u64>) -> Outcome {
     let (mut worst, mut decides, mut missing) = (0, 0, None);
     for (peer, known) in row.iter().enumerate() {
         match *known {
-            Known::Unreachable { seconds } => return Outcome::Unreachable { seconds, peer },
+            Known::Unreachable { seconds, .. } => return Outcome::Unreachable { seconds, peer },
             Known::Nothing => missing = missing.or(Some(peer)),
             Known::Rtt { micros, .. } if micros >= worst => (worst, decides) = (micros, peer),
             Known::Rtt { .. } | Known::Same => {}
@@ -209,7 +209,10 @@ mod tests {
     fn facts_that_rule_out_come_first() {
         let near = rtt(1_000, Basis::Measured);
         let far = rtt(9_000, Basis::Measured);
-        let gone = Known::Unreachable { seconds: 4 };
+        let gone = Known::Unreachable {
+            seconds: 4,
+            open: true,
+        };
         let none = Known::Nothing;
         let limit = Some(5_000);
         let not = |peer| Outcome::NoData { peer };
@@ -240,7 +243,10 @@ mod tests {
             rtt(3_200, estimated),
             rtt(3_300, estimated),
             rtt(31_500, Basis::Old { seconds: 75 }),
-            Known::Unreachable { seconds: 12 },
+            Known::Unreachable {
+                seconds: 12,
+                open: false,
+            },
             Known::Nothing,
             rtt(31_000, Basis::Configured),
         ];

@@ -168,13 +168,18 @@ impl Latency {
         pairs
     }
 
-    /// Has pairs without a fresh figure measured now.
+    /// Has pairs without a fresh figure, or with losses that may be over, measured now.
     async fn measure(&self, pairs: &mut [Between<'_>], until: Instant) {
         if !self.network.is_measuring() {
             return;
         }
         let lacks = |p: &Between<'_>| {
-            p.configured.is_none() && matches!(p.reading, Reading::Old(_) | Reading::Nothing)
+            let open = match p.reading {
+                Reading::Old(_) | Reading::Nothing => true,
+                Reading::Unreachable { seldom, .. } => seldom,
+                Reading::Fresh(_) => false,
+            };
+            p.configured.is_none() && open
         };
         // The pairs of a node stand together.
         let probes = pairs.chunk_by_mut(|x, y| x.a == y.a).map(|of_a| {

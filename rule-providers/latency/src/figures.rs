@@ -20,9 +20,10 @@ pub(crate) enum Known {
         micros: u64,
         basis: Basis,
     },
-    /// Echoes are lost, for so many seconds.
+    /// Echoes are lost, for so many seconds. `open`: a probe could tell more.
     Unreachable {
         seconds: u32,
+        open: bool,
     },
     Nothing,
 }
@@ -60,8 +61,9 @@ impl Known {
                 micros: micros(figure.median),
                 basis: Basis::Verified,
             }),
-            Reading::Unreachable { since } => Some(Self::Unreachable {
+            Reading::Unreachable { since, .. } => Some(Self::Unreachable {
                 seconds: seconds(*since),
+                open: false,
             }),
             Reading::Old(_) | Reading::Nothing => None,
         }
@@ -108,9 +110,10 @@ impl<'a> Ways<'a> {
                     basis: Basis::Measured,
                 };
             }
-            Reading::Unreachable { since } => {
+            Reading::Unreachable { since, seldom } => {
                 return Known::Unreachable {
                     seconds: seconds(*since),
+                    open: *seldom,
                 };
             }
             Reading::Old(figure) => Known::Rtt {
@@ -265,8 +268,11 @@ mod tests {
         let micros = 5_000;
         assert_eq!(known("", &network), Known::Rtt { micros, basis });
         let since = Duration::from_secs(3);
-        network.set_reading("a", "b", Reading::Unreachable { since });
-        assert_eq!(known("", &network), Known::Unreachable { seconds: 3 });
+        for open in [true, false] {
+            let seldom = open;
+            network.set_reading("a", "b", Reading::Unreachable { since, seldom });
+            assert_eq!(known("", &network), Known::Unreachable { seconds: 3, open });
+        }
         network.set_reading("a", "b", Reading::Fresh(ms(3)));
         let (micros, basis) = (3_000, Basis::Measured);
         assert_eq!(known("", &network), Known::Rtt { micros, basis });

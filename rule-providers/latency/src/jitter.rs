@@ -185,7 +185,14 @@ mod tests {
         network.set_reading("q", "b", figure(60, 1_000, 1_001));
         network.set_reading("p", "q", figure(19, 1_000, 1_001));
         let since = Duration::from_secs(3);
-        network.set_reading("q", "c", Reading::Unreachable { since });
+        network.set_reading(
+            "q",
+            "c",
+            Reading::Unreachable {
+                since,
+                seldom: false,
+            },
+        );
         let said = |cost, code: &str, detail: &str| (cost, code.to_owned(), detail.to_owned());
         assert_eq!(
             costs(&network, &["p", "q"], &["a", "b", "c", "p"]),

@@ -54,8 +54,6 @@ pub(crate) struct Instance {
     pub nic_bits_per_second: Option<u64>,
     /// The stream that speaks for it; 0 for none.
     stream: u64,
-    /// Its present, or else its last stream began.
-    since: Duration,
     source: Source,
     /// What it measured, by target.
     ways: Vec<(Id, Way)>,
@@ -127,8 +125,8 @@ impl Ledger {
             let bits = hello.nic_bits_per_second;
             instance.nic_bits_per_second = (bits > 0).then_some(bits);
             instance.stream = stream;
-            instance.since = now;
             instance.source = Source {
+                since: now,
                 frame: now,
                 open: true,
             };
@@ -155,8 +153,8 @@ impl Ledger {
             address: None,
             nic_bits_per_second: None,
             stream: 0,
-            since: now,
             source: Source {
+                since: now,
                 frame: now,
                 open: false,
             },
@@ -305,7 +303,7 @@ impl Ledger {
         else {
             return Reading::Nothing;
         };
-        let since = target.source.open.then_some(target.since);
+        let since = target.source.open.then_some(target.source.since);
         match self.way(from, to) {
             Some(way) => way.reading(source.source, since, now),
             None => Reading::Nothing,
@@ -314,7 +312,19 @@ impl Ledger {
 
     /// The way between two instances.
     pub fn reading(&self, a: Id, b: Id, now: Duration) -> Reading {
-        way::both(self.one_way(a, b, now), self.one_way(b, a, now))
+        let (there, back) = (self.one_way(a, b, now), self.one_way(b, a, now));
+        match (&there, &back) {
+            (Reading::Fresh(_), Reading::Unreachable { .. }) if self.outlives(a, b) => there,
+            (Reading::Unreachable { .. }, Reading::Fresh(_)) if self.outlives(b, a) => back,
+            _ => way::both(there, back),
+        }
+    }
+
+    /// Whether the way has a sample from after the other direction was lost: an echo
+    /// goes both ways, so that the network is not cut.
+    fn outlives(&self, from: Id, to: Id) -> bool {
+        let ways = self.way(from, to).zip(self.way(to, from));
+        ways.is_some_and(|(fresh, lost)| fresh.sampled_after(lost))
     }
 
     /// The ways between an instance and all others that are known.

@@ -62,7 +62,7 @@ impl Facts for Latency {
         drop(ledger);
         let (state, figure) = match reading {
             Reading::Nothing => return way,
-            Reading::Unreachable { since } => {
+            Reading::Unreachable { since, .. } => {
                 return Direction {
                     state: State::Unreachable,
                     unreachable_micros: Some(micros(since)),
