@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use tautline_proto::latency::{
-    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, from_agent,
-    to_agent,
+    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
+    from_agent, to_agent,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -181,36 +181,54 @@ impl Stream {
         }))
     }
 
+    /// An order as the agent needs it; one for nobody is answered here.
     fn order(&self, seat: &Seat, order: Order) -> Option<to_agent::What> {
-        let own = {
-            let ledger = self.service.network.0.ledger.lock();
-            ledger.get(seat.id)?.name.clone()
-        };
+        let network = &self.service.network;
+        let own = network.0.ledger.lock().get(seat.id)?.name.clone();
         let millis = |within: Duration| u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
-        Some(match order {
+        match order {
             Order::Probe {
                 id,
                 targets,
                 samples,
                 within,
-            } => to_agent::What::Probe(Probe {
-                id,
-                targets: self.resolve(&own, targets.into_iter().map(|t| (t, false))),
-                samples,
-                deadline_millis: millis(within),
-            }),
+            } => {
+                let targets = self.resolve(&own, targets.into_iter().map(|t| (t, false)));
+                if targets.is_empty() {
+                    network.answered(seat.id, id, None);
+                    return None;
+                }
+                Some(to_agent::What::Probe(Probe {
+                    id,
+                    targets,
+                    samples,
+                    deadline_millis: millis(within),
+                }))
+            }
             Order::Transfer {
                 id,
                 to,
                 max_bytes,
                 within,
-            } => to_agent::What::Throughput(Throughput {
-                id,
-                target: self.resolve(&own, [(to, false)].into_iter()).pop(),
-                max_bytes,
-                max_millis: millis(within),
-            }),
-        })
+            } => {
+                let target = self.resolve(&own, [(to, false)].into_iter()).pop();
+                if target.is_none() {
+                    let gone = Transferred {
+                        id,
+                        error: "the other node's agent has gone".to_owned(),
+                        ..Transferred::default()
+                    };
+                    network.answered(seat.id, id, Some(gone));
+                    return None;
+                }
+                Some(to_agent::What::Throughput(Throughput {
+                    id,
+                    target,
+                    max_bytes,
+                    max_millis: millis(within),
+                }))
+            }
+        }
     }
 
     /// Targets as the agent needs them; those that have gone are left out.
