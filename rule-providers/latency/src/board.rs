@@ -189,7 +189,7 @@ impl Basis {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Configured => "configured",
-            Self::Measured => "measured",
+            Self::Measured | Self::Connect => "measured",
             Self::Verified => "verified",
             Self::Estimated { .. } => "estimated",
             Self::Old { .. } => "old",
@@ -235,7 +235,7 @@ mod tests {
             low: 2_900,
             high: 3_600,
         };
-        let nodes = ["a", "b", "c", "d", "e", "f", "g"]
+        let nodes = ["a", "b", "c", "d", "e", "f", "g", "h"]
             .map(str::to_owned)
             .to_vec();
         let known = [
@@ -249,6 +249,7 @@ mod tests {
             },
             Known::Nothing,
             rtt(31_000, Basis::Configured),
+            rtt(190, Basis::Connect),
         ];
         let mut board = Board::new(nodes, vec!["db-1".to_owned()], known);
         assert!(board.want(Pair { node: 2, peer: 0 }));
@@ -269,6 +270,7 @@ mod tests {
                 "e -1 Unreachable: no way to db-1 for 12s",
                 "f -1 NoData: no figure to db-1",
                 "g -1 OverLimit: 31ms to db-1 > 20ms",
+                "h 190 : 190us to db-1, measured by TCP connect",
             ]
         );
     }

@@ -121,6 +121,9 @@ impl Latency {
         Ok(match worst {
             Said::Level(level, micros, basis) => {
                 let mut reason = format!("{} between {a} and {b}, {basis}", show(micros));
+                if matches!(&pair.reading, Reading::Fresh(f) if f.connect) {
+                    reason += " by TCP connect";
+                }
                 if level == Level::Limit
                     && bounds.level(micros) > level
                     && let Reading::Fresh(figure) = &pair.reading

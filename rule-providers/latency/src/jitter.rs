@@ -33,28 +33,41 @@ pub(crate) fn of(figure: &Figure) -> Result<u64, TooFew> {
 
 /// What the pairs of one node come to.
 enum Outcome<'a> {
-    Known { micros: u64, peer: &'a str },
-    Unreachable { peer: &'a str },
-    NoData { few: TooFew, peer: &'a str },
+    Known {
+        micros: u64,
+        peer: &'a str,
+        connect: bool,
+    },
+    Unreachable {
+        peer: &'a str,
+    },
+    NoData {
+        few: TooFew,
+        peer: &'a str,
+    },
 }
 
 fn outcome<'a>(node: &str, spot: Spot, ways: &'a [(String, PeerRow)]) -> Outcome<'a> {
     let mut worst = Outcome::Known {
         micros: 0,
         peer: "",
+        connect: false,
     };
     for (peer, row) in ways.iter().filter(|(peer, _)| peer != node) {
         let jitter = match &*row.reading_at(node, spot) {
-            Reading::Fresh(figure) => of(figure),
+            Reading::Fresh(figure) => of(figure).map(|micros| (micros, figure.connect)),
             Reading::Unreachable { .. } => return Outcome::Unreachable { peer },
             Reading::Old(_) | Reading::Nothing => Err(TooFew(0)),
         };
         worst = match (worst, jitter) {
             (Outcome::Known { .. }, Err(few)) => Outcome::NoData { few, peer },
-            (Outcome::Known { micros, .. }, Ok(jitter)) if jitter >= micros => Outcome::Known {
-                micros: jitter,
-                peer,
-            },
+            (Outcome::Known { micros, .. }, Ok((jitter, connect))) if jitter >= micros => {
+                Outcome::Known {
+                    micros: jitter,
+                    peer,
+                    connect,
+                }
+            }
             (worst, _) => worst,
         };
     }
@@ -109,9 +122,16 @@ impl Latency {
                         },
                     );
                 }
-                Outcome::Known { micros, peer } => {
+                Outcome::Known {
+                    micros,
+                    peer,
+                    connect,
+                } => {
                     push_micros(&mut detail, micros);
                     detail.extend([" of jitter to ", peer]);
+                    if connect {
+                        detail.push_str(", by TCP connect");
+                    }
                     match limit {
                         Some(limit) if micros > limit => {
                             detail.push_str(" > ");

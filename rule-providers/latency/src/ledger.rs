@@ -79,6 +79,7 @@ pub(crate) struct Tally {
     pub unreachable: i64,
     pub old: i64,
     pub apart: i64,
+    pub connect: i64,
 }
 
 /// The names of the nodes that have an instance.
@@ -449,6 +450,7 @@ impl Ledger {
                 Reading::Fresh(figure) => {
                     tally.fresh += 1;
                     tally.apart += i64::from(figure.apart);
+                    tally.connect += i64::from(figure.connect);
                 }
                 Reading::Unreachable { .. } => tally.unreachable += 1,
                 Reading::Old(_) => tally.old += 1,

@@ -35,4 +35,6 @@ pub struct Figure {
     pub age: Duration,
     /// The directions differ by over 20 %; the larger is given.
     pub apart: bool,
+    /// By TCP connect: echoes by UDP are lost.
+    pub connect: bool,
 }

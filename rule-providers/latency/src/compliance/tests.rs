@@ -186,6 +186,24 @@ async fn what_wavers_holds_and_a_moved_pod_starts_anew() {
 }
 
 #[tokio::test]
+async fn a_figure_by_connect_says_so() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let figure = Figure {
+        connect: true,
+        ..Figure::of(Duration::from_micros(900))
+    };
+    network.set_reading("a", "b", Reading::Fresh(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Compliant,
+            "900us between a and b, measured by TCP connect"
+        )
+    );
+}
+
+#[tokio::test]
 async fn one_window_is_no_violation() {
     let network = Network::default();
     let provider = provider(&network);

@@ -27,6 +27,7 @@ fn pair(to: &str, nanos: u64) -> Pair {
         age_millis: 0,
         refresh_millis: 30_000,
         losses: 0,
+        connect: false,
     }
 }
 
@@ -251,6 +252,26 @@ fn of_two_directions_the_larger_counts_and_over_a_fifth_apart_is_flagged() {
         };
         assert_eq!(tally, expected);
     }
+}
+
+#[test]
+fn echoes_count_before_connects_and_these_are_called_such() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let by_connect = |to, nanos| Pair {
+        connect: true,
+        ..pair(to, nanos)
+    };
+    let read = |ledger: &Ledger, s: u32| match ledger.reading(of[0].0, of[1].0, SECOND * s) {
+        Reading::Fresh(f) => (f.median, f.connect, f.apart),
+        other => panic!("{other:?}"),
+    };
+    ledger.report(of[0].0, &[by_connect("b", 9 * MILLI)], SECOND);
+    assert_eq!(read(&ledger, 1), (Duration::from_millis(9), true, false));
+    assert_eq!(ledger.sweep(&ledger.ids(), SECOND).0.connect, 1);
+    ledger.report(of[1].0, &[pair("a", MILLI)], SECOND * 2);
+    assert_eq!(read(&ledger, 2), (Duration::from_millis(1), false, false));
+    ledger.report(of[1].0, &[by_connect("a", MILLI)], SECOND * 3);
+    assert_eq!(read(&ledger, 3), (Duration::from_millis(9), true, true));
 }
 
 #[test]

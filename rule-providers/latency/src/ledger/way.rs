@@ -83,6 +83,8 @@ pub(super) struct Way {
     since: Moment,
     /// It is among the ledger's changes already.
     pub changed: bool,
+    /// The figures are of TCP connects.
+    connect: bool,
 }
 
 /// A frame of the agent that measures a way, as it bears on freshness.
@@ -119,6 +121,7 @@ impl Way {
                 _ => Moment::new(now),
             },
             changed: before.is_some_and(|b| b.changed),
+            connect: pair.connect,
         };
         if state != State::Measured && pair.window_nanos.is_empty() {
             // No figures of its own: what is known stays, as old as it is.
@@ -129,6 +132,7 @@ impl Way {
                     p95,
                     samples,
                     sampled,
+                    connect,
                     ..
                 } = *before;
                 way = Self {
@@ -137,6 +141,7 @@ impl Way {
                     p95,
                     samples,
                     sampled,
+                    connect,
                     ..way
                 };
             } else {
@@ -267,12 +272,13 @@ impl Way {
                 age
             },
             apart: false,
+            connect: self.connect,
         }
     }
 }
 
-/// Both directions taken together: a loss counts, then the fresher, then the
-/// larger.
+/// Both directions taken together: a loss counts, then the fresher, then echoes
+/// before connects, then the larger.
 pub(super) fn both(there: Reading, back: Reading) -> Reading {
     use Reading::{Fresh, Nothing, Old, Unreachable};
     match (there, back) {
@@ -287,6 +293,12 @@ pub(super) fn both(there: Reading, back: Reading) -> Reading {
             seldom: seldom && also,
         },
         (lost @ Unreachable { .. }, _) | (_, lost @ Unreachable { .. }) => lost,
+        // Connects and echoes do not compare.
+        (Fresh(echo), Fresh(other)) | (Fresh(other), Fresh(echo))
+            if other.connect && !echo.connect =>
+        {
+            Fresh(echo)
+        }
         (Fresh(a), Fresh(b)) => {
             let (low, high) = (a.p50.min(b.p50), a.p50.max(b.p50));
             let apart = high.as_secs_f64() > low.as_secs_f64() * APART;
