@@ -37,6 +37,8 @@ pub struct Pair {
     lost_visit: u64,
     /// By TCP connect: UDP is lost.
     fallback: bool,
+    /// The samples are times of TCP connects; they are never mixed with echoes'.
+    connects: bool,
     /// The target moved: what was sent before says nothing of it.
     moved: Option<Instant>,
     /// How often it is visited; `None`: not in turn.
@@ -55,6 +57,8 @@ pub struct Figures {
     pub age: Duration,
     pub refresh: Duration,
     pub losses: u32,
+    /// By TCP connect, not by echo.
+    pub connect: bool,
 }
 
 impl Pair {
@@ -62,11 +66,27 @@ impl Pair {
     /// of where the target no longer is.
     /// Several samples of one visit, or within a second, make one window.
     pub fn sample(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
+        self.take(rtt, visit, (sent, now), false)
+    }
+
+    fn take(
+        &mut self,
+        rtt: Duration,
+        visit: u64,
+        (sent, now): (Instant, Instant),
+        connect: bool,
+    ) -> bool {
         let Ok(nanos) = u64::try_from(rtt.as_nanos()) else {
             return false;
         };
         if rtt.is_zero() || rtt > LONGEST || self.before_move(sent) {
             return false;
+        }
+        if std::mem::replace(&mut self.connects, connect) != connect {
+            self.samples.clear();
+            self.windows.clear();
+            self.began = None;
+            self.visit = 0;
         }
         if self.samples.len() == KEPT {
             self.samples.pop_front();
@@ -106,7 +126,7 @@ impl Pair {
 
     /// UDP is lost, a TCP connect is not: its time is the sample.
     pub fn connected(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
-        let taken = self.sample(rtt, visit, sent, now);
+        let taken = self.take(rtt, visit, (sent, now), true);
         self.fallback = taken;
         taken
     }
@@ -147,6 +167,11 @@ impl Pair {
         }
     }
 
+    /// Whether the figures are of TCP connects.
+    pub fn by_connect(&self) -> bool {
+        self.connects
+    }
+
     /// The medians of the windows, newest first, nanoseconds.
     pub fn windows(&self) -> impl ExactSizeIterator<Item = u64> {
         self.windows.iter().copied()
@@ -165,6 +190,7 @@ impl Pair {
                 .map_or(Duration::MAX, |at| now.saturating_duration_since(at)),
             refresh: self.refresh.unwrap_or_default(),
             losses: self.losses,
+            connect: self.connects,
         }
     }
 }
@@ -270,6 +296,34 @@ mod tests {
         assert_eq!(pair.state(now), State::Measured);
         pair.sample(MS, 5, now, now);
         assert!(!pair.is_fallback());
+    }
+
+    #[test]
+    fn figures_are_of_echoes_or_of_connects_never_of_both() {
+        let (mut pair, start) = (Pair::default(), Instant::now());
+        let at = |visit: u64| start + 1_000 * MS * visit as u32;
+        for visit in 1..=6 {
+            pair.sample(MS, visit, at(visit), at(visit));
+        }
+        assert!(!pair.figures(at(6)).connect);
+        assert!(!pair.connected(Duration::ZERO, 7, at(7), at(7)), "refused");
+        assert_eq!(pair.figures(at(7)).samples, 6, "and nothing is lost for it");
+        for visit in 7..=8 {
+            pair.connected(5 * MS, visit, at(visit), at(visit));
+        }
+        let figures = pair.figures(at(8));
+        assert_eq!((figures.connect, figures.samples), (true, 2));
+        assert_eq!((figures.windows.len(), figures.p50_nanos), (2, 5_000_000));
+        // An answer that makes no sample ends the fallback, not what the figures are.
+        pair.answered();
+        assert!(pair.figures(at(8)).connect && !pair.is_fallback());
+        pair.sample(MS, 9, at(9), at(9));
+        let figures = pair.figures(at(9));
+        assert_eq!((figures.connect, figures.samples), (false, 1));
+        assert_eq!(
+            (figures.windows, figures.p95_nanos),
+            (vec![1_000_000], 1_000_000)
+        );
     }
 
     #[test]

@@ -88,6 +88,7 @@ pub fn told(key: &Key, figures: Figures) -> latency::Pair {
         age_millis: millis(figures.age),
         refresh_millis: millis(figures.refresh),
         losses: figures.losses,
+        connect: figures.connect,
     }
 }
 

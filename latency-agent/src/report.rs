@@ -26,6 +26,7 @@ struct Told {
     windows: Vec<u64>,
     state: State,
     refresh: Option<Duration>,
+    connect: bool,
     at: Instant,
 }
 
@@ -39,10 +40,9 @@ impl Teller {
     /// The pairs to tell now, a message each; they count as told. One message at
     /// the least: it says that what was told still holds.
     pub fn messages(&mut self, pairs: &Pairs, now: Instant) -> Vec<Vec<latency::Pair>> {
-        let mut changes = self.changes(pairs, now);
-        let mut messages = Vec::new();
-        while changes.len() > MESSAGE {
-            messages.push(changes.split_off(changes.len() - MESSAGE));
+        let (mut changes, mut messages) = (self.changes(pairs, now), Vec::new());
+        while let Some(excess) = excess(&mut changes) {
+            messages.push(excess);
         }
         messages.push(changes);
         messages
@@ -58,6 +58,7 @@ impl Teller {
             let same = self.told.get(key).is_some_and(|told| {
                 told.state == state
                     && told.refresh == pair.refresh
+                    && told.connect == pair.by_connect()
                     && !moved(&told.windows, pair.windows())
                     && now.saturating_duration_since(told.at) <= AGAIN
             });
@@ -66,6 +67,7 @@ impl Teller {
                     windows: pair.windows().collect(),
                     state,
                     refresh: pair.refresh,
+                    connect: pair.by_connect(),
                     at: now,
                 };
                 self.told.insert(key.clone(), told);
@@ -74,6 +76,11 @@ impl Teller {
         }
         changes
     }
+}
+
+/// A message's pairs, taken from those that do not fit into one more.
+pub fn excess(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair>> {
+    (pairs.len() > MESSAGE).then(|| pairs.split_off(pairs.len() - MESSAGE))
 }
 
 fn moved(told: &[u64], now: impl ExactSizeIterator<Item = u64>) -> bool {
@@ -118,6 +125,26 @@ mod tests {
         assert_eq!(teller.messages(&pairs, now), [vec![]]);
         pairs.visited([(&visited[0], Some(2_000 * MS))].into_iter(), now);
         assert_eq!(teller.messages(&pairs, now)[0].len(), 1);
+    }
+
+    #[test]
+    fn that_a_figure_is_a_connects_is_told_though_it_is_as_large() {
+        let (mut pairs, mut teller) = (Pairs::default(), Teller::default());
+        let now = Instant::now();
+        let key = Key {
+            node: "n".into(),
+            instance: "i".into(),
+        };
+        pairs.visited([(&key, Some(2_000 * MS))].into_iter(), now);
+        let mut told = |pairs: &Pairs| {
+            let told = teller.messages(pairs, now).concat();
+            told.iter().map(|p| p.connect).collect::<Vec<_>>()
+        };
+        pairs.of(&key, now).sample(MS, 1, now, now);
+        assert_eq!(told(&pairs), [false]);
+        pairs.of(&key, now).connected(MS, 2, now, now);
+        assert_eq!(told(&pairs), [true]);
+        assert!(told(&pairs).is_empty());
     }
 
     #[test]

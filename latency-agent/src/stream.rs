@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use tautline_proto::latency::{
-    FromAgent, Probe, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
+    FromAgent, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
     from_agent, to_agent,
 };
 use tokio::{
@@ -24,7 +24,7 @@ use crate::{
     identity::Identity,
     measure::{Order, Replica, Shared},
     probe::Prober,
-    report::Teller,
+    report::{Teller, excess},
     targets::{List, Target},
     throughput::{Source, Test},
 };
@@ -208,7 +208,11 @@ async fn take(
             agent.orders.send(order).await?;
         }
         Some(to_agent::What::Probe(probe)) => {
-            let probed = async move { answer(probed(&agent, probe).await).await };
+            let probed = async move {
+                for message in fitting(agent.prober.run(probe).await) {
+                    answer(message).await;
+                }
+            };
             tokio::spawn(asked.clone().run_until_cancelled_owned(probed));
         }
         Some(to_agent::What::Throughput(test)) => {
@@ -219,8 +223,15 @@ async fn take(
     Ok(())
 }
 
-async fn probed(agent: &Agent, probe: Probe) -> from_agent::What {
-    from_agent::What::Probed(agent.prober.run(probe).await)
+/// An answer, and reports before it of the pairs that do not fit into it.
+fn fitting(mut probed: Probed) -> Vec<from_agent::What> {
+    let mut messages = Vec::new();
+    while let Some(pairs) = excess(&mut probed.pairs) {
+        let counts = None;
+        messages.push(from_agent::What::Report(Report { pairs, counts }));
+    }
+    messages.push(from_agent::What::Probed(probed));
+    messages
 }
 
 async fn transferred(agent: &Agent, test: Throughput) -> from_agent::What {
@@ -246,4 +257,50 @@ async fn transferred(agent: &Agent, test: Throughput) -> from_agent::What {
         bits_per_second,
         error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use tautline_proto::latency::Pair;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_of_many_pairs_fits_the_providers_bound() {
+        let pair = |n: usize| Pair {
+            node: format!("{n:0253}"),
+            instance: format!("{:036}/{:064}", 1, 2),
+            window_nanos: vec![u64::MAX; 3],
+            p50_nanos: u64::MAX,
+            p95_nanos: u64::MAX,
+            samples: 60,
+            age_millis: u32::MAX,
+            refresh_millis: u32::MAX,
+            losses: u32::MAX,
+            connect: true,
+            ..Pair::default()
+        };
+        let probed = Probed {
+            id: 7,
+            pairs: (0..1_024).map(pair).collect(),
+        };
+        let (mut sizes, mut pairs) = (Vec::new(), Vec::new());
+        for what in fitting(probed) {
+            let message = FromAgent { what: Some(what) };
+            sizes.push(message.encoded_len());
+            match message.what {
+                Some(from_agent::What::Report(report)) => pairs.extend(report.pairs),
+                Some(from_agent::What::Probed(probed)) => {
+                    assert_eq!((probed.id, sizes.len()), (7, 3), "it comes last");
+                    pairs.extend(probed.pairs);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(sizes.iter().all(|s| *s <= 256 << 10), "{sizes:?}");
+        pairs.sort_by(|a, b| a.node.cmp(&b.node));
+        pairs.dedup();
+        assert_eq!(pairs.len(), 1_024);
+    }
 }

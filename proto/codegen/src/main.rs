@@ -1,7 +1,8 @@
 //! Generates `proto/src/generated` from `proto/*.proto`, without protoc.
-//! `cargo run -p tautline-codegen`; CI runs it and refuses a difference.
+//! `cargo run -p tautline-codegen`; CI runs it and refuses a difference. A file that
+//! stays the same is not written, so that nothing is built anew for it.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use anyhow::{Context, Result};
 use prost::Message;
@@ -19,12 +20,46 @@ fn main() -> Result<()> {
     fs::create_dir_all(&out)?;
 
     let set = protox::compile(FILES, [&proto]).context("a .proto file does not compile")?;
-    fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
+    put(&out.join("descriptors.bin"), &set.encode_to_vec())?;
+    let fresh = tempfile::tempdir()?;
     tonic_prost_build::configure()
-        .out_dir(&out)
+        .out_dir(fresh.path())
         // Maps are written in key order, so equal questions are equal bytes.
         .btree_map(".")
         .compile_fds(set)
         .context("the descriptors do not generate")?;
+    for entry in fs::read_dir(fresh.path())? {
+        let entry = entry?;
+        put(&out.join(entry.file_name()), &fs::read(entry.path())?)?;
+    }
     Ok(())
+}
+
+/// Writes a file unless it holds just that; whether it did.
+///
+/// # Errors
+/// It cannot be written.
+fn put(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(false);
+    }
+    fs::write(path, bytes).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_the_same_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rs");
+        assert!(put(&path, b"one").unwrap());
+        let written = || fs::metadata(&path).unwrap().modified().unwrap();
+        let before = written();
+        assert!(!put(&path, b"one").unwrap());
+        assert_eq!(written(), before);
+        assert!(put(&path, b"two").unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+    }
 }

@@ -10,6 +10,8 @@ pub struct Hello {
     #[prost(string, tag = "2")]
     pub boot_id: ::prost::alloc::string::String,
     /// Where the agent answers echoes (UDP) and connects (TCP): "10.1.2.3:5310".
+    /// Not unspecified, multicast, link-local, broadcast; loopback only if the
+    /// stream comes from there.
     #[prost(string, tag = "3")]
     pub address: ::prost::alloc::string::String,
     /// Speed of the slowest interface that leads out; 0 if unknown.
@@ -47,6 +49,10 @@ pub struct Pair {
     /// Losses in a row.
     #[prost(uint32, tag = "10")]
     pub losses: u32,
+    /// The figures are times of TCP connects, because echoes by UDP are lost; those
+    /// of both are never mixed.
+    #[prost(bool, tag = "11")]
+    pub connect: bool,
 }
 /// Sent every two seconds, if only to say that what was told still holds:
 /// pairs that are new, of which a window moved by over 5 %, that changed their
@@ -77,6 +83,7 @@ pub struct Counts {
     pub limited: u64,
 }
 /// Answer to Probe, after its deadline at the latest: what is known by then.
+/// Of more pairs than fit, the rest comes in reports before it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Probed {
     #[prost(uint64, tag = "1")]

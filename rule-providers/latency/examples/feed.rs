@@ -230,5 +230,6 @@ fn pair(from: usize, target: &Target, now: u64) -> Pair {
         age_millis: 100,
         refresh_millis: 32_000,
         losses: 0,
+        connect: false,
     }
 }

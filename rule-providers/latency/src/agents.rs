@@ -73,6 +73,7 @@ impl Service {
         let (send, told) = mpsc::channel(MOST_UNSENT);
         let stream = stream::Stream {
             service: self.clone(),
+            remote: request.remote_addr(),
             inbound: request.into_inner(),
             outbound: send.clone(),
         };

@@ -10,7 +10,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    demand::{ROOM, Shares, share},
+    demand::{ROOM, Shares, minute, share},
     ledger::Id,
     network::Network,
 };
@@ -35,18 +35,21 @@ pub(crate) struct List {
 
 /// Keeps the agents' lists right until told to stop.
 pub(crate) async fn follow(network: Network, stop: CancellationToken) {
-    let mut excess = 0;
+    let (mut excess, mut last) = (0, minute());
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = network.0.assign.notified() => {}
             () = tokio::time::sleep(LOOK) => {
-                if !network.0.demand.lock().expire(network.now()) {
+                let over = network.0.demand.lock().expire(network.now());
+                // Who has room takes turns.
+                if !over && (excess == 0 || last == minute()) {
                     continue;
                 }
             }
         }
-        let now = network.assign();
+        last = minute();
+        let now = network.assign(last);
         if now.excess > 0 && excess == 0 {
             tracing::warn!(
                 pairs = now.pairs,
@@ -65,19 +68,22 @@ pub(crate) async fn follow(network: Network, stop: CancellationToken) {
 
 impl Network {
     /// Makes all lists, and hands out those that have changed.
-    pub(crate) fn assign(&self) -> Shares<Id> {
+    pub(crate) fn assign(&self, minute: u64) -> Shares<Id> {
         let inner = &self.0;
         let epoch = inner.epoch.load(Ordering::Relaxed);
-        let demand: Vec<(Id, Id)> = {
+        let (demand, refused): (Vec<(Id, Id)>, usize) = {
             let mut demand = inner.demand.lock();
             demand.expire(self.now());
             let ledger = inner.ledger.lock();
             let both = |(a, b)| ledger.id(a).zip(ledger.id(b));
-            demand.pairs().filter_map(both).collect()
+            let pairs = demand.pairs(minute).filter_map(both).collect();
+            (pairs, demand.refused())
         };
         let chosen = inner.targets.load();
         let streams = inner.streams.lock();
-        let shares = share(demand.into_iter(), ROOM, |id| streams.contains_key(&id));
+        let mut shares = share(demand.into_iter(), ROOM, |id| streams.contains_key(&id));
+        shares.pairs += refused;
+        shares.excess += refused;
         let ledger = inner.ledger.lock();
         let answers = |id: &Id| ledger.get(*id).is_some_and(|i| i.address.is_some());
         for (id, handle) in streams.iter() {

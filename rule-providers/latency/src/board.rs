@@ -39,7 +39,7 @@ pub(crate) fn outcome(row: &[Known], limit: Option<u64>) -> Outcome {
     let (mut worst, mut decides, mut missing) = (0, 0, None);
     for (peer, known) in row.iter().enumerate() {
         match *known {
-            Known::Unreachable { seconds } => return Outcome::Unreachable { seconds, peer },
+            Known::Unreachable { seconds, .. } => return Outcome::Unreachable { seconds, peer },
             Known::Nothing => missing = missing.or(Some(peer)),
             Known::Rtt { micros, .. } if micros >= worst => (worst, decides) = (micros, peer),
             Known::Rtt { .. } | Known::Same => {}
@@ -189,7 +189,7 @@ impl Basis {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Configured => "configured",
-            Self::Measured => "measured",
+            Self::Measured | Self::Connect => "measured",
             Self::Verified => "verified",
             Self::Estimated { .. } => "estimated",
             Self::Old { .. } => "old",
@@ -209,7 +209,10 @@ mod tests {
     fn facts_that_rule_out_come_first() {
         let near = rtt(1_000, Basis::Measured);
         let far = rtt(9_000, Basis::Measured);
-        let gone = Known::Unreachable { seconds: 4 };
+        let gone = Known::Unreachable {
+            seconds: 4,
+            open: true,
+        };
         let none = Known::Nothing;
         let limit = Some(5_000);
         let not = |peer| Outcome::NoData { peer };
@@ -232,7 +235,7 @@ mod tests {
             low: 2_900,
             high: 3_600,
         };
-        let nodes = ["a", "b", "c", "d", "e", "f", "g"]
+        let nodes = ["a", "b", "c", "d", "e", "f", "g", "h"]
             .map(str::to_owned)
             .to_vec();
         let known = [
@@ -240,9 +243,13 @@ mod tests {
             rtt(3_200, estimated),
             rtt(3_300, estimated),
             rtt(31_500, Basis::Old { seconds: 75 }),
-            Known::Unreachable { seconds: 12 },
+            Known::Unreachable {
+                seconds: 12,
+                open: false,
+            },
             Known::Nothing,
             rtt(31_000, Basis::Configured),
+            rtt(190, Basis::Connect),
         ];
         let mut board = Board::new(nodes, vec!["db-1".to_owned()], known);
         assert!(board.want(Pair { node: 2, peer: 0 }));
@@ -263,6 +270,7 @@ mod tests {
                 "e -1 Unreachable: no way to db-1 for 12s",
                 "f -1 NoData: no figure to db-1",
                 "g -1 OverLimit: 31ms to db-1 > 20ms",
+                "h 190 : 190us to db-1, measured by TCP connect",
             ]
         );
     }

@@ -121,6 +121,9 @@ impl Latency {
         Ok(match worst {
             Said::Level(level, micros, basis) => {
                 let mut reason = format!("{} between {a} and {b}, {basis}", show(micros));
+                if matches!(&pair.reading, Reading::Fresh(f) if f.connect) {
+                    reason += " by TCP connect";
+                }
                 if level == Level::Limit
                     && bounds.level(micros) > level
                     && let Reading::Fresh(figure) = &pair.reading
@@ -168,13 +171,18 @@ impl Latency {
         pairs
     }
 
-    /// Has pairs without a fresh figure measured now.
+    /// Has pairs without a fresh figure, or with losses that may be over, measured now.
     async fn measure(&self, pairs: &mut [Between<'_>], until: Instant) {
         if !self.network.is_measuring() {
             return;
         }
         let lacks = |p: &Between<'_>| {
-            p.configured.is_none() && matches!(p.reading, Reading::Old(_) | Reading::Nothing)
+            let open = match p.reading {
+                Reading::Old(_) | Reading::Nothing => true,
+                Reading::Unreachable { seldom, .. } => seldom,
+                Reading::Fresh(_) => false,
+            };
+            p.configured.is_none() && open
         };
         // The pairs of a node stand together.
         let probes = pairs.chunk_by_mut(|x, y| x.a == y.a).map(|of_a| {

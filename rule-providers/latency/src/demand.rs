@@ -1,6 +1,12 @@
 //! The pairs that active rules name, and who measures them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tautline_core::planning::fnv1a_64;
 
 /// So many pairs of one node, visited every 2 s, are 5 visits a second.
 pub(crate) const ROOM: usize = 10;
@@ -12,6 +18,14 @@ const MOST: usize = 100_000;
 pub(crate) struct Demand {
     of: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Duration>>,
     len: usize,
+    /// Those that there was no place for, by their hashes; no more than places.
+    refused: HashMap<u64, Duration>,
+}
+
+/// Changes each minute, at all replicas at about the same time.
+pub(crate) fn minute() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() / 60)
 }
 
 /// Who measures what.
@@ -25,7 +39,7 @@ pub(crate) struct Shares<T> {
 }
 
 impl Demand {
-    /// Asks for a pair; says whether it is new.
+    /// Asks for a pair; says whether it is new, or newly refused.
     pub fn ask(&mut self, a: &str, b: &str, until: Duration) -> bool {
         let (a, b) = (a.min(b), a.max(b));
         if a == b {
@@ -35,9 +49,12 @@ impl Demand {
             *known = until.max(*known);
             return false;
         }
+        let hash = fnv1a_64(&[a, b]);
         if self.len >= MOST {
-            return false;
+            let room = self.refused.len() < MOST || self.refused.contains_key(&hash);
+            return room && self.refused.insert(hash, until).is_none();
         }
+        self.refused.remove(&hash);
         self.len += 1;
         self.of.entry(a.into()).or_default().insert(b.into(), until);
         true
@@ -45,24 +62,35 @@ impl Demand {
 
     /// Drops what nobody has asked for any more; says whether there was such.
     pub fn expire(&mut self, now: Duration) -> bool {
+        let refused = self.refused.len();
+        self.refused.retain(|_, until| *until > now);
         self.of.retain(|_, of| {
             of.retain(|_, until| *until > now);
             !of.is_empty()
         });
         let left = self.of.values().map(BTreeMap::len).sum();
-        std::mem::replace(&mut self.len, left) > left
+        std::mem::replace(&mut self.len, left) > left || self.refused.len() < refused
     }
 
-    /// The pairs in the order of their names, which is the same at all replicas.
-    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        let all = self.of.iter();
-        all.flat_map(|(a, of)| of.keys().map(move |b| (&**a, &**b)))
+    /// Pairs that there was no place for.
+    pub fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// The pairs in an order that is another each minute, and the same at all
+    /// replicas.
+    pub fn pairs(&self, minute: u64) -> impl Iterator<Item = (&str, &str)> {
+        let (all, minute) = (self.of.iter(), minute.to_string());
+        let all = all.flat_map(|(a, of)| of.keys().map(move |b| (&**a, &**b)));
+        let mut pairs: Vec<(&str, &str)> = all.collect();
+        pairs.sort_by_cached_key(|(a, b)| fnv1a_64(&[&minute, a, b]));
+        pairs.into_iter()
     }
 }
 
 /// Gives each pair to the end that has more room, then to the other too if it has
 /// some. Ends that `may` not measure have none. The same pairs in the same order
-/// are shared alike.
+/// are shared alike, and each end's are in their own order.
 pub(crate) fn share<T: Copy + Ord>(
     pairs: impl Iterator<Item = (T, T)>,
     room: usize,
@@ -94,6 +122,7 @@ pub(crate) fn share<T: Copy + Ord>(
             shares.of.entry(from).or_default().push(to);
         }
     }
+    shares.of.values_mut().for_each(|of| of.sort_unstable());
     shares
 }
 
@@ -111,10 +140,49 @@ mod tests {
         assert!(demand.ask("b", "a", SECOND * 5));
         assert!(!demand.ask("a", "b", SECOND * 9));
         assert!(!demand.ask("a", "a", SECOND * 9));
-        assert_eq!(demand.pairs().collect::<Vec<_>>(), [("a", "b")]);
+        assert_eq!(demand.pairs(0).collect::<Vec<_>>(), [("a", "b")]);
         assert!(!demand.expire(SECOND * 8));
         assert!(demand.expire(SECOND * 9));
         assert_eq!(demand.len, 0);
+    }
+
+    #[test]
+    fn those_without_a_place_are_counted_until_nobody_asks() {
+        let mut demand = Demand::default();
+        let name = |i: usize| format!("n{i:06}");
+        for i in 0..MOST {
+            demand.ask("a", &name(i), SECOND * if i == 0 { 5 } else { 9 });
+        }
+        assert!(demand.ask("a", "x", SECOND * 9));
+        assert!(!demand.ask("x", "a", SECOND * 9), "counted once");
+        assert!(demand.ask("a", "y", SECOND * 7));
+        assert_eq!((demand.len, demand.refused()), (MOST, 2));
+        // One place is free.
+        assert!(demand.expire(SECOND * 5));
+        assert!(demand.ask("a", "x", SECOND * 9));
+        assert_eq!((demand.len, demand.refused()), (MOST, 1));
+        assert!(demand.expire(SECOND * 7));
+        assert_eq!(demand.refused(), 0);
+    }
+
+    #[test]
+    fn who_goes_without_changes_each_minute() {
+        let mut demand = Demand::default();
+        let names: Vec<String> = (0..40).map(|i| format!("n{i:02}")).collect();
+        for name in &names {
+            demand.ask("hub", name, SECOND);
+        }
+        let measured = |minute: u64| {
+            let shares = share(demand.pairs(minute), ROOM, |n| n == "hub");
+            assert_eq!((shares.excess, shares.pairs), (30, 40));
+            assert!(shares.of["hub"].is_sorted());
+            shares.of["hub"].clone()
+        };
+        assert_eq!(measured(7), measured(7));
+        let mut ever: Vec<&str> = (0..60).flat_map(measured).collect();
+        ever.sort_unstable();
+        ever.dedup();
+        assert_eq!(ever.len(), 40, "each within the hour");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{fmt::Write, time::Duration};
 use crate::{
     network::{PeerRow, Spot},
     places::Place,
-    reading::Reading,
+    reading::{Figure, Reading},
     table::{Pairs, Towards},
 };
 
@@ -20,9 +20,10 @@ pub(crate) enum Known {
         micros: u64,
         basis: Basis,
     },
-    /// Echoes are lost, for so many seconds.
+    /// Echoes are lost, for so many seconds. `open`: a probe could tell more.
     Unreachable {
         seconds: u32,
+        open: bool,
     },
     Nothing,
 }
@@ -34,6 +35,8 @@ pub(crate) enum Basis {
     Measured,
     /// Measured for this very question.
     Verified,
+    /// Measured, by TCP connect: echoes are lost.
+    Connect,
     /// Predicted; microseconds that the truth is between in four of five cases.
     Estimated {
         low: u32,
@@ -53,15 +56,23 @@ impl Basis {
 }
 
 impl Known {
+    fn fresh(figure: &Figure, by_echo: Basis) -> Self {
+        Self::Rtt {
+            micros: micros(figure.median),
+            basis: match figure.connect {
+                true => Basis::Connect,
+                false => by_echo,
+            },
+        }
+    }
+
     /// What a probe has found, if it has.
     pub(crate) fn verified(reading: &Reading) -> Option<Self> {
         match reading {
-            Reading::Fresh(figure) => Some(Self::Rtt {
-                micros: micros(figure.median),
-                basis: Basis::Verified,
-            }),
-            Reading::Unreachable { since } => Some(Self::Unreachable {
+            Reading::Fresh(figure) => Some(Self::fresh(figure, Basis::Verified)),
+            Reading::Unreachable { since, .. } => Some(Self::Unreachable {
                 seconds: seconds(*since),
+                open: false,
             }),
             Reading::Old(_) | Reading::Nothing => None,
         }
@@ -103,14 +114,12 @@ impl<'a> Ways<'a> {
         };
         let old = match &*row.reading_at(from.node, spot) {
             Reading::Fresh(figure) => {
-                return Known::Rtt {
-                    micros: micros(figure.median),
-                    basis: Basis::Measured,
-                };
+                return Known::fresh(figure, Basis::Measured);
             }
-            Reading::Unreachable { since } => {
+            Reading::Unreachable { since, seldom } => {
                 return Known::Unreachable {
                     seconds: seconds(*since),
+                    open: *seldom,
                 };
             }
             Reading::Old(figure) => Known::Rtt {
@@ -194,6 +203,7 @@ pub(crate) fn push_basis(out: &mut String, basis: Basis) {
         Basis::Configured => out.push_str("configured"),
         Basis::Measured => out.push_str("measured"),
         Basis::Verified => out.push_str("verified"),
+        Basis::Connect => out.push_str("measured by TCP connect"),
         Basis::Estimated { low, high } => {
             out.push_str("estimated (");
             push_micros(out, rough(low));
@@ -219,7 +229,7 @@ mod tests {
     use tautline_rtt_model::Estimate;
 
     use super::*;
-    use crate::{Table, network::Network, reading::Figure};
+    use crate::{Table, network::Network};
 
     const A: Place<'_> = Place {
         node: "a",
@@ -265,11 +275,24 @@ mod tests {
         let micros = 5_000;
         assert_eq!(known("", &network), Known::Rtt { micros, basis });
         let since = Duration::from_secs(3);
-        network.set_reading("a", "b", Reading::Unreachable { since });
-        assert_eq!(known("", &network), Known::Unreachable { seconds: 3 });
+        for open in [true, false] {
+            let seldom = open;
+            network.set_reading("a", "b", Reading::Unreachable { since, seldom });
+            assert_eq!(known("", &network), Known::Unreachable { seconds: 3, open });
+        }
         network.set_reading("a", "b", Reading::Fresh(ms(3)));
         let (micros, basis) = (3_000, Basis::Measured);
         assert_eq!(known("", &network), Known::Rtt { micros, basis });
+        let connect = Figure {
+            connect: true,
+            ..ms(4)
+        };
+        let reading = Reading::Fresh(connect);
+        let (micros, basis) = (4_000, Basis::Connect);
+        let by_connect = Known::Rtt { micros, basis };
+        assert_eq!(Known::verified(&reading), Some(by_connect));
+        network.set_reading("a", "b", reading);
+        assert_eq!(known("", &network), by_connect);
         let basis = Basis::Configured;
         for (table, micros) in [
             ("za,zb,4ms", 4_000),

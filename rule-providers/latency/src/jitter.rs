@@ -2,7 +2,7 @@
 //! last samples. Measured only: half of a pair's samples do not predict the other
 //! half well (they correlate 0.5 to 0.66), so nothing predicts another pair.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use tautline_sdk::{CostAnswer, CostQuestion, ProviderError};
 
@@ -10,6 +10,7 @@ use crate::{
     Latency,
     compliance::bounds,
     costs::{VALID_FOR, check_size},
+    demand::ROOM,
     figures::{micros, push_micros},
     network::{PeerRow, Spot},
     reading::{Figure, Reading},
@@ -17,6 +18,12 @@ use crate::{
 
 /// Below that a p95 is the worst sample.
 const SAMPLES: u32 = 20;
+
+/// So many of a peer's candidates that look nearest are measured for the next
+/// question: a node visits no more pairs every 2 s.
+const ASKED_FOR: usize = ROOM;
+/// For so long after a question: twice what the samples take at a visit every 2 s.
+const KEEP: Duration = Duration::from_secs(80);
 
 /// Too few samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,32 +40,71 @@ pub(crate) fn of(figure: &Figure) -> Result<u64, TooFew> {
 
 /// What the pairs of one node come to.
 enum Outcome<'a> {
-    Known { micros: u64, peer: &'a str },
-    Unreachable { peer: &'a str },
-    NoData { few: TooFew, peer: &'a str },
+    Known {
+        micros: u64,
+        peer: &'a str,
+        connect: bool,
+    },
+    Unreachable {
+        peer: &'a str,
+    },
+    NoData {
+        few: TooFew,
+        peer: &'a str,
+    },
 }
 
 fn outcome<'a>(node: &str, spot: Spot, ways: &'a [(String, PeerRow)]) -> Outcome<'a> {
     let mut worst = Outcome::Known {
         micros: 0,
         peer: "",
+        connect: false,
     };
     for (peer, row) in ways.iter().filter(|(peer, _)| peer != node) {
         let jitter = match &*row.reading_at(node, spot) {
-            Reading::Fresh(figure) => of(figure),
+            Reading::Fresh(figure) => of(figure).map(|micros| (micros, figure.connect)),
             Reading::Unreachable { .. } => return Outcome::Unreachable { peer },
             Reading::Old(_) | Reading::Nothing => Err(TooFew(0)),
         };
         worst = match (worst, jitter) {
             (Outcome::Known { .. }, Err(few)) => Outcome::NoData { few, peer },
-            (Outcome::Known { micros, .. }, Ok(jitter)) if jitter >= micros => Outcome::Known {
-                micros: jitter,
-                peer,
-            },
+            (Outcome::Known { micros, .. }, Ok((jitter, connect))) if jitter >= micros => {
+                Outcome::Known {
+                    micros: jitter,
+                    peer,
+                    connect,
+                }
+            }
             (worst, _) => worst,
         };
     }
     worst
+}
+
+/// The candidates that look nearest to a peer among those that lack samples.
+fn lacking<'a>(
+    (peer, row): &(String, PeerRow),
+    nodes: impl Iterator<Item = (&'a str, Spot)>,
+) -> Vec<&'a str> {
+    let looks = nodes
+        .filter(|(node, _)| node != peer)
+        .filter_map(|(node, spot)| {
+            let old = match &*row.reading_at(node, spot) {
+                Reading::Fresh(figure) if of(figure).is_ok() => return None,
+                Reading::Unreachable { .. } => return None,
+                Reading::Fresh(figure) | Reading::Old(figure) => Some(micros(figure.median)),
+                Reading::Nothing => None,
+            };
+            // Casts of floats saturate.
+            let estimate = || Some(row.estimate_at(node, spot)?.micros.round() as u64);
+            Some((old.or_else(estimate).unwrap_or(u64::MAX), node))
+        });
+    let mut looks: Vec<(u64, &str)> = looks.collect();
+    if looks.len() > ASKED_FOR {
+        looks.select_nth_unstable(ASKED_FOR);
+        looks.truncate(ASKED_FOR);
+    }
+    looks.into_iter().map(|(_, node)| node).collect()
 }
 
 impl Latency {
@@ -82,6 +128,12 @@ impl Latency {
             .iter()
             .map(|n| outcome(n, view.spot(n), &ways))
             .collect();
+        for way in &ways {
+            let nodes = eligible_nodes.iter().map(|n| (n.as_str(), view.spot(n)));
+            for node in lacking(way, nodes) {
+                self.network.demand(&way.0, node, KEEP);
+            }
+        }
         // Nobody can be placed then; say what would help.
         let none =
             !outcomes.is_empty() && outcomes.iter().all(|o| matches!(o, Outcome::NoData { .. }));
@@ -109,9 +161,16 @@ impl Latency {
                         },
                     );
                 }
-                Outcome::Known { micros, peer } => {
+                Outcome::Known {
+                    micros,
+                    peer,
+                    connect,
+                } => {
                     push_micros(&mut detail, micros);
                     detail.extend([" of jitter to ", peer]);
+                    if connect {
+                        detail.push_str(", by TCP connect");
+                    }
                     match limit {
                         Some(limit) if micros > limit => {
                             detail.push_str(" > ");
@@ -144,11 +203,12 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use tautline_core::{index::Object, model};
     use tautline_runtime::feed::Feed;
     use tautline_sdk::Rule;
 
     use super::*;
-    use crate::network::Network;
+    use crate::network::{Network, Settings};
 
     fn figure(samples: u32, p50: u64, p95: u64) -> Reading {
         Reading::Fresh(Figure {
@@ -185,7 +245,14 @@ mod tests {
         network.set_reading("q", "b", figure(60, 1_000, 1_001));
         network.set_reading("p", "q", figure(19, 1_000, 1_001));
         let since = Duration::from_secs(3);
-        network.set_reading("q", "c", Reading::Unreachable { since });
+        network.set_reading(
+            "q",
+            "c",
+            Reading::Unreachable {
+                since,
+                seldom: false,
+            },
+        );
         let said = |cost, code: &str, detail: &str| (cost, code.to_owned(), detail.to_owned());
         assert_eq!(
             costs(&network, &["p", "q"], &["a", "b", "c", "p"]),
@@ -212,6 +279,34 @@ mod tests {
                 said(-1, "NothingMeasured", none)
             ]
         );
+    }
+
+    #[test]
+    fn the_nearest_candidates_that_lack_samples_are_measured_from_then_on() {
+        let feed = Feed::default();
+        let names: Vec<String> = (0..30).map(|i| format!("n{i:02}")).collect();
+        for name in names.iter().map(String::as_str).chain(["p"]) {
+            feed.apply(Object::Node(model::Node {
+                name: name.into(),
+                ..model::Node::default()
+            }));
+        }
+        let network = Network::new(feed, Settings::default());
+        // n00 has its samples, n01 cannot be reached; of the others the even ones
+        // are known, the larger the nearer.
+        network.set_reading("p", "n00", figure(60, 1_000, 1_200));
+        let (since, seldom) = (Duration::from_secs(3), false);
+        network.set_reading("p", "n01", Reading::Unreachable { since, seldom });
+        for i in (2..30).step_by(2) {
+            network.set_reading("p", &names[i], figure(5, 9_000 - i as u64, 9_000));
+        }
+        let nodes: Vec<&str> = names.iter().map(String::as_str).chain(["p"]).collect();
+        costs(&network, &["p"], &nodes);
+        let demand = network.0.demand.lock();
+        let mut asked: Vec<&str> = demand.pairs(0).map(|(node, _)| node).collect();
+        asked.sort_unstable();
+        let expected: Vec<&str> = (10..30).step_by(2).map(|i| names[i].as_str()).collect();
+        assert_eq!(asked, expected);
     }
 
     proptest! {

@@ -189,6 +189,7 @@ impl Network {
             all.unreachable += tally.unreachable;
             all.old += tally.old;
             all.apart += tally.apart;
+            all.connect += tally.connect;
         }
         self.0.metrics.tally(all);
         all

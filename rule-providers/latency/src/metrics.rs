@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     pub agents: Gauge,
     pairs: Family<InState, Gauge>,
     apart: Gauge,
+    connect: Gauge,
     pub frames: Counter,
     refused: Family<Why, Counter>,
     pub limited: Counter,
@@ -50,6 +51,11 @@ impl Metrics {
             "latency_pairs_apart",
             "Pairs whose directions differ by over 20 %",
             &self.apart,
+        );
+        add(
+            "latency_pairs_by_connect",
+            "Pairs measured by TCP connect, as echoes by UDP are lost",
+            &self.connect,
         );
         add(
             "latency_demand_pairs",
@@ -145,6 +151,7 @@ impl Metrics {
         set("unreachable", tally.unreachable);
         set("old", tally.old);
         self.apart.set(tally.apart);
+        self.connect.set(tally.connect);
     }
 
     #[cfg(test)]

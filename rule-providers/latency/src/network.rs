@@ -187,8 +187,12 @@ impl Network {
     }
 
     /// An active rule names the pair: it is measured every two seconds, for as
-    /// long as `keep` after the last call.
+    /// long as `keep` after the last call. Of nodes that are not there nothing is.
     pub fn demand(&self, a: &str, b: &str, keep: Duration) {
+        let snapshot = self.0.feed.snapshot();
+        if snapshot.node(a).is_none() || snapshot.node(b).is_none() {
+            return;
+        }
         if self.0.demand.lock().ask(a, b, self.now() + keep) {
             self.0.assign.notify_one();
         }

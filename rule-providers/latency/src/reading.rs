@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 pub enum Reading {
     /// Measured, and still so.
     Fresh(Figure),
-    /// Echoes are lost, three and more in a row, for so long.
-    Unreachable { since: Duration },
+    /// Echoes are lost, three and more in a row, for so long. `seldom`: it is visited
+    /// less than every five seconds, and a probe could tell more.
+    Unreachable { since: Duration, seldom: bool },
     /// Was measured less than ten minutes ago; it may have changed since.
     Old(Figure),
     /// Never measured, or too long ago.
@@ -34,4 +35,6 @@ pub struct Figure {
     pub age: Duration,
     /// The directions differ by over 20 %; the larger is given.
     pub apart: bool,
+    /// By TCP connect: echoes by UDP are lost.
+    pub connect: bool,
 }

@@ -1,5 +1,6 @@
 //! Which pairs to measure before answering. Estimates decide what is far from the
-//! limit; near it, and among the best-looking nodes, they err too often.
+//! limit; near it, and among the best-looking nodes, they err too often. Losses of
+//! pairs that are seldom visited may be over.
 
 use crate::{
     board::{Board, Outcome, Pair, outcome},
@@ -27,7 +28,7 @@ pub(crate) fn first(board: &mut Board, limit: Option<u64>) -> Vec<Pair> {
                     peer,
                 };
                 match known {
-                    Known::Nothing => unknown.push(pair),
+                    Known::Nothing | Known::Unreachable { open: true, .. } => unknown.push(pair),
                     Known::Rtt { micros, basis }
                         if basis.is_guess() && micros.saturating_mul(2) >= limit =>
                     {
@@ -84,7 +85,7 @@ pub(crate) fn by_peer(pairs: Vec<Pair>, peers: usize, most: usize) -> (Vec<Vec<P
 #[derive(Clone, Copy, Debug)]
 struct Look {
     node: usize,
-    /// Pairs without a figure.
+    /// Pairs without a figure, or with losses that may be over.
     missing: usize,
     /// The longest round trip of its pairs, in microseconds.
     worst: u64,
@@ -100,7 +101,8 @@ fn is_open(known: Known) -> bool {
     match known {
         Known::Nothing => true,
         Known::Rtt { basis, .. } => basis.is_guess(),
-        Known::Same | Known::Unreachable { .. } => false,
+        Known::Unreachable { open, .. } => open,
+        Known::Same => false,
     }
 }
 
@@ -113,7 +115,7 @@ fn looks(board: &Board, limit: Option<u64>) -> Vec<Look> {
             open |= is_open(*known);
             match *known {
                 Known::Same => {}
-                Known::Nothing => missing += 1,
+                Known::Nothing | Known::Unreachable { open: true, .. } => missing += 1,
                 Known::Unreachable { .. } => return None,
                 Known::Rtt { micros, basis } => {
                     let most = if basis.is_guess() { 2 } else { 1 };
@@ -152,7 +154,9 @@ fn of_best(board: &Board, best: &[Look]) -> Vec<Pair> {
         let node = look.node;
         for (peer, known) in row(board, node).iter().enumerate() {
             match *known {
-                Known::Nothing => decide.push(Pair { node, peer }),
+                Known::Nothing | Known::Unreachable { open: true, .. } => {
+                    decide.push(Pair { node, peer });
+                }
                 Known::Rtt { micros, basis } if basis.is_guess() => {
                     if micros == look.worst {
                         decide.push(Pair { node, peer });
@@ -235,6 +239,14 @@ mod tests {
     }
 
     #[test]
+    fn losses_of_what_is_seldom_visited_are_looked_into() {
+        let gone = |open| Known::Unreachable { seconds: 9, open };
+        let known = vec![gone(true), gone(false), fact(9), guess(5)];
+        let mut board = board(1, known);
+        assert_eq!(named(&first(&mut board, None)), [(3, 0), (0, 0)]);
+    }
+
+    #[test]
     fn what_decides_comes_first() {
         let mut board = board(
             2,
@@ -269,7 +281,7 @@ mod tests {
             2 => (1u64..5_000).prop_map(fact),
             1 => Just(Known::Nothing),
             1 => Just(Known::Same),
-            1 => Just(Known::Unreachable { seconds: 1 }),
+            1 => any::<bool>().prop_map(|open| Known::Unreachable { seconds: 1, open }),
         ]
     }
 
@@ -289,7 +301,7 @@ mod tests {
             }
             for (node, row) in known.chunks(3).enumerate() {
                 let facts = row.iter().any(|k| match k {
-                    Known::Unreachable { .. } => true,
+                    Known::Unreachable { open, .. } => !open,
                     Known::Rtt { micros, basis } => *micros > limit * if basis.is_guess() { 2 } else { 1 },
                     _ => false,
                 });

@@ -89,6 +89,8 @@ fn told(told: Told) -> String {
 /// One sentence.
 fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = with(report, State::Measured);
+    let of_echoes = fresh.iter().filter(|d| !d.by_connect);
+    let connects = fresh.len() - of_echoes.count();
     match report.told.basis {
         Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
@@ -96,6 +98,13 @@ fn why(report: &PairReport) -> String {
              before what is measured"
                 .to_owned()
         }
+        Basis::Measured if connects > 0 => match connects == fresh.len() {
+            true => "echoes by UDP are lost, and the time is that of TCP connects; open UDP",
+            false => {
+                "one direction is by TCP connect, as echoes are lost; the other's echoes count"
+            }
+        }
+        .to_owned(),
         Basis::Measured => match fresh.as_slice() {
             [one, other] if report.apart.is_some_and(|a| a > APART) => format!(
                 "both directions are fresh and {} apart; the larger counts ({} to {})",
@@ -165,6 +174,7 @@ fn with(report: &PairReport, state: State) -> Vec<&Direction> {
 
 fn direction(d: &Direction) -> Vec<String> {
     let state = match (d.state, d.unreachable_micros) {
+        (State::Measured, _) if d.by_connect => "fresh, by TCP connect".to_owned(),
         (State::Measured, _) => "fresh".to_owned(),
         (State::Unreachable, Some(since)) => format!("unreachable for {}", age(since)),
         (State::Unreachable, None) => "unreachable".to_owned(),
@@ -247,6 +257,7 @@ mod tests {
             age_micros: Some(1_200_000),
             refresh_micros: Some(2_000_000),
             unreachable_micros: None,
+            by_connect: false,
         }
     }
 
@@ -321,6 +332,11 @@ mod tests {
             ..unknown("a", "b")
         };
         let back = || unknown("b", "a");
+        let connect = |from, to| Direction {
+            by_connect: true,
+            ..one_way(from, to, 12_000)
+        };
+        assert_eq!(direction(&connect("a", "b"))[1], "fresh, by TCP connect");
         for (report, expected) in [
             (
                 pair(Basis::Measured, 1, [fresh(), back()]),
@@ -329,6 +345,18 @@ mod tests {
             (
                 pair(Basis::Measured, 1, [fresh(), one_way("b", "a", 12_100)]),
                 "both directions are measured and fresh; the larger median counts",
+            ),
+            (
+                pair(Basis::Measured, 1, [connect("a", "b"), back()]),
+                "the time is that of TCP connects",
+            ),
+            (
+                pair(
+                    Basis::Measured,
+                    1,
+                    [connect("a", "b"), one_way("b", "a", 12_100)],
+                ),
+                "the other's echoes count",
             ),
             (
                 pair(Basis::Unreachable, 1, [lost, back()]),

@@ -1,10 +1,13 @@
 //! One agent's stream: who it is, then what it tells and is told.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use tautline_proto::latency::{
-    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, from_agent,
-    to_agent,
+    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
+    from_agent, to_agent,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -32,6 +35,8 @@ const LONGEST_BOOT_BYTES: usize = 64;
 pub(super) struct Stream {
     pub service: Service,
     pub inbound: Streaming<FromAgent>,
+    /// Where the stream comes from, if that is known.
+    pub remote: Option<SocketAddr>,
     pub outbound: mpsc::Sender<Told>,
 }
 
@@ -73,7 +78,7 @@ impl Stream {
                 "the first message must be a Hello",
             ));
         };
-        check(&hello)?;
+        check(&hello, self.remote.map(|r| r.ip()))?;
         let admitted = self.service.identity.admit(shown, &hello.node).await;
         if let Err(status) = admitted {
             self.service.network.0.metrics.turned_away.inc();
@@ -181,36 +186,54 @@ impl Stream {
         }))
     }
 
+    /// An order as the agent needs it; one for nobody is answered here.
     fn order(&self, seat: &Seat, order: Order) -> Option<to_agent::What> {
-        let own = {
-            let ledger = self.service.network.0.ledger.lock();
-            ledger.get(seat.id)?.name.clone()
-        };
+        let network = &self.service.network;
+        let own = network.0.ledger.lock().get(seat.id)?.name.clone();
         let millis = |within: Duration| u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
-        Some(match order {
+        match order {
             Order::Probe {
                 id,
                 targets,
                 samples,
                 within,
-            } => to_agent::What::Probe(Probe {
-                id,
-                targets: self.resolve(&own, targets.into_iter().map(|t| (t, false))),
-                samples,
-                deadline_millis: millis(within),
-            }),
+            } => {
+                let targets = self.resolve(&own, targets.into_iter().map(|t| (t, false)));
+                if targets.is_empty() {
+                    network.answered(seat.id, id, None);
+                    return None;
+                }
+                Some(to_agent::What::Probe(Probe {
+                    id,
+                    targets,
+                    samples,
+                    deadline_millis: millis(within),
+                }))
+            }
             Order::Transfer {
                 id,
                 to,
                 max_bytes,
                 within,
-            } => to_agent::What::Throughput(Throughput {
-                id,
-                target: self.resolve(&own, [(to, false)].into_iter()).pop(),
-                max_bytes,
-                max_millis: millis(within),
-            }),
-        })
+            } => {
+                let target = self.resolve(&own, [(to, false)].into_iter()).pop();
+                if target.is_none() {
+                    let gone = Transferred {
+                        id,
+                        error: "the other node's agent has gone".to_owned(),
+                        ..Transferred::default()
+                    };
+                    network.answered(seat.id, id, Some(gone));
+                    return None;
+                }
+                Some(to_agent::What::Throughput(Throughput {
+                    id,
+                    target,
+                    max_bytes,
+                    max_millis: millis(within),
+                }))
+            }
+        }
     }
 
     /// Targets as the agent needs them; those that have gone are left out.
@@ -239,7 +262,7 @@ fn target(ledger: &Ledger, id: Id, demand: bool) -> Option<Target> {
     })
 }
 
-fn check(hello: &Hello) -> Result<(), Status> {
+fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status> {
     let refuse = |field: &str, mend: &str| {
         let node: String = hello.node.chars().take(LONGEST_NAME_BYTES).collect();
         Err(Status::invalid_argument(format!(
@@ -257,9 +280,37 @@ fn check(hello: &Hello) -> Result<(), Status> {
             "expected what /proc/sys/kernel/random/boot_id holds",
         );
     }
-    match hello.address.parse::<SocketAddr>() {
-        Ok(address) if address.port() > 0 && !address.ip().is_unspecified() => Ok(()),
-        _ => refuse("address", "expected IP:PORT, such as 10.1.2.3:5310"),
+    let Ok(address) = hello.address.parse::<SocketAddr>() else {
+        return refuse("address", "expected IP:PORT, such as 10.1.2.3:5310");
+    };
+    match unfit(address, remote) {
+        Some(what) => {
+            let mend = format!(
+                "expected an address that other nodes reach, not {what}; give the agent \
+                 its pod's (--advertise, POD_IP)"
+            );
+            refuse("address", &mend)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Why others' echoes must not go to an address. Loopback is for tests and trials:
+/// it is believed from there only.
+fn unfit(address: SocketAddr, remote: Option<IpAddr>) -> Option<&'static str> {
+    let loopback = remote.is_some_and(|r| r.to_canonical().is_loopback());
+    let (link_local, broadcast) = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.is_broadcast()),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), false),
+    };
+    match address.ip().to_canonical() {
+        _ if address.port() == 0 => Some("port 0"),
+        ip if ip.is_unspecified() => Some("the unspecified one"),
+        ip if ip.is_multicast() => Some("multicast"),
+        ip if ip.is_loopback() && !loopback => Some("loopback"),
+        _ if link_local => Some("link-local"),
+        _ if broadcast => Some("broadcast"),
+        _ => None,
     }
 }
 
@@ -271,4 +322,51 @@ fn replaced() -> Status {
     Status::aborted(
         "another stream speaks for the node, or the node is not the same any more; connect again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_sent_only_where_a_node_may_be() {
+        let local: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
+        let remote: IpAddr = "10.0.0.9".parse().unwrap();
+        for (address, from, refused) in [
+            ("10.1.2.3:5310", Some(remote), None),
+            ("[fd00::1]:5310", None, None),
+            ("[::ffff:10.1.2.3]:5310", Some(remote), None),
+            ("10.1.2.3:0", Some(remote), Some("port 0")),
+            ("0.0.0.0:5310", Some(local), Some("the unspecified one")),
+            ("[::]:5310", Some(remote), Some("the unspecified one")),
+            ("224.0.0.1:5310", Some(local), Some("multicast")),
+            ("[ff02::1]:5310", Some(remote), Some("multicast")),
+            ("169.254.169.254:80", Some(local), Some("link-local")),
+            ("[::ffff:169.254.1.1]:80", Some(remote), Some("link-local")),
+            ("[fe80::1]:5310", Some(remote), Some("link-local")),
+            ("255.255.255.255:9", Some(remote), Some("broadcast")),
+            ("127.0.0.1:5310", Some(remote), Some("loopback")),
+            ("127.0.0.1:5310", None, Some("loopback")),
+            ("[::ffff:127.9.9.9]:5310", Some(remote), Some("loopback")),
+            ("[::1]:5310", Some(remote), Some("loopback")),
+            ("127.0.0.1:5310", Some(local), None),
+            ("[::1]:5310", Some(local), None),
+        ] {
+            let hello = Hello {
+                node: "a".into(),
+                boot_id: "boot".into(),
+                address: address.into(),
+                ..Hello::default()
+            };
+            let said = check(&hello, from).map_err(|status| status.message().to_owned());
+            let expected = match refused {
+                Some(what) => Err(format!(
+                    "Hello of node \"a\", address: expected an address that other nodes reach, \
+                     not {what}; give the agent its pod's (--advertise, POD_IP)"
+                )),
+                None => Ok(()),
+            };
+            assert_eq!(said, expected, "{address} from {from:?}");
+        }
+    }
 }

@@ -497,6 +497,8 @@ async fn pairs_that_rules_name_come_first() {
     let running = start(trusting(), None).await;
     let (mut a, mut b) = (running.agent("a").await, running.agent("b").await);
     running.network.demand("a", "b", DEADLINE);
+    running.network.demand("a", "nobody", DEADLINE);
+    assert_eq!(running.network.0.demand.lock().pairs(0).count(), 1);
     let by = |of: &Targets, node: &str| of.targets.iter().any(|t| t.node == node && t.demand);
     a.targets(|t| by(t, "b")).await;
     b.targets(|t| by(t, "a")).await;
@@ -555,6 +557,27 @@ async fn probes_go_to_the_peer_or_else_to_the_others() {
             .is_empty()
     );
     assert_eq!(running.network.0.metrics.probes_answered.get(), 2);
+}
+
+#[tokio::test]
+async fn an_order_for_nobody_is_answered_and_not_sent() {
+    let running = start(trusting(), None).await;
+    let mut a = running.agent("a").await;
+    until("a", || running.network.0.metrics.agents.get() == 1).await;
+    // Known from a report of old, but its agent has not come.
+    let b = running
+        .network
+        .0
+        .ledger
+        .lock()
+        .instance("b", "uid-b", "boot", Duration::ZERO);
+    let asked = running.network.order_probe("a", vec![b], DEADLINE);
+    let answered = timeout(DEADLINE, asked).await;
+    assert_eq!(answered, Ok(true));
+    drop(running);
+    while let Ok(told) = a.hear().await {
+        assert!(!matches!(told, Told::Probe(_)), "{told:?}");
+    }
 }
 
 #[tokio::test]

@@ -82,7 +82,14 @@ async fn the_worst_pair_decides_and_no_data_is_never_compliant() {
         said(Compliance::Limit, "2ms between a and c, measured")
     );
     let since = Duration::from_secs(9);
-    network.set_reading("b", "c", Reading::Unreachable { since });
+    network.set_reading(
+        "b",
+        "c",
+        Reading::Unreachable {
+            since,
+            seldom: false,
+        },
+    );
     assert_eq!(
         check(&provider, "latency", &all).await,
         said(
@@ -125,6 +132,23 @@ async fn an_estimate_does_not_count_and_a_probe_does() {
 }
 
 #[tokio::test]
+async fn losses_of_what_is_seldom_visited_are_looked_into() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let since = Duration::from_secs(30);
+    for seldom in [false, true] {
+        network.set_reading("a", "b", Reading::Unreachable { since, seldom });
+        network.set_probe("a", "b", fresh([500; 3]));
+        let got = check(&provider, "latency", &["x", "y"]).await.0;
+        let expected = match seldom {
+            true => Compliance::Compliant,
+            false => Compliance::Violation,
+        };
+        assert_eq!(got, expected);
+    }
+}
+
+#[tokio::test]
 async fn what_wavers_holds_and_a_moved_pod_starts_anew() {
     let network = Network::default();
     let provider = provider(&network);
@@ -148,10 +172,35 @@ async fn what_wavers_holds_and_a_moved_pod_starts_anew() {
     // What could not be reached starts anew as well.
     assert_eq!(level([1_100; 3]).await, Compliance::Limit);
     let since = Duration::ZERO;
-    network.set_reading("a", "b", Reading::Unreachable { since });
+    network.set_reading(
+        "a",
+        "b",
+        Reading::Unreachable {
+            since,
+            seldom: false,
+        },
+    );
     let got = check(&provider, "latency", &["x", "y"]).await;
     assert_eq!(got.0, Compliance::Violation);
     assert_eq!(level([950; 3]).await, Compliance::Compliant);
+}
+
+#[tokio::test]
+async fn a_figure_by_connect_says_so() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let figure = Figure {
+        connect: true,
+        ..Figure::of(Duration::from_micros(900))
+    };
+    network.set_reading("a", "b", Reading::Fresh(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Compliant,
+            "900us between a and b, measured by TCP connect"
+        )
+    );
 }
 
 #[tokio::test]

@@ -8,6 +8,11 @@ use crate::reading::{Figure, Reading};
 
 /// Samples above are garbage.
 const LONGEST: Duration = Duration::from_secs(10);
+/// The first losses of a stream may be from before what mended the network; and an
+/// agent that has come (again) was not there to answer before.
+const SETTLES: Duration = Duration::from_secs(5);
+/// A pair that is visited less often is worth a probe before it is given up.
+const SELDOM: Duration = Duration::from_secs(5);
 /// An agent is there while its frames come; it sends one every 2 s.
 pub(super) const QUIET: Duration = Duration::from_secs(6);
 /// What an agent still measures it tells again every 30 s.
@@ -78,11 +83,15 @@ pub(super) struct Way {
     since: Moment,
     /// It is among the ledger's changes already.
     pub changed: bool,
+    /// The figures are of TCP connects.
+    connect: bool,
 }
 
 /// A frame of the agent that measures a way, as it bears on freshness.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
+    /// Its present, or else its last stream began.
+    pub since: Duration,
     /// The last frame.
     pub frame: Duration,
     /// The stream was there then and has not been closed.
@@ -112,6 +121,7 @@ impl Way {
                 _ => Moment::new(now),
             },
             changed: before.is_some_and(|b| b.changed),
+            connect: pair.connect,
         };
         if state != State::Measured && pair.window_nanos.is_empty() {
             // No figures of its own: what is known stays, as old as it is.
@@ -122,6 +132,7 @@ impl Way {
                     p95,
                     samples,
                     sampled,
+                    connect,
                     ..
                 } = *before;
                 way = Self {
@@ -130,6 +141,7 @@ impl Way {
                     p95,
                     samples,
                     sampled,
+                    connect,
                     ..way
                 };
             } else {
@@ -213,16 +225,34 @@ impl Way {
         let holds = now < self.holds_until(source);
         match self.state {
             State::Measured if holds => Reading::Fresh(self.figure(source, now)),
-            // Where no agent listens, lost echoes tell nothing of the network.
-            State::Unreachable if holds && target_since.is_some_and(|t| t <= self.told.time()) => {
-                let since = now.saturating_sub(self.since.time());
-                Reading::Unreachable { since }
+            State::Unreachable if holds && self.counts(source, target_since, now) => {
+                Reading::Unreachable {
+                    since: now.saturating_sub(self.since.time()),
+                    seldom: self.refresh() > SELDOM,
+                }
             }
             _ if self.windows[0].0 > 0 && now < self.sampled.time() + self.kept() => {
                 Reading::Old(self.figure(source, now))
             }
             _ => Reading::Nothing,
         }
+    }
+
+    /// Whether the losses tell of the network. Where no agent listens they do not;
+    /// once one does, it must have had the time for a visit, whose outcome has come.
+    fn counts(&self, source: Source, target_since: Option<Duration>, now: Duration) -> bool {
+        let Some(target) = target_since else {
+            return false;
+        };
+        let news = self.since.time() >= source.since;
+        self.told.time() >= target
+            && source.frame >= target + self.refresh() + SETTLES
+            && (!news || now >= source.since + SETTLES)
+    }
+
+    /// Whether its last sample is from after the other was found unreachable.
+    pub fn sampled_after(&self, lost: &Self) -> bool {
+        self.sampled > lost.since
     }
 
     fn figure(&self, source: Source, now: Duration) -> Figure {
@@ -242,17 +272,33 @@ impl Way {
                 age
             },
             apart: false,
+            connect: self.connect,
         }
     }
 }
 
-/// Both directions taken together: a loss counts, then the fresher, then the
-/// larger.
+/// Both directions taken together: a loss counts, then the fresher, then echoes
+/// before connects, then the larger.
 pub(super) fn both(there: Reading, back: Reading) -> Reading {
     use Reading::{Fresh, Nothing, Old, Unreachable};
     match (there, back) {
-        (Unreachable { since: a }, Unreachable { since: b }) => Unreachable { since: a.max(b) },
+        (
+            Unreachable { since, seldom },
+            Unreachable {
+                since: b,
+                seldom: also,
+            },
+        ) => Unreachable {
+            since: since.max(b),
+            seldom: seldom && also,
+        },
         (lost @ Unreachable { .. }, _) | (_, lost @ Unreachable { .. }) => lost,
+        // Connects and echoes do not compare.
+        (Fresh(echo), Fresh(other)) | (Fresh(other), Fresh(echo))
+            if other.connect && !echo.connect =>
+        {
+            Fresh(echo)
+        }
         (Fresh(a), Fresh(b)) => {
             let (low, high) = (a.p50.min(b.p50), a.p50.max(b.p50));
             let apart = high.as_secs_f64() > low.as_secs_f64() * APART;

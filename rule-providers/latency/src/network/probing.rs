@@ -1,5 +1,8 @@
 //! Measuring at once: samples for a question that waits, and transfers.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicU64, Ordering},
@@ -11,12 +14,19 @@ use tautline_proto::latency::Transferred;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{Network, Order};
-use crate::{ledger::Id, reading::Reading};
+use crate::{
+    ledger::{Id, Instance, Ledger},
+    reading::Reading,
+};
 
 /// Orders that wait for their answer, of all agents.
 const MOST_WAITING: usize = 512;
 /// Nodes that one probe may name.
 const MOST_PROBED: usize = 512;
+/// A pair that was probed without an answer is not probed again for so long.
+const UNANSWERED: Duration = Duration::from_secs(15);
+/// Such pairs that are remembered.
+const MOST_UNANSWERED: usize = 16_384;
 /// Between two transfers, anywhere; and from or to the same node.
 const BETWEEN_TRANSFERS: Duration = Duration::from_secs(10);
 const BETWEEN_TRANSFERS_OF_A_NODE: Duration = Duration::from_secs(300);
@@ -31,6 +41,8 @@ pub(super) struct Probing {
     last: AtomicU64,
     /// By the order's number: whom it went to, and who waits.
     waiting: Mutex<HashMap<u64, (Id, Answer)>>,
+    /// Pairs probed without an answer, and when that was; the lesser end first.
+    unanswered: Mutex<HashMap<(Id, Id), Duration>>,
     /// When nodes last had a transfer.
     transfers: Mutex<HashMap<Box<str>, Duration>>,
 }
@@ -48,9 +60,46 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Pairs that a probe is under way for; when it ends those without an answer are
+/// remembered, if they had the time for one.
+struct Asked<'a> {
+    network: &'a Network,
+    peer: Id,
+    nodes: Vec<Id>,
+    began: Duration,
+    until: Duration,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let now = self.network.now();
+        if now < self.until {
+            return;
+        }
+        let ledger = self.network.0.ledger.lock();
+        let mut unanswered = self.network.0.probing.unanswered.lock();
+        if unanswered.len() + self.nodes.len() > MOST_UNANSWERED {
+            unanswered.retain(|_, at| now < *at + UNANSWERED);
+        }
+        for node in &self.nodes {
+            if !ledger.told_since(self.peer, *node, self.began)
+                && unanswered.len() < MOST_UNANSWERED
+            {
+                unanswered.insert(pair(self.peer, *node), now);
+            }
+        }
+    }
+}
+
+fn pair(a: Id, b: Id) -> (Id, Id) {
+    (a.min(b), a.max(b))
+}
+
 impl Network {
     /// Has the ways between `peer` and `nodes` measured now, `samples` times each,
-    /// by the peer's agent or else by the nodes' own; gives what came `within`.
+    /// by the peer's agent, or by the nodes' own if it has none; gives what came
+    /// `within`. Ways to nodes whose agents have gone, and those that nobody answered
+    /// for lately, are left out.
     pub async fn probe(
         &self,
         peer: &str,
@@ -63,21 +112,19 @@ impl Network {
             return fixed;
         }
         let began = self.now();
-        let (peer, nodes) = {
+        let (peer, heard, nodes) = {
             let ledger = self.0.ledger.lock();
             let Some(peer) = ledger.id(peer) else {
                 return Vec::new();
             };
-            let mut known: Vec<(&str, Id)> = Vec::new();
-            for node in nodes.iter().take(MOST_PROBED) {
-                known.extend(
-                    ledger
-                        .id(node)
-                        .filter(|id| *id != peer)
-                        .map(|id| (*node, id)),
-                );
-            }
-            (peer, known)
+            let heard = |id| ledger.get(id).is_some_and(Instance::has_agent);
+            let worth = |id: Id| {
+                id != peer && heard(id) && !self.0.probing.is_vain(&ledger, peer, id, began)
+            };
+            let nodes = nodes.iter().take(MOST_PROBED);
+            let known = nodes.filter_map(|node| Some((*node, ledger.id(node)?)));
+            let known: Vec<(&str, Id)> = known.filter(|(_, id)| worth(*id)).collect();
+            (peer, heard(peer), known)
         };
         let ids: Vec<Id> = nodes.iter().map(|(_, id)| *id).collect();
         let ask = |of: Id, targets: Vec<Id>| {
@@ -88,10 +135,29 @@ impl Network {
                 within: within.saturating_sub(RETURN),
             })
         };
-        let asked: Vec<Waiting<'_>> = match ask(peer, ids.clone()) {
+        let (mut asked, mut of) = (Vec::new(), Vec::new());
+        match heard {
             _ if ids.is_empty() => return Vec::new(),
-            Some(asked) => vec![asked],
-            None => ids.iter().filter_map(|id| ask(*id, vec![peer])).collect(),
+            true => {
+                if let Some(order) = ask(peer, ids.clone()) {
+                    (asked, of) = (vec![order], ids);
+                }
+            }
+            false => {
+                for id in ids {
+                    if let Some(order) = ask(id, vec![peer]) {
+                        asked.push(order);
+                        of.push(id);
+                    }
+                }
+            }
+        }
+        let _of = Asked {
+            network: self,
+            peer,
+            nodes: of,
+            began,
+            until: began + within.mul_f64(0.9),
         };
         let metrics = &self.0.metrics;
         metrics.probes_asked.inc_by(asked.len() as u64);
@@ -187,6 +253,12 @@ impl Network {
 }
 
 impl Probing {
+    /// Whether the pair was probed lately without an answer, and none has come since.
+    fn is_vain(&self, ledger: &Ledger, a: Id, b: Id, now: Duration) -> bool {
+        let at = self.unanswered.lock().get(&pair(a, b)).copied();
+        at.is_some_and(|at| now < at + UNANSWERED && !ledger.told_since(a, b, at))
+    }
+
     fn may_transfer(&self, from: &str, to: &str, now: Duration) -> Result<(), String> {
         let mut last = self.transfers.lock();
         last.retain(|_, at| now < *at + BETWEEN_TRANSFERS_OF_A_NODE);
@@ -202,16 +274,4 @@ impl Probing {
         }
         Ok(())
     }
-}
-
-#[test]
-fn transfers_are_seldom() {
-    let (probing, second) = (Probing::default(), Duration::from_secs(1));
-    probing.may_transfer("a", "b", Duration::ZERO).unwrap();
-    let error = probing.may_transfer("c", "d", second * 9).unwrap_err();
-    assert_eq!(error, "another transfer was within 10s");
-    probing.may_transfer("c", "d", second * 10).unwrap();
-    let error = probing.may_transfer("a", "e", second * 299).unwrap_err();
-    assert_eq!(error, "a had a transfer within 300s");
-    probing.may_transfer("a", "e", second * 300).unwrap();
 }

@@ -62,7 +62,7 @@ impl Facts for Latency {
         drop(ledger);
         let (state, figure) = match reading {
             Reading::Nothing => return way,
-            Reading::Unreachable { since } => {
+            Reading::Unreachable { since, .. } => {
                 return Direction {
                     state: State::Unreachable,
                     unreachable_micros: Some(micros(since)),
@@ -82,6 +82,7 @@ impl Facts for Latency {
             samples: figure.samples,
             age_micros: Some(micros(figure.age)),
             refresh_micros: refresh.map(micros),
+            by_connect: figure.connect,
             ..way
         }
     }
@@ -132,7 +133,9 @@ fn told(known: Known) -> Told {
         Known::Rtt { micros, basis } => {
             let basis = match basis {
                 figures::Basis::Configured => Basis::Configured,
-                figures::Basis::Measured | figures::Basis::Verified => Basis::Measured,
+                figures::Basis::Measured | figures::Basis::Verified | figures::Basis::Connect => {
+                    Basis::Measured
+                }
                 figures::Basis::Estimated { .. } => Basis::Estimated,
                 figures::Basis::Old { .. } => Basis::Old,
             };

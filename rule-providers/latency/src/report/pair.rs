@@ -88,6 +88,9 @@ pub struct Direction {
     /// For how long it is unreachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable_micros: Option<u64>,
+    /// The figures are times of TCP connects: echoes by UDP are lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_connect: bool,
 }
 
 /// A prediction with its error bar: four of five times the truth lies in it.

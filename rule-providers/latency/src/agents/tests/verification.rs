@@ -21,13 +21,13 @@ fn rule(limit: &str) -> Option<PolicyRule> {
     })
 }
 
-/// Agents on a and b; a has measured b, and b has measured c and d, so that the
+/// Agents on all nodes; a has measured b, and b has measured c and d, so that the
 /// ways from a to c and d are predicted.
-async fn predicted() -> (Running, Agent, Agent) {
+async fn predicted() -> (Running, Agent, [Agent; 3]) {
     let running = start(trusting(), None).await;
     let (a, b) = (running.agent("a").await, running.agent("b").await);
-    // They must be there before figures about them count.
-    let _others = (running.agent("c").await, running.agent("d").await);
+    // They must be there before figures about them count, and to be measured.
+    let (c, d) = (running.agent("c").await, running.agent("d").await);
     until("four agents", || {
         running.network.0.metrics.agents.get() == 4
     })
@@ -39,7 +39,7 @@ async fn predicted() -> (Running, Agent, Agent) {
         row.estimate("c").is_some() && row.estimate("d").is_some()
     })
     .await;
-    (running, a, b)
+    (running, a, [b, c, d])
 }
 
 impl Running {
@@ -89,7 +89,7 @@ fn answer_probes(mut agent: Agent, micros: impl Fn(&str) -> u64 + Send + 'static
 
 #[tokio::test]
 async fn the_best_are_verified_once_for_questions_at_the_same_time_and_later() {
-    let (running, a, _b) = predicted().await;
+    let (running, a, _others) = predicted().await;
     let answers = answer_probes(a, |node| if node == "c" { 700 } else { 5_000 });
     let questions = async {
         tokio::join!(
@@ -122,7 +122,7 @@ async fn the_best_are_verified_once_for_questions_at_the_same_time_and_later() {
 
 #[tokio::test]
 async fn a_silent_agent_costs_the_verification_and_not_the_answer() {
-    let (running, _a, _b) = predicted().await;
+    let (running, _a, _others) = predicted().await;
     let costs = running.costs("", Duration::from_secs(3)).await;
     assert_eq!(costs[0].0, 1_000);
     for (cost, detail) in &costs[1..] {
@@ -136,7 +136,7 @@ async fn a_silent_agent_costs_the_verification_and_not_the_answer() {
 
 #[tokio::test]
 async fn a_pair_without_a_figure_is_measured_before_it_is_judged() {
-    let (running, a, _b) = predicted().await;
+    let (running, a, _others) = predicted().await;
     let answers = answer_probes(a, |_| 3_000);
     answers.may.add_permits(8);
     for (name, node) in [("x", "a"), ("y", "c")] {
