@@ -19,12 +19,15 @@ use crate::{
     workload_ratio,
 };
 
+/// So many unknown fields are named, and a policy may be a megabyte.
+const MOST_WARNINGS: usize = 20;
 const FIELDS: [&str; 4] = ["namespaces", "labelSelector", "workloadType", "sliceRatio"];
 
 /// What is opted in, and with which ratio.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
+    /// By their places.
     bad: Vec<BadRule>,
     warnings: Vec<String>,
 }
@@ -111,7 +114,8 @@ impl Policy {
 
     /// What is wrong with the rule at a place.
     pub(crate) fn fault(&self, rule: usize) -> Option<&BadRule> {
-        self.bad.iter().find(|bad| bad.rule == rule)
+        let at = self.bad.binary_search_by_key(&rule, |bad| bad.rule);
+        at.ok().and_then(|at| self.bad.get(at))
     }
 
     fn add(&mut self, at: usize, value: &Value) -> Result<(), PolicyError> {
@@ -154,6 +158,9 @@ impl Policy {
     fn unknown(&mut self, at: &str, object: &Map<String, Value>, known: &[&str]) {
         let known_key = |key: &str| known.iter().any(|k| k.eq_ignore_ascii_case(key));
         for key in object.keys().filter(|key| !known_key(key)) {
+            if self.warnings.len() >= MOST_WARNINGS {
+                return;
+            }
             self.warnings.push(format!(
                 "{at}: {} is no field and is ignored; the fields are {}",
                 quoted(key),

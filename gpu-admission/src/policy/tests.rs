@@ -121,3 +121,10 @@ fn what_its_author_may_not_think() {
     rules[1] matches every pod, so that no rule behind it is reached (1); put it last, or give it namespaces or a labelSelector
     "#);
 }
+
+#[test]
+fn so_many_warnings_and_no_more() {
+    let keys: Map<String, Value> = (0..100).map(|i| (format!("k{i}"), json!(1))).collect();
+    let policy = parse(&json!({"rules": [keys]}).to_string());
+    assert_eq!(policy.warnings().len(), MOST_WARNINGS);
+}
