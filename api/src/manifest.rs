@@ -51,6 +51,16 @@ pub enum ManifestError {
 /// # Errors
 /// The first document that is malformed.
 pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
+    let documents = documents(text)?.into_iter();
+    documents.map(|(number, o)| item_of(number, o)).collect()
+}
+
+/// Every object of a manifest text as it is written, with the number of its
+/// document from 1 on. It may have no kind.
+///
+/// # Errors
+/// A text that is no YAML.
+pub fn documents(text: &str) -> Result<Vec<(usize, Value)>, ManifestError> {
     // YAML 1.1 reads a node called `n` as false; kubectl does not.
     // Whole clusters come in one file, too.
     let options = serde_saphyr::options! {
@@ -64,19 +74,19 @@ pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
     };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|e| ManifestError::Yaml(e.to_string()))?;
-    let mut items = Vec::new();
-    for (i, document) in documents.into_iter().enumerate() {
-        match document {
-            Value::Null => {}
-            list if list["kind"] == "List" => {
-                for item in list["items"].as_array().cloned().unwrap_or_default() {
-                    items.push(item_of(i + 1, item)?);
+    let mut objects = Vec::new();
+    for (i, mut document) in documents.into_iter().enumerate() {
+        match document["kind"].as_str() {
+            _ if document.is_null() => {}
+            Some("List") => {
+                if let Value::Array(items) = document["items"].take() {
+                    objects.extend(items.into_iter().map(|item| (i + 1, item)));
                 }
             }
-            one => items.push(item_of(i + 1, one)?),
+            _ => objects.push((i + 1, document)),
         }
     }
-    Ok(items)
+    Ok(objects)
 }
 
 fn item_of(number: usize, value: Value) -> Result<Item, ManifestError> {

@@ -4,6 +4,7 @@
 mod age;
 mod agent;
 mod bindings;
+mod check;
 mod cluster;
 mod controller;
 mod crds;
@@ -98,6 +99,9 @@ enum Command {
     Explain(explain::Args),
     /// Measure placement policies on a trace, or what more would fit on your nodes
     Simulate(simulate::Args),
+    /// Say what admission would make of manifests, and why; no cluster is needed
+    #[command(subcommand)]
+    Check(check::Command),
     /// Print the custom resource definitions
     Crds(crds::Args),
     /// Run the scheduler extender
@@ -125,7 +129,8 @@ impl Cli {
                 | Command::Watch(_)
                 | Command::Gpu(_)
                 | Command::Latency(_)
-                | Command::Simulate(_),
+                | Command::Simulate(_)
+                | Command::Check(_),
             ) => "off",
             (None, _) => "warn,tautline=info",
         }
@@ -170,6 +175,7 @@ pub fn run() -> ExitCode {
         Command::Latency(command) => runtime.block_on(latency::run(command)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
+        Command::Check(command) => check::run(command),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),

@@ -1,0 +1,45 @@
+//! `tautline check`
+
+mod documents;
+mod model;
+mod policy;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+#[command(
+    after_help = "Files are YAML or JSON with any number of documents; - is the standard input.\n\n\
+                  Examples:\n  tautline check policy -f examples/gpu-admission/1-policy.yaml \
+                  --pod examples/gpu-admission/2-pods.yaml\n  \
+                  tautline check model -f examples/registry/1-models.yaml"
+)]
+pub(crate) enum Command {
+    /// Which pods a policy of GPU shares changes, how, and why
+    #[command(
+        after_help = "Exit code 1: a pod would be refused, or a rule is bad.\n\n\
+                      Examples:\n  tautline check policy -f policy.json\n  \
+                      tautline check policy -f examples/gpu-admission/1-policy.yaml \
+                      --pod examples/gpu-admission/2-pods.yaml\n  \
+                      kubectl get pods -A -o json | tautline check policy -f policy.json --pod - -o yaml"
+    )]
+    Policy(policy::Args),
+    /// Whether models, autoscaling policies and their bindings are in order
+    #[command(
+        after_help = "Whether the policy of a binding exists is not looked at.\n\
+                      Exit code 1: an object would be refused.\n\n\
+                      Examples:\n  tautline check model -f examples/registry/1-models.yaml\n  \
+                      tautline check model -f examples/registry/1-models.yaml \
+                      -f examples/registry/2-refused.yaml -o json"
+    )]
+    Model(model::Args),
+}
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Policy(args) => policy::run(&args),
+        Command::Model(args) => model::run(&args),
+    }
+}

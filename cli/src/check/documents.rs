@@ -1,0 +1,86 @@
+//! Objects as they are written in files.
+
+use std::{
+    fmt,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tautline_api::manifest;
+
+/// One object of a file.
+pub(super) struct Document {
+    pub(super) file: PathBuf,
+    /// The document of the file, from 1 on.
+    pub(super) number: usize,
+    pub(super) value: Value,
+}
+
+/// The objects of these files.
+///
+/// # Errors
+/// The first file that cannot be read, or is no YAML.
+pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
+    let mut all = Vec::new();
+    for file in files {
+        let text = text(file)?;
+        let documents = manifest::documents(&text).with_context(|| file.display().to_string())?;
+        all.extend(documents.into_iter().map(|(number, value)| Document {
+            file: file.clone(),
+            number,
+            value,
+        }));
+    }
+    Ok(all)
+}
+
+/// The text of a file, or of the standard input.
+pub(super) fn text(file: &Path) -> Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text))
+    };
+    read.with_context(|| file.display().to_string())?;
+    Ok(text)
+}
+
+impl Document {
+    pub(super) fn kind(&self) -> &str {
+        self.value["kind"].as_str().unwrap_or_default()
+    }
+
+    /// The namespace that is written, if one is.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.value["metadata"]["namespace"].as_str()
+    }
+
+    /// `NAMESPACE/NAME`, without a namespace that is not written.
+    pub(super) fn name(&self) -> String {
+        let metadata = &self.value["metadata"];
+        let name = match (&metadata["name"], &metadata["generateName"]) {
+            (Value::String(name), _) => name.clone(),
+            (_, Value::String(prefix)) => format!("{prefix}*"),
+            _ => "without a name".to_owned(),
+        };
+        match self.namespace() {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name,
+        }
+    }
+}
+
+/// `KIND NAMESPACE/NAME (FILE, document NUMBER)`
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind() {
+            "" => "object",
+            kind => kind,
+        };
+        let (name, file) = (self.name(), self.file.display());
+        write!(f, "{kind} {name} ({file}, document {})", self.number)
+    }
+}

@@ -1,0 +1,236 @@
+//! `tautline check policy`
+
+use std::{fmt::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, anyhow, bail};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tautline_api::manifest;
+use tautline_gpu_admission::{Decision, Mutation, Names, Policy, decide};
+
+use super::documents::{self, Document};
+use crate::{
+    NO,
+    output::{self, Output},
+    scope::NamespaceArgs,
+    table::plain,
+};
+
+/// The key of the ConfigMap.
+const KEY: &str = "policy.json";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The policy: a ConfigMap with policy.json in it, or policy.json itself
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Pods, or workloads with a pod template
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pod: Vec<PathBuf>,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    /// The resource of whole cards
+    #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu")]
+    whole: String,
+    /// The resource of shares
+    #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu-shared")]
+    shared: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    rules: usize,
+    bad_rules: Vec<String>,
+    warnings: Vec<String>,
+    pods: Vec<Checked>,
+}
+
+/// What comes of one pod.
+#[derive(Serialize)]
+struct Checked {
+    pod: String,
+    file: PathBuf,
+    document: usize,
+    outcome: Outcome,
+    why: String,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    change: Option<Change>,
+    #[serde(skip)]
+    title: String,
+}
+
+#[derive(Serialize)]
+struct Change {
+    ratio: i64,
+    containers: Vec<Container>,
+    patch: Vec<Value>,
+}
+
+#[derive(Serialize)]
+struct Container {
+    name: String,
+    cards: i64,
+    shares: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Changed,
+    Unchanged,
+    Refused,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let names = Names::new(&args.whole, &args.shared)?;
+    let policy = policy(args)?;
+    let mut pods = Vec::new();
+    for document in documents::read(&args.pod)? {
+        match pod(&document) {
+            Some(pod) => {
+                let given = document.namespace().or(args.namespace.named());
+                let decision = decide(&names, Some(&policy), given.unwrap_or("default"), &pod);
+                pods.push(Checked::of(&document, decision));
+            }
+            None => eprintln!("left out: {}", plain(&document.to_string())),
+        }
+    }
+    if pods.is_empty() && !args.pod.is_empty() {
+        bail!("no object is a pod or has a pod template; name a file with one by --pod");
+    }
+
+    let report = Report {
+        rules: policy.rules(),
+        bad_rules: policy.bad_rules().iter().map(ToString::to_string).collect(),
+        warnings: policy.warnings().to_vec(),
+        pods,
+    };
+    output::print(args.output, &report, |r| r.text(&names))?;
+    let refused = report.pods.iter().any(|p| p.outcome == Outcome::Refused);
+    Ok(if refused || !report.bad_rules.is_empty() {
+        ExitCode::from(NO)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The policy of a file, read as the webhook reads it.
+fn policy(args: &Args) -> Result<Policy> {
+    let file = args.file.display();
+    let text = documents::text(&args.file)?;
+    let objects = match manifest::documents(&text) {
+        Ok(objects) if objects.iter().any(|(_, o)| o["kind"].is_string()) => objects,
+        // Where it is meant to be JSON, that is what to say of it.
+        Err(error) if !text.trim_start().starts_with('{') => bail!("{file}: {error}"),
+        _ => {
+            return Policy::parse(&text)
+                .map_err(|e| anyhow!("{file}: the policy would not be used: {e}"));
+        }
+    };
+    for (number, object) in &objects {
+        let Some(text) = object["data"][KEY].as_str() else {
+            continue;
+        };
+        return Policy::parse(text).map_err(|e| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let name = plain(name);
+            anyhow!(
+                "{file}, document {number}: ConfigMap {name}: data[{KEY}] would not be used: {e}"
+            )
+        });
+    }
+    bail!("{file}: no ConfigMap in it has data[{KEY}]; name one that has, or {KEY} itself")
+}
+
+/// The pod that an object is, or makes.
+fn pod(document: &Document) -> Option<Value> {
+    let object = &document.value;
+    let template = match document.kind() {
+        "Pod" => return Some(object.clone()),
+        "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
+        _ => &object["spec"]["template"],
+    };
+    let made = || json!({"metadata": template["metadata"], "spec": template["spec"]});
+    template["spec"]["containers"].is_array().then(made)
+}
+
+impl Checked {
+    fn of(document: &Document, decision: Decision) -> Self {
+        let (outcome, why, change) = match decision {
+            Decision::Unchanged(why) => (Outcome::Unchanged, why.to_string(), None),
+            Decision::Refuse(message) => (Outcome::Refused, message.to_string(), None),
+            Decision::Mutate(mutation) => (
+                Outcome::Changed,
+                format!("{}; {}", mutation.cause, mutation.source),
+                Some(Change::of(mutation)),
+            ),
+        };
+        Self {
+            pod: document.name(),
+            file: document.file.clone(),
+            document: document.number,
+            outcome,
+            why,
+            change,
+            title: document.to_string(),
+        }
+    }
+
+    fn text(&self, names: &Names) -> String {
+        let outcome = match self.outcome {
+            Outcome::Changed => "changed",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Refused => "refused",
+        };
+        let mut out = format!(
+            "{}: {outcome}\n  {}\n",
+            plain(&self.title),
+            plain(&self.why)
+        );
+        for container in self.change.iter().flat_map(|change| &change.containers) {
+            let (name, whole, shared) = (plain(&container.name), names.whole(), names.shared());
+            // Writing to a string cannot fail.
+            _ = writeln!(out, "  {name}");
+            _ = writeln!(out, "  - {whole}: {}", container.cards);
+            _ = writeln!(out, "  + {shared}: {}", container.shares);
+        }
+        out
+    }
+}
+
+impl Change {
+    fn of(mutation: Mutation) -> Self {
+        let container = |change: tautline_gpu_admission::Change| Container {
+            name: if change.init {
+                format!("init container {}", change.container)
+            } else {
+                format!("container {}", change.container)
+            },
+            cards: change.cards,
+            shares: change.units,
+        };
+        Self {
+            ratio: mutation.ratio,
+            containers: mutation.changes.into_iter().map(container).collect(),
+            patch: mutation.patch,
+        }
+    }
+}
+
+impl Report {
+    fn text(&self, names: &Names) -> String {
+        let s = if self.rules == 1 { "" } else { "s" };
+        let mut out = format!("policy: {} rule{s}\n", self.rules);
+        for bad in &self.bad_rules {
+            _ = writeln!(out, "  bad: {}", plain(bad));
+        }
+        for warning in &self.warnings {
+            _ = writeln!(out, "  warning: {}", plain(warning));
+        }
+        out.extend(self.pods.iter().map(|pod| pod.text(names)));
+        out
+    }
+}

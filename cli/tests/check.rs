@@ -1,0 +1,173 @@
+//! `tautline check`, as people and scripts use it.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+const POLICY: &str = "examples/gpu-admission/1-policy.yaml";
+const PODS: &str = "examples/gpu-admission/2-pods.yaml";
+const MODELS: &str = "examples/registry/1-models.yaml";
+const REFUSED: &str = "examples/registry/2-refused.yaml";
+
+fn check(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tautline"))
+        .arg("check")
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that does not read its input is done with it.
+    _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// What it says on the standard output, with this exit code.
+fn said(code: i32, args: &[&str], input: &str) -> String {
+    let out = check(args, input);
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(code), "{args:?}: {error}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// What it says of trouble.
+fn trouble(args: &[&str], input: &str) -> String {
+    let out = check(args, input);
+    assert_eq!(out.status.code(), Some(2), "{args:?}");
+    assert_eq!(out.stdout, b"");
+    String::from_utf8(out.stderr).unwrap()
+}
+
+#[test]
+fn a_policy_and_its_pods() {
+    insta::assert_snapshot!(said(1, &["policy", "-f", POLICY, "--pod", PODS], ""));
+    assert_eq!(said(0, &["policy", "-f", POLICY], ""), "policy: 3 rules\n");
+}
+
+#[test]
+fn a_policy_for_programs() {
+    let json = said(
+        1,
+        &["policy", "-f", POLICY, "--pod", PODS, "-o", "json"],
+        "",
+    );
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["rules"], 3);
+    let first = &report["pods"][0];
+    assert_eq!(first["pod"], "ml-team/trainer");
+    assert_eq!(
+        (&first["outcome"], &first["ratio"]),
+        (&"changed".into(), &4.into())
+    );
+    assert_eq!(
+        first["patch"][0]["path"],
+        "/spec/containers/0/resources/limits/nvidia.com~1gpu"
+    );
+    let yaml = said(
+        1,
+        &["policy", "-f", POLICY, "--pod", PODS, "-o", "yaml"],
+        "",
+    );
+    assert!(yaml.contains("outcome: refused"), "{yaml}");
+}
+
+#[test]
+fn a_policy_alone_from_the_standard_input() {
+    let rules = r#"{"rules": [{"namespaces": ["a"], "sliceRatio": 65},
+        {"labels": {"gpu": "shared"}, "sliceRatio": 2}, {}]}"#;
+    insta::assert_snapshot!(said(1, &["policy", "-f", "-"], rules), @r#"
+    policy: 3 rules
+      bad: rules[0]: sliceRatio is 65; write 1 to 64, or leave it out
+      warning: rules[1]: "labels" is no field and is ignored; the fields are namespaces, labelSelector, workloadType, sliceRatio
+      warning: rules[1] matches every pod, so that no rule behind it is reached (1); put it last, or give it namespaces or a labelSelector
+    "#);
+}
+
+#[test]
+fn workloads_and_namespaces() {
+    let made = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  template:\n    \
+                spec: {containers: [{name: c, resources: {limits: {amd.com/gpu: 3}}}]}\n---\n\
+                kind: Service\nmetadata: {name: s}\n";
+    let args = [
+        "policy",
+        "-f",
+        POLICY,
+        "--pod",
+        "-",
+        "-n",
+        "gpu-lab",
+        "--whole",
+        "amd.com/gpu",
+        "--shared",
+        "amd.com/share",
+    ];
+    let out = check(&args, made);
+    assert_eq!(
+        String::from_utf8(out.stderr).unwrap(),
+        "left out: Service s (-, document 2)\n"
+    );
+    insta::assert_snapshot!(String::from_utf8(out.stdout).unwrap(), @"
+    policy: 3 rules
+    Deployment d (-, document 1): changed
+      rules[0] matches; the ratio is workloadType of rules[0]
+      container c
+      - amd.com/gpu: 3
+      + amd.com/share: 12
+    ");
+}
+
+#[test]
+fn models_in_order_and_refused() {
+    insta::assert_snapshot!(said(0, &["model", "-f", MODELS], ""));
+    insta::assert_snapshot!(said(1, &["model", "-f", MODELS, REFUSED], ""));
+}
+
+#[test]
+fn models_for_programs() {
+    let json = said(1, &["model", "-f", MODELS, "-f", REFUSED, "-o", "json"], "");
+    let all: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(all[0]["object"], "Model llm/qwen");
+    assert_eq!(all[0]["accepted"], true);
+    assert_eq!(all[0]["defaults"][0]["value"], "30s");
+    assert_eq!(all[4]["document"], 1);
+    assert_eq!(all[4]["file"], REFUSED);
+    assert_eq!(all[4]["errors"].as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn trouble_is_named_with_its_mend() {
+    let map =
+        |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\n{data}");
+    let told = [
+        trouble(
+            &["policy", "-f", "-"],
+            r#"{"rules": [{"sliceRatio": "8"}]}"#,
+        ),
+        trouble(&["policy", "-f", "-"], r#"{"rules": "#),
+        trouble(&["policy", "-f", "-"], &map("data: {policy.json: '[]'}")),
+        trouble(&["policy", "-f", "-"], &map("data: {other: '{}'}")),
+        trouble(&["policy", "-f", "-"], "kind: [ConfigMap"),
+        trouble(&["policy", "-f", POLICY, "--pod", "-"], "kind: Service"),
+        trouble(&["policy", "-f", POLICY, "--whole", "gpu"], ""),
+        trouble(&["model", "-f", "-"], "kind: Pod"),
+        trouble(&["model", "-f", "-"], "a: ["),
+        trouble(&["model", "-f", "nowhere.yaml"], ""),
+    ];
+    insta::assert_snapshot!(told.concat());
+}
+
+#[test]
+fn help_teaches_with_an_example() {
+    for command in ["policy", "model"] {
+        let help = said(0, &[command, "--help"], "");
+        assert!(help.contains("Example"), "{help}");
+    }
+}
