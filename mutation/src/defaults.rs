@@ -44,6 +44,8 @@ fn container(fields: &mut Map<String, Value>, pod: bool) {
         "IfNotPresent"
     };
     let texts = [
+        // No default, but what a name is that was never given.
+        ("name", ""),
         ("imagePullPolicy", pull),
         ("terminationMessagePath", "/dev/termination-log"),
         ("terminationMessagePolicy", "File"),

@@ -24,6 +24,7 @@ mod request;
 mod run;
 mod step;
 mod strict;
+mod typed;
 mod world;
 
 pub use compiled::Compiled;
