@@ -2,6 +2,7 @@
 
 mod documents;
 mod model;
+mod mutation;
 mod policy;
 
 use std::process::ExitCode;
@@ -14,6 +15,8 @@ use clap::Subcommand;
     after_help = "Files are YAML or JSON with any number of documents; - is the standard input.\n\n\
                   Examples:\n  tautline check policy -f examples/gpu-admission/1-policy.yaml \
                   --pod examples/gpu-admission/2-pods.yaml\n  \
+                  tautline check mutation -f examples/mutation-policies/1-no-gpu.yaml \
+                  --object examples/mutation-policies/pods.yaml\n  \
                   tautline check model -f examples/registry/1-models.yaml"
 )]
 pub(crate) enum Command {
@@ -26,6 +29,17 @@ pub(crate) enum Command {
                       kubectl get pods -A -o json | tautline check policy -f policy.json --pod - -o yaml"
     )]
     Policy(policy::Args),
+    /// What mutation policies make of objects, step by step
+    #[command(
+        after_help = "Takes MutationPolicy and MutationPolicyBinding, and MutatingAdmissionPolicy and its \
+                      binding as they are.\n\
+                      Exit code 1: a policy is at fault, or an object would be refused.\n\n\
+                      Examples:\n  tautline check mutation -f policy.yaml binding.yaml\n  \
+                      tautline check mutation -f examples/mutation-policies/2-rdma.yaml \
+                      --object examples/mutation-policies/pods.yaml\n  \
+                      kubectl get pods -n team -o json | tautline check mutation -f policy.yaml --object - -o yaml"
+    )]
+    Mutation(mutation::Args),
     /// Whether models, autoscaling policies and their bindings are in order
     #[command(
         after_help = "Whether the policy of a binding exists is not looked at.\n\
@@ -40,6 +54,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Policy(args) => policy::run(&args),
+        Command::Mutation(args) => mutation::run(&args),
         Command::Model(args) => model::run(&args),
     }
 }

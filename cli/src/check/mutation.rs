@@ -1,0 +1,160 @@
+//! `tautline check mutation`
+
+mod text;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tautline_mutation::{
+    Fault, Invocation, Objects, PassedOver, Policies, Refusal, Report, Request, Settings, Verdict,
+};
+
+use super::documents::{self, Document};
+use crate::{
+    NO,
+    output::{self, Output},
+    scope::NamespaceArgs,
+    table::plain,
+};
+
+/// The namespace of what is in none, where none is named.
+const DEFAULT: &str = "default";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Policies and their bindings; parameters and Namespaces, if they look at any
+    #[arg(short, long, value_name = "FILE", required = true, num_args = 1..)]
+    file: Vec<PathBuf>,
+    /// Objects as they would be created, or an AdmissionReview for another request
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    object: Vec<PathBuf>,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Checked {
+    /// Policies that have a binding.
+    policies: usize,
+    faults: Vec<String>,
+    warnings: Vec<String>,
+    objects: Vec<Object>,
+}
+
+/// What comes of one object.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object {
+    object: String,
+    file: PathBuf,
+    document: usize,
+    outcome: Answer,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<Refusal>,
+    /// RFC 6902.
+    patch: Value,
+    cost_units: u64,
+    invocations: Vec<Invocation>,
+    /// Errors, those too that failurePolicy Ignore left out.
+    faults: Vec<Fault>,
+    passed_over: Vec<PassedOver>,
+    #[serde(skip)]
+    title: String,
+    /// As it came, and as it would be.
+    #[serde(skip)]
+    before: Value,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Changed,
+    Unchanged,
+    Refused,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let given = documents::read(&args.file)?;
+    let (policies, report) = Policies::load(given.iter().map(|d| &d.value));
+    let Report { faults, warnings } = report;
+    if policies.is_empty() && faults.is_empty() && warnings.is_empty() {
+        bail!(
+            "no object is a MutationPolicy or a MutatingAdmissionPolicy; \
+             name a file with one, and one with its binding, by -f"
+        );
+    }
+    let world: Objects = given.into_iter().map(|d| d.value).collect();
+    let objects = documents::read(&args.object)?.into_iter().map(|document| {
+        let request = request(&document, args.namespace.named())?;
+        Ok(Object::of(&document, &request, &policies, &world))
+    });
+    let checked = Checked {
+        policies: policies.len(),
+        faults: faults.iter().map(ToString::to_string).collect(),
+        warnings: warnings.iter().map(ToString::to_string).collect(),
+        objects: objects.collect::<Result<_>>()?,
+    };
+    output::print(args.output, &checked, text::of)?;
+    let refused = checked.objects.iter().any(|o| o.outcome == Answer::Refused);
+    Ok(if refused || !checked.faults.is_empty() {
+        ExitCode::from(NO)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The request that a document is, or that would create it.
+fn request(document: &Document, namespace: Option<&str>) -> Result<Request> {
+    if document.kind() == "AdmissionReview" {
+        return serde_json::from_value(document.value["request"].clone())
+            .with_context(|| format!("{}: request", plain(&document.to_string())));
+    }
+    let mut object = document.value.clone();
+    // What is in no namespace as written may be of a kind that never is.
+    let is_cluster_wide = CLUSTER_WIDE.contains(&document.kind());
+    if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
+        object["metadata"]["namespace"] = json!(namespace.unwrap_or(DEFAULT));
+    }
+    Request::create(object).with_context(|| {
+        let title = document.to_string();
+        format!("{}: apiVersion and kind are needed", plain(&title))
+    })
+}
+
+/// Kinds of the core and apps groups that are in no namespace.
+const CLUSTER_WIDE: [&str; 3] = ["Namespace", "Node", "PersistentVolume"];
+
+impl Object {
+    fn of(document: &Document, request: &Request, policies: &Policies, world: &Objects) -> Self {
+        let settings = Settings {
+            full_detail: true,
+            ..Settings::default()
+        };
+        let outcome = policies.mutate(request, world, &settings);
+        let cost_units = outcome.cost_units();
+        let (answer, refusal, patch) = match outcome.verdict {
+            Verdict::Unchanged => (Answer::Unchanged, None, json!([])),
+            Verdict::Changed { patch, .. } => (Answer::Changed, None, json!(patch)),
+            Verdict::Refused(refusal) => (Answer::Refused, Some(refusal), json!([])),
+        };
+        Self {
+            object: format!("{} {}", document.kind(), document.name()),
+            file: document.file.clone(),
+            document: document.number,
+            outcome: answer,
+            refusal,
+            patch,
+            cost_units,
+            invocations: outcome.invocations,
+            faults: outcome.faults,
+            passed_over: outcome.passed_over,
+            title: document.to_string(),
+            before: request.object.as_ref().clone(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What `tautline check mutation` tells people.
+
+use std::fmt::{self, Write};
+
+use serde_json::Value;
+use tautline_mutation::{End, Fault, Invocation, Mismatch, Step};
+
+use super::{Answer, Checked, Object};
+use crate::table::plain;
+
+pub(super) fn of(checked: &Checked) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    _ = write(&mut out, checked);
+    out
+}
+
+fn write(out: &mut String, checked: &Checked) -> fmt::Result {
+    let s = if checked.policies == 1 { "y" } else { "ies" };
+    writeln!(out, "{} polic{s} in force", checked.policies)?;
+    for fault in &checked.faults {
+        writeln!(out, "  fault: {}", lines(fault))?;
+    }
+    for warning in &checked.warnings {
+        writeln!(out, "  warning: {}", lines(warning))?;
+    }
+    for object in &checked.objects {
+        writeln!(out)?;
+        object.write(out)?;
+    }
+    Ok(())
+}
+
+impl Object {
+    fn write(&self, out: &mut String) -> fmt::Result {
+        let answer = match self.outcome {
+            Answer::Changed => "changed",
+            Answer::Unchanged => "unchanged",
+            Answer::Refused => "refused",
+        };
+        let cost = self.cost_units;
+        writeln!(out, "{}: {answer}, {cost} cost units", plain(&self.title))?;
+        if let Some(refusal) = &self.refusal {
+            let (code, reason) = (refusal.code, refusal.reason);
+            writeln!(out, "  {code} {reason}: {}", lines(&refusal.message))?;
+        }
+        operations(out, &self.patch, &self.before, "  ")?;
+        for invocation in &self.invocations {
+            told(out, invocation)?;
+        }
+        for fault in self.faults.iter().filter(|f| f.ignored) {
+            ignored(out, fault)?;
+        }
+        for passed in &self.passed_over {
+            let why = match passed.why {
+                Mismatch::NamespaceSelector => "its namespaceSelector does not match",
+                Mismatch::ObjectSelector => "its objectSelector does not match",
+                Mismatch::Excluded => "one of its excludeResourceRules matches",
+                Mismatch::ResourceRules => "none of its resourceRules matches",
+            };
+            let name = name(&passed.policy, passed.binding.as_deref(), None);
+            writeln!(out, "  {name}: not asked, {why}")?;
+        }
+        Ok(())
+    }
+}
+
+fn told(out: &mut String, invocation: &Invocation) -> fmt::Result {
+    let (policy, binding) = (&invocation.policy, &invocation.binding);
+    let param = invocation.param.as_deref();
+    let again = if invocation.pass > 1 { " again" } else { "" };
+    let end = match (invocation.end, &invocation.condition) {
+        (End::Skipped, Some(condition)) => {
+            format!("skipped, condition {} is false", plain(condition))
+        }
+        (end, _) => end.code().to_owned(),
+    };
+    let name = name(policy, Some(binding), param);
+    writeln!(out, "  {name}:{again} {end}")?;
+    for step in &invocation.steps {
+        step_told(out, step)?;
+    }
+    Ok(())
+}
+
+fn step_told(out: &mut String, step: &Step) -> fmt::Result {
+    let (field, cost) = (plain(&step.field), step.cost_units);
+    let what = match (&step.error, step.changed) {
+        (Some(error), _) => lines(error),
+        (None, true) => "changed".to_owned(),
+        (None, false) => "unchanged".to_owned(),
+    };
+    writeln!(out, "    {field}: {what}, {cost} cost units")?;
+    for (name, value) in &step.variables {
+        match value {
+            Ok(value) => writeln!(out, "      variables.{name} = {}", short(value))?,
+            Err(error) => writeln!(out, "      variables.{name}: {}", lines(error))?,
+        }
+    }
+    Ok(())
+}
+
+fn ignored(out: &mut String, fault: &Fault) -> fmt::Result {
+    let name = name(&fault.policy, fault.binding.as_deref(), None);
+    writeln!(out, "  {name}: error left out: {}", lines(&fault.message))
+}
+
+/// `POLICY / BINDING (PARAMETER)`
+fn name(policy: &str, binding: Option<&str>, param: Option<&str>) -> String {
+    let mut name = plain(policy);
+    for binding in binding {
+        name += &format!(" / {}", plain(binding));
+    }
+    for param in param {
+        name += &format!(" ({})", plain(param));
+    }
+    name
+}
+
+/// A patch as a diff: what goes and what comes, at its path.
+fn operations(out: &mut String, patch: &Value, before: &Value, indent: &str) -> fmt::Result {
+    for operation in patch.as_array().into_iter().flatten() {
+        let path = operation["path"].as_str().unwrap_or_default();
+        let (op, shown) = (operation["op"].as_str().unwrap_or_default(), plain(path));
+        if matches!(op, "remove" | "replace")
+            && let Some(old) = before.pointer(path)
+        {
+            writeln!(out, "{indent}- {shown}: {}", short(old))?;
+        }
+        if matches!(op, "add" | "replace") {
+            writeln!(out, "{indent}+ {shown}: {}", short(&operation["value"]))?;
+        }
+    }
+    Ok(())
+}
+
+/// A value on one line.
+fn short(value: &Value) -> String {
+    plain(&value.to_string())
+}
+
+/// Text that may have lines of its own.
+fn lines(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
+        line
+    });
+    lines.collect::<Vec<_>>().join("\n      ")
+}
