@@ -1,0 +1,184 @@
+//! Which containers ask cards, and the JSON Patch that gives them units instead.
+
+use serde_json::{Value, json};
+use tautline_core::quantity;
+
+use crate::{Names, Refusal, text::shown};
+
+/// The halves of a container's resources. Both are written: of an extended
+/// resource the API server wants a limit, and requests that equal it.
+const HALVES: [&str; 2] = ["limits", "requests"];
+
+/// One container's part of a mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub container: String,
+    pub init: bool,
+    /// Whole cards that it asked.
+    pub cards: i64,
+    /// Units of shared cards that it asks now.
+    pub units: i64,
+}
+
+/// A container that asks cards, or asks something that cannot be read.
+pub(crate) struct Asking<'a> {
+    /// Its JSON pointer.
+    at: String,
+    container: &'a str,
+    init: bool,
+    resources: &'a Value,
+}
+
+/// The containers that ask at least a card.
+pub(crate) fn asking<'a>(names: &Names, pod: &'a Value) -> Vec<Asking<'a>> {
+    let lists = [("initContainers", true), ("containers", false)];
+    let each = lists.into_iter().flat_map(|(list, init)| {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.enumerate().map(move |(i, container)| Asking {
+            at: format!("/spec/{list}/{i}"),
+            container: container["name"].as_str().unwrap_or_default(),
+            init,
+            resources: &container["resources"],
+        })
+    });
+    let asks = |asking: &Asking<'_>| asking.amount(&names.whole) != Ok(0);
+    each.filter(asks).collect()
+}
+
+impl Asking<'_> {
+    /// Adds the operations that put units in the place of cards.
+    pub(crate) fn share(
+        &self,
+        names: &Names,
+        ratio: i64,
+        patch: &mut Vec<Value>,
+    ) -> Result<Change, Refusal> {
+        let cards = self.amount(&names.whole)?;
+        // Units that it asks as well are kept.
+        let shared = self.amount(&names.shared)?;
+        // Neither is above 9P, so that this cannot overflow.
+        let units = cards.saturating_mul(ratio).saturating_add(shared);
+        let text = units.to_string();
+        for half in HALVES {
+            let at = format!("{}/resources/{half}", self.at);
+            let Some(resources) = self.resources[half].as_object() else {
+                patch.push(json!({"op": "add", "path": at, "value": {&names.shared: text}}));
+                continue;
+            };
+            if resources.contains_key(&names.whole) {
+                let path = format!("{at}/{}", escape(&names.whole));
+                patch.push(json!({"op": "remove", "path": path}));
+            }
+            let path = format!("{at}/{}", escape(&names.shared));
+            patch.push(json!({"op": "add", "path": path, "value": text}));
+        }
+        Ok(Change {
+            container: self.container.to_owned(),
+            init: self.init,
+            cards,
+            units,
+        })
+    }
+
+    /// How much of a resource it asks.
+    ///
+    /// # Errors
+    /// What the API server would refuse: no whole number, a negative one, or limits
+    /// and requests that differ. And more than there can be.
+    fn amount(&self, resource: &str) -> Result<i64, Refusal> {
+        let mut amounts = [None; 2];
+        for (half, amount) in HALVES.iter().zip(&mut amounts) {
+            let Some(value) = self.resources[half].get(resource) else {
+                continue;
+            };
+            let whole = whole(value);
+            *amount = Some(whole.ok_or_else(|| {
+                let what = format!("is {}; write a whole number from 0 to 9P", shown(value));
+                self.refusal(&format!("{half}[{resource}]"), &what)
+            })?);
+        }
+        match amounts {
+            [None, None] => Ok(0),
+            [Some(amount), None] | [None, Some(amount)] => Ok(amount),
+            [Some(limit), Some(request)] if limit == request => Ok(limit),
+            [Some(limit), Some(request)] => Err(self.refusal(
+                resource,
+                &format!("is {limit} in limits and {request} in requests; make them equal"),
+            )),
+        }
+    }
+
+    fn refusal(&self, field: &str, what: &str) -> Refusal {
+        let kind = if self.init {
+            "init container"
+        } else {
+            "container"
+        };
+        let container = crate::text::quoted(self.container);
+        Refusal(format!("{kind} {container}: {field} {what}"))
+    }
+}
+
+/// A quantity as the API server reads it (`2`, `"2"`, `"2k"`, `"2000m"`; null is
+/// 0), if it is whole and not negative.
+fn whole(value: &Value) -> Option<i64> {
+    let milli = match value {
+        Value::Null => 0,
+        Value::String(text) => quantity::parse_milli(text.trim()).ok()?,
+        Value::Number(number) => quantity::parse_milli(&number.to_string()).ok()?,
+        _ => return None,
+    };
+    // Quantities beyond that are capped there: how many were meant is lost.
+    (milli % 1000 == 0 && milli < i64::MAX / 1000 * 1000).then_some(milli / 1000)
+}
+
+/// A key as a part of a JSON pointer (RFC 6901).
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_as_the_server_reads_them() {
+        for (value, want) in [
+            (json!("2"), 2),
+            (json!(2), 2),
+            (json!(2.0), 2),
+            (json!("2k"), 2_000),
+            (json!("1Ki"), 1_024),
+            (json!("1.5k"), 1_500),
+            (json!("1e1"), 10),
+            (json!("2000m"), 2),
+            (json!(" 2 "), 2),
+            (json!("+2"), 2),
+            (json!("0"), 0),
+            (Value::Null, 0),
+        ] {
+            assert_eq!(whole(&value), Some(want), "{value}");
+        }
+        for bad in [
+            json!("500m"),
+            json!(1.5),
+            json!("-1"),
+            json!(-1),
+            json!("two"),
+            json!(""),
+            json!("1n"),
+            json!(true),
+            json!({}),
+            json!("10P"),
+            json!("1e30"),
+        ] {
+            assert_eq!(whole(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_a_pointer() {
+        assert_eq!(escape("nvidia.com/gpu"), "nvidia.com~1gpu");
+        assert_eq!(escape("a~b/c"), "a~0b~1c");
+    }
+}

@@ -1,0 +1,189 @@
+//! What becomes of a pod, and why.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{Change, Names, Policy, annotations, containers::asking, text::quoted, workload_ratio};
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    Unchanged(Unchanged),
+    Mutate(Mutation),
+    Refuse(Refusal),
+}
+
+/// Why a pod stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unchanged {
+    /// No container asks a card.
+    NoCards,
+    /// The annotation of this key is `"false"`.
+    OptedOut(String),
+    /// No annotation and no rule asks for it.
+    NotAsked {
+        /// There is such an annotation, but it is neither true nor false.
+        unclear: Option<(String, String)>,
+    },
+}
+
+/// How a pod changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mutation {
+    /// RFC 6902 operations on the pod as it was given.
+    pub patch: Vec<Value>,
+    /// Units that a card becomes, 1 to [`crate::MAX_RATIO`].
+    pub ratio: i64,
+    /// Where the ratio comes from.
+    pub source: Source,
+    /// Who asked for the mutation.
+    pub cause: Cause,
+    pub changes: Vec<Change>,
+}
+
+/// Who asked for a mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The pod, by the annotation of this key.
+    Annotation(String),
+    /// The rule at this place of the policy.
+    Rule(usize),
+}
+
+/// Where a ratio comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The pod's annotation of this key.
+    Annotation(String),
+    /// The rule's `sliceRatio`.
+    RuleRatio(usize),
+    /// The rule's `workloadType`.
+    RuleWorkload(usize),
+    /// Nobody gave one.
+    Default,
+}
+
+/// A message for whoever made the pod: what is wrong, and the mend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// Decides on a pod that is about to be created in a namespace.
+pub fn decide(names: &Names, policy: Option<&Policy>, namespace: &str, pod: &Value) -> Decision {
+    decided(names, policy, namespace, pod).unwrap_or_else(Decision::Refuse)
+}
+
+fn decided(
+    names: &Names,
+    policy: Option<&Policy>,
+    namespace: &str,
+    pod: &Value,
+) -> Result<Decision, Refusal> {
+    let asking = asking(names, pod);
+    if asking.is_empty() {
+        return Ok(Decision::Unchanged(Unchanged::NoCards));
+    }
+    let (cause, rule) = match annotations::find(pod, "optimize")? {
+        Some(found) if found.value == "true" => (Cause::Annotation(found.key), None),
+        Some(found) if found.value == "false" => {
+            return Ok(Decision::Unchanged(Unchanged::OptedOut(found.key)));
+        }
+        unclear => {
+            let labels = &pod["metadata"]["labels"];
+            let matching = policy.and_then(|p| Some((p, p.matching(namespace, labels)?)));
+            let Some((policy, (at, rule))) = matching else {
+                let unclear = unclear.map(|found| (found.key, found.value.to_owned()));
+                return Ok(Decision::Unchanged(Unchanged::NotAsked { unclear }));
+            };
+            (Cause::Rule(at), Some((policy, at, rule)))
+        }
+    };
+    let (ratio, source) = match (annotations::ratio(pod)?, rule) {
+        (Some(own), _) => own,
+        (None, None) => (1, Source::Default),
+        (None, Some((policy, at, rule))) => {
+            if let Some(bad) = policy.fault(at) {
+                return Err(Refusal(format!("the slice policy's {bad}")));
+            }
+            match workload_ratio(&rule.workload) {
+                _ if rule.ratio != 0 => (rule.ratio, Source::RuleRatio(at)),
+                Some(ratio) => (ratio, Source::RuleWorkload(at)),
+                None => (1, Source::Default),
+            }
+        }
+    };
+    let mut patch = Vec::new();
+    let share = asking.iter().map(|a| a.share(names, ratio, &mut patch));
+    let changes = share.collect::<Result<_, _>>()?;
+    Ok(Decision::Mutate(Mutation {
+        patch,
+        ratio,
+        source,
+        cause,
+        changes,
+    }))
+}
+
+impl Mutation {
+    /// Whether it counts for `castslice_policy_enforced_total`: a rule asked for it.
+    pub fn policy_enforced(&self) -> bool {
+        matches!(self.cause, Cause::Rule(_))
+    }
+
+    /// What an audit annotation tells, by its name without a domain: `rule` (where
+    /// one asked for it), `ratio` and `why`.
+    pub fn audit(&self) -> Vec<(&'static str, String)> {
+        let rule = match self.cause {
+            Cause::Rule(at) => Some(("rule", format!("rules[{at}]"))),
+            Cause::Annotation(_) => None,
+        };
+        let rest = [
+            ("ratio", self.ratio.to_string()),
+            ("why", format!("{}; {}", self.cause, self.source)),
+        ];
+        rule.into_iter().chain(rest).collect()
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation(key) => write!(f, "annotation {key} asks for it"),
+            Self::Rule(at) => write!(f, "rules[{at}] matches"),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation(key) => write!(f, "the ratio is of annotation {key}"),
+            Self::RuleRatio(at) => write!(f, "the ratio is sliceRatio of rules[{at}]"),
+            Self::RuleWorkload(at) => write!(f, "the ratio is workloadType of rules[{at}]"),
+            Self::Default => f.write_str("no ratio is given, so it is 1"),
+        }
+    }
+}
+
+impl fmt::Display for Unchanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCards => f.write_str("no container asks a card"),
+            Self::OptedOut(key) => write!(f, "annotation {key} is \"false\""),
+            Self::NotAsked { unclear: None } => {
+                f.write_str("no annotation asks for it, and no rule matches")
+            }
+            Self::NotAsked {
+                unclear: Some((key, value)),
+            } => write!(
+                f,
+                "annotation {key} is {}, neither \"true\" nor \"false\", and no rule matches",
+                quoted(value)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

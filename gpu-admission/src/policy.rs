@@ -1,0 +1,249 @@
+//! The policy: rules in order, of which the first that matches a pod counts.
+//!
+//! ```json
+//! {"rules": [{"namespaces": ["ml-team"], "labelSelector": {"gpu": "shared"},
+//!             "workloadType": "training", "sliceRatio": 8}]}
+//! ```
+//!
+//! As Go's `encoding/json` reads it, which CastSlice uses: the case of field names
+//! does not matter, null is as good as nothing, and unknown fields are ignored
+//! (here with a warning).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    MAX_RATIO, WORKLOADS,
+    text::{quoted, shown},
+    workload_ratio,
+};
+
+const FIELDS: [&str; 4] = ["namespaces", "labelSelector", "workloadType", "sliceRatio"];
+
+/// What is opted in, and with which ratio.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    bad: Vec<BadRule>,
+    warnings: Vec<String>,
+}
+
+/// One rule. Its conditions must all hold; an empty one always does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rule {
+    namespaces: BTreeSet<String>,
+    labels: BTreeMap<String, String>,
+    /// Empty: unset.
+    pub(crate) workload: String,
+    /// 0: unset.
+    pub(crate) ratio: i64,
+}
+
+/// A rule that gives no ratio: the pods whose first match it is are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rules[{rule}]: {what}")]
+pub struct BadRule {
+    /// Its place in the policy, from 0 on.
+    pub rule: usize,
+    /// The value at fault, and the mend.
+    pub what: String,
+}
+
+/// Why a text is no policy.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error("it is no JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{at} is {found}; write {wanted}")]
+    Form {
+        at: String,
+        found: String,
+        wanted: &'static str,
+    },
+}
+
+impl Policy {
+    /// Reads `policy.json`. Bad rules are no error: see [`Policy::bad_rules`].
+    ///
+    /// # Errors
+    /// A text that is no JSON, or has something of a wrong type in it.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let value: Value = serde_json::from_str(text)?;
+        let mut policy = Self::default();
+        let top = match &value {
+            Value::Null => return Ok(policy),
+            other => object("the policy", other)?,
+        };
+        policy.unknown("the policy", top, &["rules"]);
+        let rules = match field(top, "rules") {
+            None => return Ok(policy),
+            Some(rules) => list("rules", rules)?,
+        };
+        for (at, rule) in rules.iter().enumerate() {
+            policy.add(at, rule)?;
+        }
+        policy.unreached();
+        Ok(policy)
+    }
+
+    /// How many rules there are.
+    pub fn rules(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// The rules that refuse the pods they match.
+    pub fn bad_rules(&self) -> &[BadRule] {
+        &self.bad
+    }
+
+    /// What is read otherwise than its author may think: unknown fields, and rules
+    /// behind one that matches every pod.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The first rule that matches, and its place.
+    pub(crate) fn matching(&self, namespace: &str, labels: &Value) -> Option<(usize, &Rule)> {
+        let mut rules = self.rules.iter().enumerate();
+        rules.find(|(_, rule)| rule.matches(namespace, labels))
+    }
+
+    /// What is wrong with the rule at a place.
+    pub(crate) fn fault(&self, rule: usize) -> Option<&BadRule> {
+        self.bad.iter().find(|bad| bad.rule == rule)
+    }
+
+    fn add(&mut self, at: usize, value: &Value) -> Result<(), PolicyError> {
+        let name = format!("rules[{at}]");
+        let from = object(&name, value)?;
+        self.unknown(&name, from, &FIELDS);
+        let mut rule = Rule::default();
+        if let Some(namespaces) = field(from, FIELDS[0]) {
+            let name = format!("{name}.{}", FIELDS[0]);
+            for (i, namespace) in list(&name, namespaces)?.iter().enumerate() {
+                let namespace = string(|| format!("{name}[{i}]"), namespace)?;
+                rule.namespaces.insert(namespace.to_owned());
+            }
+        }
+        if let Some(labels) = field(from, FIELDS[1]) {
+            let name = format!("{name}.{}", FIELDS[1]);
+            for (key, label) in object(&name, labels)? {
+                let label = string(|| format!("{name}[{}]", quoted(key)), label)?;
+                rule.labels.insert(key.clone(), label.to_owned());
+            }
+        }
+        if let Some(workload) = field(from, FIELDS[2]) {
+            rule.workload = string(|| format!("{name}.{}", FIELDS[2]), workload)?.to_owned();
+        }
+        if let Some(ratio) = field(from, FIELDS[3]) {
+            rule.ratio = ratio.as_i64().ok_or_else(|| PolicyError::Form {
+                at: format!("{name}.{}", FIELDS[3]),
+                found: shown(ratio),
+                wanted: "a whole number, without quotes",
+            })?;
+        }
+        if let Some(what) = rule.fault() {
+            self.bad.push(BadRule { rule: at, what });
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// A condition by a wrong name would be none, and match every pod.
+    fn unknown(&mut self, at: &str, object: &Map<String, Value>, known: &[&str]) {
+        let known_key = |key: &str| known.iter().any(|k| k.eq_ignore_ascii_case(key));
+        for key in object.keys().filter(|key| !known_key(key)) {
+            self.warnings.push(format!(
+                "{at}: {} is no field and is ignored; the fields are {}",
+                quoted(key),
+                known.join(", ")
+            ));
+        }
+    }
+
+    fn unreached(&mut self) {
+        let Some(all) = self.rules.iter().position(Rule::matches_all) else {
+            return;
+        };
+        let behind = self.rules.len() - all - 1;
+        if behind > 0 {
+            self.warnings.push(format!(
+                "rules[{all}] matches every pod, so that no rule behind it is reached ({behind}); \
+                 put it last, or give it namespaces or a labelSelector"
+            ));
+        }
+    }
+}
+
+impl Rule {
+    fn matches(&self, namespace: &str, labels: &Value) -> bool {
+        (self.namespaces.is_empty() || self.namespaces.contains(namespace))
+            && self.labels.iter().all(|(key, value)| {
+                let label = labels.get(key).and_then(Value::as_str);
+                label == Some(value.as_str())
+            })
+    }
+
+    fn matches_all(&self) -> bool {
+        self.namespaces.is_empty() && self.labels.is_empty()
+    }
+
+    fn fault(&self) -> Option<String> {
+        if !(0..=MAX_RATIO).contains(&self.ratio) {
+            return Some(format!(
+                "sliceRatio is {}; write 1 to {MAX_RATIO}, or leave it out",
+                self.ratio
+            ));
+        }
+        if !self.workload.is_empty() && workload_ratio(&self.workload).is_none() {
+            return Some(format!(
+                "workloadType is {}; write {}",
+                quoted(&self.workload),
+                workloads()
+            ));
+        }
+        None
+    }
+}
+
+/// The workload types, for a message.
+pub(crate) fn workloads() -> String {
+    let [names @ .., last] = WORKLOADS.map(|(name, _)| name);
+    format!("{} or {last}", names.join(", "))
+}
+
+/// A field by its name, in its very case or else in any; null is none.
+fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let mut others = object.iter().filter(|(k, _)| k.eq_ignore_ascii_case(name));
+    let found = object.get(name).or_else(|| others.next().map(|(_, v)| v));
+    found.filter(|value| !value.is_null())
+}
+
+fn object<'a>(at: &str, value: &'a Value) -> Result<&'a Map<String, Value>, PolicyError> {
+    value.as_object().ok_or_else(|| PolicyError::Form {
+        at: at.to_owned(),
+        found: shown(value),
+        wanted: "an object, {...}",
+    })
+}
+
+fn list<'a>(at: &str, value: &'a Value) -> Result<&'a [Value], PolicyError> {
+    let list = value.as_array().map(Vec::as_slice);
+    list.ok_or_else(|| PolicyError::Form {
+        at: at.to_owned(),
+        found: shown(value),
+        wanted: "a list, [...]",
+    })
+}
+
+fn string(at: impl FnOnce() -> String, value: &Value) -> Result<&str, PolicyError> {
+    value.as_str().ok_or_else(|| PolicyError::Form {
+        at: at(),
+        found: shown(value),
+        wanted: "a text, in quotes",
+    })
+}
+
+#[cfg(test)]
+mod tests;

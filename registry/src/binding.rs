@@ -1,0 +1,86 @@
+//! A binding: what a policy scales, in one of two ways.
+
+use serde_json::Value;
+
+use crate::{FieldError, error::Errors, place::Place};
+
+/// The two ways, by their names of then and now.
+const ONE: [&str; 2] = ["scalingConfiguration", "homogeneousTarget"];
+const SEVERAL: [&str; 2] = ["optimizerConfiguration", "heterogeneousTarget"];
+
+pub(crate) fn review(spec: &Place<'_>, errors: &mut Errors) {
+    let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_there());
+    let (one, several) = (given(ONE), given(SEVERAL));
+    // The names of now where one of them is used.
+    let now = usize::from(one[1] || several[1]);
+    let path = ["spec.ScalingConfiguration", "spec.homogeneousTarget"][now];
+    match (one.contains(&true), several.contains(&true)) {
+        (false, false) => {
+            let detail = format!("set spec.{} or spec.{}", ONE[now], SEVERAL[now]);
+            errors.push(FieldError::required(path, detail));
+        }
+        (true, true) => {
+            let detail = format!("set spec.{} or spec.{}, not both", ONE[now], SEVERAL[now]);
+            errors.push(FieldError::forbidden(path, detail));
+        }
+        _ => {}
+    }
+}
+
+/// The name of the policy that a binding is about, in the binding's namespace;
+/// empty if it names none.
+pub fn policy_ref(binding: &Value) -> &str {
+    binding["spec"]["policyRef"]["name"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// The error of a binding whose policy does not exist.
+pub fn missing_policy(binding: &Value) -> FieldError {
+    let name = policy_ref(binding);
+    let detail = "there is no AutoscalingPolicy of this name in the namespace";
+    FieldError::invalid("spec.PolicyRef", &name.into(), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Kind, message};
+
+    fn told(spec: Value) -> String {
+        let binding = json!({"spec": spec});
+        match crate::review(Kind::AutoscalingPolicyBinding, &binding, None) {
+            Ok(()) => String::new(),
+            Err(errors) => message(&errors),
+        }
+    }
+
+    #[test]
+    fn exactly_one_way() {
+        for name in ONE.into_iter().chain(SEVERAL) {
+            assert_eq!(told(json!({name: {}})), "", "{name}");
+        }
+        let told = [
+            told(json!({})),
+            told(json!({"scalingConfiguration": null})),
+            told(json!({"scalingConfiguration": {}, "optimizerConfiguration": {}})),
+            told(json!({"homogeneousTarget": {}, "heterogeneousTarget": {}})),
+            told(json!({"scalingConfiguration": "all"})),
+        ];
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn its_policy() {
+        let binding = json!({"spec": {"policyRef": {"name": "fast"}}});
+        assert_eq!(policy_ref(&binding), "fast");
+        assert_eq!(policy_ref(&json!({"spec": {}})), "");
+        assert_eq!(
+            missing_policy(&binding).to_string(),
+            "spec.PolicyRef: Invalid value: \"fast\": \
+             there is no AutoscalingPolicy of this name in the namespace"
+        );
+    }
+}

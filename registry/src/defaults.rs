@@ -1,0 +1,122 @@
+//! What is filled in.
+
+use serde_json::{Value, json};
+
+use crate::{Kind, error::Errors, model, place::Place};
+
+/// RFC 6902 operations that add what an object leaves out; none for what is no
+/// object of its kind.
+pub fn defaults(kind: Kind, object: &Value) -> Vec<Value> {
+    match kind {
+        Kind::Model => of_model(object),
+        Kind::AutoscalingPolicy => of_policy(object),
+        Kind::AutoscalingPolicyBinding => Vec::new(),
+    }
+}
+
+fn add(path: String, value: Value) -> Value {
+    json!({"op": "add", "path": path, "value": value})
+}
+
+/// Only a model with an autoscaling policy of its own has defaults.
+fn of_model(object: &Value) -> Vec<Value> {
+    let mut patch = Vec::new();
+    // They are for the review to tell.
+    let errors = &mut Errors::default();
+    let spec = Place::root(object).field("spec");
+    let (backends, list) = model::backends(&spec, errors);
+    let scale = |backend: &Place<'_>| list || model::is_ranged(backend);
+    if !model::has_policy(&spec) || !(list || backends.iter().any(scale)) {
+        return patch;
+    }
+    for (i, backend) in backends.iter().enumerate() {
+        if backend.is_there() && !backend.field("scaleToZeroGracePeriod").is_there() {
+            let at = if list {
+                format!("/spec/backends/{i}")
+            } else {
+                "/spec/backend".to_owned()
+            };
+            patch.push(add(format!("{at}/scaleToZeroGracePeriod"), "30s".into()));
+        }
+    }
+    if !spec.field("costExpansionRatePercent").is_there() {
+        patch.push(add("/spec/costExpansionRatePercent".into(), 200.into()));
+    }
+    patch
+}
+
+fn of_policy(object: &Value) -> Vec<Value> {
+    let scale_down = json!({"instances": 0, "percent": 100, "period": "1m",
+        "selectPolicy": "Or", "stabilizationWindow": "5m"});
+    let stable = json!({"instances": 4, "percent": 100, "period": "1m",
+        "selectPolicy": "Or", "stabilizationWindow": "0s"});
+    let panic = json!({"percent": 0, "period": "0s",
+        "panicThresholdPercent": 200, "panicModeHold": "0s"});
+    let scale_up = json!({"stablePolicy": stable, "panicPolicy": panic});
+    let behavior = json!({"scaleDown": scale_down, "scaleUp": scale_up});
+    if !object.is_object() {
+        return Vec::new();
+    }
+    if object["spec"].is_null() {
+        return vec![add("/spec".into(), json!({"behavior": behavior}))];
+    }
+    let mut part = Part {
+        patch: Vec::new(),
+        path: "/spec".to_owned(),
+    };
+    part.within(&object["spec"], "behavior", behavior, |part, given| {
+        part.within(given, "scaleDown", scale_down, |part, given| {
+            part.within(given, "stabilizationWindow", "5m".into(), |_, _| {});
+        });
+        part.within(given, "scaleUp", scale_up, |part, given| {
+            part.within(given, "stablePolicy", stable, |part, given| {
+                part.within(given, "stabilizationWindow", "0s".into(), |_, _| {});
+            });
+            part.within(given, "panicPolicy", panic, |_, _| {});
+        });
+    });
+    part.patch
+}
+
+/// A part of an object, and the operations so far.
+struct Part {
+    patch: Vec<Value>,
+    path: String,
+}
+
+impl Part {
+    /// Adds a field of what is here if it is missing or an object of nothing; else
+    /// looks at it.
+    fn within(
+        &mut self,
+        here: &Value,
+        name: &str,
+        default: Value,
+        given: impl FnOnce(&mut Self, &Value),
+    ) {
+        if !here.is_object() {
+            return;
+        }
+        let length = self.path.len();
+        self.path += &format!("/{name}");
+        let value = &here[name];
+        if is_empty(value) {
+            self.patch.push(add(self.path.clone(), default));
+        } else {
+            given(self, value);
+        }
+        self.path.truncate(length);
+    }
+}
+
+/// Nothing, or an object of nothing: what Go makes of both is the same.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().all(is_empty),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

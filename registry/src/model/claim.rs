@@ -1,0 +1,38 @@
+//! A model that lies on a volume is reached through the claim that is mounted for
+//! the cache: both must name the same one.
+
+use serde_json::Value;
+
+use crate::{FieldError, error::Errors, place::Place};
+
+const SCHEME: &str = "pvc://";
+
+pub(super) fn review(backend: &Place<'_>, errors: &mut Errors) {
+    let (model, cache) = (backend.field("modelURI"), backend.field("cacheURI"));
+    let cache_text = cache.text(errors);
+    let Some(path) = model.text(errors).and_then(|t| t.strip_prefix(SCHEME)) else {
+        return;
+    };
+    let up = path.split('/').any(|part| part == "..");
+    if up {
+        let detail = "must not have .. in it";
+        errors.push(FieldError::invalid(&model.path, &model.value(), detail));
+    }
+    let Some(claim) = cache_text.and_then(|t| t.strip_prefix(SCHEME)) else {
+        let value = Value::from(cache_text.unwrap_or_default());
+        let detail = "must be a pvc:// as modelURI is: only that claim is mounted";
+        errors.push(FieldError::invalid(&cache.path, &value, detail));
+        return;
+    };
+    let claim = claim.trim_matches('/');
+    if claim.is_empty() || claim.contains('/') || [".", ".."].contains(&claim) {
+        let detail = "must name one claim, as pvc://CLAIM";
+        errors.push(FieldError::invalid(&cache.path, &cache.value(), detail));
+        return;
+    }
+    let mut parts = path.split('/').filter(|part| !["", "."].contains(part));
+    if !up && parts.next() != Some(claim) {
+        let detail = "must be a path within the claim of cacheURI, as pvc://CLAIM/PATH";
+        errors.push(FieldError::invalid(&model.path, &model.value(), detail));
+    }
+}

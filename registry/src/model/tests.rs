@@ -1,0 +1,465 @@
+use serde_json::{Value, json};
+
+use crate::{Kind, message, review};
+
+/// A model that is in order, with two backends and no autoscaling.
+fn model() -> Value {
+    let backend = |name: &str| {
+        json!({
+            "name": name, "type": "vLLM", "minReplicas": 1, "maxReplicas": 1,
+            "workers": [{"type": "server", "image": "vllm/vllm-openai:v0.10"}],
+        })
+    };
+    json!({
+        "metadata": {"name": "m"},
+        "spec": {"backends": [backend("a"), backend("b")]},
+    })
+}
+
+/// Today's form, in order.
+fn single() -> Value {
+    json!({
+        "metadata": {"name": "m"},
+        "spec": {"backend": {
+            "name": "a", "type": "vLLM", "replicas": 2, "modelURI": "hf://a/b",
+            "workers": [{"type": "server", "image": "vllm/vllm-openai:v0.10"}],
+        }},
+    })
+}
+
+/// One whose autoscaling is the model's.
+fn scaled() -> Value {
+    changed(
+        &model(),
+        &[
+            ("/spec/autoscalingPolicy", json!({})),
+            ("/spec/costExpansionRatePercent", json!(200)),
+            ("/spec/backends/0/scalingCost", json!(1)),
+            ("/spec/backends/0/scaleToZeroGracePeriod", json!("30s")),
+            ("/spec/backends/1/scalingCost", json!(2)),
+            ("/spec/backends/1/scaleToZeroGracePeriod", json!("30m")),
+            ("/spec/backends/0/maxReplicas", json!(9)),
+        ],
+    )
+}
+
+/// A copy with other values at some places; null takes a field away.
+fn changed(model: &Value, changes: &[(&str, Value)]) -> Value {
+    let mut model = model.clone();
+    for (path, value) in changes {
+        let (parent, name) = path.rsplit_once('/').unwrap();
+        model.pointer_mut(parent).unwrap()[name] = value.clone();
+    }
+    model
+}
+
+fn told(model: &Value) -> String {
+    match review(Kind::Model, model, None) {
+        Ok(()) => String::new(),
+        Err(errors) => message(&errors),
+    }
+}
+
+fn but(model: &Value, changes: &[(&str, Value)]) -> String {
+    told(&changed(model, changes))
+}
+
+fn refused(lines: &[&str]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| format!("\n  - {line}")).collect();
+    format!("validation failed:{}", lines.concat())
+}
+
+fn worker(kind: &str) -> Value {
+    json!({"type": kind})
+}
+
+#[test]
+fn in_order() {
+    for model in [model(), single(), scaled()] {
+        assert_eq!(told(&model), "");
+    }
+    let nothing = json!({"spec": {}});
+    assert_eq!(
+        told(&nothing),
+        refused(&["spec.backends: Required value: \
+             name at least one backend, or the only one in spec.backend"])
+    );
+}
+
+#[test]
+fn one_server() {
+    for kind in ["vLLM", "SGLang", "MindIE"] {
+        let with = |workers: Value| {
+            let changes = [
+                ("/spec/backends/1/type", json!(kind)),
+                ("/spec/backends/1/workers", workers),
+            ];
+            but(&model(), &changes)
+        };
+        assert_eq!(with(json!([worker("server")])), "");
+        // Kthena's schema makes it a server.
+        assert_eq!(with(json!([{}])), "");
+        assert_eq!(
+            with(json!([worker("prefill")])),
+            refused(&[&format!(
+                "spec.backends[1].workers[0].type: Invalid value: \"prefill\": \
+                 the worker of a {kind} backend must be a server"
+            )])
+        );
+        for (count, workers) in [(0, json!([])), (0, Value::Null), (2, json!([{}, {}]))] {
+            assert_eq!(
+                with(workers),
+                refused(&[&format!(
+                    "spec.backends[1].workers: Invalid value: {count}: \
+                     a {kind} backend must have exactly one worker"
+                )])
+            );
+        }
+    }
+    assert_eq!(
+        but(&model(), &[("/spec/backends/0/type", json!("New"))]),
+        ""
+    );
+}
+
+#[test]
+fn disaggregated_workers() {
+    let all = ["server", "prefill", "decode", "controller", "coordinator"];
+    for (kind, allowed, text) in [
+        ("vLLMDisaggregated", &all[1..3], "prefill or decode"),
+        (
+            "MindIEDisaggregated",
+            &all[1..5],
+            "prefill, decode, controller or coordinator",
+        ),
+    ] {
+        for (one, other) in all.into_iter().flat_map(|a| all.map(|b| (a, b))) {
+            let told = but(
+                &model(),
+                &[
+                    ("/spec/backends/0/type", json!(kind)),
+                    (
+                        "/spec/backends/0/workers",
+                        json!([worker(one), worker(other)]),
+                    ),
+                ],
+            );
+            let both = [one, other].into_iter().enumerate();
+            let bad = both.filter(|(_, worker)| !allowed.contains(worker));
+            let lines: Vec<String> = bad
+                .map(|(i, worker)| {
+                    format!(
+                        "spec.backends[0].workers[{i}].type: Invalid value: \"{worker}\": \
+                         each worker of a {kind} backend must be of type {text}"
+                    )
+                })
+                .collect();
+            if lines.is_empty() {
+                assert_eq!(told, "");
+            } else {
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                assert_eq!(told, refused(&lines));
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_of_replicas() {
+    let bounds = |min: i64, max: i64| {
+        let changes = [
+            ("/spec/backends/0/minReplicas", json!(min)),
+            ("/spec/backends/0/maxReplicas", json!(max)),
+        ];
+        but(&scaled(), &changes)
+    };
+    assert_eq!(bounds(2, 2), "");
+    assert_eq!(bounds(0, 999_999), "");
+    assert_eq!(
+        bounds(3, 2),
+        refused(&["spec.backends[0].minReplicas: Invalid value: 3: \
+             must not be above maxReplicas, which is 2"])
+    );
+    let sum = |sum: i64| {
+        refused(&[&format!(
+            "spec.backends: Invalid value: {sum}: \
+             maxReplicas of all backends must not be above 1000000"
+        )])
+    };
+    assert_eq!(bounds(0, 1_000_000), sum(1_000_001));
+    // Two of them are -2 in 32 bits, and this one is most of 64.
+    assert_eq!(bounds(0, i64::MAX), sum(i64::MAX));
+    let two = changed(
+        &scaled(),
+        &[
+            ("/spec/backends/0/maxReplicas", json!(i32::MAX)),
+            ("/spec/backends/1/maxReplicas", json!(i32::MAX)),
+        ],
+    );
+    assert_eq!(told(&two), sum(2 * i64::from(i32::MAX)));
+    let negative = changed(&two, &[("/spec/backends/1/maxReplicas", json!(-i64::MAX))]);
+    assert!(told(&negative).contains(&sum(i64::from(i32::MAX))[20..]));
+}
+
+#[test]
+fn grace_before_zero() {
+    let grace = |text: Value| {
+        but(
+            &scaled(),
+            &[("/spec/backends/0/scaleToZeroGracePeriod", text)],
+        )
+    };
+    for good in ["0s", "0", "1800s", "30m", "29m59.9s"] {
+        assert_eq!(grace(json!(good)), "", "{good}");
+    }
+    for bad in ["-1s", "1801s", "30m0.000000001s", "1h"] {
+        assert_eq!(
+            grace(json!(bad)),
+            refused(&[&format!(
+                "spec.backends[0].scaleToZeroGracePeriod: Invalid value: \"{bad}\": \
+                 must be from 0s to 30m, 1800 seconds"
+            )])
+        );
+    }
+    for bad in ["", "30", "soon"] {
+        assert_eq!(
+            grace(json!(bad)),
+            refused(&[&format!(
+                "spec.backends[0].scaleToZeroGracePeriod: Invalid value: \"{bad}\": \
+                 write a duration, such as 30s or 5m"
+            )])
+        );
+    }
+}
+
+#[test]
+fn images() {
+    for (base, at) in [(model(), "spec.backends[0]"), (single(), "spec.backend")] {
+        let path = format!("/{}", at.replace('.', "/").replace("[0]", "/0"));
+        let path = format!("{path}/workers/0/image");
+        let image = |image: Value| but(&base, &[(&path, image)]);
+        assert_eq!(image(Value::Null), "");
+        assert_eq!(image(json!("registry:5000/a/b@sha256:0")), "");
+        for (bad, detail) in [
+            ("", "an image must not be blank; name one, or leave it out"),
+            (
+                " \t",
+                "an image must not be blank; name one, or leave it out",
+            ),
+            ("a b", "an image must not have whitespace in it"),
+            ("a:1\n", "an image must not have whitespace in it"),
+        ] {
+            assert_eq!(
+                image(json!(bad)),
+                refused(&[&format!(
+                    "{at}.workers[0].image: Invalid value: {}: {detail}",
+                    json!(bad)
+                )])
+            );
+        }
+    }
+}
+
+#[test]
+fn no_autoscaling() {
+    insta::assert_snapshot!(but(&scaled(), &[("/spec/autoscalingPolicy", Value::Null)]));
+    let differ = [("/spec/backends/1/maxReplicas", json!(2))];
+    assert_eq!(
+        but(&model(), &differ),
+        refused(&[
+            "spec.backends[1]: Invalid value: \"minReplicas=1, maxReplicas=2\": \
+             minReplicas and maxReplicas must be equal where there is no autoscaling policy"
+        ])
+    );
+    assert_eq!(
+        but(&model(), &[("/spec/backends/0/scalingCost", json!(0))]),
+        ""
+    );
+}
+
+#[test]
+fn autoscaling_of_backends() {
+    for policy in [
+        ("/spec/backends/1/autoscalingPolicy", json!({})),
+        (
+            "/spec/backends/1/autoscalingPolicyRef",
+            json!({"name": "fast"}),
+        ),
+    ] {
+        let own = changed(
+            &model(),
+            &[policy, ("/spec/backends/0/maxReplicas", json!(5))],
+        );
+        // The bounds of the other one may differ then, too.
+        assert_eq!(told(&own), "");
+        let zero = ("/spec/backends/1/minReplicas", json!(0));
+        assert_eq!(
+            but(&own, &[zero]),
+            refused(&["spec.backends[1].minReplicas: Invalid value: 0: \
+                 must be at least 1, as the backend has an autoscaling policy of its own"])
+        );
+        assert_eq!(but(&own, &[("/spec/backends/0/minReplicas", json!(0))]), "");
+        // Of both levels.
+        let both = refused(&["spec.autoscalingPolicyRef: Forbidden: \
+             the model and a backend both have an autoscaling policy; keep it on one level"]);
+        assert_eq!(but(&own, &[("/spec/autoscalingPolicy", json!({}))]), both);
+        let by_name = ("/spec/autoscalingPolicyRef", json!({"name": "slow"}));
+        assert_eq!(but(&own, &[by_name]), both);
+        // A reference to nothing is none.
+        assert_eq!(but(&own, &[("/spec/autoscalingPolicyRef", json!({}))]), "");
+    }
+}
+
+#[test]
+fn autoscaling_of_the_model() {
+    let asks = changed(
+        &model(),
+        &[("/spec/autoscalingPolicyRef", json!({"name": "p"}))],
+    );
+    insta::assert_snapshot!(told(&asks));
+    let zero = [
+        ("/spec/backends/0/minReplicas", json!(0)),
+        ("/spec/backends/1/minReplicas", json!(0)),
+    ];
+    assert_eq!(
+        but(&scaled(), &zero),
+        refused(&["spec.backends: Invalid value: 0: \
+             minReplicas of all backends must be at least 1 together"])
+    );
+    assert_eq!(but(&scaled(), &zero[..1]), "");
+    assert_eq!(
+        but(&scaled(), &[("/spec/backends/0/minReplicas", json!(-1))]),
+        refused(&[
+            "spec.backends[0].minReplicas: Invalid value: -1: must be at least 0",
+            "spec.backends: Invalid value: 0: \
+             minReplicas of all backends must be at least 1 together",
+        ])
+    );
+}
+
+#[test]
+fn names_of_adapters() {
+    let adapters = |names: &[&str]| {
+        let list: Vec<Value> = names.iter().map(|n| json!({"name": n})).collect();
+        let adapters = ("/spec/backends/1/loraAdapters", json!(list));
+        but(&model(), &[adapters, ("/spec/name", json!("served"))])
+    };
+    assert_eq!(adapters(&["a", "b"]), "");
+    // Those of another backend are apart.
+    let same = [
+        ("/spec/backends/0/loraAdapters", json!([{"name": "a"}])),
+        ("/spec/backends/1/loraAdapters", json!([{"name": "a"}])),
+    ];
+    assert_eq!(but(&model(), &same), "");
+    insta::assert_snapshot!(adapters(&["a", "m", "a", "served"]));
+}
+
+#[test]
+fn a_single_backend() {
+    let path = "/spec/backend/replicas";
+    assert_eq!(but(&single(), &[(path, json!(1_000_000))]), "");
+    assert_eq!(
+        but(&single(), &[(path, json!(1_000_001))]),
+        refused(&["spec.backend.replicas: Invalid value: 1000001: must not be above 1000000"])
+    );
+    assert_eq!(
+        but(&single(), &[("/spec/backend/workers", json!([{}, {}]))]),
+        refused(&[
+            "spec.backend.workers: Invalid value: 2: a vLLM backend must have exactly one worker"
+        ])
+    );
+    // As it was when it had bounds: the rules of a list of one.
+    let bounds = |min: i64, max: i64| {
+        let changes = [
+            ("/spec/backend/minReplicas", json!(min)),
+            ("/spec/backend/maxReplicas", json!(max)),
+        ];
+        but(&single(), &changes)
+    };
+    assert_eq!(bounds(2, 2), "");
+    insta::assert_snapshot!(bounds(3, 2));
+}
+
+#[test]
+fn a_model_on_a_claim() {
+    let uris = |model: &str, cache: &str| {
+        let changes = [
+            ("/spec/backend/modelURI", json!(model)),
+            ("/spec/backend/cacheURI", json!(cache)),
+        ];
+        but(&single(), &changes)
+    };
+    for (model, cache) in [
+        ("pvc://store/models/a", "pvc://store"),
+        ("pvc:///store/models/a", "pvc://store/"),
+        ("pvc://store//models/./a/", "pvc://store"),
+        ("pvc://store", "pvc://store"),
+        ("hf://a/../b", "hostpath:///cache"),
+        ("s3://a/b", "pvc://a/b"),
+    ] {
+        assert_eq!(uris(model, cache), "", "{model} {cache}");
+    }
+    let told = [
+        but(
+            &single(),
+            &[("/spec/backend/modelURI", json!("pvc://store/a"))],
+        ),
+        uris("pvc://store/a", "hostpath:///store"),
+        uris("pvc://store/a", "pvc://"),
+        uris("pvc://store/a", "pvc://store/a"),
+        uris("pvc://store/a", "pvc://.."),
+        uris("pvc://other/a", "pvc://store"),
+        uris("pvc://storehouse/a", "pvc://store"),
+        uris("pvc://", "pvc://store"),
+        uris("pvc://store/../other/a", "pvc://store"),
+        uris("pvc://../a", "hostpath:///a"),
+    ];
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn wrong_types() {
+    let told = [
+        told(&json!([])),
+        told(&json!({"spec": "model"})),
+        told(&json!({"spec": {"backends": {}}})),
+        told(&json!({"spec": {"backends": [1]}})),
+        but(&model(), &[("/spec/backends/0/minReplicas", json!("1"))]),
+        but(&model(), &[("/spec/backends/0/workers", json!([true]))]),
+        but(
+            &single(),
+            &[("/spec/backend/autoscalingPolicy", json!("p"))],
+        ),
+    ];
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn all_at_once() {
+    let broken = changed(
+        &scaled(),
+        &[
+            ("/spec/backends/0/minReplicas", json!(10)),
+            ("/spec/backends/0/scaleToZeroGracePeriod", json!("31m")),
+            ("/spec/backends/0/workers/0/image", json!("a b")),
+            ("/spec/backends/1/scalingCost", Value::Null),
+            ("/spec/backends/1/type", json!("vLLMDisaggregated")),
+            ("/spec/backends/1/loraAdapters", json!([{"name": "m"}])),
+            ("/spec/backends/1/maxReplicas", json!(1_000_000)),
+        ],
+    );
+    insta::assert_snapshot!(told(&broken));
+}
+
+#[test]
+fn one_that_is_deleted_may_lose_its_finalizers() {
+    let old = changed(&model(), &[("/spec/backends/0/type", json!(1))]);
+    let deleted = changed(
+        &old,
+        &[("/metadata/deletionTimestamp", json!("2026-01-01"))],
+    );
+    assert_eq!(review(Kind::Model, &deleted, Some(&old)), Ok(()));
+    assert!(review(Kind::Model, &deleted, Some(&model())).is_err());
+    assert!(review(Kind::Model, &deleted, None).is_err());
+    assert!(review(Kind::Model, &old, Some(&old)).is_err());
+}
