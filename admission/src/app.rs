@@ -8,13 +8,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use kube::Client;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
+use tautline_gpu_admission::Names;
 use tautline_runtime::{
     admin::{self, Readiness},
-    events,
+    events::{self, Events},
     feed::Feed,
-    http,
+    http, one,
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
     watch::{Watch, WatchMetrics},
@@ -30,12 +32,17 @@ use crate::{
     governed,
     job::{Route, Routes},
     metrics::Metrics,
-    own,
+    models, own,
     server::{self, Shared},
+    slices,
 };
 
 /// What the server waits for beside its watches.
 const CERTIFICATE: &str = "certificate";
+const SLICES: &str = "slice policy";
+/// After so long without a word of the slice policy pods are judged without it:
+/// it never keeps pods from being created.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug)]
@@ -72,6 +79,13 @@ pub struct Config {
     pub deadline: Duration,
     /// Whether pods that an offer selects ask for the governed resource.
     pub governed: bool,
+    /// Namespaces whose pods are never changed, also where a webhook's selector
+    /// lets them through.
+    pub exempt: BTreeSet<String>,
+    /// Where the slice policy is.
+    pub policy_namespace: String,
+    /// Whole and shared cards.
+    pub gpus: Names,
 }
 
 impl Config {
@@ -91,6 +105,9 @@ impl Config {
             concurrency: 64,
             deadline: Duration::from_secs(8),
             governed: false,
+            exempt: ["kube-system".to_owned(), namespace.to_owned()].into(),
+            policy_namespace: namespace.to_owned(),
+            gpus: Names::default(),
         }
     }
 }
@@ -103,6 +120,8 @@ pub struct App {
     admin: TcpListener,
     registry: Registry,
     readiness: Readiness,
+    events: Arc<Events>,
+    queue: events::Queue,
 }
 
 impl App {
@@ -115,7 +134,11 @@ impl App {
         );
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
+        readiness.expect(SLICES);
+        let (events, queue) = Events::new();
         Ok(Self {
+            events,
+            queue,
             config,
             client,
             listener,
@@ -150,8 +173,7 @@ impl App {
         let metrics = Metrics::register(ours);
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(ours);
-        let (events, queue) = events::Events::new();
-        events.register(ours);
+        self.events.register(ours);
         let feed = Feed::default();
         let watch = Watch {
             client: &self.client,
@@ -163,7 +185,7 @@ impl App {
         watch.services(tasks);
         watch.endpoint_slices(tasks);
         watch.rules(tasks);
-        let (events_client, events_stop) = (self.client.clone(), stop.clone());
+        let (queue, events_client, events_stop) = (self.queue, self.client.clone(), stop.clone());
         tasks.spawn("events", async move {
             queue
                 .write(events_client, "tautline-admission", events_stop)
@@ -183,6 +205,14 @@ impl App {
         if self.config.governed {
             route("/mutate-governed", "governed", governed::job(feed.clone()));
         }
+        let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events)));
+        follow_slices(&self.config, &self.client, &policy, &self.readiness, tasks);
+        let counters = slices::Counters::register(&mut self.registry);
+        let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
+        let job = slices::job(gpus, policy, exempt, counters);
+        let name = "gpu-slices";
+        routes.insert("/mutate-v1-pod", Route { name, job });
+        models::routes(&self.client, &mut routes);
         let shared = Arc::new(Shared {
             config: self.config,
             routes,
@@ -218,6 +248,34 @@ impl App {
         });
         Ok(())
     }
+}
+
+/// Keeps the slice policy in step with its ConfigMap.
+fn follow_slices(
+    config: &Config,
+    client: &Client,
+    policy: &Arc<slices::Holder>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
+    let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
+    tasks.spawn("slice policy", async move {
+        let patience = async {
+            tokio::time::sleep(PATIENCE).await;
+            ready.done(SLICES);
+            std::future::pending::<()>().await;
+        };
+        let see = |map| {
+            policy.see(map);
+            ready.done(SLICES);
+        };
+        tokio::select! {
+            () = one::follow(api, slices::MAP, stop, see) => {}
+            () = patience => {}
+        }
+        Ok(())
+    });
 }
 
 /// The server's TLS, once there is a certificate.

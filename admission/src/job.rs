@@ -18,6 +18,8 @@ pub enum Outcome {
     Refuse,
     /// As it is, because nobody could or should look at it.
     Bypass,
+    /// What is to be reviewed cannot be decoded: the answer is HTTP 400.
+    Malformed,
 }
 
 impl Outcome {
@@ -28,6 +30,7 @@ impl Outcome {
             Self::Mutate => "mutate",
             Self::Refuse => "refuse",
             Self::Bypass => "bypass",
+            Self::Malformed => "malformed",
         }
     }
 }
@@ -90,6 +93,11 @@ impl Verdict {
     /// It passes unseen.
     pub fn bypass(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(Outcome::Bypass, code, text)
+    }
+
+    /// It is no object of its kind.
+    pub fn malformed(text: impl Into<String>) -> Self {
+        Self::new(Outcome::Malformed, "Malformed", text)
     }
 
     /// Tells the client something beside the answer; more than a dozen are not sent.

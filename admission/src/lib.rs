@@ -12,9 +12,11 @@ pub mod certificates;
 mod governed;
 pub mod job;
 mod metrics;
+mod models;
 mod own;
 pub mod review;
 mod server;
+mod slices;
 pub mod webhooks;
 
 pub use app::{App, Config};

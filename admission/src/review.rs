@@ -133,7 +133,7 @@ fn text_at(value: Option<&Value>, key: &str) -> String {
 pub fn answer(uid: &str, verdict: &Verdict) -> Value {
     let mut response = json!({
         "uid": uid,
-        "allowed": verdict.outcome != Outcome::Refuse,
+        "allowed": !matches!(verdict.outcome, Outcome::Refuse | Outcome::Malformed),
         "auditAnnotations": verdict.audit(),
     });
     match verdict.outcome {
@@ -147,7 +147,7 @@ pub fn answer(uid: &str, verdict: &Verdict) -> Value {
             response["patchType"] = "JSONPatch".into();
             response["patch"] = json!(ByteString(patch.into_bytes()));
         }
-        Outcome::Allow | Outcome::Bypass => {}
+        Outcome::Allow | Outcome::Bypass | Outcome::Malformed => {}
     }
     if !verdict.warnings.is_empty() {
         response["warnings"] = json!(verdict.warnings);

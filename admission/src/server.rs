@@ -106,12 +106,15 @@ async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request
     shared.metrics.review(route.name, &verdict);
     let (outcome, code) = (verdict.outcome.as_str(), verdict.code);
     match verdict.outcome {
-        Outcome::Refuse => tracing::info!(
+        Outcome::Refuse | Outcome::Malformed => tracing::info!(
             job = route.name, object = %request.object_name(), code, reason = %verdict.text, "refused"
         ),
         _ => tracing::debug!(
             job = route.name, object = %request.object_name(), outcome, code, reason = %verdict.text, "reviewed"
         ),
+    }
+    if verdict.outcome == Outcome::Malformed {
+        return text(400, verdict.text);
     }
     match serde_json::to_vec(&review::answer(&request.uid, &verdict)) {
         Ok(body) => answer(200, "application/json", body),

@@ -13,6 +13,7 @@ use tautline_admission::{
     certificates::Times,
     webhooks::{self, Address},
 };
+use tautline_gpu_admission::Names;
 use tautline_runtime::{
     tasks::{self, Tasks},
     tls::ServerFiles,
@@ -61,6 +62,19 @@ pub(crate) struct Args {
     /// Let pods that an offer selects ask for constraint.ciena.com/governed (deploy/scheduler/gated.yaml)
     #[arg(long)]
     governed: bool,
+    /// Namespace of the ConfigMap cast-slice-policy [default: --namespace]
+    #[arg(long, value_name = "NS")]
+    policy_namespace: Option<String>,
+    /// The resource of whole cards
+    #[arg(long, value_name = "DOMAIN/NAME", default_value = "nvidia.com/gpu")]
+    gpu_resource: String,
+    /// The resource of shared cards that takes its place
+    #[arg(
+        long,
+        value_name = "DOMAIN/NAME",
+        default_value = "nvidia.com/gpu-shared"
+    )]
+    gpu_shared_resource: String,
     #[command(flatten)]
     render: RenderArgs,
 }
@@ -145,6 +159,9 @@ fn config(args: Args) -> Result<Config> {
         concurrency: args.concurrency.max(1),
         max_body_bytes: args.max_body << 20,
         governed: args.governed,
+        policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
+        gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)
+            .context("--gpu-resource and --gpu-shared-resource")?,
         ..defaults
     })
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Api, Client, api::ListParams};
 use serde_json::{Value, json};
 use tautline_tests::{
     PATIENCE,
@@ -69,13 +69,28 @@ impl Admitting {
         let validating = Api::<ValidatingWebhookConfiguration>::all(self.client().clone());
         let mut clients = Vec::new();
         for configuration in mutating.list(&all).await? {
-            clients.extend(configuration.webhooks.unwrap_or_default().into_iter().map(|h| h.client_config));
+            clients.extend(
+                configuration
+                    .webhooks
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|h| h.client_config),
+            );
         }
         for configuration in validating.list(&all).await? {
-            clients.extend(configuration.webhooks.unwrap_or_default().into_iter().map(|h| h.client_config));
+            clients.extend(
+                configuration
+                    .webhooks
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|h| h.client_config),
+            );
         }
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(clients.into_iter().map(|c| c.ca_bundle.map_or_else(String::new, |b| text(b.0))).collect())
+        Ok(clients
+            .into_iter()
+            .map(|c| c.ca_bundle.map_or_else(String::new, |b| text(b.0)))
+            .collect())
     }
 
     /// What a failed test shows.
@@ -102,5 +117,7 @@ fn rendered(url: &str) -> Result<Vec<Value>> {
     if !out.status.success() {
         bail!("{}", String::from_utf8_lossy(&out.stderr));
     }
-    Ok(serde_saphyr::from_multiple(&String::from_utf8(out.stdout)?)?)
+    Ok(serde_saphyr::from_multiple(&String::from_utf8(
+        out.stdout,
+    )?)?)
 }
