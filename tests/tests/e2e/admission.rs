@@ -1,6 +1,10 @@
 //! The admission webhooks, asked by the real API server over real TLS.
 
+mod failing;
+mod models;
 mod own;
+mod rotating;
+mod slices;
 
 use std::process::Command;
 
