@@ -14,15 +14,34 @@
 //! expression is refused or stopped within 100 ms and 50 MB, so depth is bounded
 //! in parsing, values are shared, and everything that can grow is charged first.
 
+mod access;
+mod ast;
 mod authorizer;
 mod budget;
+mod check;
+mod check_calls;
+mod check_objects;
+mod compare;
+mod declaration;
 mod error;
+mod eval;
+mod ir;
 mod json;
+mod lex;
 mod library;
+mod literals;
+mod loops;
+mod parse;
+mod records;
 mod types;
 mod value;
 
 use std::sync::Arc;
+
+use check::Checker;
+use declaration::Scope;
+use eval::Run;
+use ir::Ir;
 
 pub use authorizer::{Check, Decision, ResourceCheck, Subject};
 pub use budget::{Budget, Limits};
@@ -69,6 +88,20 @@ pub enum Returns {
     JsonPatch,
 }
 
+impl Returns {
+    /// The wanted type, if this is another one.
+    fn unmet(self, of: &Type) -> Option<&'static str> {
+        match (self, of) {
+            (Self::Any, _) | (Self::Bool, Type::Bool) => None,
+            (Self::Bool, _) => Some("bool"),
+            (Self::Configuration, Type::Object { name, .. }) if &**name == "Object" => None,
+            (Self::Configuration, _) => Some("Object"),
+            (Self::JsonPatch, Type::List(of)) if **of == Type::Record("JSONPatch") => None,
+            (Self::JsonPatch, _) => Some("list(JSONPatch)"),
+        }
+    }
+}
+
 /// Compiles expressions over what is declared.
 #[derive(Clone, Default)]
 pub struct Environment {
@@ -91,15 +124,36 @@ impl Environment {
     /// # Errors
     /// Its syntax, undeclared names and functions, ill-typed calls and
     /// literals, the type of the whole, and sources too long or too deep.
-    pub fn compile(&self, source: &str, _returns: Returns) -> Result<Program, CompileError> {
-        Err(CompileError::at(source, Vec::new()))
+    pub fn compile(&self, source: &str, returns: Returns) -> Result<Program, CompileError> {
+        let tree = parse::parse(source).map_err(|found| CompileError::at(source, vec![found]))?;
+        let mut checker = Checker::new(&self.declared);
+        let (ir, of) = checker.check(&tree);
+        checker.compare_literals();
+        let of = checker.found.resolve(&of, true);
+        let mut refusals = checker.refusals;
+        if refusals.is_empty()
+            && let Some(wanted) = returns.unmet(&of)
+        {
+            refusals.push((tree.at, format!("must evaluate to {wanted} but got {of}")));
+        }
+        if refusals.is_empty() {
+            Ok(Program {
+                ir: Arc::new(ir),
+                of,
+                returns,
+            })
+        } else {
+            Err(CompileError::at(source, refusals))
+        }
     }
 }
 
 /// A checked expression.
 #[derive(Clone, Debug)]
 pub struct Program {
-    returns: Type,
+    ir: Arc<Ir>,
+    of: Type,
+    returns: Returns,
 }
 
 /// Where expressions find what they name.
@@ -123,14 +177,23 @@ pub trait Names {
 impl Program {
     /// The type of the result; declare a variable with it.
     pub fn returns(&self) -> &Type {
-        &self.returns
+        &self.of
     }
 
     /// Works the expression out.
     ///
     /// # Errors
     /// The expression's own, or the bound of the budget that was reached.
-    pub fn run(&self, _names: &dyn Names, _budget: &mut Budget) -> Result<Value, RunError> {
-        Err(RunError::failed("not yet"))
+    pub fn run(&self, names: &dyn Names, budget: &mut Budget) -> Result<Value, RunError> {
+        let mut run = Run {
+            scope: Scope { budget, names },
+            stack: Vec::new(),
+        };
+        let value = run.eval(&self.ir)?;
+        value.bounded(run.scope.budget)?;
+        if matches!(self.returns, Returns::Configuration | Returns::JsonPatch) {
+            value.named_by_path()?;
+        }
+        Ok(value)
     }
 }

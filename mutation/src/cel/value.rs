@@ -47,7 +47,7 @@ pub enum Value {
     /// `JSONPatch{..}`
     Patch(Arc<Patch>),
     /// `quantity(..)`
-    Quantity(Quantity),
+    Quantity(Arc<Quantity>),
     /// `semver(..)`
     Semver(Arc<semver::Version>),
     /// `url(..)`
