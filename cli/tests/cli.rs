@@ -160,7 +160,7 @@ fn committed(args: &[&str], folder: &str) -> usize {
 
 #[test]
 fn the_committed_manifests_are_the_generated_ones() {
-    assert_eq!(committed(&["crds", "--dir"], "deploy/crds"), 5);
+    assert_eq!(committed(&["crds", "--dir"], "deploy/crds"), 7);
     let webhooks = ["admission", "--render", "--dir"];
     assert_eq!(committed(&webhooks, "deploy/webhooks"), 4);
 }
