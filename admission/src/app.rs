@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
+use kube::{Api, Client, core::DeserializeGuard};
 use prometheus_client::registry::Registry;
+use tautline_api::{MutationPolicy, MutationPolicyBinding};
 use tautline_gpu_admission::Names;
 use tautline_runtime::{
     admin::{self, Readiness},
@@ -19,7 +20,7 @@ use tautline_runtime::{
     http, one,
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
-    watch::{Watch, WatchMetrics},
+    watch::{Watch, WatchMetrics, list_of},
 };
 use tokio::{
     net::TcpListener,
@@ -32,7 +33,9 @@ use crate::{
     governed,
     job::{Route, Routes},
     metrics::Metrics,
-    models, own,
+    models,
+    mutations::{self, Mutations, Raw},
+    own,
     server::{self, Shared},
     slices,
 };
@@ -174,6 +177,7 @@ impl App {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(ours);
         self.events.register(ours);
+        let policy_counters = mutations::Counters::register(ours);
         let feed = Feed::default();
         let watch = Watch {
             client: &self.client,
@@ -193,7 +197,6 @@ impl App {
             Ok(())
         });
 
-        let tls = certificates(&self.config, &self.client, &metrics, tasks)?;
         let mut routes = Routes::new();
         let mut route = |path, name, job| _ = routes.insert(path, Route { name, job });
         route(
@@ -213,6 +216,18 @@ impl App {
         let name = "gpu-slices";
         routes.insert("/mutate-v1-pod", Route { name, job });
         models::routes(&self.client, &mut routes);
+        let job = follow_mutations(
+            &self.config,
+            &self.client,
+            policy_counters,
+            &self.events,
+            &self.readiness,
+            tasks,
+        );
+        let in_force = job.store.changes();
+        let name = "mutation-policies";
+        routes.insert("/mutate-policies", Route { name, job });
+        let tls = certificates(&self.config, &self.client, &metrics, in_force, tasks)?;
         let shared = Arc::new(Shared {
             config: self.config,
             routes,
@@ -278,15 +293,73 @@ fn follow_slices(
     });
 }
 
+/// Keeps the mutation policies in step, and what they need of the cluster.
+fn follow_mutations(
+    config: &Config,
+    client: &Client,
+    counters: mutations::Counters,
+    events: &Arc<Events>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) -> Arc<Mutations> {
+    let store = Arc::new(mutations::Store::new(Arc::clone(events), counters.clone()));
+    let cluster = Arc::new(mutations::Cluster::new(client.clone()));
+    let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
+    let api: Api<DeserializeGuard<Raw<MutationPolicy>>> = Api::all(client.clone());
+    list_of(api, None, readiness, tasks, move |all| {
+        policies.see_policies(&all)
+    });
+    let api: Api<DeserializeGuard<Raw<MutationPolicyBinding>>> = Api::all(client.clone());
+    list_of(api, None, readiness, tasks, move |all| {
+        bindings.see_bindings(&all)
+    });
+    let stop = tasks.stop_token();
+    let (namespaces, end) = (Arc::clone(&cluster), stop.clone());
+    tasks.spawn("watch namespaces", async move {
+        namespaces.follow_namespaces(end).await;
+        Ok(())
+    });
+    let (schemas, end) = (Arc::clone(&cluster), stop.clone());
+    tasks.spawn("types", async move {
+        schemas.schemas.follow(end).await;
+        Ok(())
+    });
+    let (params, client, in_force) = (Arc::clone(&cluster), client.clone(), store.changes());
+    tasks.spawn("parameters", async move {
+        params.params.follow(client, in_force, stop).await;
+        Ok(())
+    });
+    Arc::new(Mutations {
+        store,
+        cluster,
+        exempt: config.exempt.clone(),
+        counters,
+        // What is left is for the answer.
+        deadline: config.deadline.mul_f64(0.75),
+    })
+}
+
 /// The server's TLS, once there is a certificate.
 fn certificates(
     config: &Config,
     client: &Client,
     metrics: &Metrics,
+    in_force: watch::Receiver<Arc<mutations::InForce>>,
     tasks: &mut Tasks,
 ) -> Result<oneshot::Receiver<ServerTls>> {
     let (sender, tls) = oneshot::channel();
     let stop = tasks.stop_token();
+    let (bundle, wanted) = watch::channel(None);
+    let (held, trusted) = watch::channel(Vec::new());
+    let inputs = bundle::Inputs {
+        bundle: wanted,
+        in_force,
+    };
+    let keep = bundle::keep(client.clone(), inputs, held, metrics.clone(), stop.clone());
+    tasks.spawn("webhook configurations", async move {
+        keep.await;
+        Ok(())
+    });
     match &config.certificate {
         Certificate::Files(files) => {
             let alpn = vec!["http/1.1"];
@@ -294,7 +367,12 @@ fn certificates(
                 alpn,
                 ..files.clone()
             })?;
-            tasks.spawn("TLS", loaded.clone().follow(stop));
+            let follow = loaded.clone().follow(stop);
+            tasks.spawn("TLS", async move {
+                // Nothing else says what is to be trusted: whoever renews the files does.
+                let _bundle = bundle;
+                follow.await
+            });
             // The receiver is still here.
             _ = sender.send(loaded);
         }
@@ -303,8 +381,6 @@ fn certificates(
             names,
             times,
         } => {
-            let (bundle, wanted) = watch::channel(String::new());
-            let (held, trusted) = watch::channel(Vec::new());
             let keeper = Keeper {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
@@ -318,12 +394,7 @@ fn certificates(
                 trusted,
                 tls: sender,
             };
-            tasks.spawn("certificates", keeper.run(published, stop.clone()));
-            let keep = bundle::keep(client.clone(), wanted, held, metrics.clone(), stop);
-            tasks.spawn("webhook configurations", async move {
-                keep.await;
-                Ok(())
-            });
+            tasks.spawn("certificates", keeper.run(published, stop));
         }
     }
     Ok(tls)

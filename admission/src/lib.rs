@@ -13,6 +13,7 @@ mod governed;
 pub mod job;
 mod metrics;
 mod models;
+mod mutations;
 mod own;
 pub mod review;
 mod server;

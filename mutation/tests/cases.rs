@@ -54,7 +54,13 @@ fn wrong(case: &Case) -> Option<String> {
 fn ended(outcome: &Outcome, object: &Value, expect: &Expect) -> Option<String> {
     match (&outcome.verdict, expect) {
         (Verdict::Unchanged, Expect::Unchanged) => None,
-        (Verdict::Changed { object: after, patch }, Expect::Patch(expected)) => {
+        (
+            Verdict::Changed {
+                object: after,
+                patch,
+            },
+            Expect::Patch(expected),
+        ) => {
             let operations = serde_json::from_value(expected.clone()).unwrap();
             let (mut wanted, mut patched) = (object.clone(), object.clone());
             if let Err(error) = json_patch::patch(&mut wanted, &operations) {

@@ -98,16 +98,16 @@ impl Case {
             self.object.clone()
         } else {
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": "demo", "labels": {"app": "web"}},
-                "spec": {
-                    "automountServiceAccountToken": false,
-                    "containers": [
-                        {"name": "main", "image": "example.com/app:1",
-                         "env": [{"name": "A", "value": "1"}],
-                         "ports": [{"containerPort": 80}]},
-                        {"name": "side", "image": "example.com/side:1"},
-                    ],
-                }});
+            "metadata": {"name": "demo", "labels": {"app": "web"}},
+            "spec": {
+                "automountServiceAccountToken": false,
+                "containers": [
+                    {"name": "main", "image": "example.com/app:1",
+                     "env": [{"name": "A", "value": "1"}],
+                     "ports": [{"containerPort": 80}]},
+                    {"name": "side", "image": "example.com/side:1"},
+                ],
+            }});
             merge(&mut pod, &self.object);
             pod
         };
