@@ -29,8 +29,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                     "operations": ["CREATE"], "resources": ["pods"]}]},
                 "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression":
                     format!("Object{{metadata: Object.metadata{{labels: {{'l{i}': object.metadata.namespace}}}}}}")}}]}}));
-        manifests.push(json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicyBinding",
-            "metadata": {"name": name}, "spec": {"policyName": name}}));
+        manifests.push(
+            json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicyBinding",
+            "metadata": {"name": name}, "spec": {"policyName": name}}),
+        );
     }
     let (policies, report) = Policies::load(&manifests);
     for fault in &report.faults {

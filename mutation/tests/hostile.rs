@@ -55,27 +55,52 @@ fn is_good(outcome: &Outcome) -> bool {
 #[test]
 fn policies_at_fault_are_left_out_alone() {
     let deep = format!("{}1{}", "(".repeat(6000), ")".repeat(6000));
-    let long = format!("Object{{}} == Object{{}} ? Object{{}} : {}", "Object{} ".repeat(9000));
-    let chain = format!("Object{{metadata: Object.metadata{{name: 'a'{}}}}}", " + 'a'".repeat(3000));
+    let long = format!(
+        "Object{{}} == Object{{}} ? Object{{}} : {}",
+        "Object{} ".repeat(9000)
+    );
+    let chain = format!(
+        "Object{{metadata: Object.metadata{{name: 'a'{}}}}}",
+        " + 'a'".repeat(3000)
+    );
     let index = format!("Object{{metadata: object{}}}", "[0]".repeat(5000));
-    for bad in ["Object{", "1", &deep, &long, &chain, &index, "params", "\u{0}", "Object{metadata: nothing}"] {
+    for bad in [
+        "Object{",
+        "1",
+        &deep,
+        &long,
+        &chain,
+        &index,
+        "params",
+        "\u{0}",
+        "Object{metadata: nothing}",
+    ] {
         let mut manifests = good().to_vec();
         manifests.extend(policy("a-bad", "Fail", json!([]), apply(bad)));
         let (outcome, faults) = run(&manifests, &Settings::default());
         // Deep and long ones may compile; then they must end in their own error.
         let refused = matches!(outcome.verdict, Verdict::Refused(_));
-        assert!(is_good(&outcome) && faults > 0 || refused && faults == 0, "{bad:.40}");
+        assert!(
+            is_good(&outcome) && faults > 0 || refused && faults == 0,
+            "{bad:.40}"
+        );
     }
     let mut manifests = good().to_vec();
-    manifests.extend([json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy"}),
-        json!({"kind": 7}), json!([]), Value::Null]);
+    manifests.extend([
+        json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy"}),
+        json!({"kind": 7}),
+        json!([]),
+        Value::Null,
+    ]);
     assert!(is_good(&run(&manifests, &Settings::default()).0));
 }
 
 #[test]
 fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
     let list = "[0,1,2,3,4,5,6,7,8,9]";
-    let loops = format!("{list}.map(a, {list}.map(b, {list}.map(c, {list}.map(d, {list}.map(e, {list}.map(f, 'x'))))))");
+    let loops = format!(
+        "{list}.map(a, {list}.map(b, {list}.map(c, {list}.map(d, {list}.map(e, {list}.map(f, 'x'))))))"
+    );
     let doubled = json!((0..60)
         .map(|i| match i {
             0 => json!({"name": "v0", "expression": "'xxxxxxxxxx'"}),
@@ -83,14 +108,36 @@ fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
         })
         .collect::<Vec<_>>());
     let greedy = [
-        policy("a-loops", "Ignore", json!([]), apply(&format!(
-            "Object{{metadata: Object.metadata{{labels: {{'n': string(size({loops}))}}}}}}"))),
-        policy("b-doubles", "Ignore", doubled, apply(
-            "Object{metadata: Object.metadata{labels: {'n': variables.v59}}}")),
-        policy("c-regex", "Ignore", json!([]), apply(
-            "Object{metadata: Object.metadata{labels: {'n': string('aaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$'))}}}")),
-        policy("d-grows", "Ignore", json!([]), patch(
-            "object.spec.containers.map(c, JSONPatch{op: 'copy', from: '/spec', path: '/spec/containers/0/x'})")),
+        policy(
+            "a-loops",
+            "Ignore",
+            json!([]),
+            apply(&format!(
+                "Object{{metadata: Object.metadata{{labels: {{'n': string(size({loops}))}}}}}}"
+            )),
+        ),
+        policy(
+            "b-doubles",
+            "Ignore",
+            doubled,
+            apply("Object{metadata: Object.metadata{labels: {'n': variables.v59}}}"),
+        ),
+        policy(
+            "c-regex",
+            "Ignore",
+            json!([]),
+            apply(
+                "Object{metadata: Object.metadata{labels: {'n': string('aaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$'))}}}",
+            ),
+        ),
+        policy(
+            "d-grows",
+            "Ignore",
+            json!([]),
+            patch(
+                "object.spec.containers.map(c, JSONPatch{op: 'copy', from: '/spec', path: '/spec/containers/0/x'})",
+            ),
+        ),
     ];
     let mut manifests = good().to_vec();
     manifests.extend(greedy.into_iter().flatten());
@@ -130,7 +177,13 @@ fn a_deadline_that_is_over_ends_every_mutation() {
 #[test]
 fn odd_requests_do_no_harm() {
     let (policies, _) = Policies::load(&good());
-    for object in [Value::Null, json!(7), json!([]), json!({}), json!({"metadata": 1, "spec": []})] {
+    for object in [
+        Value::Null,
+        json!(7),
+        json!([]),
+        json!({}),
+        json!({"metadata": 1, "spec": []}),
+    ] {
         let mut request = Request::create(pod()).unwrap();
         request.object = object.into();
         policies.mutate(&request, &Objects::default(), &Settings::default());

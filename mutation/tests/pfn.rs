@@ -80,19 +80,27 @@ fn no_gpu_is_visible_to_containers_without_one() {
     let none = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]);
     let gpus = |count: i32| json!({"nvidia.com/gpu": count});
     let mut all = container("all", Value::Null);
-    all["env"] = json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+    all["env"] =
+        json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
     let containers = json!([
-        container("zero", gpus(0)), container("one", gpus(1)),
-        container("absent", Value::Null), container("cpu", json!({"cpu": "1"})), all,
+        container("zero", gpus(0)),
+        container("one", gpus(1)),
+        container("absent", Value::Null),
+        container("cpu", json!({"cpu": "1"})),
+        all,
     ]);
-    let init = json!([container("init", Value::Null), container("init-one", gpus(1))]);
+    let init = json!([
+        container("init", Value::Null),
+        container("init-one", gpus(1))
+    ]);
     let after = changed(&manifests, pod(containers, init));
     let env = |pointer: &str| after.pointer(pointer).cloned().unwrap_or_default();
     assert_eq!(env("/spec/containers/0/env"), none);
     assert_eq!(env("/spec/containers/1/env"), Value::Null);
     assert_eq!(env("/spec/containers/2/env"), none);
     assert_eq!(env("/spec/containers/3/env"), none);
-    let kept = json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]);
+    let kept =
+        json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]);
     assert_eq!(env("/spec/containers/4/env"), kept);
     assert_eq!(env("/spec/initContainers/0/env"), none);
     assert_eq!(env("/spec/initContainers/1/env"), Value::Null);
@@ -110,15 +118,26 @@ fn jobs_with_rdma_get_their_networks() {
     appendix[0] = documents(RDMA_VARIABLES).remove(0);
     for manifests in [documents(RDMA), appendix] {
         let rdma = |count: i32| json!({"preferred.jp/rdma": count});
-        let containers = json!([container("a", rdma(1)), container("b", rdma(0)), container("c", Value::Null)]);
+        let containers = json!([
+            container("a", rdma(1)),
+            container("b", rdma(0)),
+            container("c", Value::Null)
+        ]);
         let asked = pod(containers, Value::Null);
         let after = changed(&manifests, asked.clone());
         let limits = json!({"preferred.jp/rdma": "1", "preferred.jp/net1": "1",
             "preferred.jp/net2": "1", "preferred.jp/net3": "1", "preferred.jp/net4": "1"});
-        assert_eq!(after["spec"]["containers"][0]["resources"]["limits"], limits);
-        assert_eq!(after["spec"]["containers"][1]["resources"]["limits"], json!({"preferred.jp/rdma": "0"}));
+        assert_eq!(
+            after["spec"]["containers"][0]["resources"]["limits"],
+            limits
+        );
+        assert_eq!(
+            after["spec"]["containers"][1]["resources"]["limits"],
+            json!({"preferred.jp/rdma": "0"})
+        );
         assert_eq!(after["spec"]["containers"][2]["resources"], json!({}));
-        let networks = "networking-rdma/net1 networking-rdma/net2 networking-rdma/net3 networking-rdma/net4";
+        let networks =
+            "networking-rdma/net1 networking-rdma/net2 networking-rdma/net3 networking-rdma/net4";
         let annotation = "k8s.v1.cni.cncf.io/networks";
         assert_eq!(after["metadata"]["annotations"][annotation], networks);
 
@@ -137,8 +156,11 @@ fn extended_resources_become_labels() {
     let manifests = documents(LABELS);
     let containers = json!([
         container("a", json!({"cpu": "200m", "preferred.jp/mncore": 1})),
-        container("b", json!({"preferred.jp/mncore": 1, "preferred.jp/with-binarysi": "1Mi",
-            "example.com/zero": 0, "hugepages-2Mi": "4Mi", "memory": "1Gi"})),
+        container(
+            "b",
+            json!({"preferred.jp/mncore": 1, "preferred.jp/with-binarysi": "1Mi",
+            "example.com/zero": 0, "hugepages-2Mi": "4Mi", "memory": "1Gi"})
+        ),
         container("c", Value::Null),
     ]);
     let init = json!([container("init", json!({"nvidia.com/gpu": 1}))]);
