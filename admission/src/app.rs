@@ -1,26 +1,18 @@
-//! The server as a whole: validated configuration, bound ports, tasks.
+//! The server as a whole: bound ports, tasks.
 
-use std::{
-    collections::BTreeSet,
-    net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::Client;
 use prometheus_client::registry::Registry;
-use tautline_api::{MutationPolicy, MutationPolicyBinding};
-use tautline_gpu_admission::Names;
 use tautline_runtime::{
     admin::{self, Readiness},
     events::{self, Events},
     feed::Feed,
-    http, one,
+    http,
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
-    watch::{Watch, WatchMetrics, list_of},
+    watch::{Watch, WatchMetrics},
 };
 use tokio::{
     net::TcpListener,
@@ -29,91 +21,18 @@ use tokio::{
 
 use crate::{
     bundle,
-    certificates::{Keeper, Published, Times},
-    governed,
+    certificates::{Keeper, Published},
+    config::{Certificate, Config},
+    feeds, governed,
     job::{Route, Routes},
     metrics::Metrics,
-    models,
-    mutations::{self, Mutations, Raw},
-    own,
+    models, mutations, own,
     server::{self, Shared},
     slices,
 };
 
 /// What the server waits for beside its watches.
 const CERTIFICATE: &str = "certificate";
-const SLICES: &str = "slice policy";
-/// After so long without a word of the slice policy pods are judged without it:
-/// it never keeps pods from being created.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Where the certificate comes from.
-#[derive(Clone, Debug)]
-pub enum Certificate {
-    /// Made here, kept in a Secret of our namespace, for these names.
-    Own {
-        /// The Secret.
-        secret: String,
-        /// DNS names and IP addresses.
-        names: BTreeSet<String>,
-        /// How long things last.
-        times: Times,
-    },
-    /// Files that somebody else renews, who also keeps the `caBundle`.
-    Files(ServerFiles),
-}
-
-/// How the server serves.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// HTTPS.
-    pub listen: SocketAddr,
-    /// Where operators look.
-    pub admin: SocketAddr,
-    /// The server's.
-    pub certificate: Certificate,
-    /// Ours.
-    pub namespace: String,
-    /// A review holds the object twice, and the API server takes up to 3 MiB of each.
-    pub max_body_bytes: usize,
-    /// Reviews under way; more wait.
-    pub concurrency: usize,
-    /// Below the webhooks' `timeoutSeconds`.
-    pub deadline: Duration,
-    /// Whether pods that an offer selects ask for the governed resource.
-    pub governed: bool,
-    /// Namespaces whose pods are never changed, also where a webhook's selector
-    /// lets them through.
-    pub exempt: BTreeSet<String>,
-    /// Where the slice policy is.
-    pub policy_namespace: String,
-    /// Whole and shared cards.
-    pub gpus: Names,
-}
-
-impl Config {
-    /// The defaults, in `namespace`, reached by the Service `service`.
-    pub fn new(namespace: &str, service: &str) -> Self {
-        let host = format!("{service}.{namespace}.svc");
-        Self {
-            listen: (Ipv6Addr::UNSPECIFIED, 8443).into(),
-            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            certificate: Certificate::Own {
-                secret: "tautline-admission-tls".to_owned(),
-                names: [host.clone(), format!("{host}.cluster.local")].into(),
-                times: Times::default(),
-            },
-            namespace: namespace.to_owned(),
-            max_body_bytes: 8 << 20,
-            concurrency: 64,
-            deadline: Duration::from_secs(8),
-            governed: false,
-            exempt: ["kube-system".to_owned(), namespace.to_owned()].into(),
-            policy_namespace: namespace.to_owned(),
-            gpus: Names::default(),
-        }
-    }
-}
 
 /// A server whose ports are bound.
 pub struct App {
@@ -137,7 +56,7 @@ impl App {
         );
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
-        readiness.expect(SLICES);
+        readiness.expect(feeds::SLICES);
         let (events, queue) = Events::new();
         Ok(Self {
             events,
@@ -209,14 +128,14 @@ impl App {
             route("/mutate-governed", "governed", governed::job(feed.clone()));
         }
         let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events)));
-        follow_slices(&self.config, &self.client, &policy, &self.readiness, tasks);
+        feeds::slices(&self.config, &self.client, &policy, &self.readiness, tasks);
         let counters = slices::Counters::register(&mut self.registry);
         let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
         let job = slices::job(gpus, policy, exempt, counters);
         let name = "gpu-slices";
         routes.insert("/mutate-v1-pod", Route { name, job });
         models::routes(&self.client, &mut routes);
-        let job = follow_mutations(
+        let job = feeds::mutations(
             &self.config,
             &self.client,
             policy_counters,
@@ -263,80 +182,6 @@ impl App {
         });
         Ok(())
     }
-}
-
-/// Keeps the slice policy in step with its ConfigMap.
-fn follow_slices(
-    config: &Config,
-    client: &Client,
-    policy: &Arc<slices::Holder>,
-    readiness: &Readiness,
-    tasks: &mut Tasks,
-) {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
-    let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
-    tasks.spawn("slice policy", async move {
-        let patience = async {
-            tokio::time::sleep(PATIENCE).await;
-            ready.done(SLICES);
-            std::future::pending::<()>().await;
-        };
-        let see = |map| {
-            policy.see(map);
-            ready.done(SLICES);
-        };
-        tokio::select! {
-            () = one::follow(api, slices::MAP, stop, see) => {}
-            () = patience => {}
-        }
-        Ok(())
-    });
-}
-
-/// Keeps the mutation policies in step, and what they need of the cluster.
-fn follow_mutations(
-    config: &Config,
-    client: &Client,
-    counters: mutations::Counters,
-    events: &Arc<Events>,
-    readiness: &Readiness,
-    tasks: &mut Tasks,
-) -> Arc<Mutations> {
-    let store = Arc::new(mutations::Store::new(Arc::clone(events), counters.clone()));
-    let cluster = Arc::new(mutations::Cluster::new(client.clone()));
-    let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
-    let api: Api<DeserializeGuard<Raw<MutationPolicy>>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |all| {
-        policies.see_policies(&all)
-    });
-    let api: Api<DeserializeGuard<Raw<MutationPolicyBinding>>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |all| {
-        bindings.see_bindings(&all)
-    });
-    let stop = tasks.stop_token();
-    let (namespaces, end) = (Arc::clone(&cluster), stop.clone());
-    tasks.spawn("watch namespaces", async move {
-        namespaces.follow_namespaces(end).await;
-        Ok(())
-    });
-    let (schemas, end) = (Arc::clone(&cluster), stop.clone());
-    tasks.spawn("types", async move {
-        schemas.schemas.follow(end).await;
-        Ok(())
-    });
-    let (params, client, in_force) = (Arc::clone(&cluster), client.clone(), store.changes());
-    tasks.spawn("parameters", async move {
-        params.params.follow(client, in_force, stop).await;
-        Ok(())
-    });
-    Arc::new(Mutations {
-        store,
-        cluster,
-        exempt: config.exempt.clone(),
-        counters,
-        // What is left is for the answer.
-        deadline: config.deadline.mul_f64(0.75),
-    })
 }
 
 /// The server's TLS, once there is a certificate.

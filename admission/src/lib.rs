@@ -9,6 +9,8 @@
 pub mod app;
 mod bundle;
 pub mod certificates;
+pub mod config;
+mod feeds;
 mod governed;
 pub mod job;
 mod metrics;
@@ -20,4 +22,5 @@ mod server;
 mod slices;
 pub mod webhooks;
 
-pub use app::{App, Config};
+pub use app::App;
+pub use config::Config;

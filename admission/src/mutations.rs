@@ -165,7 +165,6 @@ mod tests {
         assert_eq!(changed.details["changed-by"], "p/b");
         assert_eq!(changed.patch[0]["path"], "/metadata/labels");
         assert_eq!(review(label, "Fail", "Node").code, "NotMatched");
-        assert_eq!(review("Object{}", "Fail", "Pod").code, "Unchanged");
         let broken = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.nothing}}}";
         let refused = review(broken, "Fail", "Pod");
         assert_eq!(refused.outcome, Ends::Refuse);

@@ -98,15 +98,16 @@ fn one(document: &mut Value, patch: &Patch, copied: &mut usize) -> Result<(), Pa
     }
 }
 
-/// The operation's value, whole numbers without a fraction as in Go's JSON.
+/// The operation's value as JSON.
 fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
-    let Some(value) = &patch.value else {
+    if patch.value.is_none() {
         return Ok(None);
-    };
-    match value.to_json() {
-        Ok(mut json) => {
-            whole(&mut json);
-            Ok(Some(json))
+    }
+    match patch.to_json() {
+        Ok(mut operation) => {
+            let mut value = operation["value"].take();
+            whole(&mut value);
+            Ok(Some(value))
         }
         Err(error) => Err(PatchError::Value {
             path: patch.path.to_string(),
@@ -115,6 +116,7 @@ fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
     }
 }
 
+/// Whole numbers lose their fraction, as in Go's JSON.
 fn whole(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -250,5 +252,153 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, &'static str> {
             Ok(items.remove(i))
         }
         _ => Err(MISSING),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn op(op: &str, path: &str, from: &str, value: Option<i64>) -> Patch {
+        Patch {
+            op: op.into(),
+            path: path.into(),
+            from: from.into(),
+            value: value.map(crate::cel::Value::Int),
+        }
+    }
+
+    fn after(document: Value, operations: &[Patch]) -> Result<Value, PatchError> {
+        let operations: Vec<&Patch> = operations.iter().collect();
+        apply(document, &operations)
+    }
+
+    /// Outcomes of gopkg.in/evanphx/json-patch.v4, 4.13.0, read from its source.
+    #[test]
+    fn the_habits_of_the_servers_library() {
+        let document = || json!({"a": {"x": 1}, "l": [1, 2, 3], "n": null});
+        let changes = [
+            (
+                op("replace", "/a/y", "", Some(2)),
+                json!({"a": {"x": 1, "y": 2}, "l": [1, 2, 3], "n": null}),
+            ),
+            (
+                op("add", "/l/-", "", Some(4)),
+                json!({"a": {"x": 1}, "l": [1, 2, 3, 4], "n": null}),
+            ),
+            (
+                op("add", "/l/-1", "", Some(4)),
+                json!({"a": {"x": 1}, "l": [1, 2, 3, 4], "n": null}),
+            ),
+            (
+                op("add", "/l/0", "", Some(4)),
+                json!({"a": {"x": 1}, "l": [4, 1, 2, 3], "n": null}),
+            ),
+            (
+                op("remove", "/l/-1", "", None),
+                json!({"a": {"x": 1}, "l": [1, 2], "n": null}),
+            ),
+            (
+                op("replace", "/l/+1", "", Some(9)),
+                json!({"a": {"x": 1}, "l": [1, 9, 3], "n": null}),
+            ),
+            (
+                op("add", "/a/z", "", None),
+                json!({"a": {"x": 1, "z": null}, "l": [1, 2, 3], "n": null}),
+            ),
+            (
+                op("add", "ignored/b", "", Some(1)),
+                json!({"a": {"x": 1}, "b": 1, "l": [1, 2, 3], "n": null}),
+            ),
+            (
+                op("copy", "/a/y", "/a/x", None),
+                json!({"a": {"x": 1, "y": 1}, "l": [1, 2, 3], "n": null}),
+            ),
+            (
+                op("move", "/b", "/a/x", None),
+                json!({"a": {}, "b": 1, "l": [1, 2, 3], "n": null}),
+            ),
+            (op("test", "/a/x", "", Some(1)), document()),
+            (op("test", "/a/missing", "", None), document()),
+            (op("test", "/n", "", None), document()),
+        ];
+        for (operation, expected) in changes {
+            let shown = format!("{operation:?}");
+            assert_eq!(after(document(), &[operation]), Ok(expected), "{shown}");
+        }
+        let errors = [
+            op("remove", "/a/y", "", None),
+            op("add", "/b/y", "", Some(1)),
+            op("add", "/n/y", "", Some(1)),
+            op("add", "/l/4", "", Some(1)),
+            op("add", "/l/x", "", Some(1)),
+            op("replace", "/l/-", "", Some(1)),
+            op("replace", "/l/3", "", Some(1)),
+            op("remove", "/l/-4", "", None),
+            op("move", "/b", "/a/y", None),
+            op("add", "", "", Some(1)),
+            op("replace", "", "", Some(1)),
+            op("increase", "/a/x", "", Some(1)),
+            op("", "", "", None),
+        ];
+        for operation in errors {
+            let shown = format!("{operation:?}");
+            let error = after(document(), &[operation]).expect_err(&shown);
+            assert!(
+                matches!(error, PatchError::Operation { .. }),
+                "{shown}: {error}"
+            );
+        }
+        for failed in [
+            op("test", "/a/x", "", Some(2)),
+            op("test", "/a/missing", "", Some(2)),
+            op("test", "", "", Some(2)),
+        ] {
+            let error = after(document(), &[op("remove", "/a", "", None), failed.clone()]);
+            let error = error.and(after(document(), &[failed]));
+            assert!(error.is_err(), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_decoded_once() {
+        let document = json!({"a/b": {"m~n": 1, "~1": 2}});
+        let operations = [
+            op("remove", "/a~1b/m~0n", "", None),
+            op("remove", "/a~1b/~01", "", None),
+        ];
+        assert_eq!(after(document, &operations), Ok(json!({"a/b": {}})));
+    }
+
+    #[test]
+    fn copies_are_bounded() {
+        let mut operations = vec![op("copy", "/b", "/a", None)];
+        for _ in 0..64 {
+            operations.push(op("copy", "/a/x", "/b", None));
+            operations.push(op("copy", "/b/x", "/a", None));
+        }
+        let document = json!({"a": {"text": "x".repeat(1000)}});
+        let error = after(document, &operations).unwrap_err();
+        assert!(error.to_string().contains("too large"), "{error}");
+    }
+
+    proptest::proptest! {
+        /// Where both say yes they agree with RFC 6902 as another crate applies it.
+        #[test]
+        fn it_is_rfc_6902_but_for_its_habits(
+            kind in 0usize..4, path in "/(a|l|n|q)(/(x|y|0|1|3|-))?", from in "/(a|l)(/(x|1))?",
+            number in 0i64..4,
+        ) {
+            let document = json!({"a": {"x": 1}, "l": [1, 2, 3]});
+            let name = ["add", "remove", "move", "copy"][kind];
+            let ours = after(document.clone(), &[op(name, &path, &from, Some(number))]);
+            let patch = json!([{"op": name, "path": path, "from": from, "value": number}]);
+            let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+            let mut theirs = document;
+            if json_patch::patch(&mut theirs, &patch).is_ok() {
+                proptest::prop_assert_eq!(ours, Ok(theirs));
+            }
+        }
     }
 }

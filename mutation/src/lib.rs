@@ -24,6 +24,8 @@ mod request;
 mod run;
 mod step;
 mod strict;
+mod typed;
+mod usual;
 mod world;
 
 pub use compiled::Compiled;

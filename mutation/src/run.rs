@@ -19,6 +19,7 @@ use crate::outcome::{Fault, FaultKind, Outcome, PassedOver, Refusal, Verdict};
 use crate::params;
 use crate::policies::Bound;
 use crate::request::Request;
+use crate::typed;
 use crate::world::World;
 
 /// How far a request may go, and what is told of it.
@@ -36,7 +37,9 @@ pub struct Settings {
 pub(crate) struct Session<'a> {
     around: Around<'a>,
     settings: &'a Settings,
+    /// The kind's type, and that again if the kind is one of the API server's own.
     schema: Option<Schema>,
+    own: Option<Schema>,
     object: View,
     changed: bool,
     /// Which invocations may run again: policy, binding, parameter.
@@ -70,6 +73,7 @@ impl<'a> Session<'a> {
             around: Around::new(request, world),
             settings,
             schema: None,
+            own: None,
             object: View::new(request.object.clone()),
             changed: false,
             again: HashSet::new(),
@@ -115,7 +119,9 @@ impl<'a> Session<'a> {
             return Err(Stop(refusal(404, "NotFound", vec![message])));
         }
         if pass == 1 {
-            self.schema = self.around.world.schema(&self.around.request.kind);
+            let kind = &self.around.request.kind;
+            self.schema = self.around.world.schema(kind);
+            self.own = typed::own(kind);
         }
         for due in due {
             self.invoke(&due, pass)?;
@@ -228,6 +234,9 @@ impl<'a> Session<'a> {
     /// The object with new defaults, if that makes it another one.
     fn settle(&self, mut object: Value) -> Option<Arc<Value>> {
         let kind = &self.around.request.kind;
+        if let Some(own) = &self.own {
+            typed::prune(own, &mut object, &self.object.json);
+        }
         self.around.world.set_defaults(kind, &mut object);
         (object != *self.object.json).then(|| Arc::new(object))
     }

@@ -41,18 +41,19 @@ pub(crate) struct Mutator {
 
 impl Mutator {
     /// The object after the mutation, without new defaults; none if a `test` of
-    /// its patch failed.
+    /// its patch failed. `own` is the type of one of the API server's own kinds.
     pub fn run(
         &self,
         scope: &Scope<'_>,
         schema: Option<&Schema>,
+        own: Option<&Schema>,
         budget: &mut Budget,
     ) -> Result<Option<Json>, StepError> {
         let value = self.program.run(scope, budget)?;
         let object = &*scope.object.json;
         match self.patch {
             PatchType::ApplyConfiguration => configure(object, &value, schema).map(Some),
-            PatchType::JsonPatch => patch(object, &value, schema),
+            PatchType::JsonPatch => patch(object, &value, own),
         }
     }
 }
@@ -78,7 +79,7 @@ fn configure(object: &Json, value: &Value, schema: Option<&Schema>) -> Result<Js
         .map_err(|error| fault(format!("error applying patch: {error}")))
 }
 
-fn patch(object: &Json, value: &Value, schema: Option<&Schema>) -> Result<Option<Json>, StepError> {
+fn patch(object: &Json, value: &Value, own: Option<&Schema>) -> Result<Option<Json>, StepError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is no list of JSONPatch".to_owned();
         return Err(StepError::Fault(FaultKind::Expression, message));
@@ -106,8 +107,8 @@ fn patch(object: &Json, value: &Value, schema: Option<&Schema>) -> Result<Option
             return Err(StepError::Abort(format!("a JSON patch changes {field}")));
         }
     }
-    if let Some(schema) = schema {
-        strict::check(schema, &patched).map_err(StepError::Abort)?;
+    if let Some(own) = own {
+        strict::check(own, &patched).map_err(StepError::Abort)?;
     }
     Ok(Some(patched))
 }

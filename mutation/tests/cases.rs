@@ -2,6 +2,7 @@
 //! tests.
 
 #[path = "support/case.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod case;
 
 use std::path::Path;
@@ -61,7 +62,7 @@ fn ended(outcome: &Outcome, object: &Value, expect: &Expect) -> Option<String> {
             },
             Expect::Patch(expected),
         ) => {
-            let operations = serde_json::from_value(expected.clone()).unwrap();
+            let operations: json_patch::Patch = serde_json::from_value(expected.clone()).unwrap();
             let (mut wanted, mut patched) = (object.clone(), object.clone());
             if let Err(error) = json_patch::patch(&mut wanted, &operations) {
                 return Some(format!("its own patch does not apply: {error}"));

@@ -252,7 +252,8 @@ mod tests {
             Counters::register(&mut Registry::default()),
         );
         let len = || store.now().policies.len();
-        store.see_policies(&[policy(1, "[]")]);
+        let add = "[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"a\": \"b\"}}]";
+        store.see_policies(&[policy(1, add)]);
         assert_eq!(len(), 0);
         assert!(store.now().rules.is_empty());
         store.see_bindings(&[raw("b", 1, json!({"policyName": "p"}))]);

@@ -121,7 +121,7 @@ impl Session<'_> {
         let result = if self.late() {
             Err(RunError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.run(&scope, self.schema.as_ref(), &mut budget)
+            mutator.run(&scope, self.schema.as_ref(), self.own.as_ref(), &mut budget)
         };
         let full = self.settings.full_detail;
         let mut step = Step {
