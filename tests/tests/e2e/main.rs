@@ -4,6 +4,7 @@
 // Helpers of tests are no tests to the lint, and a failed step is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod evicting;
 mod faults;
 mod fleet;
@@ -26,6 +27,7 @@ mod gpu_pods;
 mod gpu_restart;
 mod gpu_shared;
 mod manifests;
+mod mutation;
 mod placing;
 mod providers;
 mod relabel;

@@ -1,0 +1,246 @@
+//! The server as a whole: bound ports, tasks.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::{Context, Result};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tautline_runtime::{
+    admin::{self, Readiness},
+    events::{self, Events},
+    feed::Feed,
+    http,
+    tasks::Tasks,
+    tls::{ServerFiles, ServerTls},
+    watch::{Watch, WatchMetrics},
+};
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+};
+
+use crate::{
+    bundle,
+    certificates::{Keeper, Published},
+    config::{Certificate, Config},
+    feeds, governed,
+    job::{Route, Routes},
+    metrics::Metrics,
+    models, mutations, own,
+    server::{self, Shared},
+    slices,
+};
+
+/// What the server waits for beside its watches.
+const CERTIFICATE: &str = "certificate";
+
+/// A server whose ports are bound.
+pub struct App {
+    config: Config,
+    client: Client,
+    listener: TcpListener,
+    admin: TcpListener,
+    registry: Registry,
+    readiness: Readiness,
+    events: Arc<Events>,
+    queue: events::Queue,
+}
+
+impl App {
+    /// # Errors
+    /// An address that is taken.
+    pub async fn build(config: Config, client: Client) -> Result<Self> {
+        let (listener, admin) = (
+            admin::bind(config.listen).await?,
+            admin::bind(config.admin).await?,
+        );
+        let readiness = Readiness::default();
+        readiness.expect(CERTIFICATE);
+        readiness.expect(feeds::SLICES);
+        let (events, queue) = Events::new();
+        Ok(Self {
+            events,
+            queue,
+            config,
+            client,
+            listener,
+            admin,
+            registry: Registry::default(),
+            readiness,
+        })
+    }
+
+    /// Where the API server reaches it.
+    pub fn address(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// Where operators reach it.
+    pub fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.admin.local_addr()?)
+    }
+
+    /// What it waits for.
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Starts everything as tasks of a process.
+    ///
+    /// # Errors
+    /// TLS files that do not load.
+    pub fn spawn(mut self, tasks: &mut Tasks) -> Result<()> {
+        let stop = tasks.stop_token();
+        let ours = self.registry.sub_registry_with_prefix("tautline");
+        let metrics = Metrics::register(ours);
+        let watch_metrics = WatchMetrics::default();
+        watch_metrics.register(ours);
+        self.events.register(ours);
+        let policy_counters = mutations::Counters::register(ours);
+        let feed = Feed::default();
+        let watch = Watch {
+            client: &self.client,
+            feed: &feed,
+            metrics: &watch_metrics,
+            readiness: &self.readiness,
+        };
+        watch.pods(tasks);
+        watch.services(tasks);
+        watch.endpoint_slices(tasks);
+        watch.rules(tasks);
+        let (queue, events_client, events_stop) = (self.queue, self.client.clone(), stop.clone());
+        tasks.spawn("events", async move {
+            queue
+                .write(events_client, "tautline-admission", events_stop)
+                .await;
+            Ok(())
+        });
+
+        let mut routes = Routes::new();
+        let mut route = |path, name, job| _ = routes.insert(path, Route { name, job });
+        route(
+            "/validate-constraint",
+            "validate-constraint",
+            own::validate(feed.clone()),
+        );
+        route("/mutate-constraint", "mutate-constraint", own::default());
+        if self.config.governed {
+            route("/mutate-governed", "governed", governed::job(feed.clone()));
+        }
+        let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events)));
+        feeds::slices(&self.config, &self.client, &policy, &self.readiness, tasks);
+        let counters = slices::Counters::register(&mut self.registry);
+        let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
+        let job = slices::job(gpus, policy, exempt, counters);
+        let name = "gpu-slices";
+        routes.insert("/mutate-v1-pod", Route { name, job });
+        models::routes(&self.client, &mut routes);
+        let job = feeds::mutations(
+            &self.config,
+            &self.client,
+            policy_counters,
+            &self.events,
+            &self.readiness,
+            tasks,
+        );
+        let in_force = job.store.changes();
+        let name = "mutation-policies";
+        routes.insert("/mutate-policies", Route { name, job });
+        let tls = certificates(&self.config, &self.client, &metrics, in_force, tasks)?;
+        let shared = Arc::new(Shared {
+            config: self.config,
+            routes,
+            metrics,
+            readiness: self.readiness.clone(),
+        });
+        let registry = Arc::new(self.registry);
+        let nothing = |_| std::future::ready(None);
+        tasks.spawn(
+            "admin",
+            admin::serve(
+                self.admin,
+                registry,
+                self.readiness.clone(),
+                nothing,
+                stop.clone(),
+            ),
+        );
+        let (listener, readiness) = (self.listener, self.readiness);
+        tasks.spawn("webhooks", async move {
+            let tls = tokio::select! {
+                tls = tls => tls.context("there is no certificate")?,
+                () = stop.cancelled() => return Ok(()),
+            };
+            readiness.done(CERTIFICATE);
+            // Until the first sync every pod would look ungoverned; connections wait
+            // in the listen queue for so long.
+            tokio::select! {
+                () = readiness.wait() => {}
+                () = stop.cancelled() => return Ok(()),
+            }
+            http::serve(listener, Some(tls), server::stack(shared), stop).await
+        });
+        Ok(())
+    }
+}
+
+/// The server's TLS, once there is a certificate.
+fn certificates(
+    config: &Config,
+    client: &Client,
+    metrics: &Metrics,
+    in_force: watch::Receiver<Arc<mutations::InForce>>,
+    tasks: &mut Tasks,
+) -> Result<oneshot::Receiver<ServerTls>> {
+    let (sender, tls) = oneshot::channel();
+    let stop = tasks.stop_token();
+    let (bundle, wanted) = watch::channel(None);
+    let (held, trusted) = watch::channel(Vec::new());
+    let inputs = bundle::Inputs {
+        bundle: wanted,
+        in_force,
+    };
+    let keep = bundle::keep(client.clone(), inputs, held, metrics.clone(), stop.clone());
+    tasks.spawn("webhook configurations", async move {
+        keep.await;
+        Ok(())
+    });
+    match &config.certificate {
+        Certificate::Files(files) => {
+            let alpn = vec!["http/1.1"];
+            let loaded = ServerTls::load(ServerFiles {
+                alpn,
+                ..files.clone()
+            })?;
+            let follow = loaded.clone().follow(stop);
+            tasks.spawn("TLS", async move {
+                // Nothing else says what is to be trusted: whoever renews the files does.
+                let _bundle = bundle;
+                follow.await
+            });
+            // The receiver is still here.
+            _ = sender.send(loaded);
+        }
+        Certificate::Own {
+            secret,
+            names,
+            times,
+        } => {
+            let keeper = Keeper {
+                client: client.clone(),
+                namespace: config.namespace.clone(),
+                secret: secret.clone(),
+                names: names.clone(),
+                times: *times,
+                metrics: metrics.clone(),
+            };
+            let published = Published {
+                bundle,
+                trusted,
+                tls: sender,
+            };
+            tasks.spawn("certificates", keeper.run(published, stop));
+        }
+    }
+    Ok(tls)
+}

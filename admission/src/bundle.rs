@@ -1,0 +1,258 @@
+//! Keeps our webhook configurations in step: the `caBundle` of each webhook, and
+//! what the one for mutation policies is asked about. Nothing else in them is
+//! touched, and no others.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
+        ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tautline_runtime::one;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    metrics::Metrics,
+    mutations::InForce,
+    webhooks::{MUTATING, POLICIES, VALIDATING},
+};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+/// After a write that failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What we need of either kind.
+trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send {
+    fn hooks(&self) -> Vec<Hook>;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn hooks(&self) -> Vec<Hook> {
+        let hook = |h: &MutatingWebhook| Hook {
+            name: h.name.clone(),
+            bundle: bundle_of(&h.client_config),
+            rules: json!(h.rules.as_deref().unwrap_or_default()),
+            fail: h.failure_policy.as_deref() != Some("Ignore"),
+        };
+        self.webhooks.iter().flatten().map(hook).collect()
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn hooks(&self) -> Vec<Hook> {
+        let hook = |h: &ValidatingWebhook| Hook {
+            name: h.name.clone(),
+            bundle: bundle_of(&h.client_config),
+            rules: json!(h.rules.as_deref().unwrap_or_default()),
+            fail: h.failure_policy.as_deref() != Some("Ignore"),
+        };
+        self.webhooks.iter().flatten().map(hook).collect()
+    }
+}
+
+fn bundle_of(client: &WebhookClientConfig) -> String {
+    let bytes = client.ca_bundle.as_ref().map(|b| b.0.as_slice());
+    String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+}
+
+/// A webhook, as far as it is ours to keep.
+#[derive(Clone, Debug, PartialEq)]
+struct Hook {
+    name: String,
+    bundle: String,
+    rules: Value,
+    fail: bool,
+}
+
+/// A configuration, as kind and name.
+type Key = (&'static str, &'static str);
+/// The webhooks of one; `None`: the configuration is not there.
+type Held = Option<Vec<Hook>>;
+
+/// What the webhooks are to hold.
+pub(crate) struct Inputs {
+    /// The CAs; `None`: somebody else's to write.
+    pub bundle: watch::Receiver<Option<String>>,
+    pub in_force: watch::Receiver<Arc<InForce>>,
+}
+
+/// Keeps every configuration of ours in step until told to stop; `trusted` gets the
+/// CAs that their webhooks hold.
+pub(crate) async fn keep(
+    client: Client,
+    mut inputs: Inputs,
+    trusted: watch::Sender<Vec<String>>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let (sender, mut seen) = mpsc::channel(64);
+    for name in MUTATING {
+        follow::<MutatingWebhookConfiguration>(&client, ("mutating", name), &sender, &stop);
+    }
+    for name in VALIDATING {
+        follow::<ValidatingWebhookConfiguration>(&client, ("validating", name), &sender, &stop);
+    }
+    drop(sender);
+    let mut all: BTreeMap<Key, Held> = BTreeMap::new();
+    loop {
+        let bundle = inputs.bundle.borrow_and_update().clone();
+        let in_force = inputs.in_force.borrow_and_update().clone();
+        let held: Vec<&Hook> = all.values().flatten().flatten().collect();
+        let bundles: Vec<String> = held.iter().map(|h| h.bundle.clone()).collect();
+        trusted.send_if_modified(|before| {
+            let changed = *before != bundles;
+            *before = bundles;
+            changed
+        });
+        let mut failed = false;
+        for (key, hooks) in &all {
+            let patches = hooks.iter().flatten();
+            let patches = patches.filter_map(|h| mend(h, bundle.as_deref(), &in_force));
+            let patches: Vec<Value> = patches.collect();
+            if patches.is_empty() {
+                continue;
+            }
+            match write(&client, *key, patches).await {
+                Ok(()) => {
+                    metrics.bundle("written");
+                    tracing::info!(
+                        configuration = key.1,
+                        kind = key.0,
+                        "the webhooks are in step"
+                    );
+                }
+                Err(error) => {
+                    failed = true;
+                    metrics.bundle("refused");
+                    tracing::warn!(configuration = key.1, kind = key.0, %error, "the webhooks are not written");
+                }
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Ok(()) = inputs.bundle.changed() => {}
+            Ok(()) = inputs.in_force.changed() => {}
+            found = seen.recv() => match found {
+                Some((key, held)) => _ = all.insert(key, held),
+                None => return,
+            },
+            () = tokio::time::sleep(RETRY), if failed => {}
+        }
+    }
+}
+
+/// What is to be written into a webhook, if anything is.
+fn mend(hook: &Hook, bundle: Option<&str>, in_force: &InForce) -> Option<Value> {
+    let mut patch = json!({"name": hook.name});
+    if let Some(bundle) = bundle.filter(|b| !b.is_empty() && *b != hook.bundle) {
+        let bytes = ByteString(bundle.as_bytes().to_vec());
+        patch["clientConfig"] = json!({"caBundle": bytes});
+    }
+    if hook.name == POLICIES {
+        if hook.rules != json!(in_force.rules) {
+            patch["rules"] = json!(in_force.rules);
+        }
+        if hook.fail != in_force.fail {
+            patch["failurePolicy"] = if in_force.fail { "Fail" } else { "Ignore" }.into();
+        }
+    }
+    (patch.as_object()?.len() > 1).then_some(patch)
+}
+
+fn follow<K: Configuration + 'static>(
+    client: &Client,
+    key: Key,
+    seen: &mpsc::Sender<(Key, Held)>,
+    stop: &CancellationToken,
+) {
+    let (api, seen, stop) = (Api::<K>::all(client.clone()), seen.clone(), stop.clone());
+    tokio::spawn(async move {
+        let (found, mut queue) = watch::channel(None);
+        let see = |object: Option<K>| {
+            let held = object.map(|o| o.hooks());
+            found.send_replace(Some(held));
+        };
+        let forward = async {
+            while queue.changed().await.is_ok() {
+                let Some(held) = queue.borrow_and_update().clone() else {
+                    continue;
+                };
+                if seen.send((key, held)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = one::follow(api, key.1, stop, see) => {}
+            () = forward => {}
+        }
+    });
+}
+
+/// Webhooks are told apart by their names: a strategic merge changes these alone.
+async fn write(client: &Client, key: Key, hooks: Vec<Value>) -> Result<(), String> {
+    let patch = json!({"webhooks": hooks});
+    match key.0 {
+        "mutating" => patch_one::<MutatingWebhookConfiguration>(client, key.1, patch).await,
+        _ => patch_one::<ValidatingWebhookConfiguration>(client, key.1, patch).await,
+    }
+}
+
+async fn patch_one<K: Configuration>(
+    client: &Client,
+    name: &str,
+    patch: Value,
+) -> Result<(), String> {
+    let api = Api::<K>::all(client.clone());
+    let patch = Patch::Strategic(patch);
+    let params = PatchParams::default();
+    let call = api.patch(name, &params, &patch);
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(patched)) => {
+            tracing::debug!(name = %patched.name_any(), "patched");
+            Ok(())
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let hook = |name: &str| Hook {
+            name: name.into(),
+            bundle: "CA".into(),
+            rules: json!([]),
+            fail: false,
+        };
+        let mut in_force = InForce::default();
+        assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
+        assert_eq!(mend(&hook("a"), None, &in_force), None);
+        let patch = mend(&hook("a"), Some("CB"), &in_force).unwrap();
+        assert_eq!(
+            patch,
+            json!({"name": "a", "clientConfig": {"caBundle": "Q0I="}})
+        );
+        in_force.rules = vec![json!({"resources": ["pods"]})];
+        in_force.fail = true;
+        // Rules are kept for policies alone.
+        assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
+        let patch = mend(&hook(POLICIES), Some("CA"), &in_force).unwrap();
+        assert_eq!(patch["failurePolicy"], "Fail");
+        assert_eq!(patch["rules"][0]["resources"][0], "pods");
+    }
+}

@@ -1,0 +1,193 @@
+//! Policies that are wrong, greedy or hostile: the others work as if they were
+//! not there, and every request ends.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tautline_mutation::cel::Limits;
+use tautline_mutation::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+
+fn policy(name: &str, failure: &str, variables: Value, mutation: Value) -> [Value; 2] {
+    let policy = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy",
+        "metadata": {"name": name}, "spec": {
+            "failurePolicy": failure, "reinvocationPolicy": "IfNeeded", "variables": variables,
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["pods"]}]},
+            "mutations": [mutation]}});
+    let binding = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name}});
+    [policy, binding]
+}
+
+fn apply(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+}
+
+fn patch(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+fn good() -> [Value; 2] {
+    let expression = "Object{metadata: Object.metadata{labels: {\"good\": \"yes\"}}}";
+    policy("m-good", "Fail", json!([]), apply(expression))
+}
+
+fn pod() -> Value {
+    let containers: Vec<Value> = (0..100)
+        .map(|i| json!({"name": format!("c{i}"), "image": "example.com/app:1"}))
+        .collect();
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"containers": containers}})
+}
+
+fn run(manifests: &[Value], settings: &Settings) -> (Outcome, usize) {
+    let (policies, report) = Policies::load(manifests);
+    let request = Request::create(pod()).unwrap();
+    let outcome = policies.mutate(&request, &Objects::default(), settings);
+    (outcome, report.faults.len())
+}
+
+fn is_good(outcome: &Outcome) -> bool {
+    matches!(&outcome.verdict, Verdict::Changed { object, .. }
+        if object["metadata"]["labels"]["good"] == "yes")
+}
+
+#[test]
+fn policies_at_fault_are_left_out_alone() {
+    let deep = format!("{}1{}", "(".repeat(6000), ")".repeat(6000));
+    let long = format!(
+        "Object{{}} == Object{{}} ? Object{{}} : {}",
+        "Object{} ".repeat(9000)
+    );
+    let chain = format!(
+        "Object{{metadata: Object.metadata{{name: 'a'{}}}}}",
+        " + 'a'".repeat(3000)
+    );
+    let index = format!("Object{{metadata: object{}}}", "[0]".repeat(5000));
+    for bad in [
+        "Object{",
+        "1",
+        &deep,
+        &long,
+        &chain,
+        &index,
+        "params",
+        "\u{0}",
+        "Object{metadata: nothing}",
+    ] {
+        let mut manifests = good().to_vec();
+        manifests.extend(policy("a-bad", "Fail", json!([]), apply(bad)));
+        let (outcome, faults) = run(&manifests, &Settings::default());
+        // Deep and long ones may compile; then they must end in their own error.
+        let refused = matches!(outcome.verdict, Verdict::Refused(_));
+        assert!(
+            is_good(&outcome) && faults > 0 || refused && faults == 0,
+            "{bad:.40}"
+        );
+    }
+    let mut manifests = good().to_vec();
+    manifests.extend([
+        json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy"}),
+        json!({"kind": 7}),
+        json!([]),
+        Value::Null,
+    ]);
+    assert!(is_good(&run(&manifests, &Settings::default()).0));
+}
+
+#[test]
+fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
+    let list = "[0,1,2,3,4,5,6,7,8,9]";
+    let loops = format!(
+        "{list}.map(a, {list}.map(b, {list}.map(c, {list}.map(d, {list}.map(e, {list}.map(f, 'x'))))))"
+    );
+    let doubled = json!((0..60)
+        .map(|i| match i {
+            0 => json!({"name": "v0", "expression": "'xxxxxxxxxx'"}),
+            _ => json!({"name": format!("v{i}"), "expression": format!("variables.v{0} + variables.v{0}", i - 1)}),
+        })
+        .collect::<Vec<_>>());
+    let greedy = [
+        policy(
+            "a-loops",
+            "Ignore",
+            json!([]),
+            apply(&format!(
+                "Object{{metadata: Object.metadata{{labels: {{'n': string(size({loops}))}}}}}}"
+            )),
+        ),
+        policy(
+            "b-doubles",
+            "Ignore",
+            doubled,
+            apply("Object{metadata: Object.metadata{labels: {'n': variables.v59}}}"),
+        ),
+        policy(
+            "c-regex",
+            "Ignore",
+            json!([]),
+            apply(
+                "Object{metadata: Object.metadata{labels: {'n': string('aaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$'))}}}",
+            ),
+        ),
+        policy(
+            "d-grows",
+            "Ignore",
+            json!([]),
+            patch(
+                "object.spec.containers.map(c, JSONPatch{op: 'copy', from: '/spec', path: '/spec/containers/0/x'})",
+            ),
+        ),
+    ];
+    let mut manifests = good().to_vec();
+    manifests.extend(greedy.into_iter().flatten());
+    let settings = Settings {
+        limits: Limits {
+            deadline: Some(Instant::now() + Duration::from_secs(30)),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let (outcome, faults) = run(&manifests, &settings);
+    assert_eq!(faults, 0);
+    let budget = |name: &str| {
+        let of = |f: &&tautline_mutation::Fault| &*f.policy == name && f.ignored;
+        outcome.faults.iter().find(of).map(|f| f.kind)
+    };
+    assert_eq!(budget("a-loops"), Some(FaultKind::Budget));
+    assert_eq!(budget("b-doubles"), Some(FaultKind::Budget));
+    assert!(budget("d-grows").is_some(), "{:?}", outcome.faults);
+    assert!(is_good(&outcome), "{:?}", outcome.verdict);
+}
+
+#[test]
+fn a_deadline_that_is_over_ends_every_mutation() {
+    let settings = Settings {
+        limits: Limits {
+            deadline: Some(Instant::now()),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let (outcome, _) = run(&good(), &settings);
+    assert!(matches!(outcome.verdict, Verdict::Refused(_)));
+    assert_eq!(outcome.faults[0].kind, FaultKind::Budget);
+}
+
+#[test]
+fn odd_requests_do_no_harm() {
+    let (policies, _) = Policies::load(&good());
+    for object in [
+        Value::Null,
+        json!(7),
+        json!([]),
+        json!({}),
+        json!({"metadata": 1, "spec": []}),
+    ] {
+        let mut request = Request::create(pod()).unwrap();
+        request.object = object.into();
+        policies.mutate(&request, &Objects::default(), &Settings::default());
+    }
+    assert!(serde_json::from_value::<Request>(json!({})).is_ok());
+    assert!(serde_json::from_value::<Request>(json!({"kind": "Pod"})).is_err());
+}
