@@ -10,7 +10,7 @@ pub(super) fn prefixed(rest: &str) -> Option<Literal> {
     let (raw, bytes) = match rest[..quote].to_ascii_lowercase().as_str() {
         "r" => (true, false),
         "b" => (false, true),
-        "br" | "rb" => (true, true),
+        "br" => (true, true),
         _ => return None,
     };
     Some(literal(&rest[quote..], raw, bytes).map(|(kind, length)| (kind, length + quote)))

@@ -91,15 +91,15 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dyn => f.write_str("dyn"),
-            Self::Null => f.write_str("null"),
+            Self::Null => f.write_str("null_type"),
             Self::Bool => f.write_str("bool"),
             Self::Int => f.write_str("int"),
             Self::Uint => f.write_str("uint"),
             Self::Double => f.write_str("double"),
             Self::String => f.write_str("string"),
             Self::Bytes => f.write_str("bytes"),
-            Self::Timestamp => f.write_str("timestamp"),
-            Self::Duration => f.write_str("duration"),
+            Self::Timestamp => f.write_str("google.protobuf.Timestamp"),
+            Self::Duration => f.write_str("google.protobuf.Duration"),
             Self::Type(of) => write!(f, "type({of})"),
             Self::List(of) => write!(f, "list({of})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),

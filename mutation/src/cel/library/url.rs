@@ -222,7 +222,7 @@ fn host(authority: &str) -> Result<String, String> {
             &inside[end + 1..]
         ));
     }
-    if let Some(at) = host.rfind(':')
+    if let Some(at) = host.find(':')
         && !port(&host[at..])
     {
         return bad_port(&host[at..]);
