@@ -24,6 +24,8 @@ pub(super) struct Checker<'a> {
     pub lenient: usize,
     /// The types of the elements of the list literal checked last.
     pub elements: Vec<Type>,
+    /// What compiling the literal patterns cost so far.
+    pub pattern_units: u64,
 }
 
 /// A checked part and its type.
@@ -40,6 +42,7 @@ impl<'a> Checker<'a> {
             alike: Vec::new(),
             lenient: 0,
             elements: Vec::new(),
+            pattern_units: 0,
         }
     }
 

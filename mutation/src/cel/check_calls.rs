@@ -10,6 +10,8 @@ use super::{Budget, Names, RunError, Value};
 
 /// Questions an expression may put to the authorizer.
 const CHECKS: usize = 2;
+/// Units of all literal patterns of an expression.
+const PATTERN_UNITS: u64 = 300_000;
 
 impl Checker<'_> {
     pub(super) fn call(
@@ -156,12 +158,22 @@ impl Checker<'_> {
         };
         let Some(text) = text else { return };
         let wrong = match name {
-            _ if pattern || name == "matches" => Pattern::new(&text).err(),
+            _ if pattern || name == "matches" => self.pattern(&text).err(),
             _ => None,
         };
         if let Some(reason) = wrong {
             self.refuse(last.at, format!("invalid {name} argument: {reason}"));
         }
+    }
+
+    /// Compiles a literal pattern; all of an expression's together are bounded.
+    fn pattern(&mut self, text: &str) -> Result<(), String> {
+        if self.pattern_units > PATTERN_UNITS {
+            return Err("the expression's patterns together are too large".to_owned());
+        }
+        let pattern = Pattern::new(text);
+        self.pattern_units += Pattern::units(pattern.as_ref().ok());
+        pattern.map(drop)
     }
 
     fn macro_call(

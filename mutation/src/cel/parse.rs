@@ -225,7 +225,7 @@ impl Parser {
         let signed = symbol == "-" && number;
         let operand = self.member(signed)?;
         // Two of them undo each other, as in Kubernetes' parser.
-        if (count - usize::from(signed)) % 2 == 0 {
+        if (count - usize::from(signed)).is_multiple_of(2) {
             Ok(operand)
         } else {
             call(at, name, vec![operand])

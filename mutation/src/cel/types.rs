@@ -112,10 +112,12 @@ impl fmt::Display for Type {
 }
 
 /// What is known of the numbered types.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Found {
     of: HashMap<u32, Type>,
     next: u32,
+    /// What was known before, to go back to when a trial fails.
+    trail: Vec<(u32, Option<Type>)>,
 }
 
 impl Found {
@@ -156,16 +158,26 @@ impl Found {
     /// Whether every one of the types may stand for its counterpart; learns from
     /// it only if so.
     pub(super) fn fits_all(&mut self, wanted: &[Type], given: &[Type]) -> bool {
-        let mut trial = self.clone();
+        self.trail.clear();
         let fits = wanted.len() == given.len()
             && wanted
                 .iter()
                 .zip(given)
-                .all(|(wanted, given)| trial.fits(given, wanted));
-        if fits {
-            *self = trial;
+                .all(|(wanted, given)| self.fits(given, wanted));
+        if !fits {
+            for (number, before) in std::mem::take(&mut self.trail).into_iter().rev() {
+                match before {
+                    Some(before) => self.of.insert(number, before),
+                    None => self.of.remove(&number),
+                };
+            }
         }
         fits
+    }
+
+    fn learn(&mut self, number: u32, of: Type) {
+        let before = self.of.insert(number, of);
+        self.trail.push((number, before));
     }
 
     /// Whether the first type may stand for the second.
@@ -220,7 +232,7 @@ impl Found {
                     known
                 };
                 if !self.mentions(&general, *number) {
-                    self.of.insert(*number, general);
+                    self.learn(*number, general);
                 }
                 return (true, true);
             }
@@ -229,7 +241,7 @@ impl Found {
         if self.mentions(a, *number) {
             return (false, false);
         }
-        self.of.insert(*number, a.clone());
+        self.learn(*number, a.clone());
         (true, false)
     }
 

@@ -133,7 +133,13 @@ fn print(
         ('d', Value::Int(number)) => put(out, format_args!("{number}")),
         ('d', Value::Uint(number)) => put(out, format_args!("{number}")),
         ('d', _) => return wrong("decimal clause can only be used on integers"),
-        ('f' | 'e', Value::Double(number)) => real(out, kind, decimals, *number),
+        ('f' | 'e', Value::Double(number)) => {
+            // Digits of such numbers are worked out one by one.
+            if decimals > 20 || number.abs() > 1e20 {
+                scope.budget.charge(300 + decimals as u64)?;
+            }
+            real(out, kind, decimals, *number);
+        }
         ('f' | 'e', Value::String(text)) => match &**text {
             "NaN" => out.push_str("NaN"),
             "Infinity" => out.push('∞'),

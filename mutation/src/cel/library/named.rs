@@ -276,7 +276,7 @@ fn uuid(text: &str) -> bool {
 fn base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     !text.is_empty()
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && text.len() - digits.len() <= 2
         && digits
             .bytes()

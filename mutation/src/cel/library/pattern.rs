@@ -53,9 +53,9 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Bytes of the largest compiled pattern.
-const LARGEST: usize = 256 << 10;
+const LARGEST: usize = 128 << 10;
 /// Sizes that are tried in turn, so that a small pattern is known to be small.
-const SIZES: [usize; 4] = [2 << 10, 16 << 10, 64 << 10, LARGEST];
+const SIZES: [usize; 3] = [2 << 10, 16 << 10, LARGEST];
 /// Bytes of a pattern that cost one unit for each byte of text.
 const BYTES_A_UNIT: usize = 1 << 10;
 /// Repetitions Go allows.
@@ -69,6 +69,11 @@ pub(in super::super) struct Pattern {
 }
 
 impl Pattern {
+    /// Units of compiling a pattern, or of failing to.
+    pub(in super::super) fn units(pattern: Option<&Self>) -> u64 {
+        pattern.map_or(LARGEST, |pattern| pattern.bytes) as u64 / 4
+    }
+
     /// Compiles a pattern.
     ///
     /// # Errors
@@ -108,9 +113,14 @@ fn prepare<'a>(
         None => {
             scope.budget.charge_made(source.len())?;
             scope.budget.charge(source.len() as u64)?;
-            let pattern = Pattern::new(source)
-                .map_err(|reason| RunError::failed(format!("Illegal regex: {reason}")))?;
-            scope.budget.charge(pattern.bytes as u64 / 10)?;
+            let pattern = match Pattern::new(source) {
+                Ok(pattern) => pattern,
+                Err(reason) => {
+                    scope.budget.charge(Pattern::units(None))?;
+                    return Err(RunError::failed(format!("Illegal regex: {reason}")));
+                }
+            };
+            scope.budget.charge(Pattern::units(Some(&pattern)))?;
             let pattern = Arc::new(pattern);
             scope
                 .budget
