@@ -15,7 +15,7 @@
 //! in parsing, values are shared, and everything that can grow is charged first.
 //!
 //! # What callers see to
-//! A stack of 2 MiB in unoptimised builds (1 MiB optimised), and that variables
+//! A stack of 2 MiB, which unoptimised builds were tested on, and that variables
 //! do not name each other in long chains: each is worked out within the other.
 //! [`Names::get`] is asked at every use of a name, so it keeps what it converted.
 
