@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tautline_mutation::{
-    Fault, Invocation, Objects, PassedOver, Policies, Refusal, Report, Request, Settings, Verdict,
+    Fault, Invocation, Kind, Objects, PassedOver, Policies, Refusal, Report, Request, Settings,
+    Verdict, defaults,
 };
 
 use super::documents::{self, Document};
@@ -120,10 +121,14 @@ fn request(document: &Document, namespace: Option<&str>) -> Result<Request> {
     if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
         object["metadata"]["namespace"] = json!(namespace.unwrap_or(DEFAULT));
     }
-    Request::create(object).with_context(|| {
+    let needed = || {
         let title = document.to_string();
         format!("{}: apiVersion and kind are needed", plain(&title))
-    })
+    };
+    // Policies see objects as the API server has read them, not as they are written.
+    let kind = Kind::of(&object).with_context(needed)?;
+    defaults::set(&kind, &mut object);
+    Request::create(object).with_context(needed)
 }
 
 /// Kinds of the core and apps groups that are in no namespace.
