@@ -123,7 +123,9 @@ fn is_base64(text: &str) -> bool {
     let bytes: Vec<u8> = text.bytes().filter(|b| !b"\r\n".contains(b)).collect();
     let padding = bytes.iter().rev().take_while(|b| **b == b'=').count();
     let digit = |b: &u8| b.is_ascii_alphanumeric() || b"+/".contains(b);
-    bytes.len() % 4 == 0 && padding <= 2 && bytes[..bytes.len() - padding].iter().all(digit)
+    bytes.len().is_multiple_of(4)
+        && padding <= 2
+        && bytes[..bytes.len() - padding].iter().all(digit)
 }
 
 #[cfg(test)]
