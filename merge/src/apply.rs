@@ -6,7 +6,7 @@ use serde_json::{Map as Object, Value};
 
 use crate::{
     MergeError, Schema,
-    check::Check,
+    check::{Check, OWN},
     element::{Identity, identity},
     scalar::settled,
     types::{Definitions, List, Map, Place, Reference},
@@ -30,19 +30,9 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
         live: false,
         path: Vec::new(),
     };
-    let Value::Object(asked) = configuration else {
+    if !configuration.is_object() {
         return Err(check.error("an apply configuration is an object"));
-    };
-    let named;
-    let configuration = if asked.contains_key("apiVersion") || asked.contains_key("kind") {
-        let rest = asked
-            .iter()
-            .filter(|(k, _)| *k != "apiVersion" && *k != "kind");
-        named = Value::Object(rest.map(|(k, v)| (k.clone(), v.clone())).collect());
-        &named
-    } else {
-        configuration
-    };
+    }
     check.value(schema.place(), configuration, false)?;
     let mut check = Check {
         definitions,
@@ -53,7 +43,16 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
         return Err(check.error("is no object"));
     }
     check.value(schema.place(), live, false)?;
-    Ok(Merge { definitions }.both(schema.place(), live, configuration))
+    let mut merged = Merge { definitions }.both(schema.place(), live, configuration);
+    if let Value::Object(fields) = &mut merged {
+        for name in OWN {
+            match live.get(name) {
+                Some(own) => fields.insert(name.to_owned(), own.clone()),
+                None => fields.remove(name),
+            };
+        }
+    }
+    Ok(merged)
 }
 
 struct Merge<'a> {
