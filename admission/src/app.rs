@@ -125,6 +125,16 @@ impl App {
         );
         route("/mutate-constraint", "mutate-constraint", own::default());
         if self.config.governed {
+            let left = governed::Left {
+                feed: feed.clone(),
+                client: self.client.clone(),
+                events: Arc::clone(&self.events),
+            };
+            let end = stop.clone();
+            tasks.spawn("pods before offers", async move {
+                left.run(end).await;
+                Ok(())
+            });
             route("/mutate-governed", "governed", governed::job(feed.clone()));
         }
         let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events)));

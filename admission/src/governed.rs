@@ -1,6 +1,8 @@
 //! `/mutate-governed`: pods that an offer selects ask for a resource of the whole
 //! cluster, so that kube-scheduler calls the extender for them and for no others.
 
+mod left;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ use crate::{
     job::{Job, Now, Verdict, add, segment},
     review::Request,
 };
+
+pub(crate) use left::Left;
 
 /// The resource, as the scheduler's `managedResources` names it.
 pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
@@ -90,9 +94,9 @@ mod tests {
 
     use super::*;
 
-    fn snapshot() -> Snapshot {
-        let mut index = Index::default();
-        index.apply(Object::Offer(Offer {
+    /// An offer to pods labelled `app: web` in the namespace shop.
+    pub(super) fn offer() -> Offer {
+        Offer {
             namespace: "shop".into(),
             name: "near".into(),
             uid: "u".into(),
@@ -111,7 +115,12 @@ mod tests {
             grace: std::time::Duration::ZERO,
             violation_policy: ViolationPolicy::Ignore,
             provider_unavailable: None::<ProviderUnavailable>,
-        }));
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        let mut index = Index::default();
+        index.apply(Object::Offer(offer()));
         index.snapshot()
     }
 

@@ -1,8 +1,10 @@
 //! The admission webhooks, asked by the real API server over real TLS.
 
 mod failing;
+mod governed;
 mod models;
 mod own;
+mod policies;
 mod rotating;
 mod slices;
 

@@ -1,0 +1,230 @@
+//! Pods that were waiting before an offer came: nobody made them ask for the
+//! resource, so the scheduler never calls the extender for them. They are told of
+//! in the offer's condition `Gated` and in an event.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use tautline_api::ConstraintPolicyOffer;
+use tautline_core::{
+    Snapshot,
+    index::{Kind, Member, OfferEntry},
+    model::Pod,
+};
+use tautline_runtime::{
+    events::{Events, Note, of_our_kind},
+    feed::Feed,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::RESOURCE;
+
+const CONDITION: &str = "Gated";
+/// Owns the condition in server-side apply.
+const MANAGER: &str = "tautline-admission";
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Changes are gathered for so long.
+const GATHER: Duration = Duration::from_secs(1);
+/// Names told at most.
+const TOLD: usize = 10;
+
+/// Namespace and name of an offer.
+type Key = (Arc<str>, Arc<str>);
+
+/// Tells offers of the pods that they cannot reach, until told to stop.
+pub(crate) struct Left {
+    pub feed: Feed,
+    pub client: Client,
+    pub events: Arc<Events>,
+}
+
+impl Left {
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut changes = self.feed.changes();
+        let mut before = None;
+        // What was told of each offer, by its UID.
+        let mut told: BTreeMap<Key, (Box<str>, Vec<String>)> = BTreeMap::new();
+        loop {
+            let now = *changes.borrow_and_update();
+            if before.is_none_or(|b| now.changed(&b, &[Kind::Pod, Kind::Offer])) {
+                before = Some(now);
+                let snapshot = self.feed.snapshot();
+                told.retain(|(ns, name), (uid, _)| {
+                    snapshot
+                        .offer(ns, name)
+                        .is_some_and(|e| e.offer.uid == *uid)
+                });
+                for (key, entry, names) in waiting(&snapshot) {
+                    let known = told.get(&key).map(|(_, names)| names);
+                    if known == Some(&names) {
+                        continue;
+                    }
+                    match self.tell(entry, &names).await {
+                        Ok(()) => _ = told.insert(key, (entry.offer.uid.clone(), names)),
+                        Err(error) => {
+                            // Looked at again with the next change, or in a while.
+                            before = None;
+                            tracing::warn!(offer = %key.1, %error, "its condition is not written");
+                        }
+                    }
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(GATHER) => {}
+            }
+            if before.is_some() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    changed = changes.changed() => if changed.is_err() { return },
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, entry: &OfferEntry, names: &[String]) -> Result<(), String> {
+        let (offer, namespace) = (&entry.offer, &*entry.offer.namespace);
+        let api: Api<ConstraintPolicyOffer> = Api::namespaced(self.client.clone(), namespace);
+        let found = within(api.get_opt(&offer.name)).await?;
+        let status = found.and_then(|o| o.status).unwrap_or_default();
+        let held = status.conditions.into_iter().find(|c| c.type_ == CONDITION);
+        let (held, message) = match (held, names) {
+            // Nothing was told, and there is nothing to tell.
+            (None, []) => return Ok(()),
+            (held, names) => (held, message(names)),
+        };
+        if held.as_ref().is_some_and(|h| h.message == message) {
+            return Ok(());
+        }
+        let (state, reason) = match names {
+            [] => ("True", "AllAsk"),
+            _ => ("False", "PodsBeforeOffer"),
+        };
+        let since = held.filter(|h| h.status == state);
+        let condition = Condition {
+            type_: CONDITION.to_owned(),
+            status: state.to_owned(),
+            reason: reason.to_owned(),
+            last_transition_time: since
+                .map_or_else(|| Time(Timestamp::now()), |h| h.last_transition_time),
+            message: message.clone(),
+            observed_generation: None,
+        };
+        let patch = json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+            "metadata": {"name": &*offer.name, "uid": offer.uid},
+            "status": {"conditions": [condition]},
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(patch);
+        within(api.patch_status(&offer.name, &params, &patch)).await?;
+        if !names.is_empty() {
+            self.events.say(Note {
+                regarding: of_our_kind("ConstraintPolicyOffer", namespace, &offer.name, &offer.uid),
+                secondary: None,
+                warning: true,
+                reason: reason.to_owned(),
+                action: "Gate",
+                text: message,
+            });
+        }
+        Ok(())
+    }
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+fn message(names: &[String]) -> String {
+    let Some(more) = names.len().checked_sub(TOLD).filter(|m| *m > 0) else {
+        return match names {
+            [] => format!("every waiting pod asks for {RESOURCE}"),
+            names => told(names, ""),
+        };
+    };
+    told(&names[..TOLD], &format!(" and {more} more"))
+}
+
+fn told(names: &[String], more: &str) -> String {
+    format!(
+        "waiting pods came before the offer and do not ask for {RESOURCE}: {}{more}; the \
+         scheduler places them without asking the extender: delete them and let them be made again",
+        names.join(", ")
+    )
+}
+
+/// Every offer with the waiting pods it selects that do not ask, by name.
+fn waiting(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
+    let unasked = |pod: &Pod| {
+        let waits = pod.node.is_none() && !pod.finished && !pod.terminating;
+        waits && pod.requests.milli(RESOURCE) == 0
+    };
+    let offers = snapshot.offers().filter(|e| !e.offer.terminating);
+    offers
+        .map(|entry| {
+            let members = entry.members.iter().flat_map(|m| m.values());
+            let mut names: Vec<String> = members
+                .filter_map(|m| match m {
+                    Member::Pod(pod) if unasked(pod) => Some(pod.name.to_string()),
+                    _ => None,
+                })
+                .collect();
+            names.sort();
+            names.dedup();
+            let key = (
+                Arc::clone(&entry.offer.namespace),
+                Arc::clone(&entry.offer.name),
+            );
+            (key, entry, names)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{Index, index::Object};
+
+    use super::{super::tests::offer, *};
+
+    #[test]
+    fn only_waiting_pods_that_do_not_ask_are_told_of() {
+        let mut index = Index::default();
+        index.apply(Object::Offer(offer()));
+        let pod = |name: &str, node: Option<&str>, asks: i64| {
+            Object::Pod(Pod {
+                namespace: "shop".into(),
+                name: name.into(),
+                labels: [("app", "web")].into_iter().collect(),
+                node: node.map(Into::into),
+                requests: [(RESOURCE, asks)].into_iter().collect(),
+                ..Pod::default()
+            })
+        };
+        index.apply(pod("bound", Some("n"), 0));
+        index.apply(pod("asks", None, 1000));
+        index.apply(pod("old-b", None, 0));
+        index.apply(pod("old-a", None, 0));
+        let snapshot = index.snapshot();
+        let found = waiting(&snapshot);
+        assert_eq!(found[0].2, ["old-a", "old-b"]);
+        assert!(message(&found[0].2).contains("governed: old-a, old-b; the scheduler"));
+        let many: Vec<String> = (0..12).map(|i| format!("p{i}")).collect();
+        assert!(
+            message(&many).contains("p9 and 2 more;"),
+            "{}",
+            message(&many)
+        );
+    }
+}
