@@ -171,3 +171,59 @@ fn help_teaches_with_an_example() {
         assert!(help.contains("Example"), "{help}");
     }
 }
+
+const MUTATION: &str = "examples/mutation-policies";
+
+/// `tautline check mutation` of one example on the pods beside it.
+fn mutated(code: i32, policy: &str, more: &[&str]) -> String {
+    let (policy, pods) = (
+        format!("{MUTATION}/{policy}.yaml"),
+        format!("{MUTATION}/pods.yaml"),
+    );
+    let args = ["mutation", "-f", &policy, "--object", &pods];
+    said(code, &[&args[..], more].concat(), "")
+}
+
+#[test]
+fn mutation_policies_step_by_step() {
+    insta::assert_snapshot!("no_gpu", mutated(0, "1-no-gpu", &[]));
+    insta::assert_snapshot!("rdma", mutated(0, "2-rdma", &[]));
+    insta::assert_snapshot!("labels", mutated(0, "3-labels", &[]));
+    insta::assert_snapshot!("refused", mutated(1, "refused", &[]));
+}
+
+#[test]
+fn mutation_policies_for_programs() {
+    let report: Value = serde_json::from_str(&mutated(0, "3-labels", &["-o", "json"])).unwrap();
+    let trainer = &report["objects"][0];
+    assert_eq!(trainer["outcome"], "changed");
+    assert_eq!(trainer["patch"][0]["path"], "/metadata/labels");
+    let step = &trainer["invocations"][0]["steps"][0];
+    let extended = serde_json::json!(["nvidia.com/gpu", "preferred.jp/rdma"]);
+    assert_eq!(step["variables"]["extended"]["value"], extended);
+    assert_eq!(report["objects"][1]["invocations"][0]["end"], "unchanged");
+}
+
+#[test]
+fn a_request_stands_for_itself() {
+    let review = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "UPDATE", "kind": {"version": "v1", "kind": "Pod"},
+        "resource": {"version": "v1", "resource": "pods"}, "namespace": "default",
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}}}"#;
+    let policy = format!("{MUTATION}/1-no-gpu.yaml");
+    let told = said(0, &["mutation", "-f", &policy, "--object", "-"], review);
+    assert!(
+        told.contains("no-gpu: not asked, none of its resourceRules matches"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_holds_no_policy_is_told() {
+    let pods = format!("{MUTATION}/pods.yaml");
+    let told = trouble(&["mutation", "-f", &pods], "");
+    assert!(told.contains("no object is a MutationPolicy"), "{told}");
+    let policy = format!("{MUTATION}/1-no-gpu.yaml");
+    let told = trouble(&["mutation", "-f", &policy, "--object", "-"], "{a: 1}");
+    assert!(told.contains("apiVersion and kind are needed"), "{told}");
+}

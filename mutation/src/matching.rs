@@ -11,6 +11,7 @@ use crate::world::World;
 
 /// Why a request is not one for a policy or binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Mismatch {
     /// Its namespaceSelector.
     NamespaceSelector,

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use json_patch::Patch;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::matching::Mismatch;
 
 /// What became of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// The answer.
     pub verdict: Verdict,
@@ -24,6 +25,7 @@ pub struct Outcome {
 
 /// The answer to a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Verdict {
     /// The object stays as it came.
     #[default]
@@ -41,6 +43,7 @@ pub enum Verdict {
 
 /// Why a request must not go on, as the API server says it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// HTTP status: 403, 404 or 500.
     pub code: u16,
@@ -54,6 +57,7 @@ pub struct Refusal {
 
 /// One policy with one binding and one parameter, or none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Invocation {
     /// The policy.
     pub policy: Arc<str>,
@@ -75,6 +79,7 @@ pub struct Invocation {
 
 /// How an invocation ended; [`End::code`] names it in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum End {
     /// The object changed.
     Changed,
@@ -100,6 +105,7 @@ impl End {
 
 /// One mutation of an invocation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Step {
     /// Where its expression stands.
     pub field: String,
@@ -107,6 +113,7 @@ pub struct Step {
     pub cost_units: u64,
     /// The variables it used, with their values or why they have none; only in
     /// full detail.
+    #[serde(serialize_with = "by_name")]
     pub variables: Vec<(String, Result<Value, String>)>,
     /// What it changed (RFC 6902), defaults included; only in full detail.
     pub diff: Option<Patch>,
@@ -118,6 +125,7 @@ pub struct Step {
 
 /// An error of a policy or binding in one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Fault {
     /// The policy.
     pub policy: Arc<str>,
@@ -133,6 +141,7 @@ pub struct Fault {
 
 /// Kinds of errors; [`FaultKind::code`] names them in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FaultKind {
     /// The Namespace is missing.
     Namespace,
@@ -184,6 +193,7 @@ impl std::fmt::Display for Fault {
 
 /// A policy, or one of its bindings, that was not for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PassedOver {
     /// The policy.
     pub policy: Arc<str>,
@@ -220,6 +230,18 @@ impl Outcome {
         };
         self.invocations.iter().map(of).sum()
     }
+}
+
+/// `{"NAME": {"value": …}}`, or `{"NAME": {"error": "…"}}`.
+fn by_name<S: Serializer>(
+    variables: &[(String, Result<Value, String>)],
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    let told = variables.iter().map(|(name, value)| match value {
+        Ok(value) => (name, json!({"value": value})),
+        Err(error) => (name, json!({"error": error})),
+    });
+    to.collect_map(told)
 }
 
 fn joined(texts: impl Iterator<Item = String>, between: &str) -> String {

@@ -108,10 +108,10 @@ fn ignored(out: &mut String, fault: &Fault) -> fmt::Result {
 /// `POLICY / BINDING (PARAMETER)`
 fn name(policy: &str, binding: Option<&str>, param: Option<&str>) -> String {
     let mut name = plain(policy);
-    for binding in binding {
+    if let Some(binding) = binding {
         name += &format!(" / {}", plain(binding));
     }
-    for param in param {
+    if let Some(param) = param {
         name += &format!(" ({})", plain(param));
     }
     name
