@@ -1,6 +1,8 @@
 //! Mutation policies beside the real thing: every case of the mutation crate is
 //! a MutatingAdmissionPolicy that the API server applies, and what it makes of
-//! an object is what our engine makes of it.
+//! an object is what our engine makes of it, alone and behind the webhook.
+
+mod webhook;
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
 use tautline_mutation::{Objects, Policies, Request, Settings, Verdict};
-use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, root};
+use tautline_tests::{PATIENCE, eventually, objects, root};
+
+use crate::admission::Admitting;
 
 #[path = "../../../mutation/tests/support/case.rs"]
 mod case;
@@ -23,10 +27,11 @@ const PARAMS: &str = include_str!("mutation-params.yaml");
 type End = Result<Value, (u16, String)>;
 
 #[tokio::test]
-async fn the_engine_does_what_the_api_server_does() {
-    let _alone = crate::ALONE.lock().await;
-    let plane = ControlPlane::start().await.unwrap();
-    let client = plane.client_of("admin").await.unwrap();
+async fn engine_and_webhook_do_what_the_api_server_does() {
+    let world = Admitting::start(&["tautline-mutation-policies"], &[])
+        .await
+        .unwrap();
+    let client = world.plane.client_of("admin").await.unwrap();
     let mut cases = Case::all(&root().join("mutation/tests/cases"));
     cases.retain(|case| case.ours_only.is_none());
     objects::apply(&client, PARAMS).await.unwrap();
@@ -54,14 +59,15 @@ async fn the_engine_does_what_the_api_server_does() {
             (_, Err(error)) => wrong.push(format!("{}: {error}", case.name)),
         }
     }
-    canary(&client, true).await;
+    put(&client, &canary(&Group::Theirs)).await.unwrap();
+    canary_sings(&client, true).await;
     let run = |case: &&Case| !matches!(case.expect, Expect::Invalid(_));
     let mut theirs = BTreeMap::new();
     for case in cases.iter().filter(run) {
         theirs.insert(&case.name, send(&client, case, &case.object()).await);
     }
     remove_all(&client).await;
-    canary(&client, false).await;
+    canary_sings(&client, false).await;
 
     // Ours, completed by the API server as it completes what a webhook answers.
     for case in cases.iter().filter(run) {
@@ -72,8 +78,14 @@ async fn the_engine_does_what_the_api_server_does() {
         };
         wrong.extend(differs(case, &ours, &theirs[&case.name]));
     }
+    wrong.extend(webhook::replay(&client, &cases, &theirs).await);
     let count = wrong.len();
-    assert!(wrong.is_empty(), "{count} cases:\n{}", wrong.join("\n"));
+    let state = world.state();
+    assert!(
+        wrong.is_empty(),
+        "{count} cases:\n{}\n{state}",
+        wrong.join("\n")
+    );
 }
 
 fn differs(case: &Case, ours: &End, theirs: &End) -> Option<String> {
@@ -196,24 +208,26 @@ async fn remove_all(client: &Client) {
     }
 }
 
-/// Waits until a policy made after all others is in force, or until it no longer
-/// is: the API server takes them up together.
-async fn canary(client: &Client, there: bool) {
+/// A policy made after all others: they are taken up together.
+fn canary(group: &Group) -> [Value; 2] {
+    let (version, kind) = match group {
+        Group::Ours => ("tautline.io/v1alpha1", "MutationPolicy"),
+        Group::Theirs => ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"),
+    };
     let metadata = json!({"name": "zzz-canary"});
-    if there {
-        let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingAdmissionPolicy", "metadata": metadata, "spec": {
-                "reinvocationPolicy": "Never",
-                "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
-                    "operations": ["CREATE"], "resources": ["configmaps"],
-                    "resourceNames": ["canary"]}]},
-                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration":
-                    {"expression": "Object{data: {\"canary\": \"sings\"}}"}}]}});
-        let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingAdmissionPolicyBinding", "metadata": metadata,
-            "spec": {"policyName": "zzz-canary"}});
-        put(client, &[policy, binding]).await.unwrap();
-    }
+    let policy = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+            "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": ["canary"]}]},
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration":
+            {"expression": "Object{data: {\"canary\": \"sings\"}}"}}]}});
+    let binding = json!({"apiVersion": version, "kind": format!("{kind}Binding"),
+        "metadata": metadata, "spec": {"policyName": "zzz-canary"}});
+    [policy, binding]
+}
+
+/// Waits until the canary is in force, or until it no longer is.
+async fn canary_sings(client: &Client, sings: bool) {
     let canary: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "canary"}})).unwrap();
     let maps = kube::Api::<ConfigMap>::namespaced(client.clone(), "default");
@@ -223,8 +237,7 @@ async fn canary(client: &Client, there: bool) {
     };
     let check = async || {
         let made = maps.create(&dry, &canary).await.ok()?;
-        (made.data.is_some() == there).then_some(())
+        (made.data.is_some() == sings).then_some(())
     };
-    let what = "the API server takes up the policies";
-    eventually(what, PATIENCE, check, async || "").await;
+    eventually("policies are taken up", PATIENCE, check, async || "").await;
 }

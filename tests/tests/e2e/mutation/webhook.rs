@@ -1,0 +1,42 @@
+//! The cases once more: as MutationPolicies, about which the API server asks us.
+
+use std::time::Instant;
+
+use super::*;
+
+/// What differs from what the API server made of it by itself.
+pub async fn replay(
+    client: &Client,
+    cases: &[Case],
+    theirs: &BTreeMap<&String, End>,
+) -> Vec<String> {
+    // Without a controller manager nobody aggregates roles.
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "tautline-admission-params"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]});
+    objects::apply_one(client, role).await.unwrap();
+    let run = cases.iter().filter(|case| theirs.contains_key(&case.name));
+    let mut open: Vec<&Case> = run.collect();
+    let manifests = open.iter().flat_map(|case| case.manifests(&Group::Ours));
+    for manifest in manifests.chain(canary(&Group::Ours)) {
+        objects::apply_one(client, manifest).await.unwrap();
+    }
+    canary_sings(client, true).await;
+
+    // Parameters arrive in their own time.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (mut differ, mut wrong) = (Vec::new(), Vec::new());
+        for case in open {
+            let ours = send(client, case, &case.object()).await;
+            if let Some(told) = differs(case, &ours, &theirs[&case.name]) {
+                differ.push(case);
+                wrong.push(format!("by the webhook: {told}"));
+            }
+        }
+        if wrong.is_empty() || Instant::now() > deadline {
+            return wrong;
+        }
+        open = differ;
+    }
+}
