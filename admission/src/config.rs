@@ -53,6 +53,8 @@ pub struct Config {
     pub policy_namespace: String,
     /// Whole and shared cards.
     pub gpus: Names,
+    /// Whether mutation policies may ask the authorizer.
+    pub authorizer: bool,
 }
 
 impl Config {
@@ -75,6 +77,7 @@ impl Config {
             exempt: ["kube-system".to_owned(), namespace.to_owned()].into(),
             policy_namespace: namespace.to_owned(),
             gpus: Names::default(),
+            authorizer: false,
         }
     }
 }

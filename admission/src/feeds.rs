@@ -57,7 +57,7 @@ pub(crate) fn mutations(
     tasks: &mut Tasks,
 ) -> Arc<Mutations> {
     let store = Arc::new(mutations::Store::new(Arc::clone(events), counters.clone()));
-    let cluster = Arc::new(mutations::Cluster::new(client.clone()));
+    let cluster = Arc::new(mutations::Cluster::new(client.clone(), config.authorizer));
     let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
     let api: Api<DeserializeGuard<Raw<MutationPolicy>>> = Api::all(client.clone());
     list_of(api, None, readiness, tasks, move |all| {

@@ -2,6 +2,7 @@
 //! adapter onto `tautline-mutation`, which knows no cluster: what it asks of one
 //! is watched or fetched before it runs.
 
+mod authorizer;
 mod metrics;
 mod objects;
 mod params;

@@ -94,7 +94,8 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
 }
 
 async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> Answer {
-    let review = Arc::clone(&route.job).review(Arc::clone(&request));
+    let (job, asked) = (Arc::clone(&route.job), Arc::clone(&request));
+    let review = async move { job.review(asked).await };
     // A task of its own: a defect there costs this answer and no connection.
     let verdict = match tokio::spawn(review).await {
         Ok(verdict) => verdict,
@@ -119,5 +120,114 @@ async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request
     match serde_json::to_vec(&review::answer(&request.uid, &verdict)) {
         Ok(body) => answer(200, "application/json", body),
         Err(error) => text(500, format!("{error}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use futures::future::BoxFuture;
+    use prometheus_client::registry::Registry;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+    };
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::job::{Job, Now, Verdict};
+
+    /// Never answers.
+    struct Slow;
+
+    impl Job for Slow {
+        fn review(self: Arc<Self>, _: Arc<review::Request>) -> BoxFuture<'static, Verdict> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// The server's address, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
+    async fn start() -> std::net::SocketAddr {
+        let mut routes: Routes = BTreeMap::new();
+        let jobs: [(&str, Arc<dyn Job>); 4] = [
+            (
+                "/allow",
+                Arc::new(Now(|_: &review::Request| Verdict::allow("Ok", ""))),
+            ),
+            ("/slow", Arc::new(Slow)),
+            (
+                "/broken",
+                Arc::new(Now(|_: &review::Request| panic!("on purpose"))),
+            ),
+            (
+                "/odd",
+                Arc::new(Now(|_: &review::Request| Verdict::malformed("no pod"))),
+            ),
+        ];
+        for (path, job) in jobs {
+            routes.insert(path, Route { name: "test", job });
+        }
+        let config = Config {
+            max_body_bytes: 2000,
+            deadline: Duration::from_millis(300),
+            ..Config::new("ns", "svc")
+        };
+        let shared = Arc::new(Shared {
+            config,
+            routes,
+            metrics: Metrics::register(&mut Registry::default()),
+            readiness: Readiness::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve =
+            tautline_runtime::http::serve(listener, None, stack(shared), CancellationToken::new());
+        tokio::spawn(serve);
+        address
+    }
+
+    /// Status and body of the answer.
+    async fn ask(at: std::net::SocketAddr, verb: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        let head = format!(
+            "{verb} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + body).as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+
+    #[tokio::test]
+    async fn whatever_comes_in_is_answered() {
+        let at = start().await;
+        let review = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
+        let (status, body) = ask(at, "POST", "/allow", review).await;
+        let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(status, 200);
+        assert_eq!(answer["response"]["uid"], "u-1");
+        assert_eq!(answer["response"]["auditAnnotations"]["code"], "Ok");
+        let large = "x".repeat(3000);
+        let cases = [
+            ("POST", "/allow", "{", 400, "no AdmissionReview"),
+            ("POST", "/allow", large.as_str(), 413, "--max-body"),
+            ("GET", "/allow", "", 405, "takes POST"),
+            ("POST", "/nowhere", review, 404, "/allow, /broken"),
+            ("POST", "/slow", review, 504, "--deadline"),
+            ("POST", "/broken", review, 500, "the review failed"),
+            ("POST", "/odd", review, 400, "no pod"),
+            ("GET", "/readyz", "", 200, "ok"),
+            ("GET", "/livez", "", 200, "ok"),
+        ];
+        for (verb, path, body, expected, text) in cases {
+            let (status, told) = ask(at, verb, path, body).await;
+            assert_eq!(status, expected, "{verb} {path}: {told}");
+            assert!(told.contains(text), "{verb} {path}: {told}");
+        }
     }
 }

@@ -75,6 +75,9 @@ pub(crate) struct Args {
         default_value = "nvidia.com/gpu-shared"
     )]
     gpu_shared_resource: String,
+    /// Let mutation policies ask the authorizer; needs the role system:auth-delegator
+    #[arg(long)]
+    authorizer: bool,
     #[command(flatten)]
     render: RenderArgs,
 }
@@ -159,6 +162,7 @@ fn config(args: Args) -> Result<Config> {
         concurrency: args.concurrency.max(1),
         max_body_bytes: args.max_body << 20,
         governed: args.governed,
+        authorizer: args.authorizer,
         policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
         gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)
             .context("--gpu-resource and --gpu-shared-resource")?,

@@ -104,9 +104,9 @@ fn workloads_and_namespaces() {
         "-",
         "-n",
         "gpu-lab",
-        "--whole",
+        "--gpu-resource",
         "amd.com/gpu",
-        "--shared",
+        "--gpu-shared-resource",
         "amd.com/share",
     ];
     let out = check(&args, made);
@@ -156,7 +156,7 @@ fn trouble_is_named_with_its_mend() {
         trouble(&["policy", "-f", "-"], &map("data: {other: '{}'}")),
         trouble(&["policy", "-f", "-"], "kind: [ConfigMap"),
         trouble(&["policy", "-f", POLICY, "--pod", "-"], "kind: Service"),
-        trouble(&["policy", "-f", POLICY, "--whole", "gpu"], ""),
+        trouble(&["policy", "-f", POLICY, "--gpu-resource", "gpu"], ""),
         trouble(&["model", "-f", "-"], "kind: Pod"),
         trouble(&["model", "-f", "-"], "a: ["),
         trouble(&["model", "-f", "nowhere.yaml"], ""),

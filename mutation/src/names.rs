@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::cel::{Budget, Check, Decision, Key, Names, Program, RunError, Value};
+use crate::cel::{
+    Budget, Check, Decision, Key, Names, Program, ResourceCheck, RunError, Subject, Value,
+};
 use crate::request::Request;
 use crate::world::World;
 
@@ -171,6 +173,24 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// What the request itself asks for, as a question to the authorizer.
+fn asked(request: &Request) -> Check {
+    let resource = request
+        .request_resource
+        .as_ref()
+        .unwrap_or(&request.resource);
+    Check::Resource(ResourceCheck {
+        subject: Arc::new(Subject::Requester),
+        group: resource.group.as_str().into(),
+        resource: resource.resource.as_str().into(),
+        subresource: request.sub_resource.as_str().into(),
+        namespace: request.namespace.as_str().into(),
+        name: request.name.as_str().into(),
+        field_selector: "".into(),
+        label_selector: "".into(),
+    })
+}
+
 impl Names for Scope<'_> {
     fn get(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, RunError>> {
         if let Some(variable) = name.strip_prefix("variables.") {
@@ -183,6 +203,8 @@ impl Names for Scope<'_> {
             "params" => self.params.map_or(Value::Null, View::value),
             "namespaceObject" if self.namespace => self.around.namespace.value(),
             "namespaceObject" => Value::Null,
+            "authorizer" => Value::Authorizer(Arc::new(Subject::Requester)),
+            "authorizer.requestResource" => Value::Check(Arc::new(asked(self.around.request))),
             _ => return None,
         }))
     }

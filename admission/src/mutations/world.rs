@@ -6,10 +6,14 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::TypeMeta};
 use serde_json::Value;
 use tautline_merge::Schema;
-use tautline_mutation::{By, Kind, Lies, Request, Wanted, World, model::ParamKind};
+use tautline_mutation::{
+    By, Kind, Lies, Request, Wanted, World,
+    cel::{Check, Decision, RunError},
+    model::ParamKind,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{objects::Objects, params::Params, schemas::Fetched};
+use super::{authorizer::Authorizer, objects::Objects, params::Params, schemas::Fetched};
 
 /// For a Namespace that the watch has not brought yet.
 const LOOK: Duration = Duration::from_secs(2);
@@ -20,12 +24,15 @@ pub(crate) struct Cluster {
     namespaces: Objects,
     pub params: Params,
     pub schemas: Fetched,
+    /// `None`: questions to the authorizer are off.
+    authorizer: Option<Authorizer>,
 }
 
 impl Cluster {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, authorizer: bool) -> Self {
         Self {
             schemas: Fetched::new(client.clone()),
+            authorizer: authorizer.then(|| Authorizer::new(client.clone())),
             client,
             namespaces: Objects::default(),
             params: Params::default(),
@@ -105,5 +112,19 @@ impl World for Around {
 
     fn schema(&self, kind: &Kind) -> Option<Schema> {
         self.cluster.schemas.kind(kind)
+    }
+
+    fn authorize(
+        &self,
+        request: &Request,
+        check: &Check,
+        verb: &str,
+    ) -> Result<Decision, RunError> {
+        match &self.cluster.authorizer {
+            Some(authorizer) => authorizer.ask(request, check, verb),
+            None => Err(RunError::failed(
+                "questions to the authorizer are turned off; start the server with --authorizer",
+            )),
+        }
     }
 }

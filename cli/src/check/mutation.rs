@@ -16,12 +16,8 @@ use super::documents::{self, Document};
 use crate::{
     NO,
     output::{self, Output},
-    scope::NamespaceArgs,
     table::plain,
 };
-
-/// The namespace of what is in none, where none is named.
-const DEFAULT: &str = "default";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,8 +27,9 @@ pub(crate) struct Args {
     /// Objects as they would be created, or an AdmissionReview for another request
     #[arg(long, value_name = "FILE", num_args = 1..)]
     object: Vec<PathBuf>,
-    #[command(flatten)]
-    namespace: NamespaceArgs,
+    /// Namespace of what names none
+    #[arg(short, long, value_name = "NS", default_value = "default")]
+    namespace: String,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -91,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let world: Objects = given.into_iter().map(|d| d.value).collect();
     let objects = documents::read(&args.object)?.into_iter().map(|document| {
-        let request = request(&document, args.namespace.named())?;
+        let request = request(&document, &args.namespace)?;
         Ok(Object::of(&document, &request, &policies, &world))
     });
     let checked = Checked {
@@ -110,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The request that a document is, or that would create it.
-fn request(document: &Document, namespace: Option<&str>) -> Result<Request> {
+fn request(document: &Document, namespace: &str) -> Result<Request> {
     if document.kind() == "AdmissionReview" {
         return serde_json::from_value(document.value["request"].clone())
             .with_context(|| format!("{}: request", plain(&document.to_string())));
@@ -119,7 +116,7 @@ fn request(document: &Document, namespace: Option<&str>) -> Result<Request> {
     // What is in no namespace as written may be of a kind that never is.
     let is_cluster_wide = CLUSTER_WIDE.contains(&document.kind());
     if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
-        object["metadata"]["namespace"] = json!(namespace.unwrap_or(DEFAULT));
+        object["metadata"]["namespace"] = json!(namespace);
     }
     let needed = || {
         let title = document.to_string();

@@ -12,7 +12,6 @@ use super::documents::{self, Document};
 use crate::{
     NO,
     output::{self, Output},
-    scope::NamespaceArgs,
     table::plain,
 };
 
@@ -27,14 +26,15 @@ pub(crate) struct Args {
     /// Pods, or workloads with a pod template
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pod: Vec<PathBuf>,
-    #[command(flatten)]
-    namespace: NamespaceArgs,
+    /// Namespace of what names none
+    #[arg(short, long, value_name = "NS", default_value = "default")]
+    namespace: String,
     /// The resource of whole cards
     #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu")]
-    whole: String,
+    gpu_resource: String,
     /// The resource of shares
     #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu-shared")]
-    shared: String,
+    gpu_shared_resource: String,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -85,14 +85,14 @@ enum Outcome {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let names = Names::new(&args.whole, &args.shared)?;
+    let names = Names::new(&args.gpu_resource, &args.gpu_shared_resource)?;
     let policy = policy(args)?;
     let mut pods = Vec::new();
     for document in documents::read(&args.pod)? {
         match pod(&document) {
             Some(pod) => {
-                let given = document.namespace().or(args.namespace.named());
-                let decision = decide(&names, Some(&policy), given.unwrap_or("default"), &pod);
+                let namespace = document.namespace().unwrap_or(&args.namespace);
+                let decision = decide(&names, Some(&policy), namespace, &pod);
                 pods.push(Checked::of(&document, decision));
             }
             None => eprintln!("left out: {}", plain(&document.to_string())),

@@ -112,6 +112,10 @@ async fn roles(plane: &ControlPlane) {
     const LEASES: &str = "leases.coordination.k8s.io";
     let lease = |verb: &str| format!("{verb} {LEASES} tautline-system/tautline-controller");
     let ours = |verb: &str, kind: &str| format!("{verb} {kind}.constraint.ciena.com default/x");
+    let secret = |verb: &str, name: &str| format!("{verb} secrets tautline-system/{name}");
+    let hook = |verb: &str, name: &str| {
+        format!("{verb} mutatingwebhookconfigurations.admissionregistration.k8s.io /{name}")
+    };
     let allowed = [
         ("controller", ours("create", "constraintpolicybindings")),
         ("controller", ours("patch", "constraintpolicyoffers/status")),
@@ -123,6 +127,13 @@ async fn roles(plane: &ControlPlane) {
         ("controller", format!("create {LEASES} tautline-system/")),
         ("controller", lease("update")),
         ("extender", lease("get")),
+        ("admission", secret("get", "tautline-admission-tls")),
+        ("admission", secret("update", "tautline-admission-tls")),
+        ("admission", hook("patch", "tautline-gpu-slices")),
+        (
+            "admission",
+            "get configmaps tautline-system/cast-slice-policy".into(),
+        ),
         ("gpu-slice", format!("create {LEASES} tautline-system/")),
         (
             "gpu-slice",
@@ -146,6 +157,16 @@ async fn roles(plane: &ControlPlane) {
             "controller",
             format!("update {LEASES} tautline-system/other"),
         ),
+        ("admission", secret("get", "tautline-extender-tls")),
+        ("admission", secret("delete", "tautline-admission-tls")),
+        (
+            "admission",
+            "get secrets default/tautline-admission-tls".into(),
+        ),
+        ("admission", hook("patch", "somebody-elses")),
+        ("admission", hook("delete", "tautline-gpu-slices")),
+        ("admission", "get configmaps default/x".into()),
+        ("admission", "patch pods default/x".into()),
         ("extender", lease("update")),
         ("extender", format!("get {LEASES} tautline-system/other")),
         ("gpu-slice", lease("update")),

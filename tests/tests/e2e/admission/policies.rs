@@ -46,7 +46,7 @@ async fn until(world: &Admitting, what: &str, check: impl Fn(&Said) -> bool) -> 
 
 #[tokio::test]
 async fn policies_change_pods_with_parameters_and_bad_ones_are_refused() {
-    let world = Admitting::start(JOBS, &[]).await.unwrap();
+    let world = Admitting::start(JOBS, &["--authorizer"]).await.unwrap();
     let client = world.client();
     // Without a controller manager nobody aggregates roles.
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -104,6 +104,22 @@ async fn policies_change_pods_with_parameters_and_bad_ones_are_refused() {
         pod(&world, "kube-system").await.body["metadata"]["labels"],
         Value::Null
     );
+
+    // What the user may do is asked of the API server.
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "tautline-admission-delegator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
+        "subjects": [{"kind": "ServiceAccount", "name": "tautline-admission", "namespace": "tautline-system"}]});
+    objects::apply_one(client, binding).await.unwrap();
+    let may = "Object{metadata: Object.metadata{labels: {\"may\": string(authorizer.group(\"\")\
+               .resource(\"pods\").namespace(\"default\").check(\"delete\").allowed())}}}";
+    create(&world, "mutationpolicies", &policy("may", may, json!({}))).await;
+    let binding = object("MutationPolicyBinding", "may", json!({"policyName": "may"}));
+    create(&world, "mutationpolicybindings", &binding).await;
+    until(&world, "the authorizer is asked", |said| {
+        said.body["metadata"]["labels"]["may"] == "true"
+    })
+    .await;
 
     // A policy that fails refuses, until failurePolicy says otherwise.
     let fails =

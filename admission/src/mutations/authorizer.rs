@@ -1,0 +1,175 @@
+//! Questions to the authorizer: a SubjectAccessReview each, and the answer kept
+//! for a moment. Off by default.
+//! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tautline_mutation::{
+    Request,
+    cel::{Check, Decision, RunError, Subject},
+};
+use tokio::runtime::Handle;
+
+const DEADLINE: Duration = Duration::from_secs(2);
+/// As long as an answer counts.
+const KEPT: Duration = Duration::from_secs(10);
+/// Answers kept at most.
+const MANY: usize = 4096;
+
+/// Asks for whoever may make reviews.
+pub(crate) struct Authorizer {
+    client: Client,
+    known: Mutex<HashMap<String, (Decision, Instant)>>,
+}
+
+impl Authorizer {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Waits for the answer: to be called where that is allowed.
+    pub(crate) fn ask(
+        &self,
+        request: &Request,
+        check: &Check,
+        verb: &str,
+    ) -> Result<Decision, RunError> {
+        let spec = spec(request, check, verb)?;
+        let key = spec.to_string();
+        let now = Instant::now();
+        if let Some((known, until)) = self.known.lock().get(&key)
+            && now < *until
+        {
+            return Ok(known.clone());
+        }
+        let decision = Handle::current().block_on(self.review(spec))?;
+        let mut known = self.known.lock();
+        if known.len() >= MANY {
+            known.retain(|_, (_, until)| now < *until);
+        }
+        if known.len() < MANY {
+            known.insert(key, (decision.clone(), now + KEPT));
+        }
+        Ok(decision)
+    }
+
+    async fn review(&self, spec: Value) -> Result<Decision, RunError> {
+        let fail = |e: String| RunError::failed(format!("the authorizer cannot be asked: {e}"));
+        let review = json!({"metadata": {}, "spec": spec});
+        let review: SubjectAccessReview =
+            serde_json::from_value(review).map_err(|e| fail(e.to_string()))?;
+        let api = Api::all(self.client.clone());
+        let params = PostParams::default();
+        let answer = tokio::time::timeout(DEADLINE, api.create(&params, &review)).await;
+        let answer = answer.map_err(|_| fail("no answer in time".to_owned()))?;
+        let status = answer.map_err(|e| fail(e.to_string()))?.status;
+        let status = status.unwrap_or_default();
+        Ok(Decision {
+            allowed: status.allowed,
+            reason: status.reason.unwrap_or_default(),
+            error: status.evaluation_error.filter(|e| !e.is_empty()),
+        })
+    }
+}
+
+/// The review's spec.
+fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError> {
+    let (subject, attributes, of) = match check {
+        Check::Path { subject, path } => (
+            subject,
+            "nonResourceAttributes",
+            json!({"path": &**path, "verb": verb}),
+        ),
+        Check::Resource(r) => {
+            let mut of = json!({
+                "group": &*r.group, "version": "*", "resource": &*r.resource,
+                "subresource": &*r.subresource, "namespace": &*r.namespace, "name": &*r.name,
+                "verb": verb,
+            });
+            let selectors = [
+                ("fieldSelector", &r.field_selector),
+                ("labelSelector", &r.label_selector),
+            ];
+            for (field, selector) in selectors.into_iter().filter(|(_, s)| !s.is_empty()) {
+                of[field] = json!({"rawSelector": &**selector});
+            }
+            (&r.subject, "resourceAttributes", of)
+        }
+        Check::Group { .. } => {
+            return Err(RunError::failed("a question names a resource or a path"));
+        }
+    };
+    let mut spec = match &**subject {
+        Subject::Requester => {
+            let user = &request.user_info;
+            json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"],
+                   "extra": user["extra"]})
+        }
+        Subject::ServiceAccount { namespace, name } => json!({
+            "user": format!("system:serviceaccount:{namespace}:{name}"),
+            "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"),
+                       "system:authenticated"],
+        }),
+    };
+    spec[attributes] = of;
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tautline_mutation::cel::ResourceCheck;
+
+    use super::*;
+
+    #[test]
+    fn questions_become_reviews() {
+        let request = Request {
+            user_info: json!({"username": "ann", "groups": ["dev"]}),
+            ..Request::default()
+        };
+        let path = Check::Path {
+            subject: Arc::new(Subject::Requester),
+            path: "/healthz".into(),
+        };
+        let asked = spec(&request, &path, "get").unwrap();
+        assert_eq!(asked["user"], "ann");
+        assert_eq!(
+            asked["nonResourceAttributes"],
+            json!({"path": "/healthz", "verb": "get"})
+        );
+        let account = Subject::ServiceAccount {
+            namespace: "shop".into(),
+            name: "bot".into(),
+        };
+        let resource = Check::Resource(ResourceCheck {
+            subject: Arc::new(account),
+            group: "apps".into(),
+            resource: "deployments".into(),
+            subresource: "".into(),
+            namespace: "shop".into(),
+            name: "".into(),
+            field_selector: "".into(),
+            label_selector: "a=b".into(),
+        });
+        let asked = spec(&request, &resource, "list").unwrap();
+        assert_eq!(asked["user"], "system:serviceaccount:shop:bot");
+        let attributes = &asked["resourceAttributes"];
+        assert_eq!(attributes["labelSelector"], json!({"rawSelector": "a=b"}));
+        assert!(
+            serde_json::from_value::<SubjectAccessReview>(json!({"metadata": {}, "spec": asked}))
+                .is_ok()
+        );
+    }
+}
