@@ -24,8 +24,8 @@ impl Ledger {
 }
 
 impl Instance {
-    /// Whether its agent is connected.
+    /// Whether its agent is connected, or comes when it is woken.
     pub fn has_agent(&self) -> bool {
-        self.stream != 0
+        self.stream != 0 || self.source.away && !self.deaf
     }
 }
