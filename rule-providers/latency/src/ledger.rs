@@ -1,7 +1,9 @@
 //! What the agents have told, pair by pair: synchronous, and with the time given
 //! to it, as a duration since it began. Sparse: only pairs that were measured.
 
+mod changes;
 mod direction;
+mod sweep;
 mod way;
 
 #[cfg(test)]
@@ -13,6 +15,8 @@ use hashbrown::HashMap;
 use tautline_proto::latency::{Hello, Pair};
 
 use crate::reading::Reading;
+pub(crate) use changes::Changes;
+pub(crate) use sweep::Tally;
 pub(crate) use way::KEPT;
 use way::{QUIET, Source, TOLD_AGAIN, Way};
 
@@ -61,27 +65,6 @@ pub(crate) struct Instance {
     ways: Vec<(Id, Way)>,
     /// Who measured it.
     sources: Vec<Id>,
-}
-
-/// What a fit has not seen yet.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    /// Instance, its name, its node.
-    pub joined: Vec<(Id, Arc<str>, Arc<str>)>,
-    pub left: Vec<Id>,
-    /// From, to, microseconds.
-    pub samples: Vec<(Id, Id, f32)>,
-    pub dropped: Vec<(Id, Id)>,
-}
-
-/// How many pairs are in each state; pairs that both ends measure count once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub fresh: i64,
-    pub unreachable: i64,
-    pub old: i64,
-    pub apart: i64,
-    pub connect: i64,
 }
 
 /// The names of the nodes that have an instance.
@@ -405,100 +388,6 @@ impl Ledger {
 
     pub fn ids(&self) -> Vec<Id> {
         self.instances.keys().copied().collect()
-    }
-
-    /// What has changed since this was last asked.
-    pub fn changes(&mut self) -> Changes {
-        let mut changes = Changes {
-            left: std::mem::take(&mut self.left),
-            dropped: std::mem::take(&mut self.dropped),
-            ..Changes::default()
-        };
-        for id in std::mem::take(&mut self.joined) {
-            if let Some(i) = self.instances.get(&id) {
-                changes
-                    .joined
-                    .push((id, Arc::clone(&i.name), Arc::clone(&i.node)));
-            }
-        }
-        for (from, to) in std::mem::take(&mut self.changed) {
-            let Some(source) = self.instances.get_mut(&from) else {
-                continue;
-            };
-            if let Ok(at) = source.ways.binary_search_by_key(&to, |w| w.0) {
-                let way = &mut source.ways[at].1;
-                way.changed = false;
-                changes
-                    .samples
-                    .extend(way.micros().map(|micros| (from, to, micros)));
-            }
-        }
-        changes
-    }
-
-    /// Makes all that is known a change: for a fit that starts anew.
-    pub fn tell_all(&mut self) {
-        (self.left, self.dropped) = (Vec::new(), Vec::new());
-        self.joined = self.ids();
-        self.changed.clear();
-        for (from, instance) in &mut self.instances {
-            for (to, way) in &mut instance.ways {
-                way.changed = true;
-                self.changed.push((*from, *to));
-            }
-        }
-    }
-
-    /// Drops what is too old among the ways of these instances, and the instances
-    /// whose agents have been gone for as long; says those, and counts the rest.
-    pub fn sweep(&mut self, ids: &[Id], now: Duration) -> (Tally, Vec<Id>) {
-        let (mut tally, mut gone) = (Tally::default(), Vec::new());
-        for &id in ids {
-            let Some(instance) = self.instances.get_mut(&id) else {
-                continue;
-            };
-            if instance.stream == 0 && now >= instance.source.frame + KEPT {
-                self.retire(id);
-                gone.push(id);
-                continue;
-            }
-            instance.ways.shrink_to(instance.ways.len() + ROOM);
-            instance.sources.shrink_to(instance.sources.len() + ROOM);
-            let over = instance.ways.extract_if(.., |(_, way)| way.over(now));
-            let over: Vec<Id> = over.map(|(to, _)| to).collect();
-            // What many probes took is given back.
-            if instance.ways.capacity() > instance.ways.len() * 2 + MOST_TARGETS {
-                instance.ways.shrink_to_fit();
-            }
-            for to in over {
-                self.unlink(to, id);
-                self.dropped.push((id, to));
-            }
-            self.count(id, now, &mut tally);
-        }
-        (tally, gone)
-    }
-
-    /// Counts the pairs of which this end comes first, or alone measures.
-    fn count(&self, id: Id, now: Duration, tally: &mut Tally) {
-        let Some(instance) = self.instances.get(&id) else {
-            return;
-        };
-        for (to, _) in &instance.ways {
-            if *to < id && instance.sources.binary_search(to).is_ok() {
-                continue;
-            }
-            match self.reading(id, *to, now) {
-                Reading::Fresh(figure) => {
-                    tally.fresh += 1;
-                    tally.apart += i64::from(figure.apart);
-                    tally.connect += i64::from(figure.connect);
-                }
-                Reading::Unreachable { .. } => tally.unreachable += 1,
-                Reading::Old(_) => tally.old += 1,
-                Reading::Nothing => {}
-            }
-        }
     }
 }
 

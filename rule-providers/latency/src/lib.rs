@@ -14,6 +14,8 @@ mod compliance;
 mod costs;
 mod counts;
 mod demand;
+#[cfg(test)]
+mod deployed;
 mod figures;
 mod fitting;
 mod identity;

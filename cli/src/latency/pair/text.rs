@@ -354,7 +354,7 @@ mod tests {
                 pair(
                     Basis::Measured,
                     1,
-                    [connect("a", "b"), one_way("b", "a", 9)],
+                    [connect("a", "b"), one_way("b", "a", 12_100)],
                 ),
                 "the other's echoes count",
             ),

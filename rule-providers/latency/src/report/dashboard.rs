@@ -1,4 +1,4 @@
-//! The Grafana dashboard names what is registered.
+//! The Grafana dashboard names what is registered, and all of the provider's.
 
 use std::{
     collections::BTreeSet,
@@ -93,6 +93,7 @@ async fn every_metric_of_the_provider_is_registered() {
     // What has labels shows with its first value.
     network.0.metrics.refuse(Refusal::Itself);
     network.0.metrics.tally(Tally::default());
+    network.0.metrics.flagged(1, 0);
     provider.counts().answered("latency", ["measured"]);
     provider.counts().verification("answered", 1);
     let mut tasks = Tasks::default();
@@ -119,6 +120,14 @@ async fn every_metric_of_the_provider_is_registered() {
         assert!(
             registered.contains(metric),
             "{metric} is not in:\n{metrics}"
+        );
+    }
+    let values = metrics.lines().filter(|line| !line.starts_with('#'));
+    let shown = values.filter_map(|line| line.split(['{', ' ']).next());
+    for metric in shown.filter(|m| m.starts_with("tautline_latency_")) {
+        assert!(
+            dashboard.contains(metric),
+            "{metric} is not on the dashboard"
         );
     }
 }
