@@ -1,6 +1,7 @@
 //! The stream over real gRPC, with scripted agents.
 
 mod parking;
+mod real;
 mod verification;
 
 use std::{net::SocketAddr, path::Path, time::Duration};
