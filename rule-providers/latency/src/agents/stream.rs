@@ -30,6 +30,8 @@ const HELLO: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
 /// Between two looks whether an agent may be sent away, and after the last order.
 const LOOK: Duration = Duration::from_secs(10);
+/// An agent that is sent away ends its stream within this.
+const LEAVES: Duration = Duration::from_secs(3);
 /// An agent that takes no message for so long is left.
 const TAKES: Duration = Duration::from_secs(10);
 const LONGEST_NAME_BYTES: usize = 253;
@@ -168,9 +170,20 @@ impl Stream {
         taken.map(|_| ()).map_err(silent)
     }
 
-    async fn away(&self, park: Park) -> Status {
-        let told = self.tell(to_agent::What::Park(park)).await;
-        told.err().unwrap_or_else(|| Status::ok("parked"))
+    /// Sends the agent away, and lets it end the stream: what it says until then it
+    /// tells again when it is back.
+    async fn away(&mut self, park: Park) -> Status {
+        if let Err(status) = self.tell(to_agent::What::Park(park)).await {
+            return status;
+        }
+        let rest = async { while let Ok(Some(_)) = self.inbound.message().await {} };
+        tokio::select! {
+            () = self.service.stop.cancelled() => stopping(),
+            left = timeout(LEAVES, rest) => match left {
+                Ok(()) => Status::ok(""),
+                Err(_) => Status::deadline_exceeded("parked, and still there after 3 s"),
+            },
+        }
     }
 
     /// Takes a message; false if another stream speaks for the node by now.
