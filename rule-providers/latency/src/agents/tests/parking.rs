@@ -109,6 +109,16 @@ async fn one_that_is_away_counts_and_is_told_its_list_once() {
 }
 
 #[tokio::test]
+async fn an_agent_may_leave_in_its_own_time_but_not_stay() {
+    let running = keeping(0, trusting(), None).await;
+    let a = Parking::new(&running, "a").await;
+    let mut agent = a.connect(0).await;
+    agent.report(vec![]).await;
+    parked(&mut agent).await;
+    assert_eq!(agent.end().await.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
 async fn a_probe_wakes_who_is_to_measure() {
     let running = keeping(1, trusting(), None).await;
     let (_b, a, park) = one_away(&running).await;

@@ -144,6 +144,22 @@ fn an_order_waits_for_the_agent_and_another_process_gets_none() {
 }
 
 #[test]
+fn who_comes_back_has_not_begun_anew_and_another_process_has() {
+    let (network, seats) = with(&["a", "b"]);
+    let since = || {
+        let ledger = network.0.ledger.lock();
+        ledger.get(seats[0].id).unwrap().since()
+    };
+    let began = since();
+    let park = network.park(&seats[0]).unwrap();
+    let back = seat(&network, "a", park.key);
+    assert_eq!(since(), began);
+    network.park(&back).unwrap();
+    let _other = seat(&network, "a", 0);
+    assert!(since() > began);
+}
+
+#[test]
 fn a_rule_that_names_an_agent_has_it_woken() {
     let (network, seats) = with(&["a", "b"]);
     let keys = Keys::random().unwrap();
