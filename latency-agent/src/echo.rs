@@ -34,6 +34,7 @@ use crate::{
     flight::{Flights, Landing, Lost},
     limit::{self, Sources, Verdict},
     metrics::Metrics,
+    wake::Wakes,
     wire::{self, Bytes, Kind, Packet},
 };
 
@@ -87,6 +88,7 @@ pub struct Echo<T> {
     /// 0: not told yet.
     id: AtomicU64,
     keys: ArcSwap<Vec<hmac::Key>>,
+    pub wakes: Wakes,
     flights: Mutex<Flights<T>>,
     metrics: Metrics,
 }
@@ -110,6 +112,7 @@ impl<T> Echo<T> {
             session,
             id: AtomicU64::new(0),
             keys: ArcSwap::default(),
+            wakes: Wakes::default(),
             flights: Mutex::new(Flights::new(session)),
             metrics,
         })
@@ -223,6 +226,7 @@ impl<T> Echo<T> {
             };
             match packet.kind {
                 Kind::Request => self.answer(from, &packet, bytes, &mut sources, now.mono, waited),
+                Kind::Wake => self.wake(&packet, bytes),
                 Kind::Reply => {
                     if let Some(reply) = self.reply(from, &packet, bytes, now.mono, waited) {
                         take(reply);
@@ -266,6 +270,18 @@ impl<T> Echo<T> {
         // A reply that does not fit the socket's buffer is lost like any other.
         if self.send(&reply.seal(&key), from).is_ok() {
             self.metrics.answered.inc();
+        }
+    }
+
+    /// Wakes the stream that waits for it: who may say so, says it once.
+    fn wake(&self, packet: &Packet, bytes: &Bytes) {
+        if !self.wakes.has(packet.session) {
+            self.metrics.replayed.inc();
+        } else if self.key_of(0, |key| wire::genuine(bytes, key)).is_none() {
+            self.metrics.forged.inc();
+        } else {
+            self.metrics.woken.inc();
+            self.wakes.wake(packet.session);
         }
     }
 

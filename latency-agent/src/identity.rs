@@ -20,12 +20,15 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn hello(&self) -> Hello {
+    /// `parked` is the key of the park that it comes back from, or 0.
+    pub fn hello(&self, parked: u64) -> Hello {
         Hello {
             node: self.node.clone(),
             boot_id: self.boot_id.clone(),
             address: self.address.to_string(),
             nic_bits_per_second: self.nic_bits_per_second,
+            parks: true,
+            parked,
         }
     }
 }

@@ -19,6 +19,7 @@ pub struct Metrics {
     pub malformed: Counter,
     pub answered: Counter,
     pub limited: Counter,
+    pub woken: Counter,
     pub fallback: Counter,
     pub probes_limited: Counter,
     pub streams: Gauge,
@@ -66,6 +67,11 @@ impl Metrics {
                 &self.limited,
             ),
             (
+                "woken",
+                "Times that the provider had it connect before its time",
+                &self.woken,
+            ),
+            (
                 "fallback",
                 "Samples by TCP connect, where UDP is lost and TCP is not",
                 &self.fallback,
@@ -82,7 +88,7 @@ impl Metrics {
         let gauges = [
             (
                 "streams",
-                "Replicas of the provider that are connected",
+                "Replicas of the provider that are connected, or have sent it away for half a minute",
                 &self.streams,
             ),
             ("targets", "Nodes measured in turn", &self.targets),

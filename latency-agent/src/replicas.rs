@@ -16,6 +16,8 @@ use crate::{
 
 const LOOK_UP: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(5);
+/// For the last words of all streams.
+const FAREWELLS: Duration = Duration::from_secs(3);
 /// Look-ups without an address after which it is left: names flap.
 const MISSED: u32 = 3;
 /// Addresses of one provider that are followed.
@@ -45,7 +47,7 @@ pub async fn follow(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => break,
             Some(ended) = streams.join_next() => {
                 ended.context("a stream's task")?;
                 continue;
@@ -70,6 +72,10 @@ pub async fn follow(
             }
         }
     }
+    let ended = async { while streams.join_next().await.is_some() {} };
+    // Who takes longer is left.
+    _ = timeout(FAREWELLS, ended).await;
+    Ok(())
 }
 
 /// Stops what was missed too often; gives what is new.

@@ -2,10 +2,10 @@
 //! nobody gains by having a reply sent elsewhere.
 //!
 //! ```text
-//!  0  magic "TL"   2  version 1   3  kind: 1 request, 2 reply   4  zero
-//!  8  source: the initiator's echo id
-//! 16  session: of the initiator's process
-//! 24  sequence: of the initiator, to all responders together
+//!  0  magic "TL"   2  version 1   3  kind: 1 request, 2 reply, 3 wake   4  zero
+//!  8  source: the initiator's echo id; 0 in a wake, which a provider sends
+//! 16  session: of the initiator's process; in a wake the key of the park it ends
+//! 24  sequence: of the initiator, to all responders together; 1 in a wake
 //! 32  dwell: nanoseconds at the responder; 0 in a request
 //! 40  HMAC-SHA256 of the above, its first 16 bytes
 //! ```
@@ -29,6 +29,7 @@ pub type Bytes = [u8; LEN];
 pub enum Kind {
     Request,
     Reply,
+    Wake,
 }
 
 /// What a packet says.
@@ -52,9 +53,9 @@ pub enum Malformed {
     Length(usize),
     #[error("not of version 1 of this protocol")]
     Version,
-    #[error("neither a request nor a reply")]
+    #[error("neither a request nor a reply nor a wake")]
     Kind,
-    #[error("a request has a dwell, or a number that must not be 0 is")]
+    #[error("a number is 0 that must not be, or is not that must")]
     Numbers,
 }
 
@@ -72,6 +73,7 @@ impl Packet {
         bytes[3] = match self.kind {
             Kind::Request => 1,
             Kind::Reply => 2,
+            Kind::Wake => 3,
         };
         let dwell = u64::try_from(self.dwell.as_nanos()).unwrap_or(u64::MAX);
         let numbers = [self.source, self.session, self.sequence, dwell];
@@ -95,6 +97,7 @@ impl Packet {
         let kind = match bytes[3] {
             1 => Kind::Request,
             2 => Kind::Reply,
+            3 => Kind::Wake,
             _ => return Err(Malformed::Kind),
         };
         let [source, session, sequence, dwell] = [8, 16, 24, 32].map(|at| number(bytes, at));
@@ -105,8 +108,9 @@ impl Packet {
             sequence,
             dwell: Duration::from_nanos(dwell),
         };
-        let dwells = kind == Kind::Request && dwell != 0;
-        if dwells || source == 0 || sequence == 0 {
+        let dwells = kind != Kind::Reply && dwell != 0;
+        let nobodys = (source == 0) != (kind == Kind::Wake);
+        if dwells || nobodys || sequence == 0 {
             return Err(Malformed::Numbers);
         }
         Ok((packet, bytes))
@@ -143,7 +147,7 @@ mod tests {
             prop_assert!(Packet::parse(&bytes).is_err());
         });
         // From the version on, so that the rest of the parser is reached.
-        proptest!(|(mut bytes in any::<[u8; 32]>(), kind in 0_u8..4)| {
+        proptest!(|(mut bytes in any::<[u8; 32]>(), kind in 0_u8..5)| {
             let mut whole = [0; LEN];
             bytes[0] |= 1;
             whole[8..40].copy_from_slice(&bytes);
@@ -154,7 +158,7 @@ mod tests {
                     let sealed = packet.seal(&key(b"k"));
                     prop_assert_eq!(&sealed[..SIGNED], &whole[..SIGNED]);
                 }
-                Err(Malformed::Kind) => prop_assert!(kind == 0 || kind == 3),
+                Err(Malformed::Kind) => prop_assert!(kind == 0 || kind == 4),
                 Err(error) => prop_assert_eq!(error, Malformed::Numbers),
             }
         });
@@ -176,6 +180,25 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(!genuine(&bytes, &k));
         });
+    }
+
+    #[test]
+    fn a_providers_wake_is_read() {
+        // For "uid/boot", of the secret "0123456789abcdef", as the provider's tests have it.
+        let own: [u8; 32] =
+            unhex("fe68234c80c9e31e6d0f94d90de177ffeef4a819192fe4daf12989486b988539");
+        let bytes: Bytes = unhex(
+            "544c0103000000000000000000000000000000000000000900000000000000010000000000000000\
+             ab1b60db1a74318b470841c0979e4edc",
+        );
+        let (packet, bytes) = Packet::parse(&bytes).unwrap();
+        assert_eq!((packet.kind, packet.session), (Kind::Wake, 9));
+        assert!(genuine(bytes, &pair_key(&key(&own), 0)));
+        assert!(!genuine(bytes, &pair_key(&key(&own), 1)));
+    }
+
+    fn unhex<const N: usize>(text: &str) -> [u8; N] {
+        std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
     }
 
     #[test]

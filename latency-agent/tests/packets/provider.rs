@@ -25,6 +25,8 @@ pub struct Heard {
     pub authorization: Option<String>,
     /// Streams that were opened.
     pub opened: u32,
+    /// And that were ended by the agent.
+    pub left: u32,
     pub reports: u32,
     /// The pairs of the first report of the last stream.
     pub first: Vec<Pair>,
@@ -149,6 +151,7 @@ impl Agents for Provider {
                     provider.note(&node, what);
                 }
             }
+            provider.0.lock().entry(node).or_default().left += 1;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
     }

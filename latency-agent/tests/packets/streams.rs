@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 use tautline_latency_agent::{Config, Token};
 use tautline_proto::latency::{State, Throughput, to_agent::What as Order};
 use tautline_runtime::tls::ClientFiles;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use tokio::{io::AsyncWriteExt, net::TcpListener};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
@@ -135,16 +132,8 @@ async fn the_admin_port_tells_of_the_agent() {
     world
         .until("it is measured", PATIENCE, (0, 1), measured)
         .await;
-    let get = async |path: &str| {
-        let mut stream = TcpStream::connect(world.agents[0].admin).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
-    assert!(get("/readyz").await.starts_with("HTTP/1.1 200"));
-    let metrics = get("/metrics").await;
+    assert!(world.admin(0, "/readyz").await.starts_with("HTTP/1.1 200"));
+    let metrics = world.metrics(0).await;
     for line in [
         "tautline_latency_agent_streams 1",
         "tautline_latency_agent_targets 1",

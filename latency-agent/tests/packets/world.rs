@@ -10,7 +10,11 @@ use ring::hmac;
 use tautline_latency_agent::{App, Config};
 use tautline_proto::latency::{Pair, Probe, Target, Targets, to_agent::What as Order};
 use tautline_runtime::tasks::Tasks;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::{Mutex, MutexGuard},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{PATIENCE, eventually, provider::Provider, relay::Relay};
@@ -40,7 +44,7 @@ pub fn name(number: usize) -> String {
 }
 
 /// K_r of a node.
-fn secret(number: usize) -> Vec<u8> {
+pub fn secret(number: usize) -> Vec<u8> {
     vec![number as u8 + 1; 32]
 }
 
@@ -117,6 +121,20 @@ impl World {
             world.agents.push(agent);
         }
         world
+    }
+
+    /// What an agent's admin port says.
+    pub async fn metrics(&self, number: usize) -> String {
+        self.admin(number, "/metrics").await
+    }
+
+    pub async fn admin(&self, number: usize, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.agents[number].admin).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
     }
 
     pub async fn connected(&self, number: usize) {

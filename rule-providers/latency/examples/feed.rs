@@ -19,9 +19,9 @@ use std::{
 };
 
 use tautline_core::{index::Object, model};
-use tautline_latency::{Identity, Keys, Latency, Measuring, Network, Settings, ZONE};
+use tautline_latency::{Identity, Keys, Latency, Measuring, Network, STREAMS, Settings, ZONE};
 use tautline_proto::latency::{
-    FromAgent, Hello, Pair, Report, State, Target, agents_client::AgentsClient, from_agent,
+    FromAgent, Hello, Pair, Park, Report, State, Target, agents_client::AgentsClient, from_agent,
     to_agent,
 };
 use tautline_runtime::{feed::Feed, tasks::Tasks};
@@ -34,12 +34,16 @@ async fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["serve", nodes, at] => serve(nodes.parse().unwrap(), at.parse().unwrap()).await,
+        ["serve", nodes, at] => serve(nodes.parse().unwrap(), at.parse().unwrap(), STREAMS).await,
+        ["serve", nodes, at, streams] => {
+            let streams = streams.parse().unwrap();
+            serve(nodes.parse().unwrap(), at.parse().unwrap(), streams).await;
+        }
         ["agents", nodes, at, seconds] => {
             let seconds = Duration::from_secs(seconds.parse().unwrap());
             agents(nodes.parse().unwrap(), at.parse().unwrap(), seconds).await;
         }
-        _ => eprintln!("feed serve NODES ADDRESS | feed agents NODES ADDRESS SECONDS"),
+        _ => eprintln!("feed serve NODES ADDRESS [STREAMS] | feed agents NODES ADDRESS SECONDS"),
     }
 }
 
@@ -47,7 +51,7 @@ fn name(i: usize) -> String {
     format!("node-{i:05}")
 }
 
-async fn serve(nodes: usize, listen: SocketAddr) {
+async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
     let feed = Feed::default();
     let all = (0..nodes).map(|i| {
         let zone = format!("zone-{}", i % 9);
@@ -64,7 +68,11 @@ async fn serve(nodes: usize, listen: SocketAddr) {
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await.unwrap(), Tasks::default());
-    let network = Network::new(feed.clone(), Settings::default());
+    let settings = Settings {
+        streams,
+        ..Settings::default()
+    };
+    let network = Network::new(feed.clone(), settings);
     let measuring = Measuring {
         network: network.clone(),
         identity: Identity {
@@ -123,7 +131,10 @@ fn usage() -> String {
 
 #[derive(Default)]
 struct Counts {
+    /// Streams that are open.
     connected: AtomicU64,
+    /// Streams that were opened.
+    opened: AtomicU64,
     frames: AtomicU64,
     pairs: AtomicU64,
     targets: AtomicU64,
@@ -145,9 +156,10 @@ async fn agents(nodes: usize, at: SocketAddr, time: Duration) {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         println!(
-            "{:>4} s: {} agents, {} frames, {} pairs sent, {} lists of targets",
+            "{:>4} s: {} of {} streams, {} frames, {} pairs sent, {} lists of targets",
             began.elapsed().as_secs(),
             get(&counts.connected),
+            get(&counts.opened),
             get(&counts.frames),
             get(&counts.pairs),
             get(&counts.targets),
@@ -162,55 +174,84 @@ fn nanos(a: usize, b: usize, now: u64) -> u64 {
     50_000 + zones * 400_000 + noise * 20
 }
 
+/// Follows the provider, and does as it is told to park.
 async fn agent(
     i: usize,
     at: SocketAddr,
     counts: &Counts,
     connecting: &Semaphore,
 ) -> Result<(), tonic::Status> {
+    let (mut targets, mut parked) = (Vec::new(), 0);
+    loop {
+        let ended = stream(i, at, counts, connecting, &mut targets, parked).await;
+        counts.connected.fetch_sub(1, Ordering::Relaxed);
+        let Some(park) = ended? else { return Ok(()) };
+        parked = park.key;
+        // Varied by a fifth.
+        let fifth = f64::from(u32::try_from(park.key % 400).unwrap_or(0)) / 1_000.0;
+        let away = Duration::from_secs(park.seconds.into());
+        tokio::time::sleep(away.mul_f64(0.8 + fifth)).await;
+    }
+}
+
+/// One stream, until the provider ends it.
+async fn stream(
+    i: usize,
+    at: SocketAddr,
+    counts: &Counts,
+    connecting: &Semaphore,
+    targets: &mut Vec<Target>,
+    parked: u64,
+) -> Result<Option<Park>, tonic::Status> {
+    counts.connected.fetch_add(1, Ordering::Relaxed);
+    counts.opened.fetch_add(1, Ordering::Relaxed);
     let unavailable = |e: &dyn std::fmt::Display| tonic::Status::unavailable(e.to_string());
     let permit = connecting.acquire().await.map_err(|e| unavailable(&e))?;
     let mut client = AgentsClient::connect(format!("http://{at}"))
         .await
         .map_err(|e| unavailable(&e))?;
     let (send, messages) = mpsc::channel(4);
-    let hello = Hello {
+    let say = async |what| {
+        let message = FromAgent { what: Some(what) };
+        send.send(message).await.map_err(|e| unavailable(&e))
+    };
+    say(from_agent::What::Hello(Hello {
         node: name(i),
         boot_id: format!("boot-{i}"),
         address: format!("10.{}.{}.1:5310", i / 250, i % 250),
         nic_bits_per_second: 10_000_000_000,
-    };
-    let what = Some(from_agent::What::Hello(hello));
-    send.send(FromAgent { what })
-        .await
-        .map_err(|e| unavailable(&e))?;
+        parks: true,
+        parked,
+    }))
+    .await?;
     let mut stream = client
         .follow(ReceiverStream::new(messages))
         .await?
         .into_inner();
     drop(permit);
-    counts.connected.fetch_add(1, Ordering::Relaxed);
-    let mut targets: Vec<Target> = Vec::new();
     let mut tick = tokio::time::interval(Duration::from_secs(2));
-    let mut frame = i;
+    let (mut frame, mut first) = (i, true);
     loop {
         tokio::select! {
-            message = stream.message() => {
-                let Some(message) = message? else { return Ok(()) };
-                if let Some(to_agent::What::Targets(list)) = message.what {
+            message = stream.message() => match message?.and_then(|m| m.what) {
+                Some(to_agent::What::Targets(list)) => {
                     counts.targets.fetch_add(1, Ordering::Relaxed);
-                    targets = list.targets;
+                    *targets = list.targets;
                 }
-            }
+                Some(to_agent::What::Park(park)) => return Ok(Some(park)),
+                Some(_) => {}
+                None => return Ok(None),
+            },
             _ = tick.tick() => {
                 frame += 1;
-                // A fifteenth of the targets: each is told every 30 s.
-                let told = targets.iter().skip(frame % 15).step_by(15);
+                // At first all, then a fifteenth: each is told every 30 s.
+                let (skip, step) = if first { (0, 1) } else { (frame % 15, 15) };
+                first = false;
+                let told = targets.iter().skip(skip).step_by(step);
                 let pairs: Vec<Pair> = told.map(|t| pair(i, t, frame as u64)).collect();
                 counts.frames.fetch_add(1, Ordering::Relaxed);
                 counts.pairs.fetch_add(pairs.len() as u64, Ordering::Relaxed);
-                let what = Some(from_agent::What::Report(Report { pairs, counts: None }));
-                send.send(FromAgent { what }).await.map_err(|e| unavailable(&e))?;
+                say(from_agent::What::Report(Report { pairs, counts: None })).await?;
             }
         }
     }

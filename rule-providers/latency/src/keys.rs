@@ -13,6 +13,8 @@ use ring::{
 
 /// Responders learn a new secret so long before initiators use it.
 pub(crate) const SETTLING: Duration = Duration::from_secs(10);
+/// Where some are away: until all have been back.
+pub(crate) const SETTLING_PARKED: Duration = Duration::from_secs(45);
 const SHORTEST_BYTES: usize = 16;
 const LONGEST_BYTES: usize = 4096;
 
@@ -125,6 +127,14 @@ impl Keys {
         );
         let number = echo_id(from).to_be_bytes();
         hmac::sign(&own, &number).as_ref().to_vec()
+    }
+
+    /// Signs a wake for an instance, by the key of an initiator 0, which nobody is.
+    pub(crate) fn sign_wake(&self, to: &str, bytes: &[u8]) -> hmac::Tag {
+        let own = responder(&self.0.load().issued, to);
+        let own = hmac::Key::new(hmac::HMAC_SHA256, own.as_ref());
+        let key = hmac::sign(&own, &0_u64.to_be_bytes());
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()), bytes)
     }
 
     /// The responder's own keys, the newest first.

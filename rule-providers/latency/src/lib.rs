@@ -54,7 +54,7 @@ pub use counts::Counts;
 pub use identity::Identity;
 pub use keys::{KeyError, Keys};
 pub use measuring::Measuring;
-pub use network::{Network, PeerRow, RACK, Settings, TARGETS};
+pub use network::{Network, PeerRow, RACK, STREAMS, Settings, TARGETS};
 pub use places::ZONE;
 pub use reading::{Figure, Reading};
 pub use table::{BandwidthTable, Table, TableError};

@@ -14,7 +14,7 @@ use crate::{
     identity::Identity,
     keys::{self, Keys},
     ledger::Tally,
-    network::Network,
+    network::{self, Network},
 };
 
 /// What readiness calls the wait for agents.
@@ -65,6 +65,11 @@ impl Measuring {
         let (net, end) = (network.clone(), stop.clone());
         tasks.spawn("targets", async move {
             assign::follow(net, end).await;
+            Ok(())
+        });
+        let waking = network::wake(network.clone(), keys.clone(), stop.clone());
+        tasks.spawn("parked agents", async move {
+            waking.await;
             Ok(())
         });
         let (net, end) = (network.clone(), stop.clone());
@@ -152,12 +157,12 @@ async fn follow_keys(
         match keys.reload(&file) {
             Ok(()) => {
                 Service::rekeyed(&network);
-                if !tick(&stop, keys::SETTLING).await {
+                if !tick(&stop, settling(&network)).await {
                     break;
                 }
                 keys.settle();
                 Service::rekeyed(&network);
-                if !tick(&stop, keys::SETTLING).await {
+                if !tick(&stop, settling(&network)).await {
                     break;
                 }
                 keys.drop_old();
@@ -170,11 +175,18 @@ async fn follow_keys(
     Ok(())
 }
 
+fn settling(network: &Network) -> Duration {
+    match network.is_parking() {
+        true => keys::SETTLING_PARKED,
+        false => keys::SETTLING,
+    }
+}
+
 impl Network {
-    /// Whether four fifths of the nodes have an agent that is connected.
+    /// Whether four fifths of the nodes have an agent that is connected or parked.
     fn has_agents(&self) -> bool {
         let nodes = self.0.feed.snapshot().node_count();
-        let agents = self.0.streams.lock().len();
+        let agents = self.agents();
         agents.saturating_mul(5) >= nodes.saturating_mul(4)
     }
 
@@ -235,6 +247,8 @@ mod tests {
             boot_id: "boot".into(),
             address: "10.0.0.1:5310".into(),
             nic_bits_per_second: 0,
+            parks: true,
+            parked: 0,
         };
         let began = tokio::time::Instant::now();
         let _a = network.seat(&hello("a")).unwrap();

@@ -23,6 +23,9 @@ pub(crate) struct InState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub agents: Gauge,
+    pub parked: Gauge,
+    pub wakes: Counter,
+    pub unanswered: Counter,
     pairs: Family<InState, Gauge>,
     apart: Gauge,
     connect: Gauge,
@@ -46,7 +49,12 @@ impl Metrics {
         let mut add = |name: &str, help: &str, gauge: &Gauge| {
             registry.register(name, help, gauge.clone());
         };
-        add("latency_agents", "Agents connected", &self.agents);
+        add("latency_agents", "Agents connected or parked", &self.agents);
+        add(
+            "latency_agents_parked",
+            "Agents that measure on without a stream, and come back every half minute",
+            &self.parked,
+        );
         add(
             "latency_pairs_apart",
             "Pairs whose directions differ by over 20 %",
@@ -85,6 +93,16 @@ impl Metrics {
             "latency_agents_refused",
             "Agents that did not prove to be on the node they named",
             &self.turned_away,
+        );
+        count(
+            "latency_wakes",
+            "Parked agents that were woken",
+            &self.wakes,
+        );
+        count(
+            "latency_wakes_unanswered",
+            "Of these, those that did not come within 3 s",
+            &self.unanswered,
         );
         count(
             "latency_fit_panics",

@@ -2,8 +2,10 @@
 
 #[cfg(test)]
 mod fixed;
+mod parking;
 mod probing;
 mod row;
+mod seat;
 
 use std::{
     collections::HashMap,
@@ -17,22 +19,22 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
-use tautline_proto::latency::Hello;
 use tautline_runtime::feed::Feed;
-use tokio::sync::{Notify, mpsc, watch};
-use tonic::Status;
+use tokio::sync::Notify;
 
 use crate::{
-    assign::List,
     demand::Demand,
     fitting::{Bell, Fitted},
     ledger::{Id, Ledger},
     metrics::Metrics,
     reading::Reading,
 };
+use parking::Parking;
+pub(crate) use parking::wake;
 use probing::Probing;
 pub use row::PeerRow;
 pub(crate) use row::Spot;
+pub(crate) use seat::{Handle, Seat};
 
 /// The label of the rack that a node is in, unless another is named.
 pub const RACK: &str = "topology.kubernetes.io/rack";
@@ -42,8 +44,8 @@ pub const TARGETS: usize = 32;
 const LATELY: Duration = Duration::from_secs(600);
 /// Agents connect again within half a minute, with their jitter.
 const AGENTS_WITHIN: Duration = Duration::from_secs(45);
-/// Orders that an agent has not been sent yet.
-const MOST_ORDERS: usize = 8;
+/// Streams that stay open though nothing is wanted of their agents.
+pub const STREAMS: usize = 512;
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub struct Settings {
     /// How long after the start it waits for its agents before it is ready: until
     /// four fifths of the nodes have theirs, at the most.
     pub agents_within: Duration,
+    /// Streams above so many are ended while nothing is wanted of their agents.
+    pub streams: usize,
 }
 
 impl Default for Settings {
@@ -68,6 +72,7 @@ impl Default for Settings {
             state: None,
             transfers: false,
             agents_within: AGENTS_WITHIN,
+            streams: STREAMS,
         }
     }
 }
@@ -95,20 +100,12 @@ pub(crate) struct Inner {
     pub assign: Notify,
     /// Counts the changes of keys, which make all lists new.
     pub epoch: AtomicU64,
+    pub parking: Parking,
     probing: Probing,
     /// Milliseconds of `start` at the last frame, and 1; 0 for none yet.
     heard: AtomicU64,
     #[cfg(test)]
     fixed: fixed::Fixed,
-}
-
-/// The way to an agent's stream; without it the stream ends.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    stream: u64,
-    pub list: watch::Sender<List>,
-    /// Boxed, as a channel keeps room for 32.
-    pub orders: mpsc::Sender<Box<Order>>,
 }
 
 /// What an agent is asked to do now.
@@ -128,15 +125,13 @@ pub(crate) enum Order {
     },
 }
 
-/// A stream's place: what it is told, and that it speaks.
-pub(crate) struct Seat {
-    network: Network,
-    pub id: Id,
-    pub stream: u64,
-    pub list: watch::Receiver<List>,
-    pub orders: mpsc::Receiver<Box<Order>>,
-    /// Whether the agent has closed it, rather than fallen silent.
-    pub closed: bool,
+impl Order {
+    /// The same after some of its time has passed; `None` if all has.
+    fn later(mut self, by: Duration) -> Option<Self> {
+        let (Self::Probe { within, .. } | Self::Transfer { within, .. }) = &mut self;
+        *within = within.checked_sub(by).filter(|left| !left.is_zero())?;
+        Some(self)
+    }
 }
 
 impl Default for Network {
@@ -161,6 +156,7 @@ impl Network {
             fit: Bell::default(),
             assign: Notify::new(),
             epoch: AtomicU64::new(0),
+            parking: Parking::default(),
             probing: Probing::default(),
             heard: AtomicU64::new(0),
             #[cfg(test)]
@@ -223,81 +219,5 @@ impl Network {
     pub(crate) fn heard(&self, now: Duration) {
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1);
         self.0.heard.store(millis + 1, Ordering::Relaxed);
-    }
-
-    /// Seats the stream of an agent that has proved who it is, in the place of an
-    /// older one of its node.
-    ///
-    /// # Errors
-    /// The node is not known.
-    pub(crate) fn seat(&self, hello: &Hello) -> Result<Seat, Status> {
-        let snapshot = self.0.feed.snapshot();
-        let Some(node) = snapshot.node(&hello.node) else {
-            let why = format!(
-                "the cluster has no node {} (yet); connect again",
-                hello.node
-            );
-            return Err(Status::failed_precondition(why));
-        };
-        let (list, lists) = watch::channel(List::default());
-        let (order, orders) = mpsc::channel(MOST_ORDERS);
-        let now = self.now();
-        let (id, stream) = {
-            let mut streams = self.0.streams.lock();
-            let (id, stream) = self.0.ledger.lock().join(&node.uid, hello, now);
-            let handle = Handle {
-                stream,
-                list,
-                orders: order,
-            };
-            streams.insert(id, handle);
-            self.0.metrics.agents.set(streams.len() as i64);
-            (id, stream)
-        };
-        self.heard(now);
-        self.0.fit.ring();
-        self.0.assign.notify_one();
-        Ok(Seat {
-            network: self.clone(),
-            id,
-            stream,
-            list: lists,
-            orders,
-            closed: false,
-        })
-    }
-
-    /// Ends the streams of instances that are no more.
-    pub(crate) fn unseat(&self, gone: &[Id]) {
-        if gone.is_empty() {
-            return;
-        }
-        let mut streams = self.0.streams.lock();
-        for id in gone {
-            streams.remove(id);
-        }
-        self.0.metrics.agents.set(streams.len() as i64);
-        drop(streams);
-        self.0.fit.ring();
-        self.0.assign.notify_one();
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let inner = &self.network.0;
-        let mut streams = inner.streams.lock();
-        if streams
-            .get(&self.id)
-            .is_some_and(|h| h.stream == self.stream)
-        {
-            streams.remove(&self.id);
-            inner.metrics.agents.set(streams.len() as i64);
-        }
-        let now = self.network.now();
-        inner
-            .ledger
-            .lock()
-            .leave(self.id, self.stream, self.closed, now);
     }
 }

@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
+use tautline_core::planning::fnv1a_64;
 use tautline_proto::latency::{
-    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
-    from_agent, to_agent,
+    FromAgent, Hello, Park, Probe, Probed, Report, State, Target, Targets, Throughput, ToAgent,
+    Transferred, from_agent, to_agent,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -27,6 +28,10 @@ use crate::{
 const HELLO: Duration = Duration::from_secs(10);
 /// A stream without messages for so long is ended.
 const IDLE: Duration = Duration::from_secs(30);
+/// Between two looks whether an agent may be sent away, and after the last order.
+const LOOK: Duration = Duration::from_secs(10);
+/// An agent that is sent away ends its stream within this.
+const LEAVES: Duration = Duration::from_secs(3);
 /// An agent that takes no message for so long is left.
 const TAKES: Duration = Duration::from_secs(10);
 const LONGEST_NAME_BYTES: usize = 253;
@@ -93,8 +98,11 @@ impl Stream {
         // The next message is not read before this.
         let mut may_speak = Instant::now();
         let mut idle = Instant::now() + IDLE;
+        // Whether it may go, once it has its targets and has told what it knows.
+        let (mut look, mut heard) = (Instant::now() + seat.stays, false);
         let stop = self.service.stop.clone();
         loop {
+            let may_go = heard && seat.told != 0 && seat.list.has_changed().is_ok_and(|new| !new);
             let next = async {
                 sleep_until(may_speak).await;
                 self.inbound.message().await
@@ -107,8 +115,18 @@ impl Stream {
                     Err(_) => return replaced(),
                 },
                 order = seat.orders.recv() => match order {
-                    Some(order) => self.order(seat, *order),
+                    Some(order) => {
+                        look = look.max(Instant::now() + LOOK);
+                        self.order(seat, *order)
+                    }
                     None => return replaced(),
+                },
+                () = sleep_until(look), if may_go => match self.service.network.park(seat) {
+                    Some(park) => return self.away(park).await,
+                    None => {
+                        look = Instant::now() + LOOK;
+                        continue;
+                    }
                 },
                 next = next => {
                     let message = match next {
@@ -128,6 +146,7 @@ impl Stream {
                     }
                     may_speak = Instant::now() + wait;
                     idle = may_speak + IDLE;
+                    heard |= matches!(message.what, Some(from_agent::What::Report(_)));
                     if !self.take(seat, message) {
                         return replaced();
                     }
@@ -135,17 +154,40 @@ impl Stream {
                 }
             };
             let Some(message) = message else { continue };
-            let told = Box::new(Ok(ToAgent {
-                what: Some(message),
-            }));
-            if timeout(TAKES, self.outbound.send(told)).await.is_err() {
-                return Status::deadline_exceeded("the agent takes no messages");
+            if let Err(status) = self.tell(message).await {
+                return status;
             }
         }
     }
 
+    async fn tell(&self, message: to_agent::What) -> Result<(), Status> {
+        let told = Box::new(Ok(ToAgent {
+            what: Some(message),
+        }));
+        let taken = timeout(TAKES, self.outbound.send(told)).await;
+        let silent = |_| Status::deadline_exceeded("the agent takes no messages");
+        // One that has gone is found out by what it says no more.
+        taken.map(|_| ()).map_err(silent)
+    }
+
+    /// Sends the agent away, and lets it end the stream: what it says until then it
+    /// tells again when it is back.
+    async fn away(&mut self, park: Park) -> Status {
+        if let Err(status) = self.tell(to_agent::What::Park(park)).await {
+            return status;
+        }
+        let rest = async { while let Ok(Some(_)) = self.inbound.message().await {} };
+        tokio::select! {
+            () = self.service.stop.cancelled() => stopping(),
+            left = timeout(LEAVES, rest) => match left {
+                Ok(()) => Status::ok(""),
+                Err(_) => Status::deadline_exceeded("parked, and still there after 3 s"),
+            },
+        }
+    }
+
     /// Takes a message; false if another stream speaks for the node by now.
-    fn take(&self, seat: &Seat, message: FromAgent) -> bool {
+    fn take(&self, seat: &mut Seat, message: FromAgent) -> bool {
         let network = &self.service.network;
         let (pairs, answered) = match message.what {
             Some(from_agent::What::Report(Report { pairs, .. })) => (pairs, None),
@@ -154,6 +196,7 @@ impl Stream {
             // Another Hello says nothing new.
             Some(from_agent::What::Hello(_)) | None => return true,
         };
+        seat.measured |= pairs.iter().any(|pair| pair.state() != State::Stale);
         let now = network.now();
         let refused = {
             let mut ledger = network.0.ledger.lock();
@@ -179,8 +222,13 @@ impl Stream {
             let ledger = self.service.network.0.ledger.lock();
             ledger.get(seat.id)?.name.clone()
         };
+        let targets = self.places(list.targets.iter().copied());
+        let told = hash(&targets, list.epoch);
+        if std::mem::replace(&mut seat.told, told) == told {
+            return None;
+        }
         Some(to_agent::What::Targets(Targets {
-            targets: self.resolve(&own, list.targets.iter().copied()),
+            targets: self.keyed(&own, targets),
             echo_id: echo_id(&own),
             responder_keys: self.service.keys.of_responder(&own),
         }))
@@ -198,14 +246,14 @@ impl Stream {
                 samples,
                 within,
             } => {
-                let targets = self.resolve(&own, targets.into_iter().map(|t| (t, false)));
+                let targets = self.places(targets.into_iter().map(|t| (t, false)));
                 if targets.is_empty() {
                     network.answered(seat.id, id, None);
                     return None;
                 }
                 Some(to_agent::What::Probe(Probe {
                     id,
-                    targets,
+                    targets: self.keyed(&own, targets),
                     samples,
                     deadline_millis: millis(within),
                 }))
@@ -216,7 +264,8 @@ impl Stream {
                 max_bytes,
                 within,
             } => {
-                let target = self.resolve(&own, [(to, false)].into_iter()).pop();
+                let target = self.places([(to, false)].into_iter());
+                let target = self.keyed(&own, target).pop();
                 if target.is_none() {
                     let gone = Transferred {
                         id,
@@ -236,19 +285,32 @@ impl Stream {
         }
     }
 
-    /// Targets as the agent needs them; those that have gone are left out.
-    fn resolve(&self, own: &str, targets: impl Iterator<Item = (Id, bool)>) -> Vec<Target> {
-        let mut all: Vec<Target> = {
-            let ledger = self.service.network.0.ledger.lock();
-            targets
-                .filter_map(|(id, demand)| target(&ledger, id, demand))
-                .collect()
-        };
-        for target in &mut all {
+    /// Targets without their keys; those that have gone are left out.
+    fn places(&self, targets: impl Iterator<Item = (Id, bool)>) -> Vec<Target> {
+        let ledger = self.service.network.0.ledger.lock();
+        targets
+            .filter_map(|(id, demand)| target(&ledger, id, demand))
+            .collect()
+    }
+
+    /// Targets as the agent needs them.
+    fn keyed(&self, own: &str, mut targets: Vec<Target>) -> Vec<Target> {
+        for target in &mut targets {
             target.key = self.service.keys.between(own, &target.instance);
         }
-        all
+        targets
     }
+}
+
+/// Another for another list, and never 0.
+fn hash(targets: &[Target], epoch: u64) -> u64 {
+    let epoch = epoch.to_string();
+    let mut parts = vec![epoch.as_str()];
+    for target in targets {
+        let demand = if target.demand { "demand" } else { "" };
+        parts.extend([target.instance.as_str(), target.address.as_str(), demand]);
+    }
+    fnv1a_64(&parts).max(1)
 }
 
 fn target(ledger: &Ledger, id: Id, demand: bool) -> Option<Target> {

@@ -1,5 +1,7 @@
 //! The stream over real gRPC, with scripted agents.
 
+mod parking;
+mod real;
 mod verification;
 
 use std::{net::SocketAddr, path::Path, time::Duration};
@@ -51,6 +53,11 @@ fn trusting() -> Identity {
 }
 
 async fn start(identity: Identity, tls: Option<TlsFiles>) -> Running {
+    keeping(Settings::default().streams, identity, tls).await
+}
+
+/// Keeps so many streams.
+async fn keeping(streams: usize, identity: Identity, tls: Option<TlsFiles>) -> Running {
     let feed = Feed::default();
     for name in ["a", "b", "c", "d"] {
         apply(&feed, name, &format!("uid-{name}"));
@@ -63,6 +70,7 @@ async fn start(identity: Identity, tls: Option<TlsFiles>) -> Running {
     let settings = Settings {
         transfers: true,
         agents_within: Duration::ZERO,
+        streams,
         ..Settings::default()
     };
     let network = Network::new(feed.clone(), settings);
@@ -126,6 +134,23 @@ impl Agent {
         agent
     }
 
+    /// Says hello as one that does as Park says.
+    async fn parking(endpoint: Endpoint, node: &str, address: SocketAddr, parked: u64) -> Self {
+        let (send, messages) = mpsc::channel(64);
+        let mut client = AgentsClient::new(endpoint.connect().await.unwrap());
+        let stream = client.follow(ReceiverStream::new(messages)).await;
+        let stream = stream.unwrap().into_inner();
+        let agent = Self { send, stream };
+        let hello = Hello {
+            address: address.to_string(),
+            parks: true,
+            parked,
+            ..hello(node)
+        };
+        agent.say(Says::Hello(hello)).await;
+        agent
+    }
+
     async fn say(&self, what: Says) {
         _ = self.send.send(FromAgent { what: Some(what) }).await;
     }
@@ -172,6 +197,7 @@ fn hello(node: &str) -> Hello {
         boot_id: "boot".into(),
         address: "127.0.0.1:5310".into(),
         nic_bits_per_second: 7,
+        ..Hello::default()
     }
 }
 

@@ -24,8 +24,14 @@ impl Ledger {
 }
 
 impl Instance {
-    /// Whether its agent is connected.
+    /// When its agent's present began.
+    #[cfg(test)]
+    pub fn since(&self) -> Duration {
+        self.source.since
+    }
+
+    /// Whether its agent is connected, or comes when it is woken.
     pub fn has_agent(&self) -> bool {
-        self.stream != 0
+        self.stream != 0 || self.source.away && !self.deaf
     }
 }

@@ -12,6 +12,7 @@ fn hello(node: &str, boot: &str) -> Hello {
         boot_id: boot.into(),
         address: "10.0.0.1:5310".into(),
         nic_bits_per_second: 10,
+        ..Hello::default()
     }
 }
 
@@ -174,6 +175,58 @@ fn losses_count_while_someone_is_there_to_answer() {
     assert_eq!(state(&ledger.reading(a, b, SECOND * 144)), "old");
     ledger.report(a, &[], SECOND * 145);
     assert_eq!(state(&ledger.reading(a, b, SECOND * 145)), "unreachable");
+}
+
+#[test]
+fn who_is_away_is_there_and_has_not_begun_anew() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let ((a, a_stream), (b, b_stream)) = (of[0], of[1]);
+    ledger.report(a, &[pair("b", MILLI)], SECOND * 60);
+    ledger.park(a, a_stream);
+    assert!(!ledger.speaks(a, a_stream));
+    // A closed stream says no more.
+    ledger.leave(a, a_stream, true, SECOND * 60);
+    let at = |ledger: &Ledger, seconds: u64| state(&ledger.reading(a, b, SECOND * seconds as u32));
+    assert_eq!((at(&ledger, 99), at(&ledger, 119)), ("fresh", "fresh"));
+    assert_eq!(at(&ledger, 120), "old", "twice its refresh");
+
+    // b is away when a, back, has lost it: that counts at once.
+    ledger.report(b, &[], SECOND * 90);
+    ledger.park(b, b_stream);
+    let (again, stream) = ledger.rejoin("uid-a", &hello("a", "boot"), SECOND * 96);
+    assert!(again == a && ledger.speaks(a, stream));
+    ledger.report(a, &[lost("b")], SECOND * 96);
+    assert_eq!(at(&ledger, 96), "unreachable");
+    // And when b is back, too; not if it has begun anew.
+    ledger.rejoin("uid-b", &hello("b", "boot"), SECOND * 97);
+    assert_eq!(at(&ledger, 97), "unreachable");
+    ledger.join("uid-b", &hello("b", "boot"), SECOND * 98);
+    assert_ne!(at(&ledger, 98), "unreachable");
+}
+
+#[test]
+fn figures_of_who_is_away_hold_until_it_should_be_back() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let (a, stream) = of[0];
+    let told = |refresh_millis, age_millis| Pair {
+        refresh_millis,
+        age_millis,
+        ..pair("b", MILLI)
+    };
+    for (refresh, age, until) in [(35_000, 34_000, 40), (4_000, 3_000, 8), (35_000, 0, 70)] {
+        let now = SECOND * 100;
+        ledger.join("uid-a", &hello("a", "boot"), now);
+        ledger.report(a, &[told(refresh, age)], now);
+        ledger.park(a, stream + 1);
+        let (_, stream) = ledger.join("uid-a", &hello("a", "boot"), now);
+        ledger.park(a, stream);
+        let at = |after: u32| state(&ledger.reading(a, of[1].0, now + SECOND * after));
+        assert_eq!(
+            (at(until - 1), at(until)),
+            ("fresh", "old"),
+            "{refresh} {age}"
+        );
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) struct Probing {
 }
 
 /// An order that was sent; forgotten when dropped.
-struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     network: &'a Network,
     id: u64,
     answer: oneshot::Receiver<Option<Transferred>>,
@@ -220,7 +220,7 @@ impl Network {
     }
 
     /// Sends an order, if the agent is there and not behind with others.
-    fn order(&self, to: Id, order: impl FnOnce(u64) -> Order) -> Option<Waiting<'_>> {
+    pub(super) fn order(&self, to: Id, order: impl FnOnce(u64) -> Order) -> Option<Waiting<'_>> {
         let probing = &self.0.probing;
         let id = probing.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
@@ -237,8 +237,12 @@ impl Network {
             answer,
         };
         let streams = self.0.streams.lock();
-        let sent = streams.get(&to)?.orders.try_send(Box::new(order(id)));
-        sent.is_ok().then_some(waiting)
+        let order = Box::new(order(id));
+        let sent = match streams.get(&to) {
+            Some(handle) => handle.orders.try_send(order).is_ok(),
+            None => self.0.parking.order(to, order, self.now()),
+        };
+        sent.then_some(waiting)
     }
 
     /// An agent's answer to an order of ours; others' are ignored.

@@ -5,7 +5,7 @@ use tautline_runtime::feed::Feed;
 use super::*;
 use crate::{
     Settings,
-    network::{MOST_ORDERS, Seat},
+    network::{Seat, seat::MOST_ORDERS},
 };
 
 const SHORT: Duration = Duration::from_millis(60);
