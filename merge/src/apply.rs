@@ -1,12 +1,12 @@
 //! The merge itself, of two values that are what their type says.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::{Map as Object, Value};
 
 use crate::{
     MergeError, Schema,
-    check::Check,
+    check::{Check, OWN},
     element::{Identity, identity},
     scalar::settled,
     types::{Definitions, List, Map, Place, Reference},
@@ -30,19 +30,9 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
         live: false,
         path: Vec::new(),
     };
-    let Value::Object(asked) = configuration else {
+    if !configuration.is_object() {
         return Err(check.error("an apply configuration is an object"));
-    };
-    let named;
-    let configuration = if asked.contains_key("apiVersion") || asked.contains_key("kind") {
-        let rest = asked
-            .iter()
-            .filter(|(k, _)| *k != "apiVersion" && *k != "kind");
-        named = Value::Object(rest.map(|(k, v)| (k.clone(), v.clone())).collect());
-        &named
-    } else {
-        configuration
-    };
+    }
     check.value(schema.place(), configuration, false)?;
     let mut check = Check {
         definitions,
@@ -53,7 +43,16 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
         return Err(check.error("is no object"));
     }
     check.value(schema.place(), live, false)?;
-    Ok(Merge { definitions }.both(schema.place(), live, configuration))
+    let mut merged = Merge { definitions }.both(schema.place(), live, configuration);
+    if let Value::Object(fields) = &mut merged {
+        for name in OWN {
+            match live.get(name) {
+                Some(own) => fields.insert(name.to_owned(), own.clone()),
+                None => fields.remove(name),
+            };
+        }
+    }
+    Ok(merged)
 }
 
 struct Merge<'a> {
@@ -115,56 +114,45 @@ impl Merge<'_> {
             let twice = |one: &mut Option<&Value>| *one = None;
             unique.entry(id).and_modify(twice).or_insert(Some(element));
         }
-        let in_asked: HashSet<&str> = asked_ids.iter().map(String::as_str).collect();
-        let mut shared = asked_ids
-            .iter()
-            .map(String::as_str)
-            .filter(|id| unique.contains_key(id));
-        let mut next = shared.next();
+        let places = asked_ids.iter().enumerate();
+        let places: HashMap<&str, usize> = places.map(|(a, id)| (id.as_str(), a)).collect();
+        let mut shared = (0..asked.len()).filter(|a| unique.contains_key(asked_ids[*a].as_str()));
+        let mut turn = shared.next();
 
-        let merge = |id: &str, asked: &Value| match unique.get(id) {
-            Some(Some(live)) => self.referred(&list.element, live, asked),
-            _ => settled(asked),
+        let merge = |a: usize| match unique.get(asked_ids[a].as_str()) {
+            Some(Some(live)) => self.referred(&list.element, live, &asked[a]),
+            _ => settled(&asked[a]),
         };
         let mut merged = Vec::with_capacity(live.len() + asked.len());
-        let mut done: HashSet<&str> = HashSet::with_capacity(asked.len());
         let (mut l, mut a) = (0, 0);
-        loop {
-            if let (Some(live_id), Some(asked_id)) = (live_ids.get(l), asked_ids.get(a)) {
-                if live_id == asked_id {
-                    merged.push(merge(asked_id, &asked[a]));
-                    done.insert(asked_id);
-                    (l, a) = (l + 1, a + 1);
-                    next = shared.next();
-                    continue;
-                }
-                // Shared, and another one's turn: it comes where the
-                // configuration has it.
-                if in_asked.contains(live_id.as_str()) && next.is_some_and(|n| n != live_id) {
-                    l += 1;
-                    continue;
-                }
-            }
-            if let Some(live_id) = live_ids.get(l) {
-                if !in_asked.contains(live_id.as_str()) {
+        while l < live.len() || a < asked.len() {
+            match live_ids.get(l).map(|id| places.get(id.as_str())) {
+                Some(None) => {
                     merged.push(live[l].clone());
                     l += 1;
                     continue;
                 }
-                if done.contains(live_id.as_str()) {
+                Some(Some(place)) if *place == a => {
+                    merged.push(merge(a));
+                    (l, a) = (l + 1, a + 1);
+                    turn = shared.next();
+                    continue;
+                }
+                // Shared, and another one's turn: it comes, or came, where the
+                // configuration has it.
+                Some(Some(place)) if a < asked.len() && turn.is_some_and(|turn| turn != *place) => {
                     l += 1;
+                    continue;
                 }
+                // There twice, and already placed.
+                Some(Some(place)) if *place < a => l += 1,
+                _ => {}
             }
-            if let Some(asked_id) = asked_ids.get(a) {
-                merged.push(merge(asked_id, &asked[a]));
-                done.insert(asked_id);
+            if a < asked.len() {
+                merged.push(merge(a));
                 a += 1;
-                if next == Some(asked_id) {
-                    next = shared.next();
-                }
-            } else if l >= live_ids.len() {
-                return Value::Array(merged);
             }
         }
+        Value::Array(merged)
     }
 }

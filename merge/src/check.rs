@@ -16,6 +16,9 @@ use crate::{
 /// `serde_json` reads by default.
 pub const MAX_DEPTH: usize = 128;
 
+/// Of a whole object, the live one's in any case.
+pub(crate) const OWN: [&str; 2] = ["apiVersion", "kind"];
+
 pub(crate) struct Check<'a> {
     pub definitions: &'a Definitions,
     /// Of a live object: nulls, fields that are not declared, twice the same
@@ -102,6 +105,9 @@ impl<'a> Check<'a> {
         free: bool,
     ) -> Result<(), MergeError> {
         for (name, value) in fields {
+            if !self.live && self.path.is_empty() && OWN.contains(&name.as_str()) {
+                continue;
+            }
             self.path.push(Step::Field(name));
             match map.field(name) {
                 Some((is, declared)) => self.referred(is, value, free || !declared)?,

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Schema, Schemas, apply, generate, scalar::settled};
+use crate::{Schema, Schemas, apply, element::identity, generate, scalar::settled};
 
 fn kinds() -> impl Strategy<Value = (Schema, Rng)> {
     let kinds = [
@@ -30,14 +30,16 @@ fn nothing_is_lost(schema: &Schema, before: &Value, after: &Value) -> bool {
                     None => before == after,
                 })
         }),
-        (Value::Array(before), Value::Array(after)) if !schema.keys().is_empty() => {
-            let keys = |value: &Value| -> Vec<_> {
-                let keys = schema.keys().iter();
-                keys.map(|key| value.get(key).map(ToString::to_string))
-                    .collect()
+        (Value::Array(before), Value::Array(after)) => {
+            let Some(list) = schema.place().list() else {
+                return false;
             };
-            let after: Vec<_> = after.iter().map(keys).collect();
-            before.iter().map(keys).all(|keys| after.contains(&keys))
+            let of = |each: &Value| identity(&schema.definitions, list, each).ok().flatten();
+            let after: Vec<_> = after.iter().map(of).collect();
+            before
+                .iter()
+                .map(of)
+                .all(|each| each.is_none() || after.contains(&each))
         }
         _ => true,
     }

@@ -16,6 +16,8 @@ pub(crate) fn fits(shape: Shape, value: &Value) -> bool {
         (Shape::IntOrString, Value::Number(number)) => {
             whole(number).is_some_and(|whole| i32::try_from(whole).is_ok())
         }
+        (Shape::Time, Value::String(text)) => is_time(text),
+        (Shape::Bytes, Value::String(text)) => is_base64(text),
         (Shape::IntOrString | Shape::String | Shape::Time | Shape::Bytes, value) => {
             value.is_string()
         }
@@ -73,6 +75,59 @@ fn is_quantity(text: &str) -> bool {
         && (SUFFIXES.contains(&suffix) || exponent().is_some())
 }
 
+/// RFC 3339, with the day that the month has.
+fn is_time(text: &str) -> bool {
+    let part = |range: std::ops::Range<usize>| -> Option<u32> {
+        let digits = text.get(range)?;
+        let all = digits.bytes().all(|b| b.is_ascii_digit());
+        all.then(|| digits.parse().ok())?
+    };
+    let at = |index: usize, wanted: &[u8]| {
+        let byte = text.as_bytes().get(index);
+        byte.is_some_and(|byte| wanted.contains(byte)).then_some(())
+    };
+    let date_and_time = || {
+        let (year, month, day) = (part(0..4)?, part(5..7)?, part(8..10)?);
+        let (hour, minute, second) = (part(11..13)?, part(14..16)?, part(17..19)?);
+        at(4, b"-").and(at(7, b"-")).and(at(10, b"T"))?;
+        at(13, b":").and(at(16, b":"))?;
+        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let days = match month {
+            2 => 28 + u32::from(leap),
+            4 | 6 | 9 | 11 => 30,
+            1..=12 => 31,
+            _ => 0,
+        };
+        ((1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60).then_some(())
+    };
+    let zone = || {
+        let mut start = 19;
+        if at(start, b".").is_some() {
+            let fraction = text.get(20..)?.bytes();
+            let digits = fraction.take_while(u8::is_ascii_digit).count();
+            start += 1 + digits;
+            (digits > 0).then_some(())?;
+        }
+        if text.get(start..)? == "Z" {
+            return Some(());
+        }
+        at(start, b"+-").and(at(start + 3, b":"))?;
+        let (hours, minutes) = (part(start + 1..start + 3)?, part(start + 4..start + 6)?);
+        (hours <= 24 && minutes < 60 && text.len() == start + 6).then_some(())
+    };
+    date_and_time().and_then(|()| zone()).is_some()
+}
+
+/// With padding; line ends do not count.
+fn is_base64(text: &str) -> bool {
+    let bytes: Vec<u8> = text.bytes().filter(|b| !b"\r\n".contains(b)).collect();
+    let padding = bytes.iter().rev().take_while(|b| **b == b'=').count();
+    let digit = |b: &u8| b.is_ascii_alphanumeric() || b"+/".contains(b);
+    bytes.len().is_multiple_of(4)
+        && padding <= 2
+        && bytes[..bytes.len() - padding].iter().all(digit)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -86,6 +141,46 @@ mod tests {
         }
         for text in ["", ".", "1.2.3", "1ki", "e3", "1e", "1 Gi", "Gi", "0x1"] {
             assert!(!is_quantity(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        for text in [
+            "2026-01-02T03:04:05Z",
+            "2024-02-29T23:59:59.123456+02:30",
+            "0000-12-31T00:00:00-00:00",
+        ] {
+            assert!(is_time(text), "{text}");
+        }
+        for text in [
+            "",
+            "a",
+            "2026-01-02",
+            "2026-02-29T00:00:00Z",
+            "2026-01-02 03:04:05Z",
+            "2026-01-02T03:04:05",
+            "2026-01-02T03:04:05.Z",
+            "2026-01-02T24:04:05Z",
+            "2026-01-02T03:04:05Zx",
+            "2026-01-02T03:04:05+0200",
+            "2026-é1-02T03:04:05Z",
+        ] {
+            assert!(!is_time(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes() {
+        for (text, is) in [
+            ("", true),
+            ("aGk=", true),
+            ("aA==\n", true),
+            ("a", false),
+            ("a===", false),
+            ("é===", false),
+        ] {
+            assert_eq!(is_base64(text), is, "{text}");
         }
     }
 

@@ -52,7 +52,10 @@ fn container(fields: &mut Map<String, Value>, pod: bool) {
         ("terminationMessagePolicy", "File"),
     ];
     for (name, text) in texts {
-        fields.entry(name).or_insert_with(|| text.into());
+        // Looked up first: an entry would cost a String even where it is there.
+        if !fields.contains_key(name) {
+            fields.insert(name.to_owned(), text.into());
+        }
     }
     let ports = fields.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::cel::{
-    Budget, Check, Decision, Names, Program, ResourceCheck, RunError, Subject, Value,
+    Budget, Check, Decision, Key, Names, Program, ResourceCheck, RunError, Subject, Value,
 };
 use crate::request::Request;
 use crate::world::World;
@@ -24,8 +24,49 @@ impl View {
         Self { json, value }
     }
 
+    /// The object after a change: what stayed the same is not worked out again.
+    pub fn changed(&self, json: Arc<Json>) -> Self {
+        let value = OnceCell::new();
+        if let Some(old) = self.value.get() {
+            _ = value.set(renewed(&json, &self.json, old));
+        }
+        Self { json, value }
+    }
+
     fn value(&self) -> Value {
         self.value.get_or_init(|| (&*self.json).into()).clone()
+    }
+}
+
+/// The value of `new`, which shares with the value of `old` what is equal.
+fn renewed(new: &Json, old: &Json, value: &Value) -> Value {
+    if new == old {
+        return value.clone();
+    }
+    match (new, old, value) {
+        (Json::Object(fields), Json::Object(before), Value::Map(values)) => {
+            let entries = fields.iter().map(|(name, field)| {
+                let key = Key::String(name.as_str().into());
+                let value = match (before.get(name), values.get(&key)) {
+                    (Some(before), Some(value)) => renewed(field, before, value),
+                    _ => field.into(),
+                };
+                (key, value)
+            });
+            Value::map(entries.collect())
+        }
+        (Json::Array(items), Json::Array(before), Value::List(values)) => {
+            let entries =
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(i, item)| match (before.get(i), values.get(i)) {
+                        (Some(before), Some(value)) => renewed(item, before, value),
+                        _ => item.into(),
+                    });
+            Value::list(entries.collect())
+        }
+        _ => new.into(),
     }
 }
 
@@ -171,5 +212,39 @@ impl Names for Scope<'_> {
     fn authorize(&self, check: &Check, verb: &str) -> Result<Decision, RunError> {
         let around = self.around;
         around.world.authorize(around.request, check, verb)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn json() -> impl proptest::strategy::Strategy<Value = Json> {
+        use proptest::prelude::*;
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            (0..3).prop_map(Json::from),
+            "[ab]?".prop_map(Json::from),
+        ];
+        leaf.prop_recursive(3, 20, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..3).prop_map(Json::from),
+                proptest::collection::btree_map("[abc]", inner, 0..3)
+                    .prop_map(|m| Json::Object(m.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_changed_object_is_worth_what_a_new_one_is(old in json(), new in json()) {
+            let view = View::new(Arc::new(json!({"a": old, "b": new})));
+            view.value();
+            let after = view.changed(Arc::new(json!({"a": new, "b": new})));
+            let expected: Value = (&*after.json).into();
+            proptest::prop_assert_eq!(format!("{:?}", after.value()), format!("{expected:?}"));
+        }
     }
 }

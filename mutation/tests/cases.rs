@@ -1,6 +1,11 @@
 //! Our engine on every case that a real API server replays in the end-to-end
 //! tests.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests are no tests to the lint"
+)]
+
 #[path = "support/case.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod case;

@@ -1,6 +1,11 @@
 //! Policies that are wrong, greedy or hostile: the others work as if they were
 //! not there, and every request ends.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests are no tests to the lint"
+)]
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

@@ -2,6 +2,11 @@
 //! as they were written and with apiVersion and kind changed to ours.
 //! <https://tech.preferred.jp/ja/blog/kubernetes-mutating-admission-policy/>
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests are no tests to the lint"
+)]
+
 use serde_json::{Value, json};
 use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
 

@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod devices;
 pub mod loopback;
 pub mod objects;
+pub mod oracle;
 pub mod process;
 pub mod relay;
 pub mod servers;

@@ -3,7 +3,7 @@
 use super::{Due, Session, Stop, refusal};
 use crate::cel::{Budget, Exhausted, RunError, Value};
 use crate::model::Reinvocation;
-use crate::names::{Scope, View};
+use crate::names::Scope;
 use crate::outcome::{End, FaultKind, Invocation, Step};
 use crate::params;
 use crate::step::{Mutator, StepError};
@@ -137,7 +137,7 @@ impl Session<'_> {
                 if let Some(object) = object.and_then(|o| self.settle(o)) {
                     step.changed = true;
                     step.diff = full.then(|| json_patch::diff(&self.object.json, &object));
-                    self.object = View::new(object);
+                    self.object = self.object.changed(object);
                     self.changed = true;
                     if invocation.end == End::Unchanged {
                         invocation.end = End::Changed;

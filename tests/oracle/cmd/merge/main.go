@@ -29,7 +29,7 @@ type request struct {
 	Version       string         `json:"version"`
 	Kind          string         `json:"kind"`
 	Live          map[string]any `json:"live"`
-	Configuration map[string]any `json:"configuration"`
+	Configuration any            `json:"configuration"`
 }
 
 type answer map[string]any
@@ -57,7 +57,11 @@ func merge(schemas admit.Schemas, r request) (map[string]any, error) {
 	}
 	live := &unstructured.Unstructured{Object: r.Live}
 	live.SetGroupVersionKind(kind)
-	configuration := &unstructured.Unstructured{Object: nulls(r.Configuration).(map[string]any)}
+	asked, ok := nulls(r.Configuration).(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("invalid return type: %T", r.Configuration)
+	}
+	configuration := &unstructured.Unstructured{Object: asked}
 	configuration.SetGroupVersionKind(kind)
 	merged, err := patch.ApplyStructuredMergeDiff(converter, live, configuration)
 	if err != nil {

@@ -1,0 +1,3 @@
+//! Ours against Kubernetes' own code, which `tests/oracle` builds into programs.
+
+mod merging;
