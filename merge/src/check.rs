@@ -1,0 +1,195 @@
+//! Whether a value is what its type says, and, of a configuration, whether it
+//! asks for something that no configuration may.
+
+use std::{collections::HashSet, fmt::Write};
+
+use serde_json::Value;
+
+use crate::{
+    MergeError, Shape,
+    element::{identity, label},
+    scalar::fits,
+    types::{Definitions, List, Map, Place, Reference, Scalar},
+};
+
+/// The deepest nesting of lists and objects, of either object: as deep as
+/// `serde_json` reads by default.
+pub const MAX_DEPTH: usize = 128;
+
+pub(crate) struct Check<'a> {
+    pub definitions: &'a Definitions,
+    /// Of a live object: nulls, fields that are not declared, twice the same
+    /// element, and atomic values are as they are.
+    pub live: bool,
+    pub path: Vec<Step<'a>>,
+}
+
+pub(crate) enum Step<'a> {
+    Field(&'a str),
+    Index(usize),
+    Element(&'a List, &'a Value),
+}
+
+impl<'a> Check<'a> {
+    /// `free`: whether the way here went through a name that is not declared.
+    /// Beyond one, what is atomic is replaced without a word.
+    pub fn value(&mut self, at: Place<'a>, value: &'a Value, free: bool) -> Result<(), MergeError> {
+        if self.path.len() >= MAX_DEPTH {
+            return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        match value {
+            Value::Null if self.live => Ok(()),
+            Value::Null => Err(self.error("null cannot be applied; leave the field out")),
+            Value::Array(elements) => match at.list() {
+                Some(_) if !self.live && !fits(at.is.shape, value) => Err(self.wrong(at, value)),
+                Some(list) => self.list(list, elements, free),
+                None => Err(self.wrong(at, value)),
+            },
+            Value::Object(fields) => match at.map() {
+                Some(_) if !self.live && !fits(at.is.shape, value) => Err(self.wrong(at, value)),
+                Some(map) => {
+                    if at.map_is_atomic() {
+                        self.refuse_atomic(free)?;
+                    }
+                    self.map(map, fields, free)
+                }
+                None => Err(self.wrong(at, value)),
+            },
+            scalar => match (at.is.scalar, scalar) {
+                (Some(Scalar::Any), _)
+                | (Some(Scalar::Number), Value::Number(_))
+                | (Some(Scalar::String), Value::String(_))
+                | (Some(Scalar::Boolean), Value::Bool(_))
+                    if self.live || fits(at.is.shape, value) =>
+                {
+                    Ok(())
+                }
+                _ => Err(self.wrong(at, value)),
+            },
+        }
+    }
+
+    fn list(
+        &mut self,
+        list: &'a List,
+        elements: &'a [Value],
+        free: bool,
+    ) -> Result<(), MergeError> {
+        if matches!(list.relation, crate::types::Relation::Atomic) {
+            self.refuse_atomic(free)?;
+        }
+        let mut seen = HashSet::new();
+        for (index, element) in elements.iter().enumerate() {
+            self.path.push(Step::Index(index));
+            let identity = identity(self.definitions, list, element).map_err(|e| self.error(e))?;
+            if let Some(identity) = identity {
+                self.path.pop();
+                self.path.push(Step::Element(list, element));
+                if !seen.insert(identity) && !self.live {
+                    return Err(self.error("is there twice; name it once"));
+                }
+            }
+            self.referred(&list.element, element, free)?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        map: &'a Map,
+        fields: &'a serde_json::Map<String, Value>,
+        free: bool,
+    ) -> Result<(), MergeError> {
+        for (name, value) in fields {
+            self.path.push(Step::Field(name));
+            match map.field(name) {
+                Some((is, declared)) => self.referred(is, value, free || !declared)?,
+                None if self.live => {}
+                None => {
+                    return Err(self.error("the schema declares no such field; see its spelling"));
+                }
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn referred(
+        &mut self,
+        is: &'a Reference,
+        value: &'a Value,
+        free: bool,
+    ) -> Result<(), MergeError> {
+        match self.definitions.at(is) {
+            Ok(at) => self.value(at, value, free),
+            Err(name) => Err(self.error(format!("the schema does not define its type {name}"))),
+        }
+    }
+
+    fn refuse_atomic(&self, free: bool) -> Result<(), MergeError> {
+        if self.live || free {
+            return Ok(());
+        }
+        Err(self.error(
+            "is atomic: applying a part would drop the rest; use a JSONPatch for it instead",
+        ))
+    }
+
+    fn wrong(&self, at: Place<'_>, value: &Value) -> MergeError {
+        let wanted = match at.is.shape {
+            Shape::Object => "an object",
+            Shape::Map => "a map",
+            Shape::List => "a list",
+            Shape::String => "a string",
+            Shape::Time => "a date and time (2026-01-02T03:04:05Z)",
+            Shape::Bytes => "a string (base64)",
+            Shape::Integer => "a whole number",
+            Shape::Number => "a number",
+            Shape::Boolean => "a boolean",
+            Shape::IntOrString => "a whole number or a string",
+            Shape::Quantity => "a quantity",
+            Shape::Any => "any value",
+        };
+        self.error(format!("is {}, must be {wanted}", kind(value)))
+    }
+
+    pub fn error(&self, reason: impl Into<String>) -> MergeError {
+        MergeError {
+            path: self.place(),
+            reason: reason.into(),
+            live: self.live,
+        }
+    }
+
+    fn place(&self) -> String {
+        let mut text = String::new();
+        for step in &self.path {
+            // Writing to a string does not fail.
+            _ = match step {
+                Step::Field(name) if name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                    if !text.is_empty() {
+                        text.push('.');
+                    }
+                    write!(text, "{name}")
+                }
+                Step::Field(name) => write!(text, "[{name:?}]"),
+                Step::Index(index) => write!(text, "[{index}]"),
+                Step::Element(list, element) => write!(text, "[{}]", label(list, element)),
+            };
+        }
+        text
+    }
+}
+
+/// A value's kind, with its article.
+pub(crate) const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

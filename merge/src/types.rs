@@ -1,0 +1,178 @@
+//! Types as merging needs them: what a value may be, and how its parts relate.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use crate::Shape;
+
+/// All types of one document.
+#[derive(Debug)]
+pub(crate) struct Definitions {
+    /// [`DEDUCED`] and [`UNTYPED`], then the named ones.
+    pub types: Vec<Arc<Type>>,
+    /// By group, version and kind: places in `types`.
+    pub kinds: HashMap<(String, String, String), usize>,
+}
+
+/// Whatever it is: maps are merged key by key, lists replaced.
+pub(crate) const DEDUCED: usize = 0;
+/// Whatever it is, as a whole.
+pub(crate) const UNTYPED: usize = 1;
+
+/// Up to three kinds of value, each of which the type allows.
+#[derive(Debug)]
+pub(crate) struct Type {
+    pub shape: Shape,
+    pub scalar: Option<Scalar>,
+    pub list: Option<List>,
+    pub map: Option<Map>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scalar {
+    Number,
+    String,
+    Boolean,
+    /// Any of these. Strings with a format are, too: a date may be a number.
+    Any,
+}
+
+#[derive(Debug)]
+pub(crate) struct List {
+    pub element: Reference,
+    pub relation: Relation,
+}
+
+/// How the elements of a list relate.
+#[derive(Debug)]
+pub(crate) enum Relation {
+    /// Replaced as a whole.
+    Atomic,
+    /// Each value once.
+    Set,
+    /// Each combination of these fields once. Never empty.
+    Keyed(Vec<String>),
+}
+
+/// A struct, a map, or both: known fields, and what all others are.
+#[derive(Debug)]
+pub(crate) struct Map {
+    pub fields: BTreeMap<String, Field>,
+    /// `None`: there are no others.
+    pub others: Option<Reference>,
+    pub atomic: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub is: Reference,
+    /// Stands in for a key of a keyed list that is left out.
+    pub default: Option<Value>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reference {
+    pub target: Target,
+    /// What the place says of a map or struct over the type's own word.
+    pub atomic: Option<bool>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Target {
+    Named(usize),
+    Inline(Arc<Type>),
+    /// A name that the document does not define: no value is of this type.
+    Missing(String),
+}
+
+/// A type where it is used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub is: &'a Arc<Type>,
+    pub atomic: Option<bool>,
+}
+
+impl Definitions {
+    /// The type at a place; the error is the name that leads nowhere.
+    pub fn at<'a>(&'a self, reference: &'a Reference) -> Result<Place<'a>, &'a str> {
+        let is = match &reference.target {
+            Target::Named(index) => self.types.get(*index).ok_or("")?,
+            Target::Inline(is) => is,
+            Target::Missing(name) => return Err(name),
+        };
+        Ok(Place {
+            is,
+            atomic: reference.atomic,
+        })
+    }
+}
+
+impl<'a> Place<'a> {
+    pub fn map(self) -> Option<&'a Map> {
+        self.is.map.as_ref()
+    }
+
+    pub fn list(self) -> Option<&'a List> {
+        self.is.list.as_ref()
+    }
+
+    pub fn map_is_atomic(self) -> bool {
+        self.map().is_some_and(|m| self.atomic.unwrap_or(m.atomic))
+    }
+
+    pub fn list_is_atomic(self) -> bool {
+        self.list()
+            .is_some_and(|l| matches!(l.relation, Relation::Atomic))
+    }
+}
+
+impl Map {
+    /// What the field is of which the name is given, and whether by that name.
+    pub fn field(&self, name: &str) -> Option<(&Reference, bool)> {
+        match self.fields.get(name) {
+            Some(field) => Some((&field.is, true)),
+            None => self.others.as_ref().map(|others| (others, false)),
+        }
+    }
+}
+
+impl Reference {
+    pub const fn named(index: usize) -> Self {
+        Self {
+            target: Target::Named(index),
+            atomic: None,
+        }
+    }
+}
+
+impl Type {
+    /// Any value. Merged, maps are taken apart as `atomic` and `others` say.
+    pub fn any(others: usize, atomic: bool) -> Self {
+        Self {
+            shape: Shape::Any,
+            scalar: Some(Scalar::Any),
+            list: Some(List {
+                element: Reference::named(UNTYPED),
+                relation: Relation::Atomic,
+            }),
+            map: Some(Map {
+                fields: BTreeMap::new(),
+                others: Some(Reference::named(others)),
+                atomic,
+            }),
+        }
+    }
+
+    pub const fn scalar(shape: Shape, scalar: Scalar) -> Self {
+        Self {
+            shape,
+            scalar: Some(scalar),
+            list: None,
+            map: None,
+        }
+    }
+}

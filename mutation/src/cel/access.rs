@@ -1,0 +1,145 @@
+//! Fields, indices and keys of values; and the type of a value as it is.
+
+use super::error::RunError;
+use super::eval::selected;
+use super::ir::Mode;
+use super::types::Type;
+use super::value::{Key, Value};
+
+/// The value as a map's key.
+pub(super) fn key(value: &Value) -> Result<Key, RunError> {
+    match value {
+        Value::Double(_) => None,
+        other => Key::of(other),
+    }
+    .ok_or_else(|| RunError::failed(format!("unsupported key type: {}", value.type_name())))
+}
+
+/// `operand.field` in its three ways.
+pub(super) fn select(operand: &Value, field: &str, mode: Mode) -> Result<Value, RunError> {
+    match operand {
+        Value::Map(map) => selected(map.get(&Key::String(field.into())).cloned(), field, mode),
+        Value::Object(object) => selected(object.fields.get(field).cloned(), field, mode),
+        Value::Patch(patch) => {
+            let text = |text: &std::sync::Arc<str>| Some(Value::String(text.clone()));
+            let found = match field {
+                "op" => text(&patch.op),
+                "path" => text(&patch.path),
+                "from" => text(&patch.from),
+                "value" => patch.value.clone(),
+                _ => None,
+            };
+            let empty =
+                matches!(&found, Some(Value::String(text)) if field != "value" && text.is_empty());
+            selected(found.filter(|_| mode == Mode::Plain || !empty), field, mode)
+        }
+        Value::Optional(None) => match mode {
+            Mode::Test => Ok(Value::Bool(false)),
+            _ => Ok(Value::Optional(None)),
+        },
+        Value::Optional(Some(inner)) => match mode {
+            Mode::Plain => select(inner, field, Mode::Optional),
+            _ => select(inner, field, mode),
+        },
+        _ if mode == Mode::Optional => Err(RunError::no_overload()),
+        other => Err(RunError::failed(format!(
+            "no such overload: {}.{field}",
+            other.type_name()
+        ))),
+    }
+}
+
+/// `operand[index]`, or with `optional` `operand[?index]`.
+pub(super) fn index(operand: &Value, index: &Value, optional: bool) -> Result<Value, RunError> {
+    let found = match operand {
+        Value::Optional(None) => return Ok(Value::Optional(None)),
+        Value::Optional(Some(inner)) => return self::index(inner, index, true),
+        Value::List(list) => {
+            let Some(Key::Int(place)) = Key::of(index) else {
+                return Err(RunError::failed(format!(
+                    "unsupported index type '{}' in list",
+                    index.type_name()
+                )));
+            };
+            let found = usize::try_from(place)
+                .ok()
+                .and_then(|place| list.get(place));
+            match found {
+                None if !optional => {
+                    return Err(RunError::failed(format!("index out of bounds: {place}")));
+                }
+                found => found.cloned(),
+            }
+        }
+        Value::Map(map) => match Key::of(index).and_then(|key| map.get(&key)) {
+            None if !optional => {
+                return Err(RunError::failed(format!("no such key: {}", shown(index))));
+            }
+            found => found.cloned(),
+        },
+        Value::Object(object) => match index {
+            Value::String(field) => {
+                let mode = if optional {
+                    Mode::Optional
+                } else {
+                    Mode::Plain
+                };
+                return selected(object.fields.get(field).cloned(), field, mode);
+            }
+            _ => return Err(RunError::no_overload()),
+        },
+        Value::Patch(_) => match index {
+            Value::String(field) => {
+                return select(
+                    operand,
+                    field,
+                    if optional {
+                        Mode::Optional
+                    } else {
+                        Mode::Plain
+                    },
+                );
+            }
+            _ => return Err(RunError::no_overload()),
+        },
+        _ => return Err(RunError::no_overload()),
+    };
+    match found {
+        Some(value) if optional => Ok(Value::some(value)),
+        Some(value) => Ok(value),
+        None => Ok(Value::Optional(None)),
+    }
+}
+
+/// A key for a message, cut short.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.chars().take(100).collect(),
+        Value::Int(number) => number.to_string(),
+        Value::Uint(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        other => other.type_name().to_owned(),
+    }
+}
+
+/// Whether the value is of the type, as far as one can tell without looking inside.
+pub(super) fn is_a(value: &Value, of: &Type) -> bool {
+    match of {
+        Type::Dyn | Type::Unknown(_) => true,
+        Type::Null => matches!(value, Value::Null),
+        Type::Bool => matches!(value, Value::Bool(_)),
+        Type::Int => matches!(value, Value::Int(_)),
+        Type::Uint => matches!(value, Value::Uint(_)),
+        Type::Double => matches!(value, Value::Double(_)),
+        Type::String => matches!(value, Value::String(_)),
+        Type::Bytes => matches!(value, Value::Bytes(_)),
+        Type::Timestamp => matches!(value, Value::Timestamp(_)),
+        Type::Duration => matches!(value, Value::Duration(_)),
+        Type::Type(_) => matches!(value, Value::Type(_)),
+        Type::List(_) => matches!(value, Value::List(_)),
+        Type::Map(..) => matches!(value, Value::Map(_)),
+        Type::Optional(_) => matches!(value, Value::Optional(_)),
+        Type::Opaque(name) | Type::Record(name) => value.type_name() == *name,
+        Type::Object { name, .. } => value.type_name() == &**name,
+    }
+}

@@ -1,0 +1,106 @@
+//! Expressions as they were written. Every node knows where it starts and how
+//! deep it is, so that no tree deeper than [`DEEPEST`] is ever built.
+
+use super::Value;
+
+/// Levels of the deepest expression: a recursive walk over it, unoptimised, fits
+/// a stack of 1 MiB. (The server allows 250 nested expressions.)
+pub(super) const DEEPEST: u16 = 120;
+
+/// A part of an expression.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Byte offset in the source.
+    pub at: u32,
+    /// Levels from here down, itself included.
+    pub depth: u16,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// The kinds of nodes. Operators are calls named as `_+_`.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Literal(Value),
+    Name(String),
+    Select {
+        operand: Box<Node>,
+        field: String,
+        optional: bool,
+    },
+    Call {
+        target: Option<Box<Node>>,
+        name: String,
+        arguments: Vec<Node>,
+    },
+    /// `a && b && ..` or, with `any`, `a || b || ..`
+    Logic {
+        any: bool,
+        terms: Vec<Node>,
+    },
+    List(Vec<Element>),
+    Map(Vec<(Node, Element)>),
+    Struct {
+        name: String,
+        fields: Vec<(String, Element)>,
+    },
+}
+
+/// An element of a literal; `?` before it leaves it out when it is none.
+#[derive(Debug)]
+pub(super) struct Element {
+    pub node: Node,
+    pub optional: bool,
+}
+
+impl Kind {
+    /// Levels of the deepest part.
+    pub(super) fn depth(&self) -> u16 {
+        let elements = |all: &[Element]| all.iter().map(|each| each.node.depth).max().unwrap_or(0);
+        match self {
+            Self::Literal(_) | Self::Name(_) => 0,
+            Self::Select { operand, .. } => operand.depth,
+            Self::Call {
+                target, arguments, ..
+            } => {
+                let target = target.as_ref().map_or(0, |node| node.depth);
+                arguments
+                    .iter()
+                    .map(|node| node.depth)
+                    .fold(target, u16::max)
+            }
+            Self::Logic { terms, .. } => terms.iter().map(|node| node.depth).max().unwrap_or(0),
+            Self::List(all) => elements(all),
+            Self::Map(entries) => entries
+                .iter()
+                .map(|(key, value)| key.depth.max(value.node.depth))
+                .max()
+                .unwrap_or(0),
+            Self::Struct { fields, .. } => fields
+                .iter()
+                .map(|(_, element)| element.node.depth)
+                .max()
+                .unwrap_or(0),
+        }
+    }
+}
+
+impl Node {
+    /// The dotted name this spells, if it is one: `a.b.c`.
+    pub(super) fn qualified(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Name(name) => Some(name.clone()),
+            Kind::Select {
+                operand,
+                field,
+                optional: false,
+            } => {
+                let mut name = operand.qualified()?;
+                name.push('.');
+                name.push_str(field);
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+}

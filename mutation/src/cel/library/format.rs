@@ -1,0 +1,324 @@
+//! `format`: `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, as cel-go's
+//! version 2 prints them.
+
+use std::fmt::Write as _;
+
+use super::super::declaration::{Row, Scope};
+use super::super::error::RunError;
+use super::super::value::{Key, Value};
+use super::convert::double_text;
+use super::{duration_text, timestamp_text};
+
+pub(super) const ROWS: &[Row] =
+    &[(
+        &["string.format(list<dyn>): string"],
+        |scope, arguments| match arguments {
+            [Value::String(pattern), Value::List(values)] => format(scope, pattern, values),
+            _ => Err(RunError::no_overload()),
+        },
+    )];
+
+/// Decimals when none are asked for.
+const DECIMALS: usize = 6;
+/// Decimals that may be asked for: no double has more that are not zero.
+const MOST_DECIMALS: usize = 1_100;
+
+fn format(scope: &mut Scope<'_>, pattern: &str, values: &[Value]) -> Result<Value, RunError> {
+    scope.budget.charge_made(pattern.len())?;
+    let mut out = String::new();
+    let mut values = values.iter().enumerate();
+    let mut rest = pattern;
+    let mut index = 0;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            out.push('%');
+            rest = after;
+            continue;
+        }
+        let Some((place, value)) = values.next() else {
+            return Err(RunError::failed(format!("index {index} out of range")));
+        };
+        index = place + 1;
+        let (decimals, after) = decimals(rest)?;
+        let mut clause = after.chars();
+        let kind = clause
+            .next()
+            .ok_or_else(|| RunError::failed("unexpected end of string"))?;
+        rest = clause.as_str();
+        let before = out.len();
+        print(scope, &mut out, kind, decimals, value)?;
+        scope.budget.charge_made(out.len() - before)?;
+    }
+    out.push_str(rest);
+    Ok(Value::string(out))
+}
+
+fn decimals(rest: &str) -> Result<(usize, &str), RunError> {
+    let Some(digits) = rest.strip_prefix('.') else {
+        return Ok((DECIMALS, rest));
+    };
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    match digits[..length].parse() {
+        Ok(decimals) if decimals <= MOST_DECIMALS => Ok((decimals, &digits[length..])),
+        _ => Err(RunError::failed("error while parsing precision")),
+    }
+}
+
+fn print(
+    scope: &mut Scope<'_>,
+    out: &mut String,
+    kind: char,
+    decimals: usize,
+    value: &Value,
+) -> Result<(), RunError> {
+    let wrong = |wanted: &str| {
+        Err(RunError::failed(format!(
+            "error during formatting: {wanted}, was given {}",
+            value.type_name()
+        )))
+    };
+    match (kind, value) {
+        ('s', _) => return text(scope, out, value, false),
+        ('d', Value::Int(number)) => put(out, format_args!("{number}")),
+        ('d', Value::Uint(number)) => put(out, format_args!("{number}")),
+        ('d', _) => return wrong("decimal clause can only be used on integers"),
+        ('f' | 'e', Value::Double(number)) => real(out, kind, decimals, *number),
+        ('f' | 'e', Value::String(text)) => match &**text {
+            "NaN" => out.push_str("NaN"),
+            "Infinity" => out.push('∞'),
+            "-Infinity" => out.push_str("-∞"),
+            _ => return wrong("fixed-point clause can only be used on doubles"),
+        },
+        ('f', _) => return wrong("fixed-point clause can only be used on doubles"),
+        ('e', _) => return wrong("scientific clause can only be used on doubles"),
+        ('b', Value::Bool(flag)) => out.push(if *flag { '1' } else { '0' }),
+        ('b', Value::Uint(number)) => put(out, format_args!("{number:b}")),
+        ('b', Value::Int(number)) => {
+            signed(out, *number, |out, size| put(out, format_args!("{size:b}")))
+        }
+        ('b', _) => return wrong("only integers and bools can be formatted as binary"),
+        ('o', Value::Uint(number)) => put(out, format_args!("{number:o}")),
+        ('o', Value::Int(number)) => {
+            signed(out, *number, |out, size| put(out, format_args!("{size:o}")))
+        }
+        ('o', _) => return wrong("octal clause can only be used on integers"),
+        ('x', Value::Uint(number)) => put(out, format_args!("{number:x}")),
+        ('X', Value::Uint(number)) => put(out, format_args!("{number:X}")),
+        ('x', Value::Int(number)) => {
+            signed(out, *number, |out, size| put(out, format_args!("{size:x}")))
+        }
+        ('X', Value::Int(number)) => {
+            signed(out, *number, |out, size| put(out, format_args!("{size:X}")))
+        }
+        ('x' | 'X', Value::String(text)) => return bytes(scope, out, kind, text.as_bytes()),
+        ('x' | 'X', Value::Bytes(content)) => return bytes(scope, out, kind, content),
+        ('x' | 'X', _) => {
+            return wrong("only integers, byte buffers, and strings can be formatted as hex");
+        }
+        _ => {
+            return Err(RunError::failed(format!(
+                "unrecognized formatting clause \"{kind}\""
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = out.write_fmt(arguments);
+}
+
+fn signed(out: &mut String, number: i64, print: impl Fn(&mut String, u64)) {
+    if number < 0 {
+        out.push('-');
+    }
+    print(out, number.unsigned_abs());
+}
+
+fn bytes(
+    scope: &mut Scope<'_>,
+    out: &mut String,
+    kind: char,
+    content: &[u8],
+) -> Result<(), RunError> {
+    scope.budget.charge_made(content.len() * 2)?;
+    for byte in content {
+        if kind == 'x' {
+            put(out, format_args!("{byte:02x}"));
+        } else {
+            put(out, format_args!("{byte:02X}"));
+        }
+    }
+    Ok(())
+}
+
+/// As golang.org/x/text prints English: thousands apart by commas, `1.5 × 10⁰³`.
+fn real(out: &mut String, kind: char, decimals: usize, number: f64) {
+    if number.is_nan() {
+        out.push_str("NaN");
+        return;
+    }
+    if number.is_sign_negative() {
+        out.push('-');
+    }
+    let size = number.abs();
+    if size.is_infinite() {
+        out.push('∞');
+        return;
+    }
+    if kind == 'e' {
+        let text = format!("{size:.decimals$e}");
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        put(out, format_args!("{mantissa}\u{202f}×\u{202f}10"));
+        superscript(out, exponent);
+        return;
+    }
+    let text = format!("{size:.decimals$}");
+    let (whole, fraction) = text
+        .split_once('.')
+        .map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if let Some(fraction) = fraction {
+        out.push('.');
+        out.push_str(fraction);
+    }
+}
+
+fn superscript(out: &mut String, exponent: &str) {
+    let digits = exponent.trim_start_matches('-');
+    if exponent.starts_with('-') {
+        out.push('⁻');
+    }
+    if digits.len() == 1 {
+        out.push('⁰');
+    }
+    out.extend(digits.bytes().map(|digit| {
+        ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][usize::from(digit - b'0') % 10]
+    }));
+}
+
+/// `%s` of any value; inside lists and maps strings are quoted, and times and
+/// spans are calls.
+fn text(
+    scope: &mut Scope<'_>,
+    out: &mut String,
+    value: &Value,
+    inside: bool,
+) -> Result<(), RunError> {
+    scope.budget.charge(1)?;
+    let before = out.len();
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => put(out, format_args!("{flag}")),
+        Value::Int(number) => put(out, format_args!("{number}")),
+        Value::Uint(number) => put(out, format_args!("{number}")),
+        Value::Double(number) if inside => {
+            if number.is_finite() {
+                put(out, format_args!("{number:.6}"));
+            } else {
+                put(out, format_args!("\"{}\"", double_text(*number)));
+            }
+        }
+        Value::Double(number) => out.push_str(&double_text(*number)),
+        Value::String(text) => {
+            scope.budget.charge_made(text.len())?;
+            if inside {
+                quote(out, text)
+            } else {
+                out.push_str(text)
+            }
+        }
+        Value::Bytes(content) => {
+            scope.budget.charge_made(content.len())?;
+            let text = std::str::from_utf8(content).map_err(|_| {
+                RunError::failed("invalid UTF-8 in bytes, cannot convert to string")
+            })?;
+            if inside {
+                out.push('b');
+                quote(out, text);
+            } else {
+                out.push_str(text);
+            }
+        }
+        Value::Timestamp(time) if inside => put(
+            out,
+            format_args!("timestamp(\"{}\")", timestamp_text(*time)),
+        ),
+        Value::Timestamp(time) => out.push_str(&timestamp_text(*time)),
+        Value::Duration(span) if inside => {
+            put(out, format_args!("duration(\"{}\")", duration_text(*span)))
+        }
+        Value::Duration(span) => out.push_str(&duration_text(*span)),
+        Value::Type(name) => out.push_str(name),
+        Value::List(list) => {
+            out.push('[');
+            for (place, each) in list.iter().enumerate() {
+                if place > 0 {
+                    out.push_str(", ");
+                }
+                text(scope, out, each, true)?;
+            }
+            out.push(']');
+            return Ok(());
+        }
+        Value::Map(map) => {
+            let mut pairs = Vec::with_capacity(map.len());
+            for (key, value) in map.iter() {
+                let (mut name, mut shown) = (String::new(), String::new());
+                match key {
+                    Key::String(text) => quote(&mut name, text),
+                    Key::Int(number) => put(&mut name, format_args!("{number}")),
+                    Key::Bool(flag) => put(&mut name, format_args!("{flag}")),
+                }
+                text(scope, &mut shown, value, true)?;
+                scope.budget.charge_made(name.len() + shown.len())?;
+                pairs.push((name, shown));
+            }
+            pairs.sort();
+            out.push('{');
+            for (place, (name, shown)) in pairs.iter().enumerate() {
+                put(
+                    out,
+                    format_args!("{}{name}:{shown}", if place > 0 { ", " } else { "" }),
+                );
+            }
+            out.push('}');
+            return Ok(());
+        }
+        other => {
+            return Err(RunError::failed(format!(
+                "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {}",
+                other.type_name()
+            )));
+        }
+    }
+    scope.budget.charge_made(out.len().saturating_sub(before))
+}
+
+/// As Go's `%q`.
+fn quote(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\x0b' => out.push_str("\\v"),
+            c if c.is_ascii_control() => put(out, format_args!("\\x{:02x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}

@@ -1,0 +1,339 @@
+//! Named formats and what is wrong with a text that does not follow one, in
+//! apimachinery's words (`pkg/api/validate/content`, `util/validation`).
+
+use super::super::declaration::{Row, Scope};
+use super::super::error::RunError;
+use super::super::value::Value;
+use super::ours::qualified_name;
+use super::url::Url;
+
+pub(super) const ROWS: &[Row] = &[
+    (&["'format.dns1123Label'(): Format"], |_, _| {
+        constant("dns1123Label")
+    }),
+    (&["'format.dns1123Subdomain'(): Format"], |_, _| {
+        constant("dns1123Subdomain")
+    }),
+    (&["'format.dns1035Label'(): Format"], |_, _| {
+        constant("dns1035Label")
+    }),
+    (&["'format.qualifiedName'(): Format"], |_, _| {
+        constant("qualifiedName")
+    }),
+    (&["'format.dns1123LabelPrefix'(): Format"], |_, _| {
+        constant("dns1123LabelPrefix")
+    }),
+    (&["'format.dns1123SubdomainPrefix'(): Format"], |_, _| {
+        constant("dns1123SubdomainPrefix")
+    }),
+    (&["'format.dns1035LabelPrefix'(): Format"], |_, _| {
+        constant("dns1035LabelPrefix")
+    }),
+    (&["'format.labelValue'(): Format"], |_, _| {
+        constant("labelValue")
+    }),
+    (&["'format.uri'(): Format"], |_, _| constant("uri")),
+    (&["'format.uuid'(): Format"], |_, _| constant("uuid")),
+    (&["'format.byte'(): Format"], |_, _| constant("byte")),
+    (&["'format.date'(): Format"], |_, _| constant("date")),
+    (&["'format.datetime'(): Format"], |_, _| {
+        constant("datetime")
+    }),
+    (
+        &["'format.named'(string): optional<Format>"],
+        |_, arguments| match arguments {
+            [Value::String(name)] => Ok(find(name).map_or(Value::Optional(None), |format| {
+                Value::some(Value::Format(format))
+            })),
+            _ => Err(RunError::no_overload()),
+        },
+    ),
+    (
+        &["Format.validate(string): optional<list<string>>"],
+        validate,
+    ),
+];
+
+/// A format and its check.
+#[derive(Debug)]
+pub struct NamedFormat {
+    name: &'static str,
+    wrong: fn(&str) -> Vec<String>,
+}
+
+static FORMATS: [NamedFormat; 13] = [
+    NamedFormat {
+        name: "dns1123Label",
+        wrong: label,
+    },
+    NamedFormat {
+        name: "dns1123Subdomain",
+        wrong: subdomain,
+    },
+    NamedFormat {
+        name: "dns1035Label",
+        wrong: old_label,
+    },
+    NamedFormat {
+        name: "qualifiedName",
+        wrong: qualified_name,
+    },
+    NamedFormat {
+        name: "dns1123LabelPrefix",
+        wrong: |text| label(&prefix(text)),
+    },
+    NamedFormat {
+        name: "dns1123SubdomainPrefix",
+        wrong: |text| subdomain(&prefix(text)),
+    },
+    NamedFormat {
+        name: "dns1035LabelPrefix",
+        wrong: |text| old_label(&prefix(text)),
+    },
+    NamedFormat {
+        name: "labelValue",
+        wrong: label_value,
+    },
+    NamedFormat {
+        name: "uri",
+        wrong: |text| Url::request(text).err().into_iter().collect(),
+    },
+    NamedFormat {
+        name: "uuid",
+        wrong: |text| unless(uuid(text), "does not match the UUID format"),
+    },
+    NamedFormat {
+        name: "byte",
+        wrong: |text| unless(base64(text), "invalid base64"),
+    },
+    NamedFormat {
+        name: "date",
+        wrong: |text| unless(date(text), "invalid date"),
+    },
+    NamedFormat {
+        name: "datetime",
+        wrong: |text| unless(date_time(text), "invalid datetime"),
+    },
+];
+
+fn find(name: &str) -> Option<&'static NamedFormat> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+fn constant(name: &str) -> Result<Value, RunError> {
+    find(name)
+        .map(Value::Format)
+        .ok_or_else(RunError::no_overload)
+}
+
+fn validate(scope: &mut Scope<'_>, arguments: &[Value]) -> Result<Value, RunError> {
+    let [Value::Format(format), Value::String(text)] = arguments else {
+        return Err(RunError::no_overload());
+    };
+    scope.budget.charge_made(text.len() * 4 + 1_000)?;
+    let wrong = (format.wrong)(text);
+    if wrong.is_empty() {
+        return Ok(Value::Optional(None));
+    }
+    Ok(Value::some(Value::list(
+        wrong.into_iter().map(Value::string).collect(),
+    )))
+}
+
+fn unless(fine: bool, wrong: &str) -> Vec<String> {
+    if fine {
+        Vec::new()
+    } else {
+        vec![wrong.to_owned()]
+    }
+}
+
+/// The start of a name that is generated: its last dash would be followed.
+fn prefix(text: &str) -> String {
+    match text.len() > 1 && text.ends_with('-') && text.is_char_boundary(text.len() - 2) {
+        true => format!("{}a", &text[..text.len() - 2]),
+        false => text.to_owned(),
+    }
+}
+
+/// What is said of a text that does not match a pattern.
+pub(super) fn mismatch(message: &str, pattern: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples
+        .iter()
+        .map(|example| format!("'{example}', "))
+        .collect();
+    format!(
+        "{message} (e.g. {}regex used for validation is '{pattern}')",
+        examples.join(" or ")
+    )
+}
+
+fn too_long(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} bytes"))
+}
+
+/// Alphanumeric at both ends, and also what is allowed within.
+pub(super) fn word(text: &str, end: fn(u8) -> bool, within: fn(u8) -> bool) -> bool {
+    match text.as_bytes() {
+        [] => false,
+        [only] => end(*only),
+        [first, middle @ .., last] => {
+            end(*first) && end(*last) && middle.iter().all(|byte| within(*byte))
+        }
+    }
+}
+
+fn lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_label(text: &str) -> bool {
+    word(text, lower, |byte| lower(byte) || byte == b'-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+fn label(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
+    if is_label(text) {
+        return wrong;
+    }
+    wrong.push(match is_subdomain(text) {
+        true => "must not contain dots".to_owned(),
+        false => mismatch(
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
+            "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+            &["my-name", "123-abc"],
+        ),
+    });
+    wrong
+}
+
+/// What is wrong with a text as a DNS subdomain.
+pub(super) fn subdomain(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 253).into_iter().collect();
+    if !is_subdomain(text) {
+        wrong.push(mismatch(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+            "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+            &["example.com"],
+        ));
+    }
+    wrong
+}
+
+fn old_label(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
+    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        wrong.push(mismatch(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
+            "[a-z]([-a-z0-9]*[a-z0-9])?",
+            &["my-name", "abc-123"],
+        ));
+    }
+    wrong
+}
+
+/// A part of a label's key or value.
+pub(super) fn is_label_part(text: &str) -> bool {
+    word(
+        text,
+        |byte| byte.is_ascii_alphanumeric(),
+        |byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte),
+    )
+}
+
+fn label_value(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
+    if !text.is_empty() && !is_label_part(text) {
+        wrong.push(mismatch(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+            "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
+            &["MyValue", "my_value", "12345"],
+        ));
+    }
+    wrong
+}
+
+fn uuid(text: &str) -> bool {
+    let mut rest = text;
+    for (place, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if place > 0 {
+            rest = rest.strip_prefix('-').unwrap_or(rest);
+        }
+        match rest.get(..length) {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                rest = &rest[length..]
+            }
+            _ => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+fn base64(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    !text.is_empty()
+        && text.len() % 4 == 0
+        && text.len() - digits.len() <= 2
+        && digits
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/')
+}
+
+fn date(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == 10
+        && bytes.iter().enumerate().all(|(at, byte)| {
+            if at == 4 || at == 7 {
+                *byte == b'-'
+            } else {
+                byte.is_ascii_digit()
+            }
+        })
+        && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+fn date_time(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut parts = text.split('t');
+    let (Some(day), Some(time)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let pair = |text: Option<&str>| {
+        text.filter(|text| text.len() == 2 && digits(text))
+            .map(str::to_owned)
+    };
+    let (Some(hour), Some(minute), Some(second)) = (
+        pair(time.get(..2)),
+        pair(time.get(3..5)),
+        pair(time.get(6..8)),
+    ) else {
+        return false;
+    };
+    if !date(day) || time.get(2..3) != Some(":") || time.get(5..6) != Some(":") {
+        return false;
+    }
+    let Some(rest) = time.get(8..) else {
+        return false;
+    };
+    let zone_at = match rest.strip_suffix('z') {
+        Some(before) => Some(before),
+        None => rest.len().checked_sub(6).and_then(|at| {
+            let zone = rest.get(at..)?;
+            let fine = zone.starts_with(['+', '-'])
+                && digits(&zone[1..3])
+                && &zone[3..4] == ":"
+                && digits(&zone[4..]);
+            fine.then(|| &rest[..at])
+        }),
+    };
+    let fraction = zone_at.is_some_and(|fraction| {
+        let mut chars = fraction.chars();
+        chars.next().is_none() || (!chars.as_str().is_empty() && digits(chars.as_str()))
+    });
+    fraction && *hour <= *"23" && *minute <= *"59" && *second <= *"59"
+}

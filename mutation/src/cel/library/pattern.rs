@@ -1,0 +1,218 @@
+//! Patterns in Go's syntax (RE2) on the `regex` crate: the same leftmost-first
+//! matches in linear time, bounded in size.
+//!
+//! A compiled pattern costs by its size, and matching by size and text: the
+//! worst there is per byte of text is a step for every state.
+
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use super::super::declaration::{Row, Scope};
+use super::super::error::RunError;
+use super::super::eval::ELEMENT_BYTES;
+use super::super::value::Value;
+
+pub(super) const ROWS: &[Row] = &[
+    (
+        &[
+            "matches(string, string): bool",
+            "string.matches(string): bool",
+        ],
+        |scope, arguments| {
+            let (text, pattern) = prepare(scope, arguments)?;
+            Ok(Value::Bool(pattern.regex.is_match(text)))
+        },
+    ),
+    (&["string.find(string): string"], |scope, arguments| {
+        let (text, pattern) = prepare(scope, arguments)?;
+        let found = pattern.regex.find(text).map_or("", |found| found.as_str());
+        scope.budget.charge_made(found.len())?;
+        Ok(Value::string(found))
+    }),
+    (
+        &[
+            "string.findAll(string): list<string>",
+            "string.findAll(string, int): list<string>",
+        ],
+        |scope, arguments| {
+            let (text, pattern) = prepare(scope, arguments)?;
+            let limit = match arguments {
+                [_, _] => usize::MAX,
+                [_, _, Value::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
+                _ => return Err(RunError::no_overload()),
+            };
+            let mut found = Vec::new();
+            for each in pattern.regex.find_iter(text).take(limit) {
+                scope.budget.charge_made(each.len() + ELEMENT_BYTES)?;
+                found.push(Value::string(each.as_str()));
+            }
+            Ok(Value::list(found))
+        },
+    ),
+];
+
+/// Bytes of the largest compiled pattern.
+const LARGEST: usize = 256 << 10;
+/// Sizes that are tried in turn, so that a small pattern is known to be small.
+const SIZES: [usize; 4] = [2 << 10, 16 << 10, 64 << 10, LARGEST];
+/// Bytes of a pattern that cost one unit for each byte of text.
+const BYTES_A_UNIT: usize = 1 << 10;
+/// Repetitions Go allows.
+const REPETITIONS: u32 = 1_000;
+
+/// A compiled pattern and a bound of its size.
+#[derive(Debug)]
+pub(in super::super) struct Pattern {
+    regex: Regex,
+    bytes: usize,
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// When it is no pattern, or too large a one.
+    pub(in super::super) fn new(source: &str) -> Result<Self, String> {
+        let translated = translate(source)?;
+        let mut wrong = String::new();
+        for bytes in SIZES {
+            let built = RegexBuilder::new(&translated)
+                .size_limit(bytes)
+                .dfa_size_limit(1 << 20)
+                .nest_limit(50)
+                .octal(true)
+                .build();
+            match built {
+                Ok(regex) => return Ok(Self { regex, bytes }),
+                Err(regex::Error::CompiledTooBig(_)) => wrong = "it is too large".to_owned(),
+                Err(other) => {
+                    let text = other.to_string();
+                    return Err(text.lines().last().unwrap_or_default().trim().to_owned());
+                }
+            }
+        }
+        Err(wrong)
+    }
+}
+
+fn prepare<'a>(
+    scope: &mut Scope<'_>,
+    arguments: &'a [Value],
+) -> Result<(&'a str, Arc<Pattern>), RunError> {
+    let [Value::String(text), Value::String(source), ..] = arguments else {
+        return Err(RunError::no_overload());
+    };
+    let pattern = match scope.budget.pattern(source) {
+        Some(kept) => kept,
+        None => {
+            scope.budget.charge_made(source.len())?;
+            scope.budget.charge(source.len() as u64)?;
+            let pattern = Pattern::new(source)
+                .map_err(|reason| RunError::failed(format!("Illegal regex: {reason}")))?;
+            scope.budget.charge(pattern.bytes as u64 / 10)?;
+            let pattern = Arc::new(pattern);
+            scope
+                .budget
+                .keep_pattern(source.clone(), Arc::clone(&pattern));
+            pattern
+        }
+    };
+    let a_byte = pattern.bytes.div_ceil(BYTES_A_UNIT) as u64;
+    scope.budget.charge(text.len() as u64 * a_byte)?;
+    Ok((text, pattern))
+}
+
+/// Go's syntax in that of the `regex` crate: classes as `\d` are ASCII, a `[`
+/// within a class is itself, `\Q..\E` quotes.
+fn translate(source: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(source.len() + 16);
+    let mut chars = source.chars().peekable();
+    let mut class = false;
+    let mut first = false;
+    while let Some(c) = chars.next() {
+        let starts_class = std::mem::take(&mut first);
+        match c {
+            '\\' => match chars.next() {
+                None => return Err("trailing backslash at end of expression".to_owned()),
+                Some('Q') if !class => quoted(&mut chars, &mut out),
+                Some('d') => out.push_str("[0-9]"),
+                Some('D') => out.push_str("[^0-9]"),
+                Some('w') => out.push_str("[0-9A-Za-z_]"),
+                Some('W') => out.push_str("[^0-9A-Za-z_]"),
+                Some('s') => out.push_str("[\\t\\n\\f\\r ]"),
+                Some('S') => out.push_str("[^\\t\\n\\f\\r ]"),
+                Some('b') if !class => out.push_str("(?-u:\\b)"),
+                Some('B') if !class => out.push_str("(?-u:\\B)"),
+                Some(
+                    escaped @ ('<' | '>' | 'Z' | 'u' | 'U' | 'C' | 'E' | 'G' | 'h' | 'H' | 'K'
+                    | 'R' | 'X'),
+                ) => {
+                    return Err(format!("invalid escape sequence: `\\{escaped}`"));
+                }
+                Some(escaped) => out.extend(['\\', escaped]),
+            },
+            '[' if !class => {
+                class = true;
+                first = true;
+                out.push('[');
+                if chars.next_if_eq(&'^').is_some() {
+                    out.push('^');
+                }
+            }
+            '[' if chars.peek() == Some(&':') => out.push('['),
+            '[' => out.push_str("\\["),
+            ']' if class && !starts_class => {
+                // The end of `[:alpha:]` is not that of the class.
+                class = out.ends_with(':')
+                    && out.rfind("[:").is_some_and(|at| !out[at..].contains(']'));
+                out.push(']');
+            }
+            ']' if class => out.push_str("\\]"),
+            '&' | '~' if class => out.extend(['\\', c]),
+            '-' if class && chars.peek() == Some(&'-') => out.push_str("\\-"),
+            '{' if !class => {
+                if let Some(high) = repetitions(&mut chars.clone())
+                    && high > REPETITIONS
+                {
+                    return Err(format!("invalid repeat count: more than {REPETITIONS}"));
+                }
+                // A brace that starts no repetition is itself.
+                let repeats = repetitions(&mut chars.clone()).is_some();
+                out.push_str(if repeats { "{" } else { "\\{" });
+            }
+            other => out.push(other),
+        }
+    }
+    Ok(out)
+}
+
+fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) {
+    while let Some(c) = chars.next() {
+        if c == '\\' && chars.next_if_eq(&'E').is_some() {
+            return;
+        }
+        out.push_str(&regex::escape(&c.to_string()));
+    }
+}
+
+/// The largest count of a repetition that starts after its brace.
+fn repetitions(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<u32> {
+    let text: String = chars.take_while(|c| *c != '}').take(32).collect();
+    let (low, high) = text.split_once(',').unwrap_or((&text, ""));
+    let number = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| text.parse().unwrap_or(u32::MAX))
+    };
+    if low.is_empty() {
+        return None;
+    }
+    let low = number(low)?;
+    let high = if high.is_empty() {
+        Some(low)
+    } else {
+        number(high)
+    }?;
+    Some(low.max(high))
+}

@@ -1,0 +1,274 @@
+//! Mutation policies and their bindings as they are read: the fields of
+//! MutatingAdmissionPolicy (`admissionregistration.k8s.io/v1`, Kubernetes 1.36),
+//! with defaults set and in one spelling.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/>
+
+mod binding;
+mod policy;
+mod resources;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+use tautline_core::selector::Selector;
+
+use crate::manifest::{Findings, Place, Problem, is_subdomain};
+
+/// One object that a manifest may hold.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Document {
+    /// A policy.
+    Policy(Policy),
+    /// A binding.
+    Binding(Binding),
+}
+
+/// What to do with objects that match.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Which requests it is for.
+    pub constraints: MatchResources,
+    /// Conditions of which all must hold.
+    pub conditions: Vec<Named>,
+    /// Values that expressions may name as `variables.NAME`.
+    pub variables: Vec<Named>,
+    /// What is changed, in order; at least one.
+    pub mutations: Vec<Mutation>,
+    /// What an error in it does to the request.
+    pub failure: FailurePolicy,
+    /// Whether it runs again after a change.
+    pub reinvocation: Reinvocation,
+    /// The kind of its parameters, if it has any.
+    pub param_kind: Option<ParamKind>,
+}
+
+/// A named expression and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// The expression.
+    pub source: Source,
+}
+
+/// An expression and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The path, such as `spec.mutations[0].applyConfiguration.expression`.
+    pub field: String,
+    /// The text.
+    pub text: String,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mutation {
+    /// How the expression's value changes the object.
+    pub patch: PatchType,
+    /// The expression.
+    pub source: Source,
+}
+
+/// How the value of an expression changes an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    /// `Object{...}`, merged as server-side apply merges.
+    ApplyConfiguration,
+    /// A list of `JSONPatch{...}`.
+    JsonPatch,
+}
+
+/// What an error in a policy does to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// The request is refused.
+    Fail,
+    /// What failed is left out.
+    Ignore,
+}
+
+/// Whether a policy runs again when the object changed after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reinvocation {
+    /// Once only.
+    Never,
+    /// Once more if needed.
+    IfNeeded,
+}
+
+/// The kind of a policy's parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ParamKind {
+    /// Group and version, such as `v1` or `mutations.example.com/v1`.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+}
+
+/// Which requests a policy or a binding is for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MatchResources {
+    /// One of these must match; in a binding, none means all.
+    pub rules: Vec<Rule>,
+    /// None of these may match.
+    pub exclude: Vec<Rule>,
+    /// On the namespace's labels.
+    pub namespaces: Selector,
+    /// On the labels of the object or the old object.
+    pub objects: Selector,
+    /// Whether another version of the resource will do.
+    pub policy: MatchPolicy,
+}
+
+/// Operations on resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// `CREATE`, `UPDATE`, `CONNECT` or `*`.
+    pub operations: Vec<String>,
+    /// API groups or `*`.
+    pub groups: Vec<String>,
+    /// API versions or `*`.
+    pub versions: Vec<String>,
+    /// `resource`, `resource/subresource`, either of them `*`.
+    pub resources: Vec<String>,
+    /// Names of objects; none means all.
+    pub names: Vec<String>,
+    /// Which scope.
+    pub scope: Scope,
+}
+
+/// Namespaced resources, cluster-wide ones, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Both.
+    #[default]
+    All,
+    /// Only cluster-wide ones.
+    Cluster,
+    /// Only namespaced ones.
+    Namespaced,
+}
+
+/// Whether a rule matches only the resource that was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatchPolicy {
+    /// Only that.
+    Exact,
+    /// Also another version of it.
+    #[default]
+    Equivalent,
+}
+
+/// Puts a policy to use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// Its name.
+    pub name: String,
+    /// The policy's name.
+    pub policy: String,
+    /// Its parameters.
+    pub params: Option<ParamRef>,
+    /// A narrower choice of requests.
+    pub resources: Option<MatchResources>,
+}
+
+/// Which objects are a binding's parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamRef {
+    /// By name or by labels.
+    pub which: Which,
+    /// Their namespace; that of the request if absent.
+    pub namespace: Option<String>,
+    /// Whether finding none is an error rather than a reason to skip.
+    pub deny_if_missing: bool,
+}
+
+/// How parameters are found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Which {
+    /// The one of this name.
+    Name(String),
+    /// All that these labels select.
+    Selected(Selector),
+}
+
+/// An object as read, and what is odd about it without being wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read {
+    /// The object.
+    pub document: Document,
+    /// What is odd.
+    pub warnings: Vec<Problem>,
+}
+
+/// Our group, and the one of the API server's own policies.
+const OURS: &str = "tautline.io/v1alpha1";
+const THEIRS: [&str; 3] = [
+    "admissionregistration.k8s.io/v1",
+    "admissionregistration.k8s.io/v1beta1",
+    "admissionregistration.k8s.io/v1alpha1",
+];
+
+/// Whether `manifest` is of a kind that [`read`] reads.
+pub fn is_ours(manifest: &Value) -> bool {
+    kind(manifest).is_some()
+}
+
+/// Some(true) for a policy, Some(false) for a binding.
+fn kind(manifest: &Value) -> Option<bool> {
+    let text = |field: &str| manifest.get(field).and_then(Value::as_str);
+    let version = text("apiVersion")?;
+    match text("kind")? {
+        "MutationPolicy" if version == OURS => Some(true),
+        "MutationPolicyBinding" if version == OURS => Some(false),
+        "MutatingAdmissionPolicy" if THEIRS.contains(&version) => Some(true),
+        "MutatingAdmissionPolicyBinding" if THEIRS.contains(&version) => Some(false),
+        _ => None,
+    }
+}
+
+/// Reads a policy or a binding, in today's spelling or that of 2024. Expressions
+/// are not looked into yet. The error is everything that is wrong with it.
+pub fn read(manifest: &Value) -> Result<Read, Vec<Problem>> {
+    let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
+    let name = text("/metadata/name").unwrap_or_default();
+    let mut found = Findings::of(format!("{} {name}", text("/kind").unwrap_or("object")));
+    let root = Place::root(manifest);
+    let Some(is_policy) = kind(manifest) else {
+        let message = format!(
+            "must be MutationPolicy or MutationPolicyBinding of {OURS}, or \
+             MutatingAdmissionPolicy or MutatingAdmissionPolicyBinding of {}",
+            THEIRS[0]
+        );
+        found.fault("kind", message);
+        return Err(found.faults);
+    };
+    root.object(
+        &["apiVersion", "kind", "metadata", "spec", "status"],
+        &mut found,
+    );
+    if !is_subdomain(name) {
+        let message = "must be a DNS subdomain, such as gpu-none.example.com";
+        found.fault("metadata.name", message);
+    }
+    let spec = root.field("spec");
+    if spec.is_none() {
+        found.fault("spec", "is required");
+    }
+    let document = spec.and_then(|spec| {
+        if is_policy {
+            policy::read(name, &spec, &mut found).map(Document::Policy)
+        } else {
+            binding::read(name, &spec, &mut found).map(Document::Binding)
+        }
+    });
+    match document {
+        Some(document) if found.faults.is_empty() => Ok(Read {
+            document,
+            warnings: found.warnings,
+        }),
+        _ => Err(found.faults),
+    }
+}

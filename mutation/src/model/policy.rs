@@ -1,0 +1,193 @@
+//! Reading a policy, in today's layout or that of 2024.
+
+use super::{
+    FailurePolicy, Mutation, Named, ParamKind, PatchType, Policy, Reinvocation, Source, resources,
+};
+use crate::manifest::{Findings, Place, is_identifier, is_qualified};
+
+/// As many conditions as the API server takes.
+const MAX_CONDITIONS: usize = 64;
+
+const REINVOCATION: [(&str, Reinvocation); 2] = [
+    ("Never", Reinvocation::Never),
+    ("IfNeeded", Reinvocation::IfNeeded),
+];
+
+pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option<Policy> {
+    const FIELDS: [&str; 7] = [
+        "failurePolicy",
+        "matchConditions",
+        "matchConstraints",
+        "mutations",
+        "paramKind",
+        "reinvocationPolicy",
+        "variables",
+    ];
+    spec.object(&FIELDS, found)?;
+    let failures = [
+        ("Fail", FailurePolicy::Fail),
+        ("Ignore", FailurePolicy::Ignore),
+    ];
+    let constraints = spec.field("matchConstraints");
+    let constraints = constraints.map(|c| resources::read(&c, found));
+    match &constraints {
+        None => found.fault("spec.matchConstraints", "is required"),
+        Some(c) if c.rules.is_empty() => {
+            found.fault("spec.matchConstraints.resourceRules", "is required");
+        }
+        Some(_) => {}
+    }
+    let conditions = named(spec, "matchConditions", is_qualified, found);
+    if conditions.len() > MAX_CONDITIONS {
+        let message = format!("at most {MAX_CONDITIONS} conditions");
+        found.fault("spec.matchConditions", message);
+    }
+    let items = spec.items("mutations", found);
+    if items.is_empty() {
+        found.fault("spec.mutations", "must hold at least one mutation");
+    }
+    let mutations = items.iter().filter_map(|m| mutation(m, found)).collect();
+    Some(Policy {
+        name: name.to_owned(),
+        constraints: constraints?,
+        conditions,
+        variables: named(spec, "variables", is_identifier, found),
+        mutations,
+        failure: spec
+            .choice("failurePolicy", &failures, found)
+            .unwrap_or(FailurePolicy::Fail),
+        reinvocation: reinvocation(spec, &items, found)?,
+        param_kind: match spec.field("paramKind") {
+            None => None,
+            Some(place) => Some(param_kind(&place, found)?),
+        },
+    })
+}
+
+fn param_kind(place: &Place<'_>, found: &mut Findings) -> Option<ParamKind> {
+    place.object(&["apiVersion", "kind"], found)?;
+    let api_version = place.required("apiVersion", found);
+    let kind = place.required("kind", found);
+    if api_version.is_some_and(|v| v.matches('/').count() > 1 || v.ends_with('/')) {
+        let message = "must be a version or group/version, such as example.com/v1";
+        found.fault(&place.child_path("apiVersion"), message);
+    }
+    Some(ParamKind {
+        api_version: api_version?.to_owned(),
+        kind: kind?.to_owned(),
+    })
+}
+
+fn named(
+    spec: &Place<'_>,
+    field: &str,
+    valid: fn(&str) -> bool,
+    found: &mut Findings,
+) -> Vec<Named> {
+    let mut all: Vec<Named> = Vec::new();
+    for item in spec.items(field, found) {
+        item.object(&["expression", "name"], found);
+        let name = item.required("name", found);
+        let source = source(&item, found);
+        let path = item.child_path("name");
+        match name {
+            Some(name) if !valid(name) => {
+                found.fault(&path, format!("{name:?} cannot be a name here"));
+            }
+            Some(name) if all.iter().any(|n| n.name == name) => {
+                found.fault(&path, format!("{name:?} is taken; names must differ"));
+            }
+            _ => {}
+        }
+        let name = name.unwrap_or_default().to_owned();
+        all.extend(source.map(|source| Named { name, source }));
+    }
+    all
+}
+
+fn source(place: &Place<'_>, found: &mut Findings) -> Option<Source> {
+    let text = place.required("expression", found)?;
+    Some(Source {
+        field: place.child_path("expression"),
+        text: text.to_owned(),
+    })
+}
+
+fn mutation(place: &Place<'_>, found: &mut Findings) -> Option<Mutation> {
+    const FIELDS: [&str; 5] = [
+        "applyConfiguration",
+        "expression",
+        "jsonPatch",
+        "patchType",
+        "reinvocationPolicy",
+    ];
+    place.object(&FIELDS, found)?;
+    let choices = [
+        ("ApplyConfiguration", PatchType::ApplyConfiguration),
+        ("JSONPatch", PatchType::JsonPatch),
+    ];
+    place.required("patchType", found)?;
+    let patch = place.choice("patchType", &choices, found)?;
+    let (name, word, other) = match patch {
+        PatchType::ApplyConfiguration => ("applyConfiguration", "ApplyConfiguration", "jsonPatch"),
+        PatchType::JsonPatch => ("jsonPatch", "JSONPatch", "applyConfiguration"),
+    };
+    if let Some(other) = place.field(other) {
+        found.fault(
+            &other.path,
+            format!("must not stand beside patchType {word}"),
+        );
+    }
+    let today = place.field(name).and_then(|p| {
+        p.object(&["expression"], found);
+        source(&p, found)
+    });
+    // In 2024 the expression stood beside patchType, which was ApplyConfiguration.
+    let then = place.field("expression").and_then(|_| source(place, found));
+    let field = place.child_path("expression");
+    match (today, then) {
+        (Some(today), Some(then)) if today.text != then.text => {
+            found.fault(&field, format!("differs from {}; keep one", today.field));
+            None
+        }
+        (None, Some(_)) if patch == PatchType::JsonPatch => {
+            found.fault(&field, "belongs in jsonPatch.expression");
+            None
+        }
+        (Some(source), _) | (None, Some(source)) => Some(Mutation { patch, source }),
+        (None, None) => {
+            if place.field(name).is_none() {
+                let message = format!("is required with patchType {word}");
+                found.fault(&place.child_path(name), message);
+            }
+            None
+        }
+    }
+}
+
+/// The policy's, or what its mutations say in the layout of 2024.
+fn reinvocation(
+    spec: &Place<'_>,
+    mutations: &[Place<'_>],
+    found: &mut Findings,
+) -> Option<Reinvocation> {
+    const FIELD: &str = "reinvocationPolicy";
+    let mut chosen: Option<(Reinvocation, String)> = None;
+    for place in std::iter::once(spec).chain(mutations) {
+        let here = place.child_path(FIELD);
+        let Some(choice) = place.choice(FIELD, &REINVOCATION, found) else {
+            continue;
+        };
+        match &chosen {
+            Some((first, where_)) if *first != choice => {
+                found.fault(&here, format!("differs from {where_}; keep one for all"));
+            }
+            Some(_) => {}
+            None => chosen = Some((choice, here)),
+        }
+    }
+    if chosen.is_none() {
+        found.fault(&spec.child_path(FIELD), "is required: Never or IfNeeded");
+    }
+    chosen.map(|(choice, _)| choice)
+}

@@ -1,0 +1,238 @@
+//! What became of a request, and how: for the answer, the audit log, metrics and
+//! whoever wants to know why.
+
+use std::sync::Arc;
+
+use json_patch::Patch;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::matching::Mismatch;
+
+/// What became of a request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The answer.
+    pub verdict: Verdict,
+    /// What ran, in order, both passes.
+    pub invocations: Vec<Invocation>,
+    /// Errors, in order; those that FailurePolicy Ignore left out too.
+    pub faults: Vec<Fault>,
+    /// Policies and bindings that were not for this request; only in full detail.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub enum Verdict {
+    /// The object stays as it came.
+    #[default]
+    Unchanged,
+    /// The object changes.
+    Changed {
+        /// The object after all policies.
+        object: Arc<Value>,
+        /// What leads from the object as it came to that (RFC 6902).
+        patch: Patch,
+    },
+    /// The request must not go on.
+    Refused(Refusal),
+}
+
+/// Why a request must not go on, as the API server says it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Refusal {
+    /// HTTP status: 403, 404 or 500.
+    pub code: u16,
+    /// The machine's reason, such as `Invalid`.
+    pub reason: &'static str,
+    /// The first error.
+    pub message: String,
+    /// All errors.
+    pub causes: Vec<String>,
+}
+
+/// One policy with one binding and one parameter, or none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Invocation {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The binding.
+    pub binding: Arc<str>,
+    /// The parameter as `name` or `namespace/name`.
+    pub param: Option<String>,
+    /// 1, or 2 when it was asked again because the object had changed.
+    pub pass: u8,
+    /// How it ended.
+    pub end: End,
+    /// The condition that was false, if one was.
+    pub condition: Option<String>,
+    /// Cost units of its conditions.
+    pub condition_cost_units: u64,
+    /// Its mutations, as far as they ran.
+    pub steps: Vec<Step>,
+}
+
+/// How an invocation ended; [`End::code`] names it in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum End {
+    /// The object changed.
+    Changed,
+    /// It ran, and the object stayed.
+    Unchanged,
+    /// A condition was false.
+    Skipped,
+    /// Something in it failed; what it had changed before stays changed.
+    Failed,
+}
+
+impl End {
+    /// A word for metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One mutation of an invocation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Where its expression stands.
+    pub field: String,
+    /// Cost units of the expression and the variables it used.
+    pub cost_units: u64,
+    /// The variables it used, with their values or why they have none; only in
+    /// full detail.
+    pub variables: Vec<(String, Result<Value, String>)>,
+    /// What it changed (RFC 6902), defaults included; only in full detail.
+    pub diff: Option<Patch>,
+    /// Whether it changed the object.
+    pub changed: bool,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// An error of a policy or binding in one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The binding; none if the policy itself is at fault.
+    pub binding: Option<Arc<str>>,
+    /// What kind of error.
+    pub kind: FaultKind,
+    /// The error.
+    pub message: String,
+    /// Whether failurePolicy Ignore left it out.
+    pub ignored: bool,
+}
+
+/// Kinds of errors; [`FaultKind::code`] names them in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum FaultKind {
+    /// The Namespace is missing.
+    Namespace,
+    /// Parameters are missing or cannot be looked up.
+    Params,
+    /// A condition has no value.
+    Condition,
+    /// A mutation's expression has no value.
+    Expression,
+    /// Cost, memory, size or time ran out.
+    Budget,
+    /// The configuration cannot be merged, or the patch does not apply.
+    Patch,
+    /// What came out is no object of its kind.
+    Object,
+}
+
+impl FaultKind {
+    /// A word for metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Params => "params",
+            Self::Condition => "condition",
+            Self::Expression => "expression",
+            Self::Budget => "budget",
+            Self::Patch => "patch",
+            Self::Object => "object",
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.binding {
+            Some(binding) => write!(
+                f,
+                "policy '{}' with binding '{binding}' denied request: {}",
+                self.policy, self.message
+            ),
+            None => write!(
+                f,
+                "policy \"{}\" denied request: {}",
+                self.policy, self.message
+            ),
+        }
+    }
+}
+
+/// A policy, or one of its bindings, that was not for a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PassedOver {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The binding, if it was not the policy itself.
+    pub binding: Option<Arc<str>>,
+    /// Why.
+    pub why: Mismatch,
+}
+
+impl Outcome {
+    /// What the audit log is told: which invocations changed the object, and
+    /// which errors were left out. Values stay below 4 KiB.
+    pub fn audit_annotations(&self) -> Vec<(&'static str, String)> {
+        let changed = self.invocations.iter().filter(|i| i.end == End::Changed);
+        let changed = changed.map(|i| match &i.param {
+            Some(param) => format!("{}/{}({param})", i.policy, i.binding),
+            None => format!("{}/{}", i.policy, i.binding),
+        });
+        let ignored = self.faults.iter().filter(|f| f.ignored);
+        let ignored = ignored.map(|f| format!("{}: {}", f.policy, f.message));
+        let mut annotations = vec![
+            ("changed-by", joined(changed, ", ")),
+            ("ignored-errors", joined(ignored, "; ")),
+        ];
+        annotations.retain(|(_, text)| !text.is_empty());
+        annotations
+    }
+
+    /// Cost units of everything that ran.
+    pub fn cost_units(&self) -> u64 {
+        let of = |i: &Invocation| {
+            let steps = i.steps.iter().map(|s| s.cost_units);
+            i.condition_cost_units + steps.sum::<u64>()
+        };
+        self.invocations.iter().map(of).sum()
+    }
+}
+
+fn joined(texts: impl Iterator<Item = String>, between: &str) -> String {
+    const MAX_BYTES: usize = 4000;
+    let mut all = String::new();
+    for text in texts {
+        if all.len() + text.len() > MAX_BYTES {
+            return all + between + "…";
+        }
+        if !all.is_empty() {
+            all += between;
+        }
+        all += &text;
+    }
+    all
+}

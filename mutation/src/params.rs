@@ -1,0 +1,63 @@
+//! The parameters of a binding, as k8s.io/apiserver 0.36.3 collects them
+//! (pkg/admission/plugin/policy/generic, CollectParams).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::model::{ParamKind, ParamRef, Which};
+use crate::world::{By, Lies, Wanted, World};
+
+/// What a binding's invocations get as `params`, one each; null where the policy
+/// or the binding asks for none. The error is a misconfiguration.
+pub(crate) fn collect(
+    kind: Option<&ParamKind>,
+    reference: Option<&ParamRef>,
+    namespace: &str,
+    world: &dyn World,
+) -> Result<Vec<Option<Arc<Value>>>, String> {
+    let (Some(kind), Some(reference)) = (kind, reference) else {
+        return Ok(vec![None]);
+    };
+    let named = reference.namespace.as_deref();
+    let namespace = match world.lies(kind) {
+        None => {
+            return Err(format!(
+                "paramKind {} {} is not known",
+                kind.api_version, kind.kind
+            ));
+        }
+        Some(Lies::ClusterWide) if named.is_some() => {
+            let message = "paramRef.namespace must not be provided for a cluster-scoped paramKind";
+            return Err(message.to_owned());
+        }
+        Some(Lies::ClusterWide) => None,
+        Some(Lies::InNamespaces) => Some(named.unwrap_or(namespace)),
+    };
+    if namespace == Some("") {
+        let message = "cannot use namespaced paramRef in policy binding that matches \
+                       cluster-scoped resources; set paramRef.namespace";
+        return Err(message.to_owned());
+    }
+    let by = match &reference.which {
+        Which::Name(name) => By::Name(name),
+        Which::Selected(selector) => By::Labels(selector),
+    };
+    let mut found = world.params(kind, Wanted { namespace, by });
+    if found.is_empty() && reference.deny_if_missing {
+        let message = "no params found for policy binding with `Deny` parameterNotFoundAction";
+        return Err(message.to_owned());
+    }
+    found.sort_by_cached_key(|param| name(param));
+    Ok(found.into_iter().map(Some).collect())
+}
+
+/// `name` or `namespace/name` of a parameter.
+pub(crate) fn name(param: &Value) -> String {
+    let text = |field: &str| param["metadata"][field].as_str();
+    let name = text("name").unwrap_or_default();
+    match text("namespace") {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}

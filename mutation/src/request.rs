@@ -1,0 +1,201 @@
+//! The request that policies are worked out for: the fields of an
+//! AdmissionReview's `request`, admission.k8s.io/v1.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+/// Group, version and kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kind {
+    /// API group, empty for the core one.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+/// Group, version and plural name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resource {
+    /// API group, empty for the core one.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural name.
+    pub resource: String,
+}
+
+/// One request to the API server.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Request {
+    /// The review's own id.
+    pub uid: String,
+    /// The kind of the objects here.
+    pub kind: Kind,
+    /// The resource of the objects here.
+    pub resource: Resource,
+    /// The subresource, if any.
+    pub sub_resource: String,
+    /// The kind that was asked for, if it is another.
+    pub request_kind: Option<Kind>,
+    /// The resource that was asked for, if it is another.
+    pub request_resource: Option<Resource>,
+    /// The subresource that was asked for.
+    pub request_sub_resource: String,
+    /// The object's name; empty if it is to be generated.
+    pub name: String,
+    /// The namespace; empty for what has none.
+    pub namespace: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// Who asks.
+    pub user_info: Value,
+    /// The object; null if there is none.
+    #[serde(deserialize_with = "shared")]
+    pub object: Arc<Value>,
+    /// The object as it was; null if there was none.
+    #[serde(deserialize_with = "shared")]
+    pub old_object: Arc<Value>,
+    /// Whether nothing is to be kept.
+    pub dry_run: bool,
+    /// CreateOptions and the like.
+    pub options: Value,
+}
+
+fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Value>, D::Error> {
+    Value::deserialize(from).map(Arc::new)
+}
+
+impl Kind {
+    /// `v1` or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The kind of an object by its apiVersion and kind.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |field: &str| object.get(field).and_then(Value::as_str);
+        let version = text("apiVersion")?;
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        Some(Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text("kind")?.to_owned(),
+        })
+    }
+}
+
+impl Request {
+    /// A CREATE of `object` in the namespace its metadata name, as a trial of
+    /// policies asks. None if the object has no apiVersion or kind. The plural of
+    /// the resource is guessed as kubectl guesses it; set another if it differs.
+    pub fn create(object: Value) -> Option<Self> {
+        let kind = Kind::of(&object)?;
+        let text = |pointer: &str| {
+            let value = object.pointer(pointer).and_then(Value::as_str);
+            value.unwrap_or_default().to_owned()
+        };
+        Some(Self {
+            resource: Resource {
+                group: kind.group.clone(),
+                version: kind.version.clone(),
+                resource: plural(&kind.kind),
+            },
+            name: text("/metadata/name"),
+            namespace: text("/metadata/namespace"),
+            operation: "CREATE".to_owned(),
+            kind,
+            object: Arc::new(object),
+            ..Self::default()
+        })
+    }
+
+    /// Whether the request is about a Namespace itself.
+    pub(crate) fn is_namespace(&self) -> bool {
+        let kind = &self.kind;
+        kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace"
+    }
+
+    /// What expressions see as `request`: no objects.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut request = json!({
+            "kind": self.kind,
+            "resource": self.resource,
+            "requestKind": self.request_kind.as_ref().unwrap_or(&self.kind),
+            "requestResource": self.request_resource.as_ref().unwrap_or(&self.resource),
+            "operation": self.operation,
+            "userInfo": if self.user_info.is_null() { json!({}) } else { self.user_info.clone() },
+            "dryRun": self.dry_run,
+            "options": self.options,
+        });
+        let texts = [
+            ("subResource", &self.sub_resource),
+            ("requestSubResource", &self.request_sub_resource),
+            ("name", &self.name),
+            ("namespace", &self.namespace),
+        ];
+        for (field, text) in texts {
+            if !text.is_empty() {
+                request[field] = text.as_str().into();
+            }
+        }
+        request
+    }
+}
+
+fn plural(kind: &str) -> String {
+    let lower = kind.to_lowercase();
+    if ["s", "x", "ch", "sh"]
+        .iter()
+        .any(|end| lower.ends_with(end))
+    {
+        return lower + "es";
+    }
+    match lower.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None => lower + "s",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_is_read_and_expressions_see_no_objects() {
+        let review = json!({
+            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "a", "operation": "CREATE", "userInfo": {"username": "x"},
+            "object": {"kind": "Pod"}, "oldObject": null, "dryRun": true, "options": null,
+        });
+        let request: Request = serde_json::from_value(review).unwrap();
+        assert_eq!(*request.object, json!({"kind": "Pod"}));
+        assert!(request.old_object.is_null());
+        let seen = request.to_json();
+        assert_eq!(seen["requestKind"]["kind"], "Pod");
+        assert_eq!(seen["namespace"], "a");
+        assert!(seen.get("object").is_none() && seen.get("name").is_none());
+    }
+
+    #[test]
+    fn plurals_as_kubectl_guesses_them() {
+        for (kind, expected) in [
+            ("Pod", "pods"),
+            ("NetworkPolicy", "networkpolicies"),
+            ("Ingress", "ingresses"),
+        ] {
+            assert_eq!(plural(kind), expected);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One invocation: a policy with a binding and a parameter.
+
+use super::{Due, Session, Stop, refusal};
+use crate::cel::{Budget, Exhausted, RunError, Value};
+use crate::model::Reinvocation;
+use crate::names::{Scope, View};
+use crate::outcome::{End, FaultKind, Invocation, Step};
+use crate::params;
+use crate::step::{Mutator, StepError};
+
+impl Session<'_> {
+    pub(super) fn invoke(&mut self, due: &Due<'_>, pass: u8) -> Result<(), Stop> {
+        let policy = &due.bound.policy;
+        let mut invocation = Invocation {
+            policy: policy.name.clone(),
+            binding: due.binding.name.as_str().into(),
+            param: due.param.as_ref().map(|p| params::name(&p.json)),
+            pass,
+            end: End::Unchanged,
+            condition: None,
+            condition_cost_units: 0,
+            steps: Vec::new(),
+        };
+        match self.conditions(due, &mut invocation) {
+            Ok(true) => {}
+            Ok(false) => {
+                // The second pass tells only what ran again.
+                if pass == 1 {
+                    self.outcome.invocations.push(invocation);
+                }
+                return Ok(());
+            }
+            Err((kind, message)) => {
+                self.fault(due.bound, Some(due.binding), kind, message);
+                invocation.end = End::Failed;
+                self.outcome.invocations.push(invocation);
+                return Ok(());
+            }
+        }
+        let key = due.key();
+        if pass > 1 && !self.again.contains(&key) {
+            return Ok(());
+        }
+        if policy.policy.reinvocation == Reinvocation::IfNeeded {
+            self.again.insert(key);
+        }
+        let mut stop = Ok(());
+        // There is nothing to change in what has no object.
+        if !self.object.json.is_null() {
+            for mutator in &policy.mutators {
+                stop = self.step(due, mutator, &mut invocation);
+                if stop.is_err() {
+                    break;
+                }
+            }
+        }
+        self.outcome.invocations.push(invocation);
+        stop
+    }
+
+    /// Whether all conditions hold. One that is false outweighs any error.
+    fn conditions(
+        &self,
+        due: &Due<'_>,
+        invocation: &mut Invocation,
+    ) -> Result<bool, (FaultKind, String)> {
+        let policy = &due.bound.policy;
+        if policy.conditions.is_empty() {
+            return Ok(true);
+        }
+        let scope = Scope::new(
+            &self.around,
+            &self.object,
+            due.param.as_ref(),
+            &policy.variables,
+            false,
+        );
+        let mut budget = self.budget();
+        let mut errors = Vec::new();
+        for condition in &policy.conditions {
+            let result = condition.program.run(&scope, &mut budget);
+            invocation.condition_cost_units = budget.cost_units();
+            match result {
+                Ok(Value::Bool(true)) => {}
+                Ok(Value::Bool(false)) => {
+                    invocation.end = End::Skipped;
+                    invocation.condition = Some(condition.name.clone());
+                    return Ok(false);
+                }
+                Ok(_) => errors.push(RunError::failed("the condition is no bool")),
+                Err(error) => errors.push(error),
+            }
+        }
+        let Some(first) = errors.first() else {
+            return Ok(true);
+        };
+        let kind = match first.is_exhausted() {
+            true => FaultKind::Budget,
+            false => FaultKind::Condition,
+        };
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err((kind, texts.join(", ")))
+    }
+
+    /// One mutation. An error leaves the object as it was, and the next mutation
+    /// has its turn all the same.
+    fn step(
+        &mut self,
+        due: &Due<'_>,
+        mutator: &Mutator,
+        invocation: &mut Invocation,
+    ) -> Result<(), Stop> {
+        let mut budget = self.budget();
+        let scope = Scope::new(
+            &self.around,
+            &self.object,
+            due.param.as_ref(),
+            &due.bound.policy.variables,
+            true,
+        );
+        let result = if self.late() {
+            Err(RunError::Exhausted(Exhausted::Deadline).into())
+        } else {
+            mutator.run(&scope, self.schema.as_ref(), self.own.as_ref(), &mut budget)
+        };
+        let full = self.settings.full_detail;
+        let mut step = Step {
+            field: mutator.field.clone(),
+            cost_units: budget.cost_units(),
+            variables: if full { scope.used() } else { Vec::new() },
+            diff: None,
+            changed: false,
+            error: None,
+        };
+        match result {
+            Ok(object) => {
+                if let Some(object) = object.and_then(|o| self.settle(o)) {
+                    step.changed = true;
+                    step.diff = full.then(|| json_patch::diff(&self.object.json, &object));
+                    self.object = View::new(object);
+                    self.changed = true;
+                    if invocation.end == End::Unchanged {
+                        invocation.end = End::Changed;
+                    }
+                }
+                invocation.steps.push(step);
+                Ok(())
+            }
+            Err(error) => {
+                let (kind, message) = match error {
+                    StepError::Fault(kind, message) => (kind, message),
+                    StepError::Abort(message) => (FaultKind::Object, message),
+                };
+                step.error = Some(message.clone());
+                invocation.steps.push(step);
+                invocation.end = End::Failed;
+                self.fault(due.bound, Some(due.binding), kind, message.clone());
+                if kind == FaultKind::Object {
+                    return Err(Stop(refusal(500, "InternalError", vec![message])));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn budget(&self) -> Budget {
+        Budget::new(self.settings.limits)
+    }
+}

@@ -1,0 +1,114 @@
+//! One mutation: its expression worked out, and what comes out put into the
+//! object.
+
+use serde_json::Value as Json;
+use tautline_merge::Schema;
+
+use crate::cel::{Budget, Program, RunError, Value};
+use crate::json_patch::{self, PatchError};
+use crate::model::PatchType;
+use crate::names::Scope;
+use crate::outcome::FaultKind;
+use crate::strict;
+
+/// Why a mutation failed.
+#[derive(Debug)]
+pub(crate) enum StepError {
+    /// The failurePolicy says what follows.
+    Fault(FaultKind, String),
+    /// The request ends here, whatever the failurePolicy: the API server takes
+    /// what a JSON patch made of the object for an error of its own.
+    Abort(String),
+}
+
+impl From<RunError> for StepError {
+    fn from(error: RunError) -> Self {
+        let kind = if error.is_exhausted() {
+            FaultKind::Budget
+        } else {
+            FaultKind::Expression
+        };
+        Self::Fault(kind, error.to_string())
+    }
+}
+
+/// A mutation, compiled.
+pub(crate) struct Mutator {
+    pub field: String,
+    pub patch: PatchType,
+    pub program: Program,
+}
+
+impl Mutator {
+    /// The object after the mutation, without new defaults; none if a `test` of
+    /// its patch failed. `own` is the type of one of the API server's own kinds.
+    pub fn run(
+        &self,
+        scope: &Scope<'_>,
+        schema: Option<&Schema>,
+        own: Option<&Schema>,
+        budget: &mut Budget,
+    ) -> Result<Option<Json>, StepError> {
+        let value = self.program.run(scope, budget)?;
+        let object = &*scope.object.json;
+        match self.patch {
+            PatchType::ApplyConfiguration => configure(object, &value, schema).map(Some),
+            PatchType::JsonPatch => patch(object, &value, own),
+        }
+    }
+}
+
+fn configure(object: &Json, value: &Value, schema: Option<&Schema>) -> Result<Json, StepError> {
+    let fault = |message: String| StepError::Fault(FaultKind::Patch, message);
+    let Some(schema) = schema else {
+        let message = format!(
+            "the schema of {} {} is not known, so nothing can be merged into it",
+            object["apiVersion"], object["kind"]
+        );
+        return Err(fault(message));
+    };
+    let mut configuration = value.to_json()?;
+    let Some(fields) = configuration.as_object_mut() else {
+        return Err(fault("the configuration is no object".to_owned()));
+    };
+    // Whatever was said there: a configuration is one for the object at hand.
+    for field in ["apiVersion", "kind"] {
+        fields.insert(field.to_owned(), object[field].clone());
+    }
+    tautline_merge::apply(schema, object, &configuration)
+        .map_err(|error| fault(format!("error applying patch: {error}")))
+}
+
+fn patch(object: &Json, value: &Value, own: Option<&Schema>) -> Result<Option<Json>, StepError> {
+    let Value::List(operations) = value else {
+        let message = "the expression's value is no list of JSONPatch".to_owned();
+        return Err(StepError::Fault(FaultKind::Expression, message));
+    };
+    let operations = operations.iter().map(|operation| match operation {
+        Value::Patch(patch) => Ok(&**patch),
+        other => {
+            let message = format!("{} in the list, which holds JSONPatch", other.type_name());
+            Err(StepError::Fault(FaultKind::Expression, message))
+        }
+    });
+    let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
+    let patched = match json_patch::apply(object.clone(), &operations) {
+        Ok(patched) => patched,
+        Err(PatchError::Test(_)) => return Ok(None),
+        Err(error) => {
+            return Err(StepError::Fault(
+                FaultKind::Patch,
+                format!("JSON Patch: {error}"),
+            ));
+        }
+    };
+    for field in ["apiVersion", "kind"] {
+        if patched.get(field) != object.get(field) {
+            return Err(StepError::Abort(format!("a JSON patch changes {field}")));
+        }
+    }
+    if let Some(own) = own {
+        strict::check(own, &patched).map_err(StepError::Abort)?;
+    }
+    Ok(Some(patched))
+}

@@ -1,0 +1,97 @@
+//! Whether an object is one of its type, as the API server's strict decoder
+//! looks at what a JSON patch has made: no unknown fields, no wrong types.
+
+use serde_json::Value;
+use tautline_merge::{Schema, Shape};
+
+/// Deeper than any type nests, but for those without one.
+const MAX_DEPTH: usize = 64;
+
+/// The first thing in `object` that its type does not have.
+pub(crate) fn check(schema: &Schema, object: &Value) -> Result<(), String> {
+    value(schema, object, &mut Vec::new())
+}
+
+fn value<'a>(schema: &Schema, at: &'a Value, path: &mut Vec<&'a str>) -> Result<(), String> {
+    // Null is nothing at all to the decoder.
+    if at.is_null() || path.len() > MAX_DEPTH {
+        return Ok(());
+    }
+    let fits = match schema.shape() {
+        Shape::Object | Shape::Map => at.is_object(),
+        Shape::List => at.is_array(),
+        Shape::String | Shape::Time | Shape::Bytes => at.is_string(),
+        Shape::Integer => at.is_i64() || at.is_u64(),
+        Shape::Quantity => at.is_string() || at.is_number(),
+        Shape::Number => at.is_number(),
+        Shape::Boolean => at.is_boolean(),
+        Shape::IntOrString => at.is_string() || at.is_i64() || at.is_u64(),
+        Shape::Any => return Ok(()),
+    };
+    if !fits {
+        return Err(format!("{}: has a wrong type", shown(path)));
+    }
+    match at {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                path.push(name);
+                let Some(inner) = schema.field(name) else {
+                    let path = shown(path);
+                    return Err(format!("strict decoding error: unknown field {path:?}"));
+                };
+                value(&inner, field, path)?;
+                path.pop();
+            }
+        }
+        Value::Array(items) => {
+            if let Some(inner) = schema.element() {
+                for item in items {
+                    path.push("[]");
+                    value(&inner, item, path)?;
+                    path.pop();
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn shown(path: &[&str]) -> String {
+    path.join(".").replace(".[]", "[]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tautline_merge::Schemas;
+
+    #[test]
+    fn unknown_fields_and_wrong_types_are_found() {
+        let schema = Schemas::bundled().kind("", "v1", "Pod").unwrap();
+        let good = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "labels": {"x/y": "z"}, "creationTimestamp": null},
+            "spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": 1}},
+                "livenessProbe": {"httpGet": {"port": "http"}}, "ports": [{"containerPort": 1}]}]},
+            "status": {}});
+        assert_eq!(check(&schema, &good), Ok(()));
+        let bad = [
+            (
+                json!({"spec": {"containers": [{"nam": "a"}]}}),
+                "spec.containers[].nam",
+            ),
+            (
+                json!({"metadata": {"labels": {"a": 1}}}),
+                "metadata.labels.a",
+            ),
+            (json!({"spec": {"containers": {}}}), "spec.containers"),
+            (json!({"spec": {"priority": "1"}}), "spec.priority"),
+            (json!({"spec": {"hostNetwork": 1}}), "spec.hostNetwork"),
+        ];
+        for (object, path) in bad {
+            let message = check(&schema, &object).unwrap_err();
+            assert!(message.contains(path), "{message}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Objects of the API server's own kinds, as they are once it has read them into
+//! their types: what is empty there is as good as absent, and left out again.
+
+use serde_json::{Map, Value};
+use tautline_merge::{Schema, Schemas, Shape};
+
+use crate::request::Kind;
+
+/// Deeper than any type nests, but for those without one.
+const MAX_DEPTH: usize = 64;
+
+/// The type of one of the API server's own kinds. Objects of other kinds are
+/// kept as they are written.
+pub(crate) fn own(kind: &Kind) -> Option<Schema> {
+    Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
+}
+
+/// Leaves out nulls and empty lists and maps that `before` did not have. Empty
+/// structs stay: they mean something.
+pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) {
+    if let Value::Object(fields) = object {
+        struct_(schema, fields, before, 0);
+    }
+}
+
+fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    fields.retain(|name, value| {
+        let was = before.get(name).unwrap_or(&Value::Null);
+        let Some(inner) = schema.field(name) else {
+            return true;
+        };
+        let empty = match &*value {
+            Value::Null => true,
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty() && inner.shape() == Shape::Map,
+            _ => false,
+        };
+        if empty {
+            return before.get(name) == Some(value);
+        }
+        if *value != *was {
+            below(&inner, value, was, depth + 1);
+        }
+        true
+    });
+}
+
+fn below(schema: &Schema, value: &mut Value, before: &Value, depth: usize) {
+    match value {
+        Value::Object(fields) => struct_(schema, fields, before, depth),
+        Value::Array(items) => {
+            let Some(inner) = schema.element() else {
+                return;
+            };
+            for (i, item) in items.iter_mut().enumerate() {
+                let was = before.get(i).unwrap_or(&Value::Null);
+                below(&inner, item, was, depth + 1);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_empty_and_new_goes_and_empty_structs_stay() {
+        let schema = Schemas::bundled().kind("", "v1", "Pod").unwrap();
+        let before = json!({"metadata": {"labels": {}}, "spec": {"containers": [{"name": "a"}]}});
+        let mut object = json!({
+            "metadata": {"labels": {}, "annotations": {}, "finalizers": []},
+            "spec": {"containers": [{"name": "a", "env": [], "image": null, "resources": {}}],
+                "initContainers": [], "securityContext": {}, "volumes": [{"emptyDir": {}}]},
+            "status": {},
+        });
+        prune(&schema, &mut object, &before);
+        let expected = json!({
+            "metadata": {"labels": {}},
+            "spec": {"containers": [{"name": "a", "resources": {}}],
+                "securityContext": {}, "volumes": [{"emptyDir": {}}]},
+            "status": {},
+        });
+        assert_eq!(object, expected);
+    }
+}
