@@ -4,7 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 
 use crate::{
-    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, CostProvider, RuleProvider,
+    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, CostProvider, MutationPolicy,
+    MutationPolicyBinding, RuleProvider,
 };
 
 /// Every CRD, in the order of their file names.
@@ -14,6 +15,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         ConstraintPolicyBinding::crd(),
         ConstraintPolicyOffer::crd(),
         CostProvider::crd(),
+        MutationPolicy::crd(),
+        MutationPolicyBinding::crd(),
         RuleProvider::crd(),
     ]
 }

@@ -7,9 +7,11 @@ pub mod constraint;
 pub mod convert;
 pub mod crds;
 pub mod manifest;
+pub mod mutation;
 pub mod scripted;
 
 pub use constraint::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
+pub use mutation::{MutationPolicy, MutationPolicyBinding};
 pub use scripted::{CostProvider, RuleProvider};
 
 /// The metadata of every object.

@@ -1,6 +1,7 @@
 //! The commands of `tautline`. Each takes its arguments, validates them into a
 //! configuration, and runs; what they do lives in the other crates.
 
+mod admission;
 mod age;
 mod agent;
 mod bindings;
@@ -108,6 +109,8 @@ enum Command {
     Extender(extender::Args),
     /// Run the controller: bindings, their evaluation, violations
     Controller(controller::Args),
+    /// Run the admission webhooks: own resources, GPU slices, mutation policies, models
+    Admission(admission::Args),
     /// Run a rule provider
     #[command(subcommand)]
     Provider(provider::Command),
@@ -179,6 +182,7 @@ pub fn run() -> ExitCode {
         Command::Crds(args) => done(crds::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),
+        Command::Admission(args) => done(runtime.block_on(admission::run(args))),
         Command::Provider(command) => done(runtime.block_on(provider::run(command))),
         Command::Agent(command) => done(runtime.block_on(agent::run(command))),
     };

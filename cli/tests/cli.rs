@@ -137,24 +137,32 @@ fn trouble_is_named_with_its_mend() {
     assert!(error.contains("log filter"), "{error}");
 }
 
-#[test]
-fn the_committed_crds_are_the_generated_ones() {
+/// Every file that `args` with a folder write is committed in `folder`.
+fn committed(args: &[&str], folder: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
-    let out = tautline(&["crds", "--dir", &dir.path().display().to_string()]);
+    let path = dir.path().display().to_string();
+    let out = tautline(&[args, &[&path]].concat());
     assert!(out.status.success(), "{}", text(&out.stderr));
-    let mut checked = 0;
-    for entry in std::fs::read_dir(dir.path()).unwrap() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let names = std::fs::read_dir(dir.path()).unwrap();
+    let checked = names.map(|entry| {
         let name = entry.unwrap().file_name();
         let read = |dir: &std::path::Path| std::fs::read_to_string(dir.join(&name)).unwrap();
-        let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
         assert_eq!(
             read(dir.path()),
-            read(&committed),
-            "{name:?}: run tautline crds --dir deploy/crds"
+            read(&root.join(folder)),
+            "{name:?}: run tautline {} {folder}",
+            args.join(" ")
         );
-        checked += 1;
-    }
-    assert_eq!(checked, 5);
+    });
+    checked.count()
+}
+
+#[test]
+fn the_committed_manifests_are_the_generated_ones() {
+    assert_eq!(committed(&["crds", "--dir"], "deploy/crds"), 7);
+    let webhooks = ["admission", "--render", "--dir"];
+    assert_eq!(committed(&webhooks, "deploy/webhooks"), 4);
 }
 
 #[test]
@@ -165,6 +173,7 @@ fn help_teaches_with_an_example() {
         "explain",
         "crds",
         "extender",
+        "admission",
         "agent latency",
     ] {
         let help = text(&tautline(&[command.split(" ").collect(), vec!["--help"]].concat()).stdout);

@@ -3,8 +3,8 @@
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
 use anyhow::Result;
-use bytes::Bytes;
-use http_body_util::Full;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -131,4 +131,31 @@ pub fn answer(status: u16, content_type: &'static str, body: impl Into<Bytes>) -
 /// An answer of plain text.
 pub fn text(status: u16, body: impl Into<String>) -> Answer {
     answer(status, "text/plain; charset=utf-8", body.into())
+}
+
+/// The whole body, unless it is larger than allowed: known from its length where
+/// that is given, else as soon as it is.
+pub async fn read(request: Request<Incoming>, most: usize) -> Result<Bytes, Answer> {
+    let too_large = || {
+        text(
+            413,
+            format!("the body exceeds {most} bytes; raise --max-body\n"),
+        )
+    };
+    let mut body = request.into_body();
+    let length = hyper::body::Body::size_hint(&body);
+    if length.lower() > most as u64 {
+        return Err(too_large());
+    }
+    let mut whole = BytesMut::with_capacity(usize::try_from(length.lower()).unwrap_or(0));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| text(400, format!("the body broke off: {e}\n")))?;
+        if let Ok(data) = frame.into_data() {
+            if whole.len() + data.len() > most {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.freeze())
 }

@@ -20,6 +20,8 @@ pub mod folder;
 #[cfg(feature = "cluster")]
 pub mod lease;
 #[cfg(feature = "cluster")]
+pub mod one;
+#[cfg(feature = "cluster")]
 pub mod others;
 #[cfg(feature = "cluster")]
 pub mod watch;

@@ -1,5 +1,6 @@
-//! TLS from files that may be replaced while the process runs, as a mounted
-//! Secret is. A replacement that does not load is logged and the old stays.
+//! TLS whose certificate may be replaced while the process runs: from files, as a
+//! mounted Secret is, or from whoever makes it. A replacement that does not load
+//! is an error, and the old stays.
 
 use std::{
     path::{Path, PathBuf},
@@ -56,10 +57,21 @@ pub struct ClientFiles {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A server's TLS that follows its files.
+/// A server's certificate that comes from no file.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerPem<'a> {
+    /// The certificate chain, PEM.
+    pub cert: &'a str,
+    /// Its private key, PEM.
+    pub key: &'a str,
+    /// What is spoken inside, by ALPN ("h2", "http/1.1").
+    pub alpn: &'a [&'static str],
+}
+
+/// A server's TLS that follows its files, or is given certificates.
 #[derive(Clone)]
 pub struct ServerTls {
-    files: Arc<ServerFiles>,
+    files: Option<Arc<ServerFiles>>,
     current: Arc<ArcSwap<ServerConfig>>,
 }
 
@@ -71,9 +83,29 @@ impl ServerTls {
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let config = build(&files)?;
         Ok(Self {
-            files: Arc::new(files),
+            files: Some(Arc::new(files)),
             current: Arc::new(ArcSwap::from_pointee(config)),
         })
+    }
+
+    /// Serves with `pem` until another is given.
+    ///
+    /// # Errors
+    /// A certificate or a key that cannot be used.
+    pub fn given(pem: ServerPem<'_>) -> Result<Self, TlsError> {
+        Ok(Self {
+            files: None,
+            current: Arc::new(ArcSwap::from_pointee(of_pem(pem)?)),
+        })
+    }
+
+    /// Serves new connections with `pem`.
+    ///
+    /// # Errors
+    /// A certificate or a key that cannot be used; the old one stays.
+    pub fn give(&self, pem: ServerPem<'_>) -> Result<(), TlsError> {
+        self.current.store(Arc::new(of_pem(pem)?));
+        Ok(())
     }
 
     /// An acceptor with the certificates of this moment; make one a connection.
@@ -83,14 +115,18 @@ impl ServerTls {
 
     /// Follows the files until told to stop.
     pub async fn follow(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let mut paths = vec![self.files.cert.clone(), self.files.key.clone()];
-        paths.extend(self.files.client_ca.clone());
+        let Some(files) = &self.files else {
+            stop.cancelled().await;
+            return Ok(());
+        };
+        let mut paths = vec![files.cert.clone(), files.key.clone()];
+        paths.extend(files.client_ca.clone());
         let mut changes = FileChanges::new(paths);
         while changes.next(&stop).await {
-            match build(&self.files) {
+            match build(files) {
                 Ok(config) => {
                     self.current.store(Arc::new(config));
-                    tracing::info!(cert = %self.files.cert.display(), "TLS certificate reloaded");
+                    tracing::info!(cert = %files.cert.display(), "TLS certificate reloaded");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "TLS files changed and do not load; keeping the old")
@@ -101,11 +137,32 @@ impl ServerTls {
     }
 }
 
+fn versions(
+    of: &Path,
+) -> Result<rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| bad(of, e))
+}
+
+fn of_pem(pem: ServerPem<'_>) -> Result<ServerConfig, TlsError> {
+    let (cert, key) = (Path::new("the certificate"), Path::new("the key"));
+    let chain = CertificateDer::pem_slice_iter(pem.cert.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| bad(cert, e))?;
+    let key = PrivateKeyDer::from_pem_slice(pem.key.as_bytes()).map_err(|e| bad(key, e))?;
+    let mut config = versions(cert)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| bad(cert, e))?;
+    config.alpn_protocols = pem.alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
 fn build(files: &ServerFiles) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| bad(&files.cert, e))?;
+    let builder = versions(&files.cert)?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
@@ -209,6 +266,24 @@ mod tests {
         }
         stop.cancel();
         follower.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_given_certificate_is_taken_and_a_broken_one_is_not() {
+        let made = rcgen::generate_simple_self_signed(["one".to_owned()]).unwrap();
+        let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let pem = |cert| ServerPem {
+            cert,
+            key: &key,
+            alpn: &["http/1.1"],
+        };
+        let tls = ServerTls::given(pem(&cert)).unwrap();
+        let first = tls.current.load_full();
+        let error = tls.give(pem("garbage")).unwrap_err().to_string();
+        assert!(error.contains("the certificate"), "{error}");
+        assert!(Arc::ptr_eq(&first, &tls.current.load_full()));
+        tls.give(pem(&cert)).unwrap();
+        assert!(!Arc::ptr_eq(&first, &tls.current.load_full()));
     }
 
     #[test]

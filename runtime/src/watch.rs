@@ -64,26 +64,10 @@ pub fn all(
         metrics,
         readiness,
     };
-    watch.kind::<Pod>(Kind::Pod, |o| Ok(Some(Object::Pod(convert::pod(o)))), tasks);
-    watch.kind::<Node>(
-        Kind::Node,
-        |o| Ok(Some(Object::Node(convert::node(o)))),
-        tasks,
-    );
-    watch.kind::<Service>(
-        Kind::Service,
-        |o| {
-            let service = convert::service(o);
-            let serves = !service.rules.is_empty() || service.underlay;
-            Ok(serves.then_some(Object::Service(service)))
-        },
-        tasks,
-    );
-    watch.kind::<EndpointSlice>(
-        Kind::EndpointSlice,
-        |o| Ok(Some(Object::EndpointSlice(convert::endpoint_slice(o)))),
-        tasks,
-    );
+    watch.pods(tasks);
+    watch.nodes(tasks);
+    watch.services(tasks);
+    watch.endpoint_slices(tasks);
     watch.rules(tasks);
 }
 
@@ -105,6 +89,27 @@ impl Watch<'_> {
         self.kind::<Node>(
             Kind::Node,
             |o| Ok(Some(Object::Node(convert::node(o)))),
+            tasks,
+        );
+    }
+
+    /// Those Services that lead to providers.
+    pub fn services(&self, tasks: &mut Tasks) {
+        self.kind::<Service>(
+            Kind::Service,
+            |o| {
+                let service = convert::service(o);
+                let serves = !service.rules.is_empty() || service.underlay;
+                Ok(serves.then_some(Object::Service(service)))
+            },
+            tasks,
+        );
+    }
+
+    pub fn endpoint_slices(&self, tasks: &mut Tasks) {
+        self.kind::<EndpointSlice>(
+            Kind::EndpointSlice,
+            |o| Ok(Some(Object::EndpointSlice(convert::endpoint_slice(o)))),
             tasks,
         );
     }

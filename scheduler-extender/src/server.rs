@@ -3,10 +3,8 @@
 
 use std::{convert::Infallible, sync::Arc, time::Instant};
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::{Method, Request, body::Incoming};
-use tautline_runtime::http::{Answer, answer, text};
+use tautline_runtime::http::{Answer, answer, read, text};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
@@ -118,31 +116,4 @@ async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
         Err(error @ WireError::TooManyNodes { .. }) => text(413, format!("{error}\n")),
         Err(error) => text(400, format!("{error}\n")),
     }
-}
-
-/// The whole body, unless it is larger than allowed: known from its length where
-/// that is given, else as soon as it is.
-async fn read(request: Request<Incoming>, most: usize) -> Result<Bytes, Answer> {
-    let too_large = || {
-        text(
-            413,
-            format!("the body exceeds {most} bytes; raise --max-body\n"),
-        )
-    };
-    let mut body = request.into_body();
-    let length = hyper::body::Body::size_hint(&body);
-    if length.lower() > most as u64 {
-        return Err(too_large());
-    }
-    let mut whole = BytesMut::with_capacity(usize::try_from(length.lower()).unwrap_or(0));
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| text(400, format!("the body broke off: {e}\n")))?;
-        if let Ok(data) = frame.into_data() {
-            if whole.len() + data.len() > most {
-                return Err(too_large());
-            }
-            whole.extend_from_slice(&data);
-        }
-    }
-    Ok(whole.freeze())
 }

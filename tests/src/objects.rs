@@ -217,3 +217,45 @@ pub async fn events(client: &Client, namespace: &str, name: &str) -> String {
     };
     list.items.iter().map(line).collect()
 }
+
+/// What the API server said of a request: status, body, and what it warned of.
+#[derive(Debug)]
+pub struct Said {
+    pub status: u16,
+    pub body: Value,
+    pub warnings: Vec<String>,
+}
+
+impl Said {
+    /// The message of a refusal.
+    pub fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+}
+
+/// Posts an object where `path` says, as kubectl does.
+pub async fn post(client: &Client, path: &str, object: &Value) -> Result<Said> {
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(kube::client::Body::from(object.to_string().into_bytes()))?;
+    let response = client.send(request).await?;
+    let warnings = response.headers().get_all("warning").iter();
+    // `299 - "text"`
+    let text = |header: &http::HeaderValue| {
+        let text = String::from_utf8_lossy(header.as_bytes()).into_owned();
+        let quoted = text
+            .splitn(3, ' ')
+            .nth(2)
+            .unwrap_or_default()
+            .trim_matches('"');
+        quoted.replace("\\\"", "\"")
+    };
+    let warnings = warnings.map(text).collect();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect_bytes().await?;
+    Ok(Said {
+        status,
+        body: serde_json::from_slice(&body)?,
+        warnings,
+    })
+}

@@ -132,6 +132,14 @@ impl Server {
         Ok((Self::start(plane, "extender", &all).await?, cert))
     }
 
+    /// The admission server on loopback, its log called `name`; several share their
+    /// certificates.
+    pub async fn admission(plane: &ControlPlane, name: &str, args: &[&str]) -> Result<Self> {
+        let mut all = vec!["admission", "--tls-name=127.0.0.1"];
+        all.extend(args);
+        Self::launch(plane, &binary()?, ("admission", name), free_port()?, &all).await
+    }
+
     /// Starts the same again, on the same ports.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.kill();

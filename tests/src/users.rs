@@ -10,11 +10,16 @@ use serde_json::json;
 
 /// Who may come in, with which groups: administrators, the components, and our
 /// service accounts, so that our own roles are what is tested.
-pub(crate) const USERS: [(&str, &str, &str); 9] = [
+pub(crate) const USERS: [(&str, &str, &str); 10] = [
     ("admin", "admin", "system:masters"),
     ("scheduler", "system:kube-scheduler", ""),
     ("manager", "system:kube-controller-manager", ""),
     ("kwok", "kwok", "system:masters"),
+    (
+        "admission",
+        "system:serviceaccount:tautline-system:tautline-admission",
+        "system:serviceaccounts",
+    ),
     (
         "extender",
         "system:serviceaccount:tautline-system:tautline-extender",

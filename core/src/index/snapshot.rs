@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::members::members_of;
 use crate::{
     cow::CowMap,
-    model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, key},
+    model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, Target, key},
     reference::Reference,
 };
 
@@ -194,6 +195,12 @@ impl Snapshot {
     /// The offers of a namespace, by name.
     pub fn offers_in(&self, namespace: &str) -> &[OfferEntry] {
         self.offers.get(namespace).map_or(&[], |v| v)
+    }
+
+    /// Whether a target of an offer in `namespace` selects anything: for offers that
+    /// are not kept yet. Looks at every object of its kind.
+    pub fn selects_any(&self, namespace: &str, target: &Target) -> bool {
+        !members_of(target, namespace, self, &CowMap::default()).is_empty()
     }
 
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {

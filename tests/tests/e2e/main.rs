@@ -4,6 +4,7 @@
 // Helpers of tests are no tests to the lint, and a failed step is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod evicting;
 mod faults;
 mod fleet;

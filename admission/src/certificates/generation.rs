@@ -1,0 +1,279 @@
+//! Generations of certificates: when one is made, trusted, served and dropped.
+//! Pure: the time and what is trusted are given.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+/// Clocks of API servers may be behind ours by so much.
+const SKEW: Duration = Duration::from_secs(3600);
+
+/// A certificate that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("no certificate can be made for {names:?}: {what}")]
+pub struct CertificateError {
+    names: BTreeSet<String>,
+    what: String,
+}
+
+/// How long things last.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// A generation's life. The next is made when two thirds of it are over.
+    pub lifetime: Duration,
+    /// A new CA is in the webhook configurations for so long before a certificate
+    /// of it is served: API servers and other replicas hear of it meanwhile.
+    pub overlap: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            lifetime: Duration::from_secs(90 * 24 * 3600),
+            overlap: Duration::from_secs(300),
+        }
+    }
+}
+
+/// A CA and the one certificate that it has signed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Generation {
+    /// When it was made, in Unix time.
+    pub made_unix: u64,
+    /// When it ends.
+    pub ends_unix: u64,
+    /// DNS names and IP addresses that it is for.
+    pub names: BTreeSet<String>,
+    /// The CA's certificate, PEM.
+    pub ca: String,
+    /// The serving certificate, PEM.
+    pub cert: String,
+    /// Its key, PEM.
+    pub key: String,
+}
+
+impl Generation {
+    /// Makes one, valid from now on (and some time before, for clocks that differ).
+    ///
+    /// # Errors
+    /// A name that is neither a DNS name nor an IP address.
+    pub fn make(
+        names: &BTreeSet<String>,
+        now_unix: u64,
+        lifetime: Duration,
+    ) -> Result<Self, CertificateError> {
+        let fail = |what: String| CertificateError {
+            names: names.clone(),
+            what,
+        };
+        let ends_unix = now_unix.saturating_add(lifetime.as_secs().max(1));
+        let date = |unix: u64| {
+            let unix = i64::try_from(unix).unwrap_or(i64::MAX);
+            OffsetDateTime::from_unix_timestamp(unix).map_err(|e| fail(e.to_string()))
+        };
+        let (begins, ends) = (
+            date(now_unix.saturating_sub(SKEW.as_secs()))?,
+            date(ends_unix)?,
+        );
+        let made = || -> Result<(String, String, String), rcgen::Error> {
+            let mut ca = CertificateParams::default();
+            (ca.not_before, ca.not_after) = (begins, ends);
+            ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+            // Told apart by its name, too: several stand in one bundle.
+            let name = format!("tautline-admission-ca-{now_unix}");
+            ca.distinguished_name.push(DnType::CommonName, name);
+            let ca_key = KeyPair::generate()?;
+            let ca_cert = ca.self_signed(&ca_key)?;
+            let issuer = Issuer::new(ca, ca_key);
+            let mut serving = CertificateParams::new(names.iter().cloned().collect::<Vec<_>>())?;
+            (serving.not_before, serving.not_after) = (begins, ends);
+            serving.use_authority_key_identifier_extension = true;
+            serving.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+            serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            let name = "tautline-admission";
+            serving.distinguished_name.push(DnType::CommonName, name);
+            let key = KeyPair::generate()?;
+            let cert = serving.signed_by(&key, &issuer)?;
+            Ok((ca_cert.pem(), cert.pem(), key.serialize_pem()))
+        };
+        let (ca, cert, key) = made().map_err(|e| fail(e.to_string()))?;
+        Ok(Self {
+            made_unix: now_unix,
+            ends_unix,
+            names: names.clone(),
+            ca,
+            cert,
+            key,
+        })
+    }
+}
+
+/// Generations, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generations(pub Vec<Generation>);
+
+impl Generations {
+    fn living(&self, now_unix: u64) -> impl DoubleEndedIterator<Item = &Generation> {
+        self.0.iter().filter(move |g| now_unix < g.ends_unix)
+    }
+
+    /// For whom the next generation is to be made, if it is time: none lives, the
+    /// newest has lived two thirds of its life, or is not for all of `names`. Names
+    /// that the newest has are kept: other replicas may serve under them.
+    pub fn wanted(
+        &self,
+        names: &BTreeSet<String>,
+        now_unix: u64,
+        times: Times,
+    ) -> Option<BTreeSet<String>> {
+        let Some(newest) = self.living(now_unix).next_back() else {
+            return Some(names.clone());
+        };
+        let age = Duration::from_secs(now_unix.saturating_sub(newest.made_unix));
+        let fits = names.is_subset(&newest.names);
+        (age >= times.lifetime.mul_f64(2.0 / 3.0) || !fits)
+            .then(|| newest.names.union(names).cloned().collect())
+    }
+
+    /// With `next`, and without those that have ended.
+    pub fn with(&self, next: Generation, now_unix: u64) -> Self {
+        Self(
+            self.living(now_unix)
+                .cloned()
+                .chain(std::iter::once(next))
+                .collect(),
+        )
+    }
+
+    /// The CAs to be trusted: those of every generation that has not ended.
+    pub fn bundle(&self, now_unix: u64) -> String {
+        self.living(now_unix).map(|g| g.ca.as_str()).collect()
+    }
+
+    /// What is to be served: the newest whose CA has been trusted for the overlap,
+    /// else the oldest that lives.
+    pub fn served(
+        &self,
+        now_unix: u64,
+        times: Times,
+        trusted: impl Fn(&str) -> bool,
+    ) -> Option<&Generation> {
+        let settled = |g: &&Generation| {
+            now_unix >= g.made_unix.saturating_add(times.overlap.as_secs()) && trusted(&g.ca)
+        };
+        let newest = self.living(now_unix).rev().find(settled);
+        newest.or_else(|| self.living(now_unix).next())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TIMES: Times = Times {
+        lifetime: Duration::from_secs(300),
+        overlap: Duration::from_secs(20),
+    };
+
+    fn names(list: &[&str]) -> BTreeSet<String> {
+        list.iter().map(|n| (*n).to_owned()).collect()
+    }
+
+    fn fake(made_unix: u64, of: &[&str]) -> Generation {
+        Generation {
+            made_unix,
+            ends_unix: made_unix + 300,
+            names: names(of),
+            ca: format!("CA {made_unix}\n"),
+            cert: String::new(),
+            key: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_made_and_serves() {
+        let made = Generation::make(
+            &names(&["a.b.svc", "127.0.0.1"]),
+            1_800_000_000,
+            Duration::from_secs(60),
+        )
+        .unwrap();
+        assert_eq!(made.ends_unix, 1_800_000_060);
+        assert!(made.ca.starts_with("-----BEGIN CERTIFICATE") && made.ca != made.cert);
+        let pem = tautline_runtime::tls::ServerPem {
+            cert: &made.cert,
+            key: &made.key,
+            alpn: &[],
+        };
+        assert!(tautline_runtime::tls::ServerTls::given(pem).is_ok());
+    }
+
+    #[test]
+    fn a_rotation_step_by_step() {
+        let wanted = names(&["a"]);
+        let none = Generations::default();
+        assert_eq!(none.wanted(&wanted, 0, TIMES), Some(wanted.clone()));
+        let first = none.with(fake(0, &["a"]), 0);
+        assert_eq!(first.wanted(&wanted, 199, TIMES), None);
+        // Served at once: there is nothing else.
+        let made = |g: Option<&Generation>| g.map(|g| g.made_unix);
+        assert_eq!(made(first.served(0, TIMES, |_| false)), Some(0));
+        assert_eq!(first.wanted(&wanted, 200, TIMES), Some(wanted.clone()));
+        let two = first.with(fake(200, &["a"]), 200);
+        assert_eq!(two.bundle(200), "CA 0\nCA 200\n");
+        assert_eq!(made(two.served(219, TIMES, |_| true)), Some(0));
+        assert_eq!(made(two.served(220, TIMES, |_| true)), Some(200));
+        // Not trusted by the configurations: not served while the old one lives.
+        assert_eq!(made(two.served(299, TIMES, |ca| ca == "CA 0\n")), Some(0));
+        assert_eq!(made(two.served(300, TIMES, |_| false)), Some(200));
+        assert_eq!(two.bundle(300), "CA 200\n");
+        assert_eq!(two.with(fake(400, &["a"]), 400).0.len(), 2);
+    }
+
+    #[test]
+    fn new_names_join_the_old() {
+        let one = Generations::default().with(fake(0, &["a"]), 0);
+        let wanted = one.wanted(&names(&["b"]), 1, TIMES);
+        assert_eq!(wanted, Some(names(&["a", "b"])));
+        let two = one.with(fake(1, &["a", "b"]), 1);
+        assert_eq!(two.wanted(&names(&["a"]), 2, TIMES), None);
+    }
+
+    proptest! {
+        /// What is served is trusted by whoever has the bundle of up to an overlap ago.
+        #[test]
+        fn what_is_served_was_in_the_bundle_before(
+            steps in proptest::collection::vec(1_u64..70, 1..80), lag in 0_u64..20,
+        ) {
+            let wanted = names(&["a"]);
+            let mut now = 1000;
+            let mut all = Generations::default();
+            let mut bundles: Vec<(u64, String)> = Vec::new();
+            for step in steps {
+                now += step;
+                if all.wanted(&wanted, now, TIMES).is_some() {
+                    all = all.with(fake(now, &["a"]), now);
+                }
+                bundles.push((now, all.bundle(now)));
+                let Some(served) = all.served(now, TIMES, |_| true) else {
+                    prop_assert!(false, "nothing is served");
+                    continue;
+                };
+                prop_assert!(now < served.ends_unix);
+                let seen = bundles.iter().rev().find(|(at, _)| at + lag <= now);
+                if let Some((_, bundle)) = seen {
+                    prop_assert!(bundle.contains(&served.ca), "{now} {bundle} {}", served.ca);
+                }
+            }
+        }
+    }
+}

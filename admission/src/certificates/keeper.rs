@@ -1,0 +1,257 @@
+//! Keeps the generations in a Secret that several replicas share: whoever sees
+//! first that one is due writes it; the others lose the race and take what is there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, api::PostParams};
+use tautline_runtime::{
+    one,
+    tls::{ServerPem, ServerTls},
+};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::generation::{Generation, Generations, Times};
+use crate::metrics::Metrics;
+
+/// The key of the Secret that holds the generations.
+const GENERATIONS: &str = "generations.json";
+/// The key for people and other tools: the CAs to be trusted.
+const BUNDLE: &str = "ca.crt";
+const DEADLINE: Duration = Duration::from_secs(10);
+/// After a write that failed.
+const RETRY: Duration = Duration::from_secs(2);
+const ALPN: [&str; 1] = ["http/1.1"];
+
+/// What the rest of the server learns and says.
+pub(crate) struct Published {
+    /// The CAs that the configurations are to hold.
+    pub bundle: watch::Sender<String>,
+    /// What each webhook of our configurations holds.
+    pub trusted: watch::Receiver<Vec<String>>,
+    /// Where the server's TLS goes once there is a certificate.
+    pub tls: oneshot::Sender<ServerTls>,
+}
+
+/// Which Secret, for whom.
+pub(crate) struct Keeper {
+    pub client: Client,
+    pub namespace: String,
+    pub secret: String,
+    pub names: BTreeSet<String>,
+    pub times: Times,
+    pub metrics: Metrics,
+}
+
+impl Keeper {
+    /// Makes, rotates and serves certificates until told to stop.
+    ///
+    /// # Errors
+    /// Names that no certificate can be made for.
+    pub(crate) async fn run(self, published: Published, stop: CancellationToken) -> Result<()> {
+        let Published {
+            bundle,
+            mut trusted,
+            tls,
+        } = published;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        // `None` until the first look.
+        let (sender, mut seen) = watch::channel(None::<Option<Arc<Secret>>>);
+        let (follow, name, end) = (api.clone(), self.secret.clone(), stop.clone());
+        let watching = tokio::spawn(async move {
+            let see = |secret: Option<Secret>| _ = sender.send_replace(Some(secret.map(Arc::new)));
+            one::follow(follow, &name, end, see).await;
+        });
+        let mut server = Server::new(tls);
+        loop {
+            let secret = seen.borrow_and_update().clone();
+            let mut pause = self.tick();
+            if let Some(secret) = secret {
+                match self.step(&api, secret.as_deref()).await? {
+                    Some(generations) => {
+                        let now = now_unix();
+                        bundle.send_if_modified(|held| replace(held, generations.bundle(now)));
+                        let held = trusted.borrow_and_update().clone();
+                        let trusts =
+                            |ca: &str| !held.is_empty() && held.iter().all(|h| h.contains(ca));
+                        if let Some(served) = generations.served(now, self.times, trusts) {
+                            server.serve(served, &self.metrics);
+                        }
+                    }
+                    None => pause = pause.min(RETRY),
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+                changed = seen.changed() => changed.context("the watch on the Secret has ended")?,
+                Ok(()) = trusted.changed() => {}
+            }
+        }
+        _ = watching.await;
+        Ok(())
+    }
+
+    /// How often the clock is looked at.
+    fn tick(&self) -> Duration {
+        let shortest = Duration::from_millis(200);
+        (self.times.overlap / 4).clamp(shortest, Duration::from_secs(60))
+    }
+
+    /// The generations as they are after this look; `None`: another replica was
+    /// faster, or the API server refused, and it is to be tried again.
+    async fn step(
+        &self,
+        api: &Api<Secret>,
+        secret: Option<&Secret>,
+    ) -> Result<Option<Generations>> {
+        let held = secret.map(read).unwrap_or_default();
+        let now = now_unix();
+        let Some(names) = held.wanted(&self.names, now, self.times) else {
+            return Ok(Some(held));
+        };
+        let made = Generation::make(&names, now, self.times.lifetime)?;
+        let next = held.with(made, now);
+        let written = self.write(api, secret, &next, now).await;
+        match written {
+            Ok(()) => {
+                self.metrics.rotation("made");
+                tracing::info!(secret = %self.secret, "a new certificate is made");
+                Ok(Some(next))
+            }
+            Err(error) => {
+                self.metrics.rotation("refused");
+                tracing::warn!(secret = %self.secret, error = format!("{error:#}"), "the certificate is not renewed yet");
+                // What lives still serves.
+                Ok((!held.bundle(now).is_empty()).then_some(held))
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        api: &Api<Secret>,
+        before: Option<&Secret>,
+        next: &Generations,
+        now: u64,
+    ) -> Result<()> {
+        let data = BTreeMap::from([
+            (
+                GENERATIONS.to_owned(),
+                ByteString(serde_json::to_vec(next)?),
+            ),
+            (BUNDLE.to_owned(), ByteString(next.bundle(now).into_bytes())),
+        ]);
+        let params = PostParams::default();
+        let call = async {
+            match before {
+                None => {
+                    let labels = [("app.kubernetes.io/part-of", "tautline")];
+                    let own = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
+                    let metadata = ObjectMeta {
+                        name: Some(self.secret.clone()),
+                        namespace: Some(self.namespace.clone()),
+                        labels: Some(labels.into_iter().map(own).collect()),
+                        ..ObjectMeta::default()
+                    };
+                    let fresh = Secret {
+                        metadata,
+                        data: Some(data),
+                        ..Secret::default()
+                    };
+                    api.create(&params, &fresh).await
+                }
+                Some(before) => {
+                    // With the resourceVersion that was seen: another replica's write
+                    // in between makes this a conflict.
+                    let mut secret = before.clone();
+                    secret.data.get_or_insert_default().extend(data);
+                    api.replace(&self.secret, &params, &secret).await
+                }
+            }
+        };
+        tokio::time::timeout(DEADLINE, call)
+            .await
+            .context("the API server did not answer in time")??;
+        Ok(())
+    }
+}
+
+/// The generations that a Secret holds; one that cannot be read holds none.
+fn read(secret: &Secret) -> Generations {
+    let Some(json) = secret.data.as_ref().and_then(|d| d.get(GENERATIONS)) else {
+        return Generations::default();
+    };
+    serde_json::from_slice(&json.0).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the Secret's {GENERATIONS} cannot be read; making a new one");
+        Generations::default()
+    })
+}
+
+/// What new connections get.
+struct Server {
+    first: Option<oneshot::Sender<ServerTls>>,
+    tls: Option<ServerTls>,
+    served: String,
+}
+
+impl Server {
+    fn new(first: oneshot::Sender<ServerTls>) -> Self {
+        Self {
+            first: Some(first),
+            tls: None,
+            served: String::new(),
+        }
+    }
+
+    fn serve(&mut self, generation: &Generation, metrics: &Metrics) {
+        if generation.cert == self.served {
+            return;
+        }
+        let pem = ServerPem {
+            cert: &generation.cert,
+            key: &generation.key,
+            alpn: &ALPN,
+        };
+        let given = match &self.tls {
+            Some(tls) => tls.give(pem),
+            None => ServerTls::given(pem).map(|tls| {
+                self.tls = Some(tls.clone());
+                // Its receiver is gone only when the server stops.
+                if let Some(first) = self.first.take() {
+                    _ = first.send(tls);
+                }
+            }),
+        };
+        match given {
+            Ok(()) => {
+                self.served.clone_from(&generation.cert);
+                metrics.expires(generation.ends_unix);
+                tracing::info!(
+                    ends_unix = generation.ends_unix,
+                    "serving a new certificate"
+                );
+            }
+            Err(error) => tracing::error!(%error, "the certificate cannot be served"),
+        }
+    }
+}
+
+fn replace(held: &mut String, new: String) -> bool {
+    let changed = *held != new;
+    *held = new;
+    changed
+}
+
+pub(crate) fn now_unix() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}

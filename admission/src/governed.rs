@@ -1,0 +1,154 @@
+//! `/mutate-governed`: pods that an offer selects ask for a resource of the whole
+//! cluster, so that kube-scheduler calls the extender for them and for no others.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tautline_core::{
+    Snapshot,
+    ask::{self, Subject},
+};
+use tautline_runtime::feed::Feed;
+
+use crate::{
+    job::{Job, Now, Verdict, add, segment},
+    review::Request,
+};
+
+/// The resource, as the scheduler's `managedResources` names it.
+pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
+
+pub(crate) fn job(feed: Feed) -> Arc<dyn Job> {
+    Arc::new(Now(move |request: &Request| {
+        judge(request, &feed.snapshot())
+    }))
+}
+
+fn judge(request: &Request, snapshot: &Snapshot) -> Verdict {
+    let pod = &request.object;
+    if request.kind[2] != "Pod" || request.operation != "CREATE" {
+        return Verdict::bypass("NotAPod", "only pods that are created are looked at");
+    }
+    let labels = pod["metadata"]["labels"].as_object();
+    let labels = labels.into_iter().flatten();
+    let subject = Subject {
+        namespace: request.namespace.clone(),
+        name: request.name.clone(),
+        uid: String::new(),
+        labels: labels.filter_map(|(k, v)| Some((k, v.as_str()?))).collect(),
+    };
+    if !ask::is_governed(snapshot, &subject) {
+        return Verdict::allow("Ungoverned", "no offer selects the pod");
+    }
+    if containers(pod).any(|c| !c["resources"]["requests"][RESOURCE].is_null()) {
+        return Verdict::allow("Asked", format!("it asks for {RESOURCE} already"));
+    }
+    let Some(first) = containers(pod).next() else {
+        return Verdict::allow("NoContainers", "");
+    };
+    let mut offers: Vec<String> = ask::asks(snapshot, &subject)
+        .iter()
+        .map(|a| a.offer.name.to_string())
+        .collect();
+    offers.truncate(8);
+    let why = format!("governed by {}", offers.join(", "));
+    Verdict::mutate("Governed", why, patch(first))
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod["spec"]["containers"].as_array().into_iter().flatten()
+}
+
+/// Requests and limits of the first container, which may lack either; an extended
+/// resource needs both alike.
+fn patch(container: &Value) -> Vec<Value> {
+    let at = "/spec/containers/0/resources";
+    let resources = &container["resources"];
+    let mut patch = Vec::new();
+    if !resources.is_object() {
+        patch.push(add(at.to_owned(), json!({})));
+    }
+    for side in ["requests", "limits"] {
+        if resources[side].is_object() {
+            let path = format!("{at}/{side}/{}", segment(RESOURCE));
+            patch.push(add(path, json!("1")));
+        } else {
+            patch.push(add(format!("{at}/{side}"), json!({RESOURCE: "1"})));
+        }
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{Offer, ProviderUnavailable, Target, TargetKind, ViolationPolicy},
+        selector::Selector,
+    };
+
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let mut index = Index::default();
+        index.apply(Object::Offer(Offer {
+            namespace: "shop".into(),
+            name: "near".into(),
+            uid: "u".into(),
+            terminating: false,
+            targets: vec![Target {
+                name: "default".into(),
+                kind: TargetKind::Pod,
+                api_version: "v1".into(),
+                selector: Some(Selector {
+                    match_labels: vec![("app".into(), "web".into())],
+                    match_expressions: Vec::new(),
+                }),
+            }],
+            policies: vec!["near".into()],
+            period: std::time::Duration::from_secs(60),
+            grace: std::time::Duration::ZERO,
+            violation_policy: ViolationPolicy::Ignore,
+            provider_unavailable: None::<ProviderUnavailable>,
+        }));
+        index.snapshot()
+    }
+
+    fn review(namespace: &str, app: &str, container: Value) -> Verdict {
+        let request = Request {
+            kind: ["".into(), "v1".into(), "Pod".into()],
+            namespace: namespace.into(),
+            operation: "CREATE".into(),
+            object: json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [container]}}),
+            ..Request::default()
+        };
+        judge(&request, &snapshot())
+    }
+
+    #[test]
+    fn governed_pods_ask_and_others_do_not() {
+        assert_eq!(review("shop", "db", json!({})).code, "Ungoverned");
+        assert_eq!(review("other", "web", json!({})).code, "Ungoverned");
+        let asked = json!({"resources": {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}});
+        assert_eq!(review("shop", "web", asked).code, "Asked");
+        let bare = review("shop", "web", json!({"name": "main"}));
+        assert_eq!(bare.text, "governed by near");
+        let at = "/spec/containers/0/resources";
+        assert_eq!(
+            bare.patch,
+            [
+                add(at.into(), json!({})),
+                add(format!("{at}/requests"), json!({RESOURCE: "1"})),
+                add(format!("{at}/limits"), json!({RESOURCE: "1"})),
+            ]
+        );
+        let half = review(
+            "shop",
+            "web",
+            json!({"resources": {"requests": {"cpu": "1"}}}),
+        );
+        let requests = format!("{at}/requests/constraint.ciena.com~1governed");
+        assert_eq!(half.patch[0], add(requests, json!("1")));
+    }
+}

@@ -1,0 +1,168 @@
+//! What answers on a path: a request goes in, a verdict with its reason comes out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::review::Request;
+
+/// What becomes of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// As it is.
+    Allow,
+    /// Changed.
+    Mutate,
+    /// Not at all.
+    Refuse,
+    /// As it is, because nobody could or should look at it.
+    Bypass,
+    /// What is to be reviewed cannot be decoded: the answer is HTTP 400.
+    Malformed,
+}
+
+impl Outcome {
+    /// As metrics and audit annotations have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Mutate => "mutate",
+            Self::Refuse => "refuse",
+            Self::Bypass => "bypass",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// An answer, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What becomes of the request.
+    pub outcome: Outcome,
+    /// A stable code, one of few: it is a label of a metric.
+    pub code: &'static str,
+    /// Why, for people. Of a refusal it is all that they see.
+    pub text: String,
+    /// The JSON Patch of a mutation, operation by operation.
+    pub patch: Vec<Value>,
+    /// What the client is told beside the answer.
+    pub warnings: Vec<String>,
+    /// More for the audit log.
+    pub details: BTreeMap<&'static str, String>,
+}
+
+/// The API server cuts a warning that is longer, and drops those beyond 4 kB.
+const WARNING_CHARS: usize = 256;
+const WARNINGS: usize = 12;
+
+impl Verdict {
+    fn new(outcome: Outcome, code: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            outcome,
+            code,
+            text: text.into(),
+            patch: Vec::new(),
+            warnings: Vec::new(),
+            details: BTreeMap::new(),
+        }
+    }
+
+    /// It may pass as it is.
+    pub fn allow(code: &'static str, text: impl Into<String>) -> Self {
+        Self::new(Outcome::Allow, code, text)
+    }
+
+    /// It passes with a change; without any operation it passes as it is.
+    pub fn mutate(code: &'static str, text: impl Into<String>, patch: Vec<Value>) -> Self {
+        let outcome = match patch.is_empty() {
+            true => Outcome::Allow,
+            false => Outcome::Mutate,
+        };
+        Self {
+            patch,
+            ..Self::new(outcome, code, text)
+        }
+    }
+
+    /// It may not pass.
+    pub fn refuse(code: &'static str, text: impl Into<String>) -> Self {
+        Self::new(Outcome::Refuse, code, text)
+    }
+
+    /// It passes unseen.
+    pub fn bypass(code: &'static str, text: impl Into<String>) -> Self {
+        Self::new(Outcome::Bypass, code, text)
+    }
+
+    /// It is no object of its kind.
+    pub fn malformed(text: impl Into<String>) -> Self {
+        Self::new(Outcome::Malformed, "Malformed", text)
+    }
+
+    /// Tells the client something beside the answer; more than a dozen are not sent.
+    pub fn warn(mut self, mut warning: String) -> Self {
+        if let Some((end, _)) = warning.char_indices().nth(WARNING_CHARS) {
+            warning.truncate(end);
+        }
+        if self.warnings.len() < WARNINGS {
+            self.warnings.push(warning);
+        }
+        self
+    }
+
+    /// Tells the audit log more.
+    pub fn detail(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.details.insert(key, value.into());
+        self
+    }
+
+    /// What the audit log gets.
+    pub fn audit(&self) -> BTreeMap<&'static str, String> {
+        let mut all = self.details.clone();
+        all.insert("outcome", self.outcome.as_str().to_owned());
+        all.insert("code", self.code.to_owned());
+        if !self.text.is_empty() {
+            all.insert("reason", self.text.clone());
+        }
+        all
+    }
+}
+
+/// What answers on a path.
+pub trait Job: Send + Sync {
+    /// The verdict on a request; what is in it is whoever's who may create objects.
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict>;
+}
+
+/// A job that needs to wait for nothing.
+pub(crate) struct Now<F>(pub F);
+
+impl<F: Fn(&Request) -> Verdict + Send + Sync> Job for Now<F> {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
+        let verdict = (self.0)(&request);
+        Box::pin(std::future::ready(verdict))
+    }
+}
+
+/// A path with its job.
+#[derive(Clone)]
+pub struct Route {
+    /// The job's name in metrics and logs.
+    pub name: &'static str,
+    /// The job.
+    pub job: Arc<dyn Job>,
+}
+
+/// Every path that answers.
+pub type Routes = BTreeMap<&'static str, Route>;
+
+/// A JSON Patch operation that adds or replaces.
+pub(crate) fn add(path: String, value: Value) -> Value {
+    serde_json::json!({"op": "add", "path": path, "value": value})
+}
+
+/// A name as a segment of a JSON Pointer (RFC 6901).
+pub(crate) fn segment(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,22 @@
+//! Admission webhooks: one HTTPS server that the API server asks about objects
+//! before it stores them.
+//!
+//! What is asked and answered is `admission.k8s.io/v1` AdmissionReview. Each path
+//! is one [`job`]; a job is a thin adapter onto a crate that knows no HTTP. The
+//! server makes and rotates its own certificates ([`certificates`]) and keeps
+//! the `caBundle` of its webhook configurations ([`webhooks`]) in step with them.
+
+pub mod app;
+mod bundle;
+pub mod certificates;
+mod governed;
+pub mod job;
+mod metrics;
+mod models;
+mod own;
+pub mod review;
+mod server;
+mod slices;
+pub mod webhooks;
+
+pub use app::{App, Config};

@@ -1,0 +1,122 @@
+//! What the server counts.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+use crate::job::Verdict;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    job: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Review {
+    job: &'static str,
+    outcome: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfJob {
+    job: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Result {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    requests: Family<Request, Counter>,
+    seconds: Family<OfJob, Histogram, fn() -> Histogram>,
+    reviews: Family<Review, Counter>,
+    rotations: Family<Result, Counter>,
+    bundles: Family<Result, Counter>,
+    expiry: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(r: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0001, 2.0, 17));
+        let m = Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            reviews: Family::default(),
+            rotations: Family::default(),
+            bundles: Family::default(),
+            expiry: Gauge::default(),
+        };
+        r.register(
+            "admission_requests",
+            "Requests by job and HTTP status; others than 200 leave the answer to the failurePolicy",
+            m.requests.clone(),
+        );
+        r.register(
+            "admission_request_seconds",
+            "Time taken by job",
+            m.seconds.clone(),
+        );
+        r.register(
+            "admission_reviews",
+            "Reviews by job, outcome (allow, mutate, refuse, bypass) and reason code",
+            m.reviews.clone(),
+        );
+        r.register(
+            "admission_certificate_rotations",
+            "Certificates made, or not, by result",
+            m.rotations.clone(),
+        );
+        r.register(
+            "admission_ca_bundle_writes",
+            "Writes of caBundle into webhook configurations, by result",
+            m.bundles.clone(),
+        );
+        r.register(
+            "admission_certificate_expiry_timestamp_seconds",
+            "When the certificate that is served ends, in Unix time; 0: it comes from files",
+            m.expiry.clone(),
+        );
+        m
+    }
+
+    pub(crate) fn request(&self, job: &'static str, status: u16, took: Duration) {
+        self.requests.get_or_create(&Request { job, status }).inc();
+        self.seconds
+            .get_or_create(&OfJob { job })
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn review(&self, job: &'static str, verdict: &Verdict) {
+        let label = Review {
+            job,
+            outcome: verdict.outcome.as_str(),
+            code: verdict.code,
+        };
+        self.reviews.get_or_create(&label).inc();
+    }
+
+    pub(crate) fn rotation(&self, result: &'static str) {
+        self.rotations.get_or_create(&Result { result }).inc();
+    }
+
+    pub(crate) fn bundle(&self, result: &'static str) {
+        self.bundles.get_or_create(&Result { result }).inc();
+    }
+
+    pub(crate) fn expires(&self, unix: u64) {
+        self.expiry.set(i64::try_from(unix).unwrap_or(i64::MAX));
+    }
+}

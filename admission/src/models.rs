@@ -1,0 +1,161 @@
+//! The model registry's kinds, by Kthena's rules. An adapter onto
+//! `tautline-registry`.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use kube::{
+    Api, Client,
+    api::DynamicObject,
+    core::{ApiResource, GroupVersionKind},
+};
+use tautline_registry::{FieldError, Kind, defaults, message, missing_policy, policy_ref, review};
+
+use crate::{
+    job::{Job, Now, Route, Routes, Verdict},
+    review::Request,
+};
+
+/// The most that looking for a binding's policy may take.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// Kthena's paths, of then and now.
+pub(crate) fn routes(client: &Client, routes: &mut Routes) {
+    let validate: Arc<dyn Job> = Arc::new(Validate {
+        client: client.clone(),
+    });
+    let mutate: Arc<dyn Job> = Arc::new(Now(fill));
+    let validated = [
+        "/validate-registry-volcano-sh-v1alpha1-model",
+        "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
+        "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicybinding",
+        "/validate/modelbooster",
+        "/validate/autoscalingpolicy",
+    ];
+    let mutated = [
+        "/mutate-registry-volcano-sh-v1alpha1-model",
+        "/mutate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
+        "/mutate/modelbooster",
+        "/mutate/autoscalingpolicy",
+    ];
+    let jobs = [
+        ("validate-models", &validate, &validated[..]),
+        ("mutate-models", &mutate, &mutated[..]),
+    ];
+    for (name, job, paths) in jobs {
+        for path in paths {
+            let job = Arc::clone(job);
+            routes.insert(path, Route { name, job });
+        }
+    }
+}
+
+fn other(request: &Request) -> Verdict {
+    let text = format!("{} is no kind of the registry", request.kind[2]);
+    Verdict::bypass("OtherKind", text)
+}
+
+fn fill(request: &Request) -> Verdict {
+    let Some(kind) = Kind::named(&request.kind[2]) else {
+        return other(request);
+    };
+    let patch = defaults(kind, &request.object);
+    let paths: Vec<&str> = patch.iter().filter_map(|op| op["path"].as_str()).collect();
+    match paths.is_empty() {
+        true => Verdict::allow("Complete", ""),
+        false => Verdict::mutate("Defaulted", paths.join(", "), patch),
+    }
+}
+
+struct Validate {
+    client: Client,
+}
+
+impl Job for Validate {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
+        Box::pin(async move { self.judge(&request).await })
+    }
+}
+
+impl Validate {
+    async fn judge(&self, request: &Request) -> Verdict {
+        let Some(kind) = Kind::named(&request.kind[2]) else {
+            return other(request);
+        };
+        if request.object.is_null() {
+            return Verdict::allow("Deleted", "");
+        }
+        let old = Some(&request.old_object).filter(|o| !o.is_null());
+        let mut errors = review(kind, &request.object, old).err().unwrap_or_default();
+        if errors.iter().any(FieldError::is_malformed) {
+            return Verdict::malformed(message(&errors));
+        }
+        let mut verdict = Verdict::allow("Valid", "");
+        let name = policy_ref(&request.object);
+        let known = old.is_some_and(|old| policy_ref(old) == name);
+        if kind == Kind::AutoscalingPolicyBinding && !name.is_empty() && !known {
+            match self.policy_exists(request, name).await {
+                Some(true) => {}
+                Some(false) => errors.push(missing_policy(&request.object)),
+                None => {
+                    let text = format!("whether AutoscalingPolicy {name} exists is not known");
+                    verdict = verdict.warn(text);
+                }
+            }
+        }
+        match errors.is_empty() {
+            true => verdict,
+            false => Verdict::refuse("Invalid", message(&errors)),
+        }
+    }
+
+    /// `None`: the kind is not served, or the API server does not say.
+    async fn policy_exists(&self, request: &Request, name: &str) -> Option<bool> {
+        let [group, version, _] = &request.kind;
+        let gvk = GroupVersionKind::gvk(group, version, "AutoscalingPolicy");
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "autoscalingpolicies");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &request.namespace, &resource);
+        match tokio::time::timeout(LOOK, api.get_metadata(name)).await {
+            Ok(Ok(_)) => Some(true),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                // Of a kind that is not served the answer names no object.
+                let details = status.details.as_ref();
+                details.is_some_and(|d| d.name == name).then_some(false)
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, name, "an AutoscalingPolicy cannot be looked for");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::Outcome;
+
+    #[test]
+    fn defaults_are_a_patch_and_other_kinds_pass() {
+        let request = |kind: &str, spec| Request {
+            kind: ["registry.volcano.sh".into(), "v1alpha1".into(), kind.into()],
+            operation: "CREATE".into(),
+            object: json!({"spec": spec}),
+            ..Request::default()
+        };
+        let filled = fill(&request("AutoscalingPolicy", json!({"metrics": []})));
+        assert_eq!(
+            (filled.outcome, filled.code),
+            (Outcome::Mutate, "Defaulted")
+        );
+        assert_eq!(
+            fill(&request("Model", json!({"backends": []}))).code,
+            "Complete"
+        );
+        assert_eq!(fill(&request("Pod", json!({}))).outcome, Outcome::Bypass);
+    }
+}

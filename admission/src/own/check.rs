@@ -1,0 +1,233 @@
+//! What is refused. The API server has checked the schema by now.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tautline_api::{
+    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, Metadata, convert,
+};
+use tautline_core::Snapshot;
+
+use super::warn;
+use crate::{job::Verdict, review::Request};
+
+/// The verdict on one of our objects.
+pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
+    let (object, old) = (&request.object, &request.old_object);
+    if object.is_null() {
+        return Verdict::allow("Deleted", "");
+    }
+    // Finalizers must come off whatever else is in it.
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return Verdict::allow("Terminating", "");
+    }
+    if !old.is_null() && object["spec"] == old["spec"] {
+        return Verdict::allow("SpecUnchanged", "");
+    }
+    let namespace = request.namespace.as_str();
+    let checked = match request.kind[2].as_str() {
+        "ConstraintPolicy" => policy(object, namespace, snapshot),
+        "ConstraintPolicyOffer" => offer(object, namespace, snapshot),
+        "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
+        kind => return Verdict::bypass("OtherKind", format!("{kind} is none of ours")),
+    };
+    match checked {
+        Ok(warnings) => {
+            let allowed = Verdict::allow("Valid", "");
+            warnings.into_iter().fold(allowed, Verdict::warn)
+        }
+        Err(text) => {
+            let text = format!("{} {}: {text}", request.kind[2], request.object_name());
+            Verdict::refuse("Invalid", text)
+        }
+    }
+}
+
+type Checked = Result<Vec<String>, String>;
+
+fn typed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    T::deserialize(object).map_err(|e| e.to_string())
+}
+
+fn in_namespace(meta: &mut Metadata, namespace: &str) {
+    meta.namespace = Some(namespace.to_owned());
+}
+
+fn policy(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
+    let mut policy: ConstraintPolicy = typed(object)?;
+    in_namespace(&mut policy.metadata, namespace);
+    let policy = convert::policy(&policy).map_err(|e| e.to_string())?;
+    Ok(warn::policy(&policy, snapshot))
+}
+
+fn offer(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
+    let mut offer: ConstraintPolicyOffer = typed(object)?;
+    in_namespace(&mut offer.metadata, namespace);
+    let offer = convert::offer(&offer).map_err(|e| e.to_string())?;
+    Ok(warn::offer(&offer, snapshot))
+}
+
+fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
+    let binding: ConstraintPolicyBinding = typed(object)?;
+    let spec = &binding.spec;
+    if spec.offer.is_empty() {
+        return Err("spec.offer: is empty; name the ConstraintPolicyOffer".into());
+    }
+    if spec.targets.is_empty() {
+        return Err("spec.targets: is empty; name an object for each target of the offer".into());
+    }
+    for (name, target) in &spec.targets {
+        let parts = [("kind", &target.kind), ("name", &target.name)];
+        if let Some((field, _)) = parts.iter().find(|(_, text)| text.is_empty()) {
+            return Err(format!("spec.targets[{name}].{field}: is empty"));
+        }
+    }
+    Ok(warn::binding(&spec.offer, namespace, snapshot))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{Pod, Policy, Rule, Service},
+    };
+
+    use super::*;
+    use crate::job::Outcome;
+
+    fn request(kind: &str, spec: Value) -> Request {
+        let group = "constraint.ciena.com".to_owned();
+        Request {
+            kind: [group, "v1alpha1".into(), kind.into()],
+            namespace: "shop".into(),
+            name: "x".into(),
+            operation: "CREATE".into(),
+            object: json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": kind,
+                           "metadata": {"name": "x", "namespace": "shop"}, "spec": spec}),
+            ..Request::default()
+        }
+    }
+
+    fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Verdict {
+        verdict(&request(kind, spec), snapshot)
+    }
+
+    fn pods(expression: Value) -> Value {
+        json!([{"kind": "Pod", "labelSelector": {"matchExpressions": [expression]}}])
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_with_its_field() {
+        let is = json!({"key": "a", "operator": "Is", "values": ["b"]});
+        let bare = json!({"key": "a", "operator": "In"});
+        let all = json!([{"kind": "Pod", "labelSelector": {}}]);
+        let twice = json!([{"kind": "Pod"}, {"kind": "Pod", "name": "default"}]);
+        let cases = [
+            (
+                "ConstraintPolicy",
+                json!({"rules": [{"name": "r", "weight": -1}]}),
+            ),
+            ("ConstraintPolicy", json!({"rules": "r"})),
+            ("ConstraintPolicyOffer", json!({"targets": pods(is)})),
+            ("ConstraintPolicyOffer", json!({"targets": pods(bare)})),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": all, "grace": "10"}),
+            ),
+            ("ConstraintPolicyOffer", json!({"targets": twice})),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": [{"kind": "Podd"}]}),
+            ),
+            (
+                "ConstraintPolicyBinding",
+                json!({"offer": "", "targets": {}}),
+            ),
+            (
+                "ConstraintPolicyBinding",
+                json!({"offer": "o", "targets": {}}),
+            ),
+            (
+                "ConstraintPolicyBinding",
+                json!({"offer": "o", "targets": {"default": {"kind": "Pod"}}}),
+            ),
+        ];
+        let mut told = String::new();
+        for (kind, spec) in cases {
+            let verdict = judge(kind, spec, &Snapshot::default());
+            assert_eq!(verdict.outcome, Outcome::Refuse, "{verdict:?}");
+            told += &format!("{}\n", verdict.text);
+        }
+        insta::assert_snapshot!("refusals", told);
+    }
+
+    #[test]
+    fn what_is_odd_is_a_warning() {
+        let mut index = Index::default();
+        let empty = judge(
+            "ConstraintPolicyOffer",
+            json!({"targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}],
+                   "policies": ["near"]}),
+            &index.snapshot(),
+        );
+        let rule = Rule {
+            name: "latency".into(),
+            ..Rule::default()
+        };
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![rule],
+        }));
+        index.apply(Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: "p".into(),
+            labels: [("app", "web")].into_iter().collect(),
+            ..Pod::default()
+        }));
+        let offer = json!({"targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}],
+                           "policies": ["near"]});
+        let unprovided = judge("ConstraintPolicyOffer", offer.clone(), &index.snapshot());
+        let policy = judge(
+            "ConstraintPolicy",
+            json!({"rules": [{"name": "latency"}, {"name": "latency"}]}),
+            &index.snapshot(),
+        );
+        let odd = judge(
+            "ConstraintPolicyOffer",
+            json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}]}),
+            &index.snapshot(),
+        );
+        let binding = judge(
+            "ConstraintPolicyBinding",
+            json!({"offer": "o", "targets": {"default": {"kind": "Pod", "name": "p"}}}),
+            &index.snapshot(),
+        );
+        index.apply(Object::Service(Service {
+            namespace: "net".into(),
+            name: "prober".into(),
+            rules: vec!["latency".into()],
+            ..Service::default()
+        }));
+        let good = judge("ConstraintPolicyOffer", offer, &index.snapshot());
+        assert_eq!(good.warnings, Vec::<String>::new());
+        let all = [empty, unprovided, policy, odd, binding];
+        assert!(all.iter().all(|v| v.outcome == Outcome::Allow), "{all:?}");
+        let told: Vec<String> = all.iter().map(|v| v.warnings.join("\n")).collect();
+        insta::assert_snapshot!("warnings", told.join("\n\n"));
+    }
+
+    #[test]
+    fn what_is_not_changed_or_going_is_let_through() {
+        let bad = json!({"rules": [{"name": "r", "weight": -1}]});
+        let mut same = request("ConstraintPolicy", bad.clone());
+        same.old_object = same.object.clone();
+        same.object["metadata"]["labels"] = json!({"a": "b"});
+        let mut going = request("ConstraintPolicy", bad);
+        going.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        for (request, code) in [(same, "SpecUnchanged"), (going, "Terminating")] {
+            assert_eq!(verdict(&request, &Snapshot::default()).code, code);
+        }
+    }
+}

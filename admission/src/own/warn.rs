@@ -1,0 +1,97 @@
+//! What is odd, and may be meant: told to whoever applies it.
+
+use std::collections::BTreeSet;
+
+use tautline_core::{
+    Snapshot,
+    model::{Offer, Policy, TargetKind},
+    providers,
+};
+
+/// A rule that comes twice, or that nobody answers for.
+pub(crate) fn policy(policy: &Policy, snapshot: &Snapshot) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut names = BTreeSet::new();
+    for (i, rule) in policy.rules.iter().enumerate() {
+        if !names.insert(&*rule.name) {
+            let name = &rule.name;
+            warnings.push(format!(
+                "spec.rules[{i}]: {name} comes twice; the first counts"
+            ));
+        }
+    }
+    warnings.extend(
+        names
+            .into_iter()
+            .filter_map(|rule| unprovided(rule, &policy.namespace, snapshot)),
+    );
+    warnings
+}
+
+/// Policies and providers that are not there, targets that select nothing.
+pub(crate) fn offer(offer: &Offer, snapshot: &Snapshot) -> Vec<String> {
+    let namespace = &*offer.namespace;
+    let mut warnings = Vec::new();
+    if offer.policies.is_empty() {
+        warnings.push("spec.policies: is empty; the offer asks for nothing".to_owned());
+    }
+    let mut rules = BTreeSet::new();
+    for (i, name) in offer.policies.iter().enumerate() {
+        match snapshot.policy(namespace, name) {
+            Some(policy) => rules.extend(policy.rules.iter().map(|r| &*r.name)),
+            None => warnings.push(format!(
+                "spec.policies[{i}]: ConstraintPolicy {name} does not exist in {namespace} yet"
+            )),
+        }
+    }
+    warnings.extend(
+        rules
+            .into_iter()
+            .filter_map(|rule| unprovided(rule, namespace, snapshot)),
+    );
+    if !offer.targets.iter().any(|t| t.kind == TargetKind::Pod) {
+        warnings.push("spec.targets: none is of kind Pod; the offer governs no pod".to_owned());
+    }
+    for (i, target) in offer.targets.iter().enumerate() {
+        let at = format!("spec.targets[{i}] ({})", target.name);
+        match (target.kind, &target.selector) {
+            (_, None) => {
+                warnings.push(format!(
+                    "{at}: selects nothing without a labelSelector; {{}} selects all"
+                ));
+            }
+            (TargetKind::Pod | TargetKind::Endpoint, Some(_)) => {
+                if !snapshot.selects_any(namespace, target) {
+                    warnings.push(format!("{at}: selects nothing in {namespace} now"));
+                }
+            }
+            // Which of these there are is not watched here.
+            (TargetKind::Cluster | TargetKind::NetworkService, Some(_)) => {}
+        }
+        if target.api_version.is_empty()
+            && !matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint)
+        {
+            warnings.push(format!("{at}: needs its apiVersion to be found"));
+        }
+    }
+    warnings
+}
+
+/// An offer that is not there.
+pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {
+    match snapshot.offer(namespace, offer) {
+        Some(_) => Vec::new(),
+        None => vec![format!(
+            "spec.offer: ConstraintPolicyOffer {offer} does not exist in {namespace}"
+        )],
+    }
+}
+
+fn unprovided(rule: &str, namespace: &str, snapshot: &Snapshot) -> Option<String> {
+    let none = providers::choose(snapshot, rule, namespace, &[]).is_none();
+    none.then(|| {
+        format!(
+            "rule {rule} has no provider yet; label a Service constraint.ciena.com/constraint-{rule}: enabled"
+        )
+    })
+}

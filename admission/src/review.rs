@@ -1,0 +1,233 @@
+//! AdmissionReview, `admission.k8s.io/v1`, in and out.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response>
+
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::job::{Outcome, Verdict};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// A body that is no AdmissionReview request.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// Not JSON, or fields of other types.
+    #[error("the body is no AdmissionReview: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another version or kind.
+    #[error(
+        "the body is {api_version:?} {kind:?}; expected admission.k8s.io/v1 AdmissionReview: \
+         set admissionReviewVersions: [v1] in the webhook configuration"
+    )]
+    Kind {
+        /// As the body has it.
+        api_version: String,
+        /// As the body has it.
+        kind: String,
+    },
+    /// It asks nothing.
+    #[error("the AdmissionReview has no request with a uid")]
+    NoRequest,
+}
+
+/// What the API server asks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// To be given back in the answer.
+    pub uid: String,
+    /// Group, version and kind of the object.
+    pub kind: [String; 3],
+    /// Empty: not namespaced. For a Namespace its own name.
+    pub namespace: String,
+    /// Empty for a create with `generateName`.
+    pub name: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// `status` and the like; empty: the object itself.
+    pub subresource: String,
+    /// The new object; null for a delete.
+    pub object: Value,
+    /// The stored object; null for a create.
+    pub old_object: Value,
+    /// Nothing may be written because of it.
+    pub dry_run: bool,
+    /// The whole request as it came, without the two objects.
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    request: Map<String, Value>,
+}
+
+impl Request {
+    /// Reads a request body.
+    ///
+    /// # Errors
+    /// What is not a v1 AdmissionReview with a request.
+    pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
+        let Envelope {
+            api_version,
+            kind,
+            mut request,
+        } = serde_json::from_slice(body)?;
+        if api_version != API_VERSION || kind != "AdmissionReview" {
+            return Err(ReviewError::Kind { api_version, kind });
+        }
+        let (object, old_object) = (request.remove("object"), request.remove("oldObject"));
+        let text = |key: &str| text(request.get(key));
+        let of_kind = |key: &str| text_at(request.get("kind"), key);
+        let read = Self {
+            uid: text("uid"),
+            kind: ["group", "version", "kind"].map(of_kind),
+            namespace: text("namespace"),
+            name: text("name"),
+            operation: text("operation"),
+            subresource: text("subResource"),
+            object: object.unwrap_or_default(),
+            old_object: old_object.unwrap_or_default(),
+            dry_run: request.get("dryRun") == Some(&Value::Bool(true)),
+            rest: request,
+        };
+        if read.uid.is_empty() || read.operation.is_empty() {
+            return Err(ReviewError::NoRequest);
+        }
+        Ok(read)
+    }
+
+    /// The object as people name it: its namespace if it has one, its name or what
+    /// its name begins with.
+    pub fn object_name(&self) -> String {
+        let meta = &self.object["metadata"];
+        let name = match self.name.as_str() {
+            "" => meta["name"].as_str().unwrap_or_default(),
+            name => name,
+        };
+        let name = match name {
+            "" => format!("{}*", meta["generateName"].as_str().unwrap_or_default()),
+            name => name.to_owned(),
+        };
+        match self.namespace.as_str() {
+            "" => name,
+            namespace => format!("{namespace}/{name}"),
+        }
+    }
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn text_at(value: Option<&Value>, key: &str) -> String {
+    text(value.and_then(|v| v.get(key)))
+}
+
+/// The body of the answer to the request `uid`.
+pub fn answer(uid: &str, verdict: &Verdict) -> Value {
+    let mut response = json!({
+        "uid": uid,
+        "allowed": !matches!(verdict.outcome, Outcome::Refuse | Outcome::Malformed),
+        "auditAnnotations": verdict.audit(),
+    });
+    match verdict.outcome {
+        Outcome::Refuse => {
+            response["status"] = json!({
+                "status": "Failure", "code": 422, "reason": "Invalid", "message": verdict.text,
+            });
+        }
+        Outcome::Mutate => {
+            let patch = Value::Array(verdict.patch.clone()).to_string();
+            response["patchType"] = "JSONPatch".into();
+            response["patch"] = json!(ByteString(patch.into_bytes()));
+        }
+        Outcome::Allow | Outcome::Bypass | Outcome::Malformed => {}
+    }
+    if !verdict.warnings.is_empty() {
+        response["warnings"] = json!(verdict.warnings);
+    }
+    json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn body(request: Value) -> Vec<u8> {
+        json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
+            .to_string()
+            .into_bytes()
+    }
+
+    #[test]
+    fn a_request_is_read_whole() {
+        let request = Request::read(&body(json!({
+            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "namespace": "shop", "operation": "CREATE", "subResource": "status",
+            "object": {"metadata": {"generateName": "web-"}}, "oldObject": null,
+            "dryRun": true, "userInfo": {"username": "ann"},
+        })))
+        .unwrap();
+        assert_eq!(request.kind, ["", "v1", "Pod"]);
+        assert!(request.dry_run && request.old_object.is_null());
+        assert_eq!(request.object_name(), "shop/web-*");
+        assert_eq!(request.rest["userInfo"]["username"], "ann");
+        assert!(!request.rest.contains_key("object"));
+    }
+
+    #[test]
+    fn what_is_no_review_is_told() {
+        let cases = [
+            (&b"{"[..], "no AdmissionReview"),
+            (b"1", "no AdmissionReview"),
+            (
+                br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#,
+                "admissionReviewVersions",
+            ),
+            (
+                br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#,
+                "no request with a uid",
+            ),
+        ];
+        for (bytes, expected) in cases {
+            let error = Request::read(bytes).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn answers_of_each_outcome() {
+        let patch = vec![json!({"op": "remove", "path": "/a"})];
+        let verdicts = [
+            Verdict::allow("NotOptedIn", "no annotation").warn("look out".into()),
+            Verdict::mutate("Annotation", "ratio 4", patch),
+            Verdict::refuse("BadRatio", "castops.io/slice-ratio: 65 is above 64"),
+            Verdict::bypass("Exempt", "kube-system"),
+        ];
+        let answers: Vec<Value> = verdicts.iter().map(|v| answer("u", v)).collect();
+        let text = serde_json::to_string_pretty(&answers).unwrap();
+        insta::assert_snapshot!("answers", text);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_reading_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            _ = Request::read(&bytes);
+        }
+
+        #[test]
+        fn the_uid_comes_back(uid in "\\PC{1,40}") {
+            let request = Request::read(&body(json!({"uid": uid, "operation": "CREATE"}))).unwrap();
+            let answer = answer(&request.uid, &Verdict::allow("X", ""));
+            prop_assert_eq!(answer["response"]["uid"].as_str(), Some(uid.as_str()));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `/mutate-v1-pod`: pods that ask whole GPUs get shares of them, by CastSlice's
+//! contract. An adapter onto `tautline-gpu-admission`.
+
+mod policy;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use tautline_gpu_admission::{Decision, Names, Source, Unchanged, decide};
+
+pub(crate) use policy::{Holder, MAP};
+
+use crate::{
+    job::{Job, Now, Verdict},
+    review::Request,
+};
+
+/// Counters under CastSlice's names: without our prefix.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    enforced: Counter,
+    mutations: Counter,
+    refusals: Counter,
+}
+
+impl Counters {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let c = Self::default();
+        let r = registry.sub_registry_with_prefix("castslice");
+        r.register(
+            "policy_enforced",
+            "Pods changed because a rule of the policy matched, not an annotation",
+            c.enforced.clone(),
+        );
+        r.register("mutations", "Pods changed", c.mutations.clone());
+        r.register("refusals", "Pods refused", c.refusals.clone());
+        c
+    }
+}
+
+pub(crate) fn job(
+    names: Names,
+    policy: Arc<Holder>,
+    exempt: BTreeSet<String>,
+    counters: Counters,
+) -> Arc<dyn Job> {
+    Arc::new(Now(move |request: &Request| {
+        let verdict = judge(&names, &policy, &exempt, request);
+        // What the API server only tries out is no pod.
+        if !request.dry_run {
+            count(&counters, &verdict);
+        }
+        verdict
+    }))
+}
+
+fn count(counters: &Counters, verdict: &Verdict) {
+    match verdict.code {
+        BY_RULE => {
+            counters.enforced.inc();
+            counters.mutations.inc();
+        }
+        BY_ANNOTATION => _ = counters.mutations.inc(),
+        REFUSED => _ = counters.refusals.inc(),
+        _ => {}
+    }
+}
+
+const BY_RULE: &str = "SlicedByRule";
+const BY_ANNOTATION: &str = "SlicedByAnnotation";
+const REFUSED: &str = "BadRatio";
+
+fn judge(names: &Names, holder: &Holder, exempt: &BTreeSet<String>, request: &Request) -> Verdict {
+    if request.kind[2] != "Pod" || request.operation != "CREATE" || !request.subresource.is_empty()
+    {
+        return Verdict::bypass("NotAPod", "only pods that are created are looked at");
+    }
+    if exempt.contains(&request.namespace) {
+        return Verdict::bypass(
+            "ExemptNamespace",
+            format!("{} is exempt", request.namespace),
+        );
+    }
+    let held = holder.now();
+    match decide(
+        names,
+        held.policy.as_deref(),
+        &request.namespace,
+        &request.object,
+    ) {
+        Decision::Unchanged(why) => {
+            let text = why.to_string();
+            match (why, &held.fault) {
+                (Unchanged::NoCards, _) => Verdict::allow("NoCards", text),
+                (Unchanged::OptedOut(_), _) => Verdict::allow("OptedOut", text),
+                // A rule might have matched: nobody knows.
+                (Unchanged::NotAsked { .. }, Some(fault)) if held.policy.is_none() => {
+                    Verdict::bypass("PolicyUnusable", format!("the slice policy: {fault}"))
+                }
+                (Unchanged::NotAsked { unclear: None }, _) => Verdict::allow("NotAsked", text),
+                (Unchanged::NotAsked { unclear: Some(_) }, _) => {
+                    Verdict::allow("NotAsked", text.clone()).warn(text)
+                }
+            }
+        }
+        Decision::Refuse(refusal) => Verdict::refuse(REFUSED, refusal.to_string()),
+        Decision::Mutate(mutation) => {
+            let code = match mutation.policy_enforced() {
+                true => BY_RULE,
+                false => BY_ANNOTATION,
+            };
+            let source = match mutation.source {
+                Source::Annotation(_) => "annotation",
+                Source::RuleRatio(_) => "rule-ratio",
+                Source::RuleWorkload(_) => "rule-workload",
+                Source::Default => "default",
+            };
+            let changes: Vec<String> = mutation
+                .changes
+                .iter()
+                .map(|c| format!("{} {} -> {}", c.container, c.cards, c.units))
+                .collect();
+            let verdict = Verdict::mutate(code, changes.join(", "), mutation.patch.clone());
+            let told = mutation.audit().into_iter();
+            told.fold(verdict, |v, (key, value)| v.detail(key, value))
+                .detail("source", source)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tautline_runtime::events::Events;
+
+    use super::*;
+    use crate::job::Outcome;
+
+    fn request(namespace: &str, annotations: Value) -> Request {
+        Request {
+            kind: ["".into(), "v1".into(), "Pod".into()],
+            namespace: namespace.into(),
+            operation: "CREATE".into(),
+            object: json!({"metadata": {"annotations": annotations}, "spec": {"containers": [
+                {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}),
+            ..Request::default()
+        }
+    }
+
+    fn holder(json: Option<&str>) -> Holder {
+        let holder = Holder::new(Events::new().0);
+        let map = json!({"metadata": {"name": MAP, "namespace": "tautline-system", "uid": "u"},
+                         "data": json.map(|j| json!({"policy.json": j}))});
+        holder.see(serde_json::from_value(map).ok());
+        holder
+    }
+
+    fn review(holder: &Holder, request: &Request) -> Verdict {
+        let exempt = ["kube-system".to_owned()].into();
+        judge(&Names::default(), holder, &exempt, request)
+    }
+
+    #[test]
+    fn each_way_has_a_code_of_its_own() {
+        let rules = r#"{"rules": [{"namespaces": ["ml"], "sliceRatio": 4}, {"namespaces": ["bad"], "sliceRatio": 99}]}"#;
+        let holder = holder(Some(rules));
+        let optimize = json!({"castops.io/optimize": "true", "castops.io/slice-ratio": "3"});
+        let cases = [
+            (request("shop", json!({})), "NotAsked", Outcome::Allow),
+            (request("ml", json!({})), BY_RULE, Outcome::Mutate),
+            (request("shop", optimize), BY_ANNOTATION, Outcome::Mutate),
+            (request("bad", json!({})), REFUSED, Outcome::Refuse),
+            (
+                request("ml", json!({"castops.io/optimize": "false"})),
+                "OptedOut",
+                Outcome::Allow,
+            ),
+            (
+                request("kube-system", json!({})),
+                "ExemptNamespace",
+                Outcome::Bypass,
+            ),
+        ];
+        let counters = Counters::default();
+        for (request, code, outcome) in cases {
+            let verdict = review(&holder, &request);
+            assert_eq!(
+                (verdict.code, verdict.outcome),
+                (code, outcome),
+                "{verdict:?}"
+            );
+            count(&counters, &verdict);
+        }
+        assert_eq!(
+            (
+                counters.enforced.get(),
+                counters.mutations.get(),
+                counters.refusals.get()
+            ),
+            (1, 2, 1)
+        );
+        let verdict = review(&holder, &request("ml", json!({})));
+        assert_eq!(verdict.details["ratio"], "4");
+        assert_eq!(verdict.text, "main 2 -> 8");
+    }
+
+    #[test]
+    fn without_any_good_policy_pods_pass_unseen() {
+        let broken = holder(Some("{"));
+        assert_eq!(
+            review(&broken, &request("ml", json!({}))).code,
+            "PolicyUnusable"
+        );
+        let optimize = json!({"castops.io/optimize": "true"});
+        assert_eq!(
+            review(&broken, &request("ml", optimize)).code,
+            BY_ANNOTATION
+        );
+        assert_eq!(
+            review(&holder(None), &request("ml", json!({}))).code,
+            "NotAsked"
+        );
+    }
+}

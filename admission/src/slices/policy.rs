@@ -1,0 +1,130 @@
+//! The slice policy as it is now: read once a change, the last good one kept.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use tautline_gpu_admission::Policy;
+use tautline_runtime::events::{Events, Note};
+
+/// The ConfigMap, and the key in it.
+pub(crate) const MAP: &str = "cast-slice-policy";
+const KEY: &str = "policy.json";
+
+/// What pods are judged by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    /// `None`: there is none, or there never was a good one.
+    pub policy: Option<Arc<Policy>>,
+    /// Why what is in the ConfigMap now cannot be used.
+    pub fault: Option<String>,
+}
+
+/// Takes what the watch brings.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    held: ArcSwap<Held>,
+    events: Arc<Events>,
+}
+
+impl Holder {
+    pub(crate) fn new(events: Arc<Events>) -> Self {
+        Self {
+            held: ArcSwap::default(),
+            events,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Arc<Held> {
+        self.held.load_full()
+    }
+
+    /// The ConfigMap as it is now; `None`: there is none.
+    pub(crate) fn see(&self, map: Option<ConfigMap>) {
+        let text = map.as_ref().and_then(|m| m.data.as_ref()?.get(KEY));
+        let (Some(map), Some(text)) = (&map, text) else {
+            if self.now().policy.is_some() {
+                tracing::info!("the slice policy is gone; annotations alone count");
+            }
+            self.held.store(Arc::default());
+            return;
+        };
+        match Policy::parse(text) {
+            Ok(policy) => {
+                tracing::info!(rules = policy.rules(), "slice policy loaded");
+                for bad in policy.bad_rules() {
+                    let text = format!("{KEY}: {bad}; pods that it matches first are refused");
+                    self.say(map, "BadRule", text);
+                }
+                for warning in policy.warnings() {
+                    self.say(map, "Doubtful", format!("{KEY}: {warning}"));
+                }
+                self.held.store(Arc::new(Held {
+                    policy: Some(Arc::new(policy)),
+                    fault: None,
+                }));
+            }
+            Err(error) => {
+                let kept = self.now().policy.clone();
+                let stays = match kept {
+                    Some(_) => "the last good policy stays",
+                    None => "annotations alone count",
+                };
+                let fault = format!("{KEY}: {error}");
+                tracing::warn!(%error, "the slice policy cannot be used; {stays}");
+                self.say(map, "PolicyUnusable", format!("{fault}; {stays}"));
+                self.held.store(Arc::new(Held {
+                    policy: kept,
+                    fault: Some(fault),
+                }));
+            }
+        }
+    }
+
+    fn say(&self, map: &ConfigMap, reason: &str, text: String) {
+        let meta = &map.metadata;
+        self.events.say(Note {
+            regarding: ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("ConfigMap".into()),
+                namespace: meta.namespace.clone(),
+                name: meta.name.clone(),
+                uid: meta.uid.clone(),
+                ..ObjectReference::default()
+            },
+            secondary: None,
+            warning: true,
+            reason: reason.to_owned(),
+            action: "Load",
+            text,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(text: &str) -> Option<ConfigMap> {
+        serde_json::from_value(json!({"data": {KEY: text}})).ok()
+    }
+
+    #[test]
+    fn the_last_good_policy_stays_until_the_map_goes() {
+        let holder = Holder::new(Events::new().0);
+        let rules = || holder.now().policy.as_ref().map(|p| p.rules());
+        holder.see(map("{\"rules\": 1}"));
+        assert_eq!(rules(), None);
+        assert!(holder.now().fault.is_some());
+        holder.see(map("{\"rules\": [{}]}"));
+        assert_eq!(rules(), Some(1));
+        holder.see(map("{"));
+        assert_eq!(rules(), Some(1));
+        assert!(holder.now().fault.is_some());
+        holder.see(None);
+        assert_eq!(rules(), None);
+        assert!(holder.now().fault.is_none());
+    }
+}

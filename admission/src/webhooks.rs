@@ -1,0 +1,307 @@
+//! Our webhook configurations: what the API server is told to ask, and of what.
+//! `deploy/webhooks/` holds them as manifests; the server keeps their `caBundle`.
+
+use serde_json::{Value, json};
+
+/// Namespaces that no webhook of ours is asked about: the cluster's own, and the
+/// one in which we run, or our own pods could not start while none of us runs.
+pub const EXEMPT: [&str; 2] = ["kube-system", "tautline-system"];
+
+/// Where the API server finds the server.
+#[derive(Clone, Debug)]
+pub enum Address {
+    /// A Service of the cluster, port 443.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// `https://host:port`, for a server outside the cluster.
+    Url(String),
+}
+
+/// The configurations that are ours, of either kind: the server patches these
+/// and no others.
+pub const MUTATING: [&str; 5] = [
+    "tautline-own-resources",
+    "tautline-gpu-slices",
+    "tautline-mutation-policies",
+    "tautline-model-registry",
+    "tautline-governed",
+];
+/// Likewise.
+pub const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
+
+const CONSTRAINT: &str = "constraint.ciena.com";
+const REGISTRY: &str = "registry.volcano.sh";
+/// Where Kthena's kinds are today.
+const REGISTRY_TODAY: &str = "workload.serving.volcano.sh";
+
+/// One webhook, without what all have in common.
+struct Hook {
+    name: &'static str,
+    path: &'static str,
+    group: &'static str,
+    versions: &'static str,
+    resources: &'static [&'static str],
+    operations: &'static [&'static str],
+    fail: bool,
+    seconds: u8,
+    again: bool,
+}
+
+const BOTH: &[&str] = &["CREATE", "UPDATE"];
+
+const PODS: Hook = Hook {
+    name: "",
+    path: "",
+    group: "",
+    versions: "v1",
+    resources: &["pods"],
+    operations: &["CREATE"],
+    fail: false,
+    seconds: 10,
+    again: false,
+};
+
+const OWN: Hook = Hook {
+    group: CONSTRAINT,
+    versions: "v1alpha1",
+    operations: BOTH,
+    ..PODS
+};
+
+const MODELS: Hook = Hook {
+    group: REGISTRY,
+    versions: "v1alpha1",
+    operations: BOTH,
+    fail: true,
+    seconds: 30,
+    again: true,
+    ..PODS
+};
+
+/// A manifest file: its name and its documents.
+pub type File = (&'static str, Vec<Value>);
+
+/// Every configuration, file by file.
+pub fn files(address: &Address) -> Vec<File> {
+    let mutating = |config: &str, hooks: &[Hook]| configuration(true, config, hooks, address);
+    let validating = |config: &str, hooks: &[Hook]| configuration(false, config, hooks, address);
+    let own = vec![
+        mutating(
+            MUTATING[0],
+            &[Hook {
+                name: "default.constraint.tautline.io",
+                path: "/mutate-constraint",
+                resources: &["constraintpolicies", "constraintpolicyoffers"],
+                ..OWN
+            }],
+        ),
+        validating(
+            VALIDATING[0],
+            &[Hook {
+                name: "validate.constraint.tautline.io",
+                path: "/validate-constraint",
+                resources: &[
+                    "constraintpolicies",
+                    "constraintpolicyoffers",
+                    "constraintpolicybindings",
+                ],
+                ..OWN
+            }],
+        ),
+    ];
+    let slices = mutating(
+        MUTATING[1],
+        &[Hook {
+            name: "gpu-slices.tautline.io",
+            path: "/mutate-v1-pod",
+            again: true,
+            ..PODS
+        }],
+    );
+    let governed = mutating(
+        MUTATING[4],
+        &[Hook {
+            name: "governed.tautline.io",
+            path: "/mutate-governed",
+            again: true,
+            ..PODS
+        }],
+    );
+    vec![
+        ("own-resources.yaml", own),
+        ("gpu-slices.yaml", vec![slices]),
+        ("model-registry.yaml", registry(address)),
+        ("governed.yaml", vec![governed]),
+    ]
+}
+
+fn registry(address: &Address) -> Vec<Value> {
+    let kinds: [(&[&str], [&str; 2], &str); 3] = [
+        (
+            &["models"],
+            [
+                "/mutate-registry-volcano-sh-v1alpha1-model",
+                "/validate-registry-volcano-sh-v1alpha1-model",
+            ],
+            "model",
+        ),
+        (
+            &["autoscalingpolicies"],
+            [
+                "/mutate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
+                "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
+            ],
+            "autoscalingpolicy",
+        ),
+        (
+            &["autoscalingpolicybindings"],
+            [
+                "",
+                "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicybinding",
+            ],
+            "autoscalingpolicybinding",
+        ),
+    ];
+    let of = |side: usize, verb: &str| -> Vec<Value> {
+        let sides = kinds.iter().filter(|k| !k.1[side].is_empty());
+        let one =
+            |(resources, paths, kind): &(&'static [&'static str], [&'static str; 2], &str)| {
+                let mut hook = webhook(
+                    side == 0,
+                    &Hook {
+                        path: paths[side],
+                        resources,
+                        ..MODELS
+                    },
+                    address,
+                );
+                hook["name"] = format!("{verb}.{kind}.registry.tautline.io").into();
+                // ModelBooster is today's name of Model, in today's group.
+                let mut today: Vec<Value> = resources.iter().map(|r| json!(*r)).collect();
+                if *kind == "model" {
+                    today.push(json!("modelboosters"));
+                    hook["rules"][0]["resources"] = json!(today);
+                }
+                let mut rule = hook["rules"][0].clone();
+                rule["apiGroups"] = json!([REGISTRY_TODAY]);
+                rule["resources"] = json!(today);
+                if let Some(rules) = hook["rules"].as_array_mut() {
+                    rules.push(rule);
+                }
+                hook
+            };
+        sides.map(one).collect()
+    };
+    vec![
+        document(true, MUTATING[3], of(0, "default")),
+        document(false, VALIDATING[1], of(1, "validate")),
+    ]
+}
+
+fn configuration(mutating: bool, config: &str, hooks: &[Hook], address: &Address) -> Value {
+    let hooks = hooks.iter().map(|h| webhook(mutating, h, address));
+    document(mutating, config, hooks.collect())
+}
+
+fn document(mutating: bool, name: &str, webhooks: Vec<Value>) -> Value {
+    let side = if mutating { "Mutating" } else { "Validating" };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": format!("{side}WebhookConfiguration"),
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "tautline"}},
+        "webhooks": webhooks,
+    })
+}
+
+fn webhook(mutating: bool, hook: &Hook, address: &Address) -> Value {
+    let client = match address {
+        Address::Service { namespace, name } => {
+            json!({"service": {"namespace": namespace, "name": name, "path": hook.path, "port": 443}})
+        }
+        Address::Url(base) => {
+            json!({"url": format!("{}{}", base.trim_end_matches('/'), hook.path)})
+        }
+    };
+    let mut exempt = EXEMPT.to_vec();
+    if let Address::Service { namespace, .. } = address
+        && !exempt.contains(&namespace.as_str())
+    {
+        exempt.push(namespace);
+    }
+    let mut webhook = json!({
+        "name": hook.name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        "rules": [{
+            "apiGroups": [hook.group], "apiVersions": [hook.versions],
+            "resources": hook.resources, "operations": hook.operations,
+            "scope": "Namespaced",
+        }],
+        "failurePolicy": if hook.fail { "Fail" } else { "Ignore" },
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {"matchExpressions": [{
+            "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt,
+        }]},
+        "sideEffects": "None",
+        "timeoutSeconds": hook.seconds,
+    });
+    if mutating {
+        webhook["reinvocationPolicy"] = if hook.again { "IfNeeded" } else { "Never" }.into();
+    }
+    webhook
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn service() -> Address {
+        Address::Service {
+            namespace: "tautline-system".into(),
+            name: "tautline-admission".into(),
+        }
+    }
+
+    #[test]
+    fn every_configuration_is_one_of_ours_and_every_name_its_own() {
+        let mut names = BTreeSet::new();
+        for document in files(&service()).into_iter().flat_map(|(_, d)| d) {
+            let name = document["metadata"]["name"].as_str().unwrap();
+            let known: &[&str] = match document["kind"].as_str().unwrap() {
+                "MutatingWebhookConfiguration" => &MUTATING,
+                _ => &VALIDATING,
+            };
+            assert!(known.contains(&name), "{name}");
+            for hook in document["webhooks"].as_array().unwrap() {
+                let name = hook["name"].as_str().unwrap().to_owned();
+                assert!(names.insert(name), "{hook}");
+                let exempt = &hook["namespaceSelector"]["matchExpressions"][0]["values"];
+                assert_eq!(*exempt, json!(EXEMPT));
+            }
+        }
+    }
+
+    #[test]
+    fn urls_stand_in_for_services_and_other_namespaces_are_exempt_too() {
+        let of = |address: &Address| files(address)[1].1[0]["webhooks"][0].clone();
+        let url = of(&Address::Url("https://127.0.0.1:8443/".into()));
+        assert_eq!(
+            url["clientConfig"]["url"],
+            "https://127.0.0.1:8443/mutate-v1-pod"
+        );
+        let there = of(&Address::Service {
+            namespace: "limits".into(),
+            name: "a".into(),
+        });
+        let values = there["namespaceSelector"]["matchExpressions"][0]["values"]
+            .as_array()
+            .unwrap();
+        assert!(values.contains(&json!("limits")), "{values:?}");
+    }
+}

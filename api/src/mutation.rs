@@ -1,0 +1,124 @@
+//! The kinds of `tautline.io/v1alpha1`: `MutatingAdmissionPolicy` and its binding
+//! (`admissionregistration.k8s.io/v1`, Kubernetes 1.36) under other names. Fields
+//! that the schema does not know are kept, and refused by the webhook with what to
+//! write instead; what is left out is set as Kubernetes sets it when it is read.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/>
+
+// Several printer columns are several equal-looking attributes.
+#![allow(clippy::duplicated_attributes)]
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ApplyConfiguration, JSONPatch, MatchCondition, MatchResources, ParamKind, ParamRef, Variable,
+};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The spec of a MutatingAdmissionPolicy.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "tautline.io",
+    version = "v1alpha1",
+    kind = "MutationPolicy",
+    plural = "mutationpolicies",
+    shortname = "mp",
+    derive = "PartialEq",
+    doc = "Changes objects as they are created or updated: a MutatingAdmissionPolicy outside the API server. It does something once a MutationPolicyBinding names it.",
+    printcolumn(
+        name = "Mutations",
+        type_ = "string",
+        json_path = ".spec.mutations[*].patchType"
+    ),
+    printcolumn(name = "ParamKind", type_ = "string", json_path = ".spec.paramKind.kind"),
+    printcolumn(
+        name = "FailurePolicy",
+        type_ = "string",
+        json_path = ".spec.failurePolicy",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct MutationPolicySpec {
+    /// The kind of the policy's parameters; without it there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param_kind: Option<ParamKind>,
+    /// Which requests the policy is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_constraints: Option<MatchResources>,
+    /// Expressions that mutations may name as variables.NAME.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<Variable>,
+    /// What is changed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mutations: Vec<Mutation>,
+    /// What an error means: Fail (default) refuses the request, Ignore leaves out
+    /// what failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_policy: Option<String>,
+    /// Conditions that all must hold for the policy to be used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub match_conditions: Vec<MatchCondition>,
+    /// Whether the policy is asked again after others changed the object: Never or
+    /// IfNeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reinvocation_policy: Option<String>,
+}
+
+/// One change.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Mutation {
+    /// ApplyConfiguration or JSONPatch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch_type: Option<String>,
+    /// An expression that gives what is merged into the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_configuration: Option<ApplyConfiguration>,
+    /// An expression that gives a list of JSON Patch operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub json_patch: Option<JSONPatch>,
+    /// As of 2024: applyConfiguration.expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression: Option<String>,
+    /// As of 2024: the policy's reinvocationPolicy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reinvocation_policy: Option<String>,
+}
+
+/// The spec of a MutatingAdmissionPolicyBinding.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "tautline.io",
+    version = "v1alpha1",
+    kind = "MutationPolicyBinding",
+    plural = "mutationpolicybindings",
+    shortname = "mpb",
+    derive = "PartialEq",
+    doc = "Puts a MutationPolicy in force, for some objects and with parameters.",
+    printcolumn(name = "Policy", type_ = "string", json_path = ".spec.policyName"),
+    printcolumn(name = "Param", type_ = "string", json_path = ".spec.paramRef.name"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct MutationPolicyBindingSpec {
+    /// The policy's name.
+    pub policy_name: String,
+    /// Its parameters, if it takes any: by name or by labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param_ref: Option<ParamRef>,
+    /// Narrows what the policy is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_resources: Option<MatchResources>,
+}

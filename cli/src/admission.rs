@@ -1,0 +1,212 @@
+//! `tautline admission`
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use tautline_admission::{
+    App, Config,
+    app::Certificate,
+    certificates::Times,
+    webhooks::{self, Address},
+};
+use tautline_gpu_admission::Names;
+use tautline_runtime::{
+    tasks::{self, Tasks},
+    tls::ServerFiles,
+};
+
+use crate::{cluster::ClusterArgs, extender::parse_duration};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "The API server's side is in deploy/webhooks/: apply the files of the jobs that you want.\n\n\
+    Examples:\n  tautline admission\n  \
+    tautline admission --render | kubectl apply --server-side -f -\n  \
+    tautline admission --tls-cert tls.crt --tls-key tls.key   # cert-manager renews, and injects its CA"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Where the API server calls
+    #[arg(long, default_value = "[::]:8443")]
+    listen: SocketAddr,
+    /// Where /livez, /readyz and /metrics are
+    #[arg(long, default_value = "[::]:9090")]
+    admin: SocketAddr,
+    /// Our namespace: of the Secret with our certificates, and of the Service
+    #[arg(
+        long,
+        value_name = "NS",
+        default_value = "tautline-system",
+        env = "POD_NAMESPACE"
+    )]
+    namespace: String,
+    /// The Service that leads here
+    #[arg(long, value_name = "NAME", default_value = "tautline-admission")]
+    service: String,
+    #[command(flatten)]
+    certificate: CertificateArgs,
+    /// The most that one review may take; below the webhooks' timeoutSeconds
+    #[arg(long, default_value = "8s", value_parser = parse_duration)]
+    deadline: Duration,
+    /// Reviews under way; more wait
+    #[arg(long, default_value_t = 64)]
+    concurrency: usize,
+    /// The largest review, in MiB
+    #[arg(long, default_value_t = 8, value_name = "MIB")]
+    max_body: usize,
+    /// Let pods that an offer selects ask for constraint.ciena.com/governed (deploy/scheduler/gated.yaml)
+    #[arg(long)]
+    governed: bool,
+    /// Namespace of the ConfigMap cast-slice-policy [default: --namespace]
+    #[arg(long, value_name = "NS")]
+    policy_namespace: Option<String>,
+    /// The resource of whole cards
+    #[arg(long, value_name = "DOMAIN/NAME", default_value = "nvidia.com/gpu")]
+    gpu_resource: String,
+    /// The resource of shared cards that takes its place
+    #[arg(
+        long,
+        value_name = "DOMAIN/NAME",
+        default_value = "nvidia.com/gpu-shared"
+    )]
+    gpu_shared_resource: String,
+    #[command(flatten)]
+    render: RenderArgs,
+}
+
+/// The server's certificate: files, or made here.
+#[derive(clap::Args)]
+struct CertificateArgs {
+    /// Serve with this certificate chain (PEM) instead of one made here; reloads when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The Secret that holds the certificates made here
+    #[arg(long, value_name = "NAME", default_value = "tautline-admission-tls")]
+    secret: String,
+    /// More DNS names and IP addresses that the server is reached by
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    tls_name: Vec<String>,
+    /// How long a certificate made here lasts; the next is made when two thirds are over
+    #[arg(long, default_value = "2160h", value_parser = parse_duration)]
+    certificate_lifetime: Duration,
+    /// A new CA is trusted for so long before a certificate of it is served
+    #[arg(long, default_value = "5m", value_parser = parse_duration)]
+    certificate_overlap: Duration,
+}
+
+/// Printing the webhook configurations instead of serving.
+#[derive(clap::Args)]
+struct RenderArgs {
+    /// Print the webhook configurations and do nothing else
+    #[arg(long)]
+    render: bool,
+    /// Write them here, a file for each job, instead of printing them
+    #[arg(long, value_name = "DIR", requires = "render")]
+    dir: Option<PathBuf>,
+    /// Let the API server call this instead of the Service
+    #[arg(long, value_name = "https://HOST:PORT", requires = "render")]
+    webhook_url: Option<String>,
+}
+
+fn config(args: Args) -> Result<Config> {
+    let defaults = Config::new(&args.namespace, &args.service);
+    let certificate = match (args.certificate, defaults.certificate.clone()) {
+        (
+            CertificateArgs {
+                tls_cert: Some(cert),
+                tls_key: Some(key),
+                ..
+            },
+            _,
+        ) => Certificate::Files(ServerFiles {
+            cert,
+            key,
+            client_ca: None,
+            alpn: Vec::new(),
+        }),
+        (own, Certificate::Own { mut names, .. }) => {
+            if own.certificate_overlap * 4 > own.certificate_lifetime {
+                bail!(
+                    "--certificate-overlap must be a quarter of --certificate-lifetime or less, \
+                     or a certificate could end before the next is served"
+                );
+            }
+            names.extend(own.tls_name);
+            Certificate::Own {
+                secret: own.secret,
+                names,
+                times: Times {
+                    lifetime: own.certificate_lifetime,
+                    overlap: own.certificate_overlap,
+                },
+            }
+        }
+        (_, files) => files,
+    };
+    Ok(Config {
+        listen: args.listen,
+        admin: args.admin,
+        certificate,
+        deadline: args.deadline,
+        concurrency: args.concurrency.max(1),
+        max_body_bytes: args.max_body << 20,
+        governed: args.governed,
+        policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
+        gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)
+            .context("--gpu-resource and --gpu-shared-resource")?,
+        ..defaults
+    })
+}
+
+fn render(address: &Address, dir: Option<&Path>) -> Result<()> {
+    let head = "# Generated by `tautline admission --render --dir deploy/webhooks`; do not edit.\n";
+    for (name, documents) in webhooks::files(address) {
+        let texts: Vec<String> = documents
+            .iter()
+            .map(serde_saphyr::to_string)
+            .collect::<Result<_, _>>()?;
+        let text = texts.join("---\n");
+        match dir {
+            None => print!("---\n{text}"),
+            Some(dir) => {
+                let path = dir.join(name);
+                std::fs::write(&path, format!("{head}{text}"))
+                    .with_context(|| path.display().to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    if args.render.render {
+        let address = match args.render.webhook_url {
+            Some(url) if !url.starts_with("https://") => {
+                bail!("--webhook-url {url:?}: the API server calls https:// only")
+            }
+            Some(url) => Address::Url(url),
+            None => Address::Service {
+                namespace: args.namespace,
+                name: args.service,
+            },
+        };
+        return render(&address, args.render.dir.as_deref());
+    }
+    let client = args.cluster.client_without_retries().await?;
+    let app = App::build(config(args)?, client).await?;
+    tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "admission starting");
+    let readiness = app.readiness();
+    let mut tasks = Tasks::default();
+    app.spawn(&mut tasks)?;
+    tasks
+        .run(tasks::ready_then_signal(readiness, "admission"))
+        .await
+}

@@ -1,0 +1,35 @@
+//! A watch on one object that is known by its name.
+
+use std::fmt::Debug;
+
+use futures::StreamExt;
+use kube::{Api, Resource};
+use kube_runtime::{WatchStreamExt, watcher::watch_object};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+/// Shows the object to `see` whenever it has changed, and `None` when it is not
+/// there, until told to stop. Starts again by itself, with backoff.
+pub async fn follow<K>(
+    api: Api<K>,
+    name: &str,
+    stop: CancellationToken,
+    mut see: impl FnMut(Option<K>) + Send,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut events = std::pin::pin!(watch_object(api, name).default_backoff());
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = events.next() => event,
+        };
+        match event {
+            Some(Ok(object)) => see(object),
+            Some(Err(error)) => {
+                tracing::warn!(kind = %K::kind(&()), name, %error, "watch starts again");
+            }
+            None => return,
+        }
+    }
+}

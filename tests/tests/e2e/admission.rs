@@ -1,0 +1,127 @@
+//! The admission webhooks, asked by the real API server over real TLS.
+
+mod failing;
+mod models;
+mod own;
+mod rotating;
+mod slices;
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::{Api, Client, api::ListParams};
+use serde_json::{Value, json};
+use tautline_tests::{
+    PATIENCE,
+    control_plane::ControlPlane,
+    eventually, objects, root,
+    servers::{Server, binary},
+};
+use tokio::sync::MutexGuard;
+
+/// A control plane with our kinds and roles, and an admission server that it asks.
+pub struct Admitting {
+    pub plane: ControlPlane,
+    pub server: Server,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Admitting {
+    /// With the webhooks of some jobs, by the names of their configurations.
+    pub async fn start(jobs: &[&str], args: &[&str]) -> Result<Self> {
+        let _alone = crate::ALONE.lock().await;
+        let plane = ControlPlane::start().await?;
+        objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
+        let server = Server::admission(&plane, "admission", args).await?;
+        let url = format!("https://127.0.0.1:{}", server.port);
+        let admitting = Self {
+            plane,
+            server,
+            _alone,
+        };
+        admitting.ask(jobs, &url).await?;
+        Ok(admitting)
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.plane.client
+    }
+
+    /// Applies the webhook configurations of `jobs`, and waits until they hold a CA.
+    pub async fn ask(&self, jobs: &[&str], url: &str) -> Result<()> {
+        for document in rendered(url)? {
+            if jobs.iter().any(|job| document["metadata"]["name"] == *job) {
+                objects::apply_one(self.client(), document).await?;
+            }
+        }
+        let check = async || {
+            let bundles = self.bundles().await.ok()?;
+            (!bundles.is_empty() && bundles.iter().all(|b| !b.is_empty())).then_some(())
+        };
+        let what = "the configurations hold a CA";
+        eventually(what, PATIENCE, check, async || self.state()).await;
+        Ok(())
+    }
+
+    /// The `caBundle` of every webhook.
+    pub async fn bundles(&self) -> Result<Vec<String>> {
+        let all = ListParams::default();
+        let mutating = Api::<MutatingWebhookConfiguration>::all(self.client().clone());
+        let validating = Api::<ValidatingWebhookConfiguration>::all(self.client().clone());
+        let mut clients = Vec::new();
+        for configuration in mutating.list(&all).await? {
+            clients.extend(
+                configuration
+                    .webhooks
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|h| h.client_config),
+            );
+        }
+        for configuration in validating.list(&all).await? {
+            clients.extend(
+                configuration
+                    .webhooks
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|h| h.client_config),
+            );
+        }
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(clients
+            .into_iter()
+            .map(|c| c.ca_bundle.map_or_else(String::new, |b| text(b.0)))
+            .collect())
+    }
+
+    /// What a failed test shows.
+    pub fn state(&self) -> String {
+        self.server.process.tail() + &self.plane.logs()
+    }
+
+    /// Waits until a metric of the server whose line begins so is at least so much.
+    pub async fn metric_reaches(&self, name: &str, least: f64) {
+        let check = async || (self.server.metric(name).await >= least).then_some(());
+        let what = format!("{name} reaches {least}");
+        eventually(&what, PATIENCE, check, async || {
+            self.server.admin("/metrics").await.unwrap_or_default().1 + &self.state()
+        })
+        .await;
+    }
+}
+
+/// Every webhook configuration, with `url` in place of the Service.
+fn rendered(url: &str) -> Result<Vec<Value>> {
+    let out = Command::new(binary()?)
+        .args(["admission", "--render", "--webhook-url", url])
+        .output()?;
+    if !out.status.success() {
+        bail!("{}", String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(serde_saphyr::from_multiple(&String::from_utf8(
+        out.stdout,
+    )?)?)
+}
