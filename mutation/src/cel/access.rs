@@ -41,7 +41,7 @@ pub(super) fn select(operand: &Value, field: &str, mode: Mode) -> Result<Value, 
             Mode::Plain => select(inner, field, Mode::Optional),
             _ => select(inner, field, mode),
         },
-        _ if mode == Mode::Optional => Err(RunError::no_overload()),
+        _ if mode == Mode::Optional => Ok(Value::Optional(None)),
         other => Err(RunError::failed(format!(
             "no such overload: {}.{field}",
             other.type_name()

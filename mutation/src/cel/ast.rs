@@ -4,8 +4,8 @@
 use super::Value;
 
 /// Levels of the deepest expression: a recursive walk over it, unoptimised, fits
-/// a stack of 1 MiB. (The server allows 250 nested expressions.)
-pub(super) const DEEPEST: u16 = 120;
+/// a stack of 2 MiB. (The server allows 250 nested expressions.)
+pub(super) const DEEPEST: u16 = 100;
 
 /// A part of an expression.
 #[derive(Debug)]

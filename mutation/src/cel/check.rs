@@ -22,6 +22,10 @@ pub(super) struct Checker<'a> {
     pub alike: Vec<(u32, Type, Type)>,
     /// Inside the arguments of `format`, whose list may be of several types.
     pub lenient: usize,
+    /// The types of the elements of the list literal checked last.
+    pub elements: Vec<Type>,
+    /// What compiling the literal patterns cost so far.
+    pub pattern_units: u64,
 }
 
 /// A checked part and its type.
@@ -37,6 +41,8 @@ impl<'a> Checker<'a> {
             checks: 0,
             alike: Vec::new(),
             lenient: 0,
+            elements: Vec::new(),
+            pattern_units: 0,
         }
     }
 
@@ -276,13 +282,16 @@ impl<'a> Checker<'a> {
         let mut joined = None;
         let mut items = Vec::with_capacity(elements.len());
         let mut first = None;
+        let mut types = Vec::with_capacity(elements.len());
         for each in elements {
             let (item, of) = self.element(each);
             items.push(item);
-            joined = self.join(each.node.at, joined, &of);
+            types.push(of.clone());
+            joined = self.join(joined, &of);
             self.note_alike(each.node.at, &mut first, of);
         }
         let of = joined.unwrap_or_else(|| self.found.fresh());
+        self.elements = types;
         (Ir::List(items), Type::list(of))
     }
 
@@ -293,8 +302,8 @@ impl<'a> Checker<'a> {
         for (key, value) in entries {
             let (key_ir, key_type) = self.check(key);
             let (item, value_type) = self.element(value);
-            keys = self.join(key.at, keys, &key_type);
-            values = self.join(value.node.at, values, &value_type);
+            keys = self.join(keys, &key_type);
+            values = self.join(values, &value_type);
             self.note_alike(key.at, &mut first_key, key_type);
             self.note_alike(value.node.at, &mut first_value, value_type);
             items.push((key_ir, item));
@@ -312,14 +321,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn join(&mut self, at: u32, before: Option<Type>, next: &Type) -> Option<Type> {
-        if let Some(joined) = self.found.join(before.clone(), next) {
-            return Some(joined);
-        }
-        let expected = before.as_ref().map(|of| self.show(of)).unwrap_or_default();
-        let found = self.show(next);
-        self.refuse(at, format!("expected type '{expected}' but found '{found}': a literal's elements are of one type"));
-        Some(Type::Dyn)
+    /// The elements' type with one more: dyn if they differ, which
+    /// `compare_literals` refuses but in the arguments of `format`.
+    fn join(&mut self, before: Option<Type>, next: &Type) -> Option<Type> {
+        self.found.join(before, next).or(Some(Type::Dyn))
     }
 
     /// The overloads of a name, if it is declared here.

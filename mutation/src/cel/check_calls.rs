@@ -2,13 +2,16 @@
 
 use super::ast::{Kind, Node};
 use super::check::{Checker, Typed, constant_string};
-use super::declaration::Overload;
+use super::declaration::{Native, Overload, Scope};
 use super::ir::{Ir, Loop, LoopKind, Mode, Work};
 use super::library::Pattern;
 use super::types::Type;
+use super::{Budget, Names, RunError, Value};
 
 /// Questions an expression may put to the authorizer.
 const CHECKS: usize = 2;
+/// Units of all literal patterns of an expression.
+const PATTERN_UNITS: u64 = 300_000;
 
 impl Checker<'_> {
     pub(super) fn call(
@@ -94,7 +97,7 @@ impl Checker<'_> {
                 format!("found no matching overload for '{name}' applied to '{shown}'"),
             );
         };
-        self.validate(name, target.is_some(), arguments, &irs);
+        self.validate(name, target, arguments, &irs);
         let first = fitting.first().map_or(0, |overload| overload.row);
         let work = match fitting.first() {
             Some(only) if fitting.iter().all(|overload| overload.row == first) => {
@@ -102,15 +105,41 @@ impl Checker<'_> {
             }
             _ => Work::Of(fitting),
         };
+        if target.is_none()
+            && CONVERSIONS.contains(&name)
+            && let ([Ir::Constant(value)], Work::One(native)) = (irs.as_slice(), &work)
+        {
+            return match constant(*native, value) {
+                Ok(value) => (Ir::Constant(value), result),
+                Err(error) => self.refuse(
+                    arguments.first().map_or(at, |node| node.at),
+                    error.to_string(),
+                ),
+            };
+        }
         (special(name, irs, work), result)
     }
 
     /// Literals that are known to be wrong: patterns, times, spans; and too
     /// many questions to the authorizer.
-    fn validate(&mut self, name: &str, member: bool, arguments: &[Node], irs: &[Ir]) {
+    fn validate(&mut self, name: &str, target: Option<&Node>, arguments: &[Node], irs: &[Ir]) {
+        let member = target.is_some();
         let Some(last) = arguments.first() else {
             return;
         };
+        if let ("format", Some(Kind::Literal(Value::String(pattern))), Kind::List(_)) =
+            (name, target.map(|node| &node.kind), &last.kind)
+        {
+            let types: Vec<Type> = self
+                .elements
+                .iter()
+                .map(|of| self.found.resolve(of, true))
+                .collect();
+            if let Err(reason) = super::library::check_format(pattern, &types) {
+                self.refuse(last.at, reason);
+            }
+            return;
+        }
         if name == "check" && member {
             self.checks += 1;
             if self.checks > CHECKS {
@@ -129,14 +158,22 @@ impl Checker<'_> {
         };
         let Some(text) = text else { return };
         let wrong = match name {
-            _ if pattern || name == "matches" => Pattern::new(&text).err(),
-            "timestamp" if !member => super::library::timestamp(&text).err(),
-            "duration" if !member => super::library::duration(&text).err(),
+            _ if pattern || name == "matches" => self.pattern(&text).err(),
             _ => None,
         };
         if let Some(reason) = wrong {
             self.refuse(last.at, format!("invalid {name} argument: {reason}"));
         }
+    }
+
+    /// Compiles a literal pattern; all of an expression's together are bounded.
+    fn pattern(&mut self, text: &str) -> Result<(), String> {
+        if self.pattern_units > PATTERN_UNITS {
+            return Err("the expression's patterns together are too large".to_owned());
+        }
+        let pattern = Pattern::new(text);
+        self.pattern_units += Pattern::units(pattern.as_ref().ok());
+        pattern.map(drop)
     }
 
     fn macro_call(
@@ -153,6 +190,14 @@ impl Checker<'_> {
             return Some(match &argument.kind {
                 Kind::Select {
                     operand,
+                    field: _,
+                    optional: false,
+                } if matches!(&operand.kind, Kind::Name(name) if name == "variables") => {
+                    self.check(argument);
+                    (Ir::Constant(Value::Bool(true)), Type::Bool)
+                }
+                Kind::Select {
+                    operand,
                     field,
                     optional: false,
                 } => self.select_from(argument.at, operand, field, Mode::Test),
@@ -166,7 +211,7 @@ impl Checker<'_> {
         let (kind, two, filter) = match (name, arguments.len()) {
             ("all", 2) => kind(LoopKind::All, false, false),
             ("exists", 2) => kind(LoopKind::Exists, false, false),
-            ("exists_one" | "existsOne", 2) => kind(LoopKind::ExistsOne, false, false),
+            ("exists_one", 2) => kind(LoopKind::ExistsOne, false, false),
             ("filter", 2) => kind(LoopKind::Filter, false, false),
             ("map", 2) => kind(LoopKind::List, false, false),
             ("map", 3) => kind(LoopKind::List, false, true),
@@ -328,6 +373,37 @@ impl Checker<'_> {
             result,
         )
     }
+}
+
+/// The conversions of a constant that are worked out at once, as on the server.
+const CONVERSIONS: [&str; 9] = [
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "dyn",
+    "int",
+    "string",
+    "timestamp",
+    "uint",
+];
+
+/// Nothing has a name.
+struct Nameless;
+
+impl Names for Nameless {
+    fn get(&self, _: &str, _: &mut Budget) -> Option<Result<Value, RunError>> {
+        None
+    }
+}
+
+fn constant(native: Native, value: &Value) -> Result<Value, RunError> {
+    let mut budget = Budget::default();
+    let mut scope = Scope {
+        budget: &mut budget,
+        names: &Nameless,
+    };
+    native(&mut scope, std::slice::from_ref(value))
 }
 
 /// Calls that do not work out all their arguments.

@@ -109,27 +109,9 @@ fn whole(value: &Value) -> Option<i128> {
     }
 }
 
-/// The order of a whole number and a double, exact where doubles are not.
+/// The order of a whole number and a double, as doubles: the server's way.
 fn whole_to(value: &Value, double: f64) -> Option<Ordering> {
-    let number = whole(value)?;
-    if double.is_nan() {
-        return None;
-    }
-    // Beyond this every double is larger than any whole number here.
-    if double.abs() >= 1e20 {
-        return Some(if double > 0.0 {
-            Ordering::Less
-        } else {
-            Ordering::Greater
-        });
-    }
-    let floor = double.floor();
-    let order = number.cmp(&(floor as i128));
-    Some(if order == Ordering::Equal && double > floor {
-        Ordering::Less
-    } else {
-        order
-    })
+    (whole(value)? as f64).partial_cmp(&double)
 }
 
 /// The order of two values of one type that has one.

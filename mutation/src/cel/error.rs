@@ -29,7 +29,8 @@ pub struct Finding {
 impl CompileError {
     /// The refusal for what was found at byte offsets of the source.
     pub(super) fn at(source: &str, mut found: Vec<(u32, String)>) -> Self {
-        found.sort_by_key(|(at, _)| *at);
+        found.sort();
+        found.dedup();
         let mut all = found.into_iter().map(|(at, message)| {
             let (line, column) = position(source, at);
             Finding {

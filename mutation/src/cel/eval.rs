@@ -54,7 +54,9 @@ impl Run<'_> {
             Ir::Otherwise { both, unwrap } => match self.eval(&both[0])? {
                 Value::Optional(None) => self.eval(&both[1]),
                 Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
-                value @ Value::Optional(_) => Ok(value),
+                value @ Value::Optional(_) if !unwrap => Ok(value),
+                // What is no optional is its own value, as on the server.
+                value if *unwrap => Ok(value),
                 _ => Err(RunError::no_overload()),
             },
             Ir::List(items) => self.list(items),

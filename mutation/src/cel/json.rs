@@ -8,13 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use super::budget::Budget;
 use super::check_objects::stands_at;
 use super::error::{Exhausted, RunError};
-use super::library::{duration_json, timestamp_json};
+use super::library::{duration_text, timestamp_text};
 use super::value::{Key, Object, Patch, Value};
 
 /// Levels of the deepest result.
 const DEEPEST: u32 = 128;
 /// Whole numbers of a patch beyond this are strings, as in protobuf's JSON.
-const EXACT: u64 = 1 << 53;
+const EXACT: u64 = (1 << 53) - 1;
 
 impl From<&serde_json::Value> for Value {
     /// Numbers become integers where they are written as such and fit 64
@@ -45,7 +45,7 @@ impl Value {
     /// integers, bytes become base64, times and spans strings.
     ///
     /// # Errors
-    /// For what has no JSON: types, optionals, quantities, addresses and the
+    /// For what has no JSON: empty optionals, quantities, addresses and the
     /// like, doubles that are no number, maps whose keys are no strings.
     pub fn to_json(&self) -> Result<serde_json::Value, RunError> {
         self.json(false)
@@ -68,8 +68,8 @@ impl Value {
             Self::Double(number) => double(*number)?,
             Self::String(text) => Json::from(&**text),
             Self::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
-            Self::Timestamp(time) => Json::from(timestamp_json(*time)),
-            Self::Duration(span) => Json::from(duration_json(*span)),
+            Self::Timestamp(time) => Json::from(timestamp_text(*time)),
+            Self::Duration(span) => Json::from(duration_text(*span)),
             Self::List(list) => Json::Array(
                 list.iter()
                     .map(|value| value.json(patch))
@@ -80,8 +80,6 @@ impl Value {
                 for (key, value) in map.iter() {
                     let name = match key {
                         Key::String(name) => name.to_string(),
-                        Key::Int(number) if patch => number.to_string(),
-                        Key::Bool(flag) if patch => flag.to_string(),
                         _ => return Err(RunError::failed("a map's key is not a string")),
                     };
                     fields.insert(name, value.json(patch)?);
@@ -96,6 +94,9 @@ impl Value {
                 Json::Object(fields)
             }
             Self::Patch(patch) => patch.to_json()?,
+            Self::Optional(Some(value)) => value.json(patch)?,
+            Self::Optional(None) if !patch => Json::Null,
+            Self::Type(name) if !patch => Json::from(&**name),
             other => {
                 return Err(RunError::failed(format!(
                     "a value of type {} has no JSON",

@@ -89,8 +89,8 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
 
 fn number(rest: &str) -> Result<(Kind, usize), String> {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
-    if rest.starts_with("0x") {
-        let length = 2 + rest[2..].bytes().take_while(u8::is_ascii_hexdigit).count();
+    if let Some(digits) = rest.strip_prefix("0x") {
+        let length = 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count();
         return Ok(integer(
             &rest[..length],
             rest[length..].starts_with(['u', 'U']),

@@ -6,11 +6,15 @@ type Literal = Result<(Kind, usize), String>;
 
 /// The literal that starts with a prefix of `r` and `b`, if the text does.
 pub(super) fn prefixed(rest: &str) -> Option<Literal> {
-    let quote = rest.find(['"', '\''])?;
+    // No prefix is longer than two letters.
+    let quote = rest
+        .bytes()
+        .take(3)
+        .position(|byte| byte == b'"' || byte == b'\'')?;
     let (raw, bytes) = match rest[..quote].to_ascii_lowercase().as_str() {
         "r" => (true, false),
         "b" => (false, true),
-        "br" | "rb" => (true, true),
+        "br" => (true, true),
         _ => return None,
     };
     Some(literal(&rest[quote..], raw, bytes).map(|(kind, length)| (kind, length + quote)))

@@ -225,7 +225,7 @@ impl Parser {
         let signed = symbol == "-" && number;
         let operand = self.member(signed)?;
         // Two of them undo each other, as in Kubernetes' parser.
-        if (count - usize::from(signed)) % 2 == 0 {
+        if (count - usize::from(signed)).is_multiple_of(2) {
             Ok(operand)
         } else {
             call(at, name, vec![operand])
@@ -233,6 +233,7 @@ impl Parser {
     }
 
     fn member(&mut self, negative: bool) -> Result<Node, Refusal> {
+        let start = self.at();
         let mut operand = self.primary(negative)?;
         loop {
             let at = self.at();
@@ -268,10 +269,9 @@ impl Parser {
             } else if matches!(self.peek(), lex::Kind::Symbol("{")) && operand.qualified().is_some()
             {
                 let name = operand.qualified().unwrap_or_default();
-                let at = operand.at;
                 self.next += 1;
                 operand = node(
-                    at,
+                    start,
                     Kind::Struct {
                         name,
                         fields: self.fields()?,

@@ -91,15 +91,15 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dyn => f.write_str("dyn"),
-            Self::Null => f.write_str("null"),
+            Self::Null => f.write_str("null_type"),
             Self::Bool => f.write_str("bool"),
             Self::Int => f.write_str("int"),
             Self::Uint => f.write_str("uint"),
             Self::Double => f.write_str("double"),
             Self::String => f.write_str("string"),
             Self::Bytes => f.write_str("bytes"),
-            Self::Timestamp => f.write_str("timestamp"),
-            Self::Duration => f.write_str("duration"),
+            Self::Timestamp => f.write_str("google.protobuf.Timestamp"),
+            Self::Duration => f.write_str("google.protobuf.Duration"),
             Self::Type(of) => write!(f, "type({of})"),
             Self::List(of) => write!(f, "list({of})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
@@ -112,10 +112,12 @@ impl fmt::Display for Type {
 }
 
 /// What is known of the numbered types.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Found {
     of: HashMap<u32, Type>,
     next: u32,
+    /// What was known before, to go back to when a trial fails.
+    trail: Vec<(u32, Option<Type>)>,
 }
 
 impl Found {
@@ -156,16 +158,26 @@ impl Found {
     /// Whether every one of the types may stand for its counterpart; learns from
     /// it only if so.
     pub(super) fn fits_all(&mut self, wanted: &[Type], given: &[Type]) -> bool {
-        let mut trial = self.clone();
+        self.trail.clear();
         let fits = wanted.len() == given.len()
             && wanted
                 .iter()
                 .zip(given)
-                .all(|(wanted, given)| trial.fits(given, wanted));
-        if fits {
-            *self = trial;
+                .all(|(wanted, given)| self.fits(given, wanted));
+        if !fits {
+            for (number, before) in std::mem::take(&mut self.trail).into_iter().rev() {
+                match before {
+                    Some(before) => self.of.insert(number, before),
+                    None => self.of.remove(&number),
+                };
+            }
         }
         fits
+    }
+
+    fn learn(&mut self, number: u32, of: Type) {
+        let before = self.of.insert(number, of);
+        self.trail.push((number, before));
     }
 
     /// Whether the first type may stand for the second.
@@ -220,7 +232,7 @@ impl Found {
                     known
                 };
                 if !self.mentions(&general, *number) {
-                    self.of.insert(*number, general);
+                    self.learn(*number, general);
                 }
                 return (true, true);
             }
@@ -229,7 +241,7 @@ impl Found {
         if self.mentions(a, *number) {
             return (false, false);
         }
-        self.of.insert(*number, a.clone());
+        self.learn(*number, a.clone());
         (true, false)
     }
 

@@ -76,9 +76,9 @@ pub(super) const ROWS: &[Row] = &[
             [Value::Uint(number)] => Ok(Value::Double(*number as f64)),
             [Value::String(text)] => {
                 scope.budget.charge_read(text.len())?;
-                text.parse()
+                double(text)
                     .map(Value::Double)
-                    .map_err(|_| wrong("string", "double"))
+                    .ok_or_else(|| wrong("string", "double"))
             }
             _ => Err(RunError::no_overload()),
         },
@@ -210,6 +210,12 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
+/// A double as Go reads it; one too large for a double is none.
+fn double(text: &str) -> Option<f64> {
+    let number: f64 = text.parse().ok()?;
+    (!number.is_infinite() || text.to_ascii_lowercase().contains("inf")).then_some(number)
+}
+
 fn wrong(from: &str, to: &str) -> RunError {
     RunError::failed(format!("type conversion error from '{from}' to '{to}'"))
 }
@@ -241,7 +247,7 @@ fn string(scope: &mut Scope<'_>, arguments: &[Value]) -> Result<Value, RunError>
     Ok(Value::string(text))
 }
 
-/// A double as Go's shortest `%g`: an exponent below 1e-4 and from 1e21.
+/// A double as Go's shortest `%g`: an exponent below 1e-4 and from 1e6.
 pub(super) fn double_text(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
@@ -254,7 +260,7 @@ pub(super) fn double_text(number: f64) -> String {
         return scientific;
     };
     match exponent.parse::<i32>() {
-        Ok(exponent) if number != 0.0 && !(-4..21).contains(&exponent) => {
+        Ok(exponent) if number != 0.0 && !(-4..6).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };
             format!("{mantissa}e{sign}{:02}", exponent.abs())
         }

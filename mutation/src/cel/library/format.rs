@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::declaration::{Row, Scope};
 use super::super::error::RunError;
+use super::super::types::Type;
 use super::super::value::{Key, Value};
 use super::convert::double_text;
 use super::{duration_text, timestamp_text};
@@ -55,6 +56,54 @@ fn format(scope: &mut Scope<'_>, pattern: &str, values: &[Value]) -> Result<Valu
     Ok(Value::string(out))
 }
 
+/// Refuses a pattern that does not fit the types of its values.
+///
+/// # Errors
+/// What is wrong, or that there are more values than the pattern takes.
+pub(in super::super) fn check_format(pattern: &str, types: &[Type]) -> Result<(), String> {
+    let mut rest = pattern;
+    let mut taken = 0;
+    while let Some(at) = rest.find('%') {
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            rest = after;
+            continue;
+        }
+        let of = types
+            .get(taken)
+            .ok_or_else(|| format!("index {taken} out of range"))?;
+        taken += 1;
+        let (_, after) = decimals(rest).map_err(|error| error.to_string())?;
+        let mut clause = after.chars();
+        let kind = clause.next().ok_or("unexpected end of string")?;
+        rest = clause.as_str();
+        let fits = match (kind, of) {
+            ('s' | 'd' | 'f' | 'e' | 'b' | 'x' | 'X' | 'o', Type::Dyn) => true,
+            ('s', of) => !matches!(
+                of,
+                Type::Optional(_) | Type::Opaque(_) | Type::Record(_) | Type::Object { .. }
+            ),
+            ('d' | 'o', of) => matches!(of, Type::Int | Type::Uint),
+            ('f' | 'e', of) => matches!(of, Type::Double | Type::String),
+            ('b', of) => matches!(of, Type::Int | Type::Uint | Type::Bool),
+            ('x' | 'X', of) => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
+            _ => return Err(format!("unrecognized formatting clause \"{kind}\"")),
+        };
+        if !fits {
+            return Err(format!(
+                "error during formatting: %{kind} does not take a value of type {of}"
+            ));
+        }
+    }
+    if types.len() > taken {
+        let found = types.len();
+        return Err(format!(
+            "too many arguments supplied to string.format (expected {taken}, got {found})"
+        ));
+    }
+    Ok(())
+}
+
 fn decimals(rest: &str) -> Result<(usize, &str), RunError> {
     let Some(digits) = rest.strip_prefix('.') else {
         return Ok((DECIMALS, rest));
@@ -84,7 +133,13 @@ fn print(
         ('d', Value::Int(number)) => put(out, format_args!("{number}")),
         ('d', Value::Uint(number)) => put(out, format_args!("{number}")),
         ('d', _) => return wrong("decimal clause can only be used on integers"),
-        ('f' | 'e', Value::Double(number)) => real(out, kind, decimals, *number),
+        ('f' | 'e', Value::Double(number)) => {
+            // Digits of such numbers are worked out one by one.
+            if decimals > 20 || number.abs() > 1e20 {
+                scope.budget.charge(300 + decimals as u64)?;
+            }
+            real(out, kind, decimals, *number);
+        }
         ('f' | 'e', Value::String(text)) => match &**text {
             "NaN" => out.push_str("NaN"),
             "Infinity" => out.push('∞'),
@@ -155,8 +210,27 @@ fn bytes(
     Ok(())
 }
 
-/// As golang.org/x/text prints English: thousands apart by commas, `1.5 × 10⁰³`.
+/// As golang.org/x/text prints English: thousands apart by commas, `1.5×10⁰³`.
+/// What is asked of `%e` as decimals cel-go takes for the least width.
 fn real(out: &mut String, kind: char, decimals: usize, number: f64) {
+    if kind == 'e' {
+        let mut text = String::new();
+        if number.is_sign_negative() && !number.is_nan() {
+            text.push('-');
+        }
+        if number.is_nan() {
+            text.push_str("NaN");
+        } else if number.is_infinite() {
+            text.push('∞');
+        } else {
+            let digits = format!("{:.DECIMALS$e}", number.abs());
+            let (mantissa, exponent) = digits.split_once('e').unwrap_or((&digits, "0"));
+            put(&mut text, format_args!("{mantissa}×10"));
+            superscript(&mut text, exponent);
+        }
+        put(out, format_args!("{text:>decimals$}"));
+        return;
+    }
     if number.is_nan() {
         out.push_str("NaN");
         return;
@@ -167,13 +241,6 @@ fn real(out: &mut String, kind: char, decimals: usize, number: f64) {
     let size = number.abs();
     if size.is_infinite() {
         out.push('∞');
-        return;
-    }
-    if kind == 'e' {
-        let text = format!("{size:.decimals$e}");
-        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        put(out, format_args!("{mantissa}\u{202f}×\u{202f}10"));
-        superscript(out, exponent);
         return;
     }
     let text = format!("{size:.decimals$}");

@@ -27,12 +27,13 @@ use std::sync::LazyLock;
 
 use super::declaration::{Library, declare};
 
+pub(super) use format::check_format;
 pub use named::NamedFormat;
 pub use net::Cidr;
 pub(super) use pattern::Pattern;
 pub use quantity::Quantity;
-pub(super) use span::{duration, json as duration_json, text as duration_text};
-pub(super) use time::{json as timestamp_json, text as timestamp_text, timestamp};
+pub(super) use span::{duration, text as duration_text};
+pub(super) use time::{text as timestamp_text, timestamp};
 pub use url::Url;
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| {

@@ -168,8 +168,8 @@ pub(super) fn mismatch(message: &str, pattern: &str, examples: &[&str]) -> Strin
     )
 }
 
-fn too_long(text: &str, most: usize) -> Option<String> {
-    (text.len() > most).then(|| format!("must be no more than {most} bytes"))
+fn too_long(text: &str, most: usize, unit: &str) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} {unit}"))
 }
 
 /// Alphanumeric at both ends, and also what is allowed within.
@@ -196,7 +196,7 @@ fn is_subdomain(text: &str) -> bool {
 }
 
 fn label(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
+    let mut wrong: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
     if is_label(text) {
         return wrong;
     }
@@ -213,7 +213,7 @@ fn label(text: &str) -> Vec<String> {
 
 /// What is wrong with a text as a DNS subdomain.
 pub(super) fn subdomain(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 253).into_iter().collect();
+    let mut wrong: Vec<String> = too_long(text, 253, "characters").into_iter().collect();
     if !is_subdomain(text) {
         wrong.push(mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
@@ -225,7 +225,7 @@ pub(super) fn subdomain(text: &str) -> Vec<String> {
 }
 
 fn old_label(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
+    let mut wrong: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
     if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
         wrong.push(mismatch(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
@@ -246,7 +246,7 @@ pub(super) fn is_label_part(text: &str) -> bool {
 }
 
 fn label_value(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
+    let mut wrong: Vec<String> = too_long(text, 63, "bytes").into_iter().collect();
     if !text.is_empty() && !is_label_part(text) {
         wrong.push(mismatch(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
@@ -276,7 +276,7 @@ fn uuid(text: &str) -> bool {
 fn base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     !text.is_empty()
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && text.len() - digits.len() <= 2
         && digits
             .bytes()

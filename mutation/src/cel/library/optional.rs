@@ -80,7 +80,6 @@ fn zero(value: &Value) -> bool {
         Value::List(list) => list.is_empty(),
         Value::Map(map) => map.is_empty(),
         Value::Duration(span) => *span == 0,
-        Value::Optional(inner) => inner.as_ref().is_none_or(|value| zero(value)),
         Value::Object(object) => object.fields.is_empty(),
         _ => false,
     }

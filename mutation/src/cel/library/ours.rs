@@ -87,11 +87,12 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 wrong.push("prefix part must be non-empty".to_owned());
             } else {
-                wrong.extend(
-                    subdomain(prefix)
-                        .iter()
-                        .map(|reason| format!("prefix part {reason}")),
-                );
+                wrong.extend(subdomain(prefix).iter().map(|reason| {
+                    format!(
+                        "prefix part {}",
+                        reason.replace("253 characters", "253 bytes")
+                    )
+                }));
             }
             name
         }

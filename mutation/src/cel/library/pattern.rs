@@ -53,9 +53,9 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Bytes of the largest compiled pattern.
-const LARGEST: usize = 256 << 10;
+const LARGEST: usize = 128 << 10;
 /// Sizes that are tried in turn, so that a small pattern is known to be small.
-const SIZES: [usize; 4] = [2 << 10, 16 << 10, 64 << 10, LARGEST];
+const SIZES: [usize; 3] = [2 << 10, 16 << 10, LARGEST];
 /// Bytes of a pattern that cost one unit for each byte of text.
 const BYTES_A_UNIT: usize = 1 << 10;
 /// Repetitions Go allows.
@@ -69,6 +69,11 @@ pub(in super::super) struct Pattern {
 }
 
 impl Pattern {
+    /// Units of compiling a pattern, or of failing to.
+    pub(in super::super) fn units(pattern: Option<&Self>) -> u64 {
+        pattern.map_or(LARGEST, |pattern| pattern.bytes) as u64 / 4
+    }
+
     /// Compiles a pattern.
     ///
     /// # Errors
@@ -108,9 +113,14 @@ fn prepare<'a>(
         None => {
             scope.budget.charge_made(source.len())?;
             scope.budget.charge(source.len() as u64)?;
-            let pattern = Pattern::new(source)
-                .map_err(|reason| RunError::failed(format!("Illegal regex: {reason}")))?;
-            scope.budget.charge(pattern.bytes as u64 / 10)?;
+            let pattern = match Pattern::new(source) {
+                Ok(pattern) => pattern,
+                Err(reason) => {
+                    scope.budget.charge(Pattern::units(None))?;
+                    return Err(RunError::failed(format!("Illegal regex: {reason}")));
+                }
+            };
+            scope.budget.charge(Pattern::units(Some(&pattern)))?;
             let pattern = Arc::new(pattern);
             scope
                 .budget
@@ -130,8 +140,24 @@ fn translate(source: &str) -> Result<String, String> {
     let mut chars = source.chars().peekable();
     let mut class = false;
     let mut first = false;
+    // Repetition operators in a row: a second one may only be a `?`.
+    let mut repeats = 0;
     while let Some(c) = chars.next() {
         let starts_class = std::mem::take(&mut first);
+        let again = std::mem::take(&mut repeats);
+        if !class {
+            let operator = matches!(c, '*' | '+' | '?')
+                || (c == '{' && repetitions(&mut chars.clone()).is_some());
+            if operator {
+                if again > 1 || (again == 1 && c != '?') {
+                    return Err(format!("invalid nested repetition operator: `{c}`"));
+                }
+                repeats = again + 1;
+            }
+            if c == '(' {
+                flags(chars.clone())?;
+            }
+        }
         match c {
             '\\' => match chars.next() {
                 None => return Err("trailing backslash at end of expression".to_owned()),
@@ -149,6 +175,12 @@ fn translate(source: &str) -> Result<String, String> {
                     | 'R' | 'X'),
                 ) => {
                     return Err(format!("invalid escape sequence: `\\{escaped}`"));
+                }
+                // One digit that is not zero would be a backreference.
+                Some(digit @ '1'..='9')
+                    if digit > '7' || !matches!(chars.peek(), Some('0'..='7')) =>
+                {
+                    return Err(format!("invalid escape sequence: `\\{digit}`"));
                 }
                 Some(escaped) => out.extend(['\\', escaped]),
             },
@@ -178,13 +210,33 @@ fn translate(source: &str) -> Result<String, String> {
                     return Err(format!("invalid repeat count: more than {REPETITIONS}"));
                 }
                 // A brace that starts no repetition is itself.
-                let repeats = repetitions(&mut chars.clone()).is_some();
-                out.push_str(if repeats { "{" } else { "\\{" });
+                out.push_str(if repeats > 0 { "{" } else { "\\{" });
+                // The rest of it is no operator of its own.
+                if repeats > 0 {
+                    while let Some(inner) = chars.next_if(|c| *c != '}') {
+                        out.push(inner);
+                    }
+                    out.extend(chars.next());
+                }
             }
             other => out.push(other),
         }
     }
     Ok(out)
+}
+
+/// Refuses flags Go does not have; names of groups it has.
+fn flags(chars: std::iter::Peekable<std::str::Chars<'_>>) -> Result<(), String> {
+    let text: String = chars.take(16).collect();
+    let Some(rest) = text.strip_prefix('?') else {
+        return Ok(());
+    };
+    let known = |c: char| "imsU-".contains(c);
+    match rest.trim_start_matches(known) {
+        _ if rest.starts_with("P<") || rest.starts_with('<') => Ok(()),
+        after if after.starts_with([':', ')']) => Ok(()),
+        _ => Err("invalid or unsupported Perl syntax".to_owned()),
+    }
 }
 
 fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) {

@@ -129,13 +129,3 @@ pub(in super::super) fn text(nanos: i64) -> String {
     let seconds = (nanos / 1_000_000_000) as f64 + (nanos % 1_000_000_000) as f64 / 1e9;
     format!("{seconds}s")
 }
-
-/// The span as protobuf's JSON: seconds with 0, 3, 6 or 9 decimals.
-pub(in super::super) fn json(nanos: i64) -> String {
-    let sign = if nanos < 0 { "-" } else { "" };
-    let (seconds, rest) = (
-        nanos.unsigned_abs() / 1_000_000_000,
-        nanos.unsigned_abs() % 1_000_000_000,
-    );
-    format!("{sign}{seconds}{}s", time::decimals(rest as u32))
-}

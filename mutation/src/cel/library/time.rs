@@ -90,26 +90,6 @@ pub(in super::super) fn text(time: Timestamp) -> String {
     time.to_string()
 }
 
-/// The time as protobuf's JSON: 0, 3, 6 or 9 decimals.
-pub(in super::super) fn json(time: Timestamp) -> String {
-    let seconds = time.as_second() - i64::from(time.subsec_nanosecond() < 0);
-    let nanos = time.subsec_nanosecond().rem_euclid(1_000_000_000);
-    let whole = Timestamp::from_second(seconds)
-        .map(|time| time.to_string())
-        .unwrap_or_default();
-    format!("{}{}Z", whole.trim_end_matches('Z'), decimals(nanos as u32))
-}
-
-/// Nanoseconds as 0, 3, 6 or 9 decimals after a point.
-pub(super) fn decimals(nanos: u32) -> String {
-    match nanos {
-        0 => String::new(),
-        _ if nanos % 1_000_000 == 0 => format!(".{:03}", nanos / 1_000_000),
-        _ if nanos % 1_000 == 0 => format!(".{:06}", nanos / 1_000),
-        _ => format!(".{nanos:09}"),
-    }
-}
-
 /// A part of a time, in UTC or the zone that is given.
 pub(super) fn part(
     scope: &mut Scope<'_>,
@@ -150,7 +130,11 @@ fn named(zone: &str) -> Result<TimeZone, RunError> {
     let Some((hours, minutes)) = zone.split_once(':') else {
         return match zone {
             "" | "UTC" => Ok(TimeZone::UTC),
-            _ => TimeZone::get(zone).map_err(|_| wrong()),
+            // Names are spelt as they are.
+            _ => TimeZone::get(zone)
+                .ok()
+                .filter(|found| found.iana_name() == Some(zone))
+                .ok_or_else(wrong),
         };
     };
     let negative = hours.starts_with('-');

@@ -11,6 +11,7 @@ use super::super::value::{Key, Value};
 pub(super) const ROWS: &[Row] = &[
     (&["url(string): URL"], |scope, arguments| match arguments {
         [Value::String(text)] => {
+            scope.budget.charge(text.len() as u64)?;
             scope.budget.charge_made(text.len() * 3)?;
             let wrong = |reason| {
                 RunError::failed(format!(
@@ -222,7 +223,7 @@ fn host(authority: &str) -> Result<String, String> {
             &inside[end + 1..]
         ));
     }
-    if let Some(at) = host.rfind(':')
+    if let Some(at) = host.find(':')
         && !port(&host[at..])
     {
         return bad_port(&host[at..]);
@@ -290,6 +291,7 @@ fn escape(path: &str) -> String {
 fn query(scope: &mut Scope<'_>, text: &str) -> Result<Value, RunError> {
     let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for pair in text.split('&') {
+        scope.budget.charge(pair.len() as u64 * 2)?;
         scope.budget.charge_made(pair.len() + 2 * ELEMENT_BYTES)?;
         if pair.is_empty() || pair.contains(';') {
             continue;
