@@ -6,10 +6,11 @@
 use serde_json::{Map, Value};
 
 use crate::request::Kind;
+use crate::usual::usual;
 
 /// Sets defaults in a pod, or in the pod template of a workload; other kinds
 /// stay as they are. Also brings what is written in two ways into the server's:
-/// `resources` are there, quantities are strings.
+/// `resources` are there, quantities are strings in their usual form.
 pub fn set(kind: &Kind, object: &mut Value) {
     let pod = kind.kind == "Pod" && kind.group.is_empty();
     let path = match (kind.group.as_str(), kind.kind.as_str()) {
@@ -68,8 +69,10 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
     for side in ["limits", "requests"] {
         let quantities = resources.get_mut(side).and_then(Value::as_object_mut);
         for quantity in quantities.into_iter().flat_map(Map::values_mut) {
-            if let Value::Number(number) = quantity {
-                *quantity = number.to_string().into();
+            match quantity {
+                Value::Number(number) => *quantity = usual(&number.to_string()).into(),
+                Value::String(text) => *text = usual(text),
+                _ => {}
             }
         }
     }

@@ -25,6 +25,7 @@ mod run;
 mod step;
 mod strict;
 mod typed;
+mod usual;
 mod world;
 
 pub use compiled::Compiled;

@@ -1,325 +1,193 @@
-//! Expressions made to exhaust whoever runs them: refused, or stopped by a
-//! bound that is counted, on a stack of 2 MiB.
+//! Policies that are wrong, greedy or hostile: the others work as if they were
+//! not there, and every request ends.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test that cannot be set up has failed"
-)]
+use std::time::{Duration, Instant};
 
-use std::time::Instant;
+use serde_json::{Value, json};
+use tautline_mutation::cel::Limits;
+use tautline_mutation::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
 
-use proptest::prelude::*;
-use tautline_mutation::cel::{
-    Budget, Declared, Environment, Exhausted, Limits, Names, Returns, RunError, SOURCE_BYTES, Value,
-};
-
-/// `object` is a list of lists; nothing else has a name.
-struct World;
-
-impl Names for World {
-    fn get(&self, _: &str, _: &mut Budget) -> Option<Result<Value, RunError>> {
-        Some(Ok(Value::list(vec![Value::list(vec![Value::Int(1)])])))
-    }
+fn policy(name: &str, failure: &str, variables: Value, mutation: Value) -> [Value; 2] {
+    let policy = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy",
+        "metadata": {"name": name}, "spec": {
+            "failurePolicy": failure, "reinvocationPolicy": "IfNeeded", "variables": variables,
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["pods"]}]},
+            "mutations": [mutation]}});
+    let binding = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name}});
+    [policy, binding]
 }
 
-fn environment() -> Environment {
-    Environment::new(Declared {
-        patch_types: true,
-        authorizer: true,
-        ..Declared::default()
-    })
+fn apply(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
 }
 
-/// What becomes of a source: its value, an error, or the compiler's.
-fn outcome(source: &str, budget: &mut Budget) -> Result<Value, String> {
-    let program = environment()
-        .compile(source, Returns::Any)
-        .map_err(|error| error.to_string())?;
-    program
-        .run(&World, budget)
-        .map_err(|error| error.to_string())
+fn patch(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
 }
 
-/// Does it on a small stack: that of a thread of tokio's.
-fn on_small_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .stack_size(2 << 20)
-            .spawn_scoped(scope, work)
-            .unwrap();
-        thread
-            .join()
-            .expect("it neither panics nor overflows its stack")
-    })
+fn good() -> [Value; 2] {
+    let expression = "Object{metadata: Object.metadata{labels: {\"good\": \"yes\"}}}";
+    policy("m-good", "Fail", json!([]), apply(expression))
 }
 
-fn chains(length: usize) -> Vec<(&'static str, String)> {
-    let around = |open: &str, middle: &str, close: &str| {
-        [open.repeat(length), middle.to_owned(), close.repeat(length)].concat()
-    };
-    vec![
-        ("sum", around("", "1", "+1")),
-        ("index", around("", "object", "[0]")),
-        ("field", around("", "object", ".a")),
-        ("optional field", around("", "object", ".?a")),
-        ("call", around("", "'a'", ".trim()")),
-        ("loop", around("", "[1]", ".map(x,x)")),
-        ("nested loop", around("[1].map(x,", "1", ")")),
-        ("condition", around("true?1:", "1", "")),
-        ("condition within", around("true?(", "1", "):1")),
-        ("parentheses", around("(", "1", ")")),
-        ("lists", around("[", "1", "]")),
-        ("maps", around("{1:", "1", "}")),
-        ("objects", around("Object{a:", "1", "}")),
-        ("arguments", around("dyn(", "1", ")")),
-        ("alternating", around("-(", "1", ")")),
-        ("comparison", around("", "true", "==true")),
-        ("has", around("has(", "object.a", ".b)")),
-    ]
+fn pod() -> Value {
+    let containers: Vec<Value> = (0..100)
+        .map(|i| json!({"name": format!("c{i}"), "image": "example.com/app:1"}))
+        .collect();
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"containers": containers}})
+}
+
+fn run(manifests: &[Value], settings: &Settings) -> (Outcome, usize) {
+    let (policies, report) = Policies::load(manifests);
+    let request = Request::create(pod()).unwrap();
+    let outcome = policies.mutate(&request, &Objects::default(), settings);
+    (outcome, report.faults.len())
+}
+
+fn is_good(outcome: &Outcome) -> bool {
+    matches!(&outcome.verdict, Verdict::Changed { object, .. }
+        if object["metadata"]["labels"]["good"] == "yes")
 }
 
 #[test]
-fn deep_chains_are_refused() {
-    on_small_stack(|| {
-        for (name, source) in chains(1_200).into_iter().chain(chains(3_000)) {
-            let refused = outcome(&source, &mut Budget::default()).expect_err(name);
-            assert!(
-                refused.contains("deeper") || refused.contains("bytes"),
-                "{name}: {refused}"
-            );
-        }
-    });
-}
-
-#[test]
-fn the_deepest_that_are_allowed_run() {
-    on_small_stack(|| {
-        for (name, source) in chains(45) {
-            // Some are wrong for other reasons; none overflows.
-            if let Err(reason) = outcome(&source, &mut Budget::default()) {
-                assert!(!reason.contains("nested deeper"), "{name}: {reason}");
-            }
-        }
-        let sum = outcome(&chains(98)[0].1, &mut Budget::default());
-        assert!(matches!(sum, Ok(Value::Int(99))), "{sum:?}");
-    });
-}
-
-#[test]
-fn wide_ones_are_no_deep_ones() {
-    on_small_stack(|| {
-        let wide = ["true"; 2_000].join("&&");
-        assert!(matches!(
-            outcome(&wide, &mut Budget::default()),
-            Ok(Value::Bool(true))
-        ));
-        assert!(matches!(
-            outcome(
-                &format!("{}true", "!".repeat(10_000)),
-                &mut Budget::default()
-            ),
-            Ok(Value::Bool(true))
-        ));
-    });
-}
-
-#[test]
-fn long_sources_are_refused() {
-    let refused =
-        outcome(&" ".repeat(SOURCE_BYTES + 1), &mut Budget::default()).expect_err("too long");
-    assert!(refused.contains("bytes"), "{refused}");
-}
-
-#[test]
-fn growth_is_stopped_by_what_it_costs() {
-    let times = |start: &str, step: &str, count: usize| format!("{start}{}", step.repeat(count));
-    let cases = [
-        times("'aaaaaaaaaa'", ".replace('a','aaaaaaaaaa')", 60),
-        times("'aaaaaaaaaa'", ".split('').join('aaaaaaaaaa')", 40),
-        times("['aaaaaaaaaa'].map(s, s)", ".map(s, s+s)", 60),
-        times("[1]", ".map(x, x).map(x,[x,x,x,x]).sum()", 20),
-        times("[[1]]", ".map(x,[x,x])", 60),
-        format!("{} == {}", times("[1]", ".map(x,[x,x])", 50), times("[1]", ".map(x,[x,x])", 50)),
-        "'%s'.format([lists.range(1000).map(x, lists.range(1000))])".to_owned(),
-        "lists.range(1000000000000)".to_owned(),
-        "lists.range(9223372036854775807)".to_owned(),
-        "lists.range(3000).map(x, lists.range(3000))".to_owned(),
-        "lists.range(3000).all(x, lists.range(3000).all(y, true))".to_owned(),
-        "lists.range(3000).distinct()".to_owned(),
-        "sets.equivalent(lists.range(3000), lists.range(3000).reverse())".to_owned(),
-        "lists.range(3000).exists(x, lists.range(3000).exists(y, 1 / 0 > 0))".to_owned(),
-        "lists.range(3000).exists(x, lists.range(3000).exists(y, 1 / 0 > 0)) || true".to_owned(),
-        "lists.range(2000).map(x, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa').join().matches('(a?){200}b') || lists.range(2000).map(x, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa').join().matches('(a?){300}c')".to_owned(),
-        "lists.range(2000).map(x, '(a{' + string(900 - x % 300) + '}){50}').exists(p, 'a'.matches(p))".to_owned(),
-        "lists.range(1000).map(x, '%.1000f%.1000f'.format([1e300, 1e300])).size()".to_owned(),
-        times("lists.range(100)", ".transformMap(i, v, lists.range(100))", 1) + ".transformList(k, v, v.map(x, v.map(y, v)))",
-        "lists.range(5000).transformMapEntry(i, v, {string(i) + string(v): lists.range(100)})".to_owned(),
-    ];
-    for source in cases {
-        let limits = Limits::default();
-        let mut budget = Budget::new(limits);
-        let found = outcome(&source, &mut budget);
-        assert!(found.is_err(), "{source} has a value");
+fn policies_at_fault_are_left_out_alone() {
+    let deep = format!("{}1{}", "(".repeat(6000), ")".repeat(6000));
+    let long = format!(
+        "Object{{}} == Object{{}} ? Object{{}} : {}",
+        "Object{} ".repeat(9000)
+    );
+    let chain = format!(
+        "Object{{metadata: Object.metadata{{name: 'a'{}}}}}",
+        " + 'a'".repeat(3000)
+    );
+    let index = format!("Object{{metadata: object{}}}", "[0]".repeat(5000));
+    for bad in [
+        "Object{",
+        "1",
+        &deep,
+        &long,
+        &chain,
+        &index,
+        "params",
+        "\u{0}",
+        "Object{metadata: nothing}",
+    ] {
+        let mut manifests = good().to_vec();
+        manifests.extend(policy("a-bad", "Fail", json!([]), apply(bad)));
+        let (outcome, faults) = run(&manifests, &Settings::default());
+        // Deep and long ones may compile; then they must end in their own error.
+        let refused = matches!(outcome.verdict, Verdict::Refused(_));
         assert!(
-            budget.exhausted().is_some(),
-            "{source}: {found:?}, at {} units",
-            budget.cost_units()
+            is_good(&outcome) && faults > 0 || refused && faults == 0,
+            "{bad:.40}"
         );
     }
-}
-
-#[test]
-fn an_exhausted_budget_stays_so() {
-    let mut budget = Budget::new(Limits {
-        cost_units: 100,
-        ..Limits::default()
-    });
-    outcome("lists.range(50).all(x, true)", &mut budget).expect_err("too much");
-    assert_eq!(budget.exhausted(), Some(Exhausted::Cost(100)));
-    outcome("true", &mut budget).expect_err("nothing is left");
-}
-
-#[test]
-fn a_deadline_stops() {
-    let mut budget = Budget::new(Limits {
-        deadline: Some(Instant::now()),
-        ..Limits::default()
-    });
-    outcome("lists.range(1000).all(x, true)", &mut budget).expect_err("late");
-    assert_eq!(budget.exhausted(), Some(Exhausted::Deadline));
-}
-
-#[test]
-fn results_are_bounded() {
-    let mut budget = Budget::new(Limits {
-        output_bytes: 100,
-        ..Limits::default()
-    });
-    outcome("lists.range(50)", &mut budget).expect_err("too large");
-    assert_eq!(budget.exhausted(), Some(Exhausted::Output(100)));
-}
-
-#[test]
-fn patterns_are_bounded() {
-    for pattern in [
-        "(a{1000}){1000}",
-        "((a{100}){100}){100}",
-        "\\\\pL{1000}",
-        "(\\\\w{1000}|\\\\pL{900})*",
-    ] {
-        outcome(&format!("'a'.matches('{pattern}')"), &mut Budget::default()).expect_err(pattern);
-    }
-}
-
-#[test]
-fn literal_patterns_together_are_bounded() {
-    let source = format!(
-        "[{}]",
-        ["'a'.matches('(\\\\pL|\\\\pN){40}')"; 400].join(",")
-    );
-    let error = environment()
-        .compile(&source, Returns::Any)
-        .expect_err("too many");
-    assert!(error.to_string().contains("together"), "{error}");
-}
-
-/// Pieces of expressions, so that many of their strings are some.
-fn soup() -> impl Strategy<Value = String> {
-    let pieces = prop::sample::select(vec![
-        "object",
-        "1",
-        "-",
-        "'a'",
-        "\"",
-        "b'\\xff'",
-        "[",
-        "]",
-        "(",
-        ")",
-        "{",
-        "}",
-        ".",
-        "?",
-        ":",
-        ",",
-        "+",
-        "==",
-        "&&",
-        "||",
-        "!",
-        "in",
-        "x",
-        ".map(x,",
-        ".filter(x,",
-        ".all(x, y,",
-        ".transformMap(k, v,",
-        ".sortBy(e,",
-        ".?a",
-        "[?0]",
-        "dyn(",
-        "Object{",
-        "Object.a{b:",
-        "JSONPatch{op:",
-        "quantity('1k')",
-        ".size()",
-        ".format([",
-        "'%s%d'",
-        "1u",
-        "1.5",
-        "null",
-        "true",
-        "duration('1s')",
-        "timestamp(0)",
-        "ip('::1')",
-        "optional.of(",
-        ".orValue(",
-        "é",
-        "\n",
-        "//",
-        "/",
-        "%",
-        ".split('')",
-        ".join()",
-        ".flatten()",
-        ".sum()",
-        "has(",
-        "url('http://a/?b=%c')",
-        "cidr('1.2.3.4/8')",
+    let mut manifests = good().to_vec();
+    manifests.extend([
+        json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy"}),
+        json!({"kind": 7}),
+        json!([]),
+        Value::Null,
     ]);
-    prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
+    assert!(is_good(&run(&manifests, &Settings::default()).0));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+#[test]
+fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
+    let list = "[0,1,2,3,4,5,6,7,8,9]";
+    let loops = format!(
+        "{list}.map(a, {list}.map(b, {list}.map(c, {list}.map(d, {list}.map(e, {list}.map(f, 'x'))))))"
+    );
+    let doubled = json!((0..60)
+        .map(|i| match i {
+            0 => json!({"name": "v0", "expression": "'xxxxxxxxxx'"}),
+            _ => json!({"name": format!("v{i}"), "expression": format!("variables.v{0} + variables.v{0}", i - 1)}),
+        })
+        .collect::<Vec<_>>());
+    let greedy = [
+        policy(
+            "a-loops",
+            "Ignore",
+            json!([]),
+            apply(&format!(
+                "Object{{metadata: Object.metadata{{labels: {{'n': string(size({loops}))}}}}}}"
+            )),
+        ),
+        policy(
+            "b-doubles",
+            "Ignore",
+            doubled,
+            apply("Object{metadata: Object.metadata{labels: {'n': variables.v59}}}"),
+        ),
+        policy(
+            "c-regex",
+            "Ignore",
+            json!([]),
+            apply(
+                "Object{metadata: Object.metadata{labels: {'n': string('aaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$'))}}}",
+            ),
+        ),
+        policy(
+            "d-grows",
+            "Ignore",
+            json!([]),
+            patch(
+                "object.spec.containers.map(c, JSONPatch{op: 'copy', from: '/spec', path: '/spec/containers/0/x'})",
+            ),
+        ),
+    ];
+    let mut manifests = good().to_vec();
+    manifests.extend(greedy.into_iter().flatten());
+    let settings = Settings {
+        limits: Limits {
+            deadline: Some(Instant::now() + Duration::from_secs(30)),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let (outcome, faults) = run(&manifests, &settings);
+    assert_eq!(faults, 0);
+    let budget = |name: &str| {
+        let of = |f: &&tautline_mutation::Fault| &*f.policy == name && f.ignored;
+        outcome.faults.iter().find(of).map(|f| f.kind)
+    };
+    assert_eq!(budget("a-loops"), Some(FaultKind::Budget));
+    assert_eq!(budget("b-doubles"), Some(FaultKind::Budget));
+    assert!(budget("d-grows").is_some(), "{:?}", outcome.faults);
+    assert!(is_good(&outcome), "{:?}", outcome.verdict);
+}
 
-    #[test]
-    fn nothing_panics(source in soup()) {
-        let mut budget = Budget::default();
-        let _ = outcome(&source, &mut budget).map(|value| value.to_json());
-    }
+#[test]
+fn a_deadline_that_is_over_ends_every_mutation() {
+    let settings = Settings {
+        limits: Limits {
+            deadline: Some(Instant::now()),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let (outcome, _) = run(&good(), &settings);
+    assert!(matches!(outcome.verdict, Verdict::Refused(_)));
+    assert_eq!(outcome.faults[0].kind, FaultKind::Budget);
+}
 
-    #[test]
-    fn no_text_panics(source in "\\PC{0,60}") {
-        let _ = outcome(&source, &mut Budget::default());
+#[test]
+fn odd_requests_do_no_harm() {
+    let (policies, _) = Policies::load(&good());
+    for object in [
+        Value::Null,
+        json!(7),
+        json!([]),
+        json!({}),
+        json!({"metadata": 1, "spec": []}),
+    ] {
+        let mut request = Request::create(pod()).unwrap();
+        request.object = object.into();
+        policies.mutate(&request, &Objects::default(), &Settings::default());
     }
-
-    #[test]
-    fn texts_are_what_they_were(text in "\\PC{0,40}") {
-        let quoted = serde_json::to_string(&text).unwrap();
-        let same = outcome(&format!("{quoted} == {quoted} && {quoted}.size() >= 0"), &mut Budget::default());
-        prop_assert!(matches!(same, Ok(Value::Bool(true))), "{same:?}");
-    }
-
-    #[test]
-    fn library_functions_take_any_text(text in "\\PC{0,30}") {
-        let quoted = serde_json::to_string(&text).unwrap();
-        for function in ["isQuantity", "isURL", "isIP", "isCIDR", "isSemver"] {
-            let found = outcome(&format!("{function}({quoted})"), &mut Budget::default());
-            prop_assert!(matches!(found, Ok(Value::Bool(_))), "{function}: {found:?}");
-        }
-        for call in ["url(dyn(T))", "timestamp(dyn(T))", "duration(dyn(T))", "quantity(T)", "'a'.matches(dyn(T))", "T.split('').join()", "T.format([1])", "format.datetime().validate(T)", "format.dns1123LabelPrefix().validate(T)"] {
-            let _ = outcome(&call.replace('T', &quoted), &mut Budget::default());
-        }
-    }
+    assert!(serde_json::from_value::<Request>(json!({})).is_ok());
+    assert!(serde_json::from_value::<Request>(json!({"kind": "Pod"})).is_err());
 }

@@ -1,264 +1,185 @@
-//! The expressions of PFN's article on mutating admission policies (2024), as
-//! published, in that year's spelling: they compile and give the right values.
+//! PFN's three cases by its own manifests of 2024 with the indentation restored,
+//! as they were written and with apiVersion and kind changed to ours.
+//! <https://tech.preferred.jp/ja/blog/kubernetes-mutating-admission-policy/>
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot be set up has failed"
-)]
+use serde_json::{Value, json};
+use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
 
-use serde_json::{Value as Json, json};
-use tautline_mutation::cel::{
-    Budget, CompileError, Declared, Environment, Fields, Names, Program, Returns, RunError, Value,
-};
+const GPU_NONE: &str = include_str!("pfn/gpu-none.yaml");
+const RDMA: &str = include_str!("pfn/rdma.yaml");
+const RDMA_VARIABLES: &str = include_str!("pfn/rdma-variables.yaml");
+const LABELS: &str = include_str!("pfn/labels.yaml");
 
-const NVIDIA: &str = include_str!("cel/pfn-nvidia.cel");
-const RDMA: &str = include_str!("cel/pfn-rdma.cel");
-const RDMA_VARIABLES: &str = include_str!("cel/pfn-rdma-variables.cel");
-const LABELS: &str = include_str!("cel/pfn-labels.cel");
-
-struct World {
-    object: Json,
-    params: Json,
-    variables: Vec<(String, Program)>,
+fn documents(yaml: &str) -> Vec<Value> {
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_multiple_with_options(yaml, options).unwrap()
 }
 
-impl Names for World {
-    fn get(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, RunError>> {
-        if let Some(variable) = name.strip_prefix("variables.") {
-            let (_, program) = self.variables.iter().find(|(name, _)| name == variable)?;
-            return Some(program.run(self, budget));
-        }
-        Some(Ok(Value::from(match name {
-            "object" => &self.object,
-            "params" => &self.params,
-            _ => &Json::Null,
-        })))
+/// The same under our kinds.
+fn as_ours(mut manifests: Vec<Value>) -> Vec<Value> {
+    for manifest in &mut manifests {
+        let kind = match manifest["kind"].as_str() {
+            Some("MutatingAdmissionPolicy") => "MutationPolicy",
+            Some("MutatingAdmissionPolicyBinding") => "MutationPolicyBinding",
+            _ => continue,
+        };
+        manifest["kind"] = kind.into();
+        manifest["apiVersion"] = "tautline.io/v1alpha1".into();
     }
+    manifests
 }
 
-fn declared() -> Declared {
-    Declared {
-        params: true,
-        patch_types: true,
-        ..Declared::default()
+fn pod(containers: Value, init: Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "gpu-zero", "namespace": "default"},
+        "spec": {"containers": containers}});
+    if !init.is_null() {
+        pod["spec"]["initContainers"] = init;
     }
+    pod
 }
 
-fn compile(source: &str) -> Result<Program, CompileError> {
-    Environment::new(declared()).compile(source, Returns::Configuration)
+fn container(name: &str, limits: Value) -> Value {
+    let mut container = json!({"name": name, "image": "busybox"});
+    if !limits.is_null() {
+        container["resources"] = json!({"limits": limits});
+    }
+    container
 }
 
-fn run(source: &str, object: Json) -> Json {
-    let params = json!({
-        "nicLimits": {"preferred.jp/net1": 1, "preferred.jp/net2": 1},
-        "annotations": "networking-rdma/net1 networking-rdma/net2",
-    });
-    let world = World {
-        object,
-        params,
-        variables: Vec::new(),
+/// What the manifests, in both kinds, make of a pod.
+fn outcome(manifests: &[Value], pod: Value) -> Outcome {
+    let settings = Settings::default();
+    let run = |manifests: &[Value]| {
+        let (policies, report) = Policies::load(manifests);
+        assert_eq!(report.faults, []);
+        assert!(!policies.is_empty());
+        let mut request = Request::create(pod.clone()).unwrap();
+        let mut object = pod.clone();
+        defaults::set(&request.kind, &mut object);
+        request.object = object.into();
+        let world: Objects = manifests.iter().cloned().collect();
+        policies.mutate(&request, &world, &settings)
     };
-    let value = compile(source)
-        .unwrap()
-        .run(&world, &mut Budget::default())
-        .unwrap();
-    value.to_json().unwrap()
+    let theirs = run(manifests);
+    let ours = run(&as_ours(manifests.to_vec()));
+    assert_eq!(ours, theirs);
+    ours
+}
+
+fn changed(manifests: &[Value], pod: Value) -> Value {
+    match outcome(manifests, pod).verdict {
+        Verdict::Changed { object, .. } => (*object).clone(),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
-fn containers_without_a_gpu_see_none() {
-    let object = json!({"metadata": {"name": "p"}, "spec": {
-        "containers": [
-            {"name": "zero", "resources": {"limits": {"nvidia.com/gpu": "0"}}},
-            {"name": "one", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
-            {"name": "absent", "resources": {}},
-        ],
-        "initContainers": [{"name": "init", "resources": {"limits": {"cpu": "1"}}}],
-    }});
+fn no_gpu_is_visible_to_containers_without_one() {
+    let manifests = documents(GPU_NONE);
     let none = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]);
-    let expected = json!({"spec": {
-        "containers": [{"name": "zero", "env": none}, {"name": "absent", "env": none}],
-        "initContainers": [{"name": "init", "env": none}],
-    }});
-    assert_eq!(run(NVIDIA, object), expected);
+    let gpus = |count: i32| json!({"nvidia.com/gpu": count});
+    let mut all = container("all", Value::Null);
+    all["env"] =
+        json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+    let containers = json!([
+        container("zero", gpus(0)),
+        container("one", gpus(1)),
+        container("absent", Value::Null),
+        container("cpu", json!({"cpu": "1"})),
+        all,
+    ]);
+    let init = json!([
+        container("init", Value::Null),
+        container("init-one", gpus(1))
+    ]);
+    let after = changed(&manifests, pod(containers, init));
+    let env = |pointer: &str| after.pointer(pointer).cloned().unwrap_or_default();
+    assert_eq!(env("/spec/containers/0/env"), none);
+    assert_eq!(env("/spec/containers/1/env"), Value::Null);
+    assert_eq!(env("/spec/containers/2/env"), none);
+    assert_eq!(env("/spec/containers/3/env"), none);
+    let kept =
+        json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]);
+    assert_eq!(env("/spec/containers/4/env"), kept);
+    assert_eq!(env("/spec/initContainers/0/env"), none);
+    assert_eq!(env("/spec/initContainers/1/env"), Value::Null);
+
+    // The binding leaves one namespace out.
+    let mut exempt = pod(json!([container("zero", gpus(0))]), Value::Null);
+    exempt["metadata"]["namespace"] = "nvidia-gpu".into();
+    assert_eq!(outcome(&manifests, exempt).verdict, Verdict::Unchanged);
 }
 
 #[test]
-fn containers_with_rdma_get_their_networks() {
-    let pod = |annotations: Json| {
-        json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": [
-            {"name": "a", "resources": {"limits": {"preferred.jp/rdma": "1"}}},
-            {"name": "b", "resources": {}},
-        ]}})
-    };
-    let expected = |networks: &str| {
-        json!({
-            "metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
-            "spec": {"containers": [
-                {"name": "a", "resources": {"limits": {"preferred.jp/net1": 1, "preferred.jp/net2": 1}}},
-            ]},
-        })
-    };
-    assert_eq!(
-        run(RDMA, pod(json!({}))),
-        expected("networking-rdma/net1 networking-rdma/net2")
-    );
-    assert_eq!(
-        run(RDMA, pod(json!({"k8s.v1.cni.cncf.io/networks": "mine"}))),
-        expected("mine")
-    );
-    let plain = json!({"metadata": {}, "spec": {"containers": [{"name": "b", "resources": {}}]}});
-    assert_eq!(
-        run(RDMA, plain),
-        json!({"metadata": {"annotations": {}}, "spec": {"containers": []}})
-    );
-}
+fn jobs_with_rdma_get_their_networks() {
+    // The appendix is the policy alone.
+    let mut appendix = documents(RDMA);
+    appendix[0] = documents(RDMA_VARIABLES).remove(0);
+    for manifests in [documents(RDMA), appendix] {
+        let rdma = |count: i32| json!({"preferred.jp/rdma": count});
+        let containers = json!([
+            container("a", rdma(1)),
+            container("b", rdma(0)),
+            container("c", Value::Null)
+        ]);
+        let asked = pod(containers, Value::Null);
+        let after = changed(&manifests, asked.clone());
+        let limits = json!({"preferred.jp/rdma": "1", "preferred.jp/net1": "1",
+            "preferred.jp/net2": "1", "preferred.jp/net3": "1", "preferred.jp/net4": "1"});
+        assert_eq!(
+            after["spec"]["containers"][0]["resources"]["limits"],
+            limits
+        );
+        assert_eq!(
+            after["spec"]["containers"][1]["resources"]["limits"],
+            json!({"preferred.jp/rdma": "0"})
+        );
+        assert_eq!(after["spec"]["containers"][2]["resources"], json!({}));
+        let networks =
+            "networking-rdma/net1 networking-rdma/net2 networking-rdma/net3 networking-rdma/net4";
+        let annotation = "k8s.v1.cni.cncf.io/networks";
+        assert_eq!(after["metadata"]["annotations"][annotation], networks);
 
-#[test]
-fn the_appendix_runs_on_variables() {
-    let mut environment = Environment::new(declared());
-    let mut variables = Vec::new();
-    for (name, source) in [
-        (
-            "containersWithLimits",
-            "object.spec.containers.filter(ct, quantity(ct.resources.?limits[\"preferred.jp/rdma\"].orValue(\"0\")).asInteger() == 1)",
-        ),
-        (
-            "isContainerWithLimitsExists",
-            "variables.containersWithLimits.size() > 0",
-        ),
-    ] {
-        let program = environment.compile(source, Returns::Any).unwrap();
-        environment.declare(name, program.returns().clone());
-        variables.push((name.to_owned(), program));
+        let mut own = asked;
+        own["metadata"]["annotations"] = json!({annotation: "mine"});
+        let after = changed(&manifests, own);
+        assert_eq!(after["metadata"]["annotations"][annotation], "mine");
+
+        let without = pod(json!([container("c", Value::Null)]), Value::Null);
+        assert_eq!(outcome(&manifests, without).verdict, Verdict::Unchanged);
     }
-    let object = json!({"metadata": {}, "spec": {"containers": [
-        {"name": "a", "resources": {"limits": {"preferred.jp/rdma": "1"}}}]}});
-    let params = json!({"nicLimits": {"preferred.jp/net1": 1}, "annotations": "n"});
-    let world = World {
-        object,
-        params,
-        variables,
-    };
-    let condition = environment
-        .compile("variables.isContainerWithLimitsExists", Returns::Bool)
-        .unwrap();
-    let mut budget = Budget::default();
-    assert!(matches!(
-        condition.run(&world, &mut budget),
-        Ok(Value::Bool(true))
-    ));
-    let mutation = environment
-        .compile(RDMA_VARIABLES, Returns::Configuration)
-        .unwrap();
-    let configuration = mutation
-        .run(&world, &mut budget)
-        .unwrap()
-        .to_json()
-        .unwrap();
-    assert_eq!(
-        configuration["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"],
-        "n"
-    );
-    assert_eq!(
-        configuration["spec"]["containers"][0]["resources"]["limits"],
-        json!({"preferred.jp/net1": 1})
-    );
 }
 
 #[test]
 fn extended_resources_become_labels() {
-    let object = json!({"metadata": {"name": "p"}, "spec": {
-        "containers": [
-            {"resources": {"limits": {"cpu": "200m", "preferred.jp/mncore": "1"}}},
-            {"resources": {"limits": {"preferred.jp/mncore": "1", "preferred.jp/with-binarysi": "1Mi", "x.io/none": "0"}}},
-            {"resources": {}},
-        ],
-        "initContainers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    }});
-    let expected = json!({"metadata": {"labels": {
-        "preferred.jp--mncore": "", "preferred.jp--with-binarysi": "", "nvidia.com--gpu": "",
-    }}});
-    assert_eq!(run(LABELS, object), expected);
-}
-
-/// A pod as far as the article needs it; everything else is known to be absent.
-struct Pod;
-
-impl Fields for Pod {
-    fn has(&self, path: &[&str]) -> Option<bool> {
-        let known = [
-            "metadata",
-            "metadata.labels",
-            "metadata.annotations",
-            "spec",
-            "spec.containers",
-            "spec.containers.name",
-            "spec.containers.env",
-            "spec.containers.env.name",
-            "spec.containers.env.value",
-            "spec.initContainers",
-            "spec.initContainers.name",
-        ];
-        Some(known.contains(&path.join(".").as_str()))
-    }
-}
-
-#[test]
-fn fields_are_checked_where_the_type_is_known() {
-    let environment = Environment::new(Declared {
-        fields: Some(std::sync::Arc::new(Pod)),
-        ..declared()
-    });
-    environment.compile(NVIDIA, Returns::Configuration).unwrap();
-    for (source, line, column, named) in [
-        (
-            "Object{spec: Object.spec{container: []}}",
-            1,
-            37,
-            "container",
+    let manifests = documents(LABELS);
+    let containers = json!([
+        container("a", json!({"cpu": "200m", "preferred.jp/mncore": 1})),
+        container(
+            "b",
+            json!({"preferred.jp/mncore": 1, "preferred.jp/with-binarysi": "1Mi",
+            "example.com/zero": 0, "hugepages-2Mi": "4Mi", "memory": "1Gi"})
         ),
-        ("Object{\n  spek: Object.spek{}\n}", 2, 9, "spek"),
-    ] {
-        let error = environment
-            .compile(source, Returns::Configuration)
-            .expect_err(source);
-        assert_eq!((error.line, error.column), (line, column), "{error}");
-        assert!(error.message.contains(named), "{error}");
-    }
-}
+        container("c", Value::Null),
+    ]);
+    let init = json!([container("init", json!({"nvidia.com/gpu": 1}))]);
+    let asked = pod(containers, init);
+    // As printed, the expression leaves the prefix of the wanted labels out.
+    let after = changed(&manifests, asked.clone());
+    let labels = json!({"preferred.jp--mncore": "", "preferred.jp--with-binarysi": "",
+        "nvidia.com--gpu": ""});
+    assert_eq!(after["metadata"]["labels"], labels);
 
-#[test]
-fn only_the_old_spelling_may_name_other_containers() {
-    compile("Object{spec: Object.spec{initContainers: [Object.spec.containers.item{name: 'a'}]}}")
-        .unwrap();
-    compile("Object{spec: Object.spec{initContainers: [Object.spec.containers{name: 'a'}]}}")
-        .expect_err("today's names follow the path");
-    compile("Object{spec: Object.spec{volumes: [Object.spec.containers.item{name: 'a'}]}}")
-        .expect_err("volumes are no containers");
-}
-
-#[test]
-fn everything_wrong_is_shown_with_its_place() {
-    let error = compile("Object{\n  a: nothing,\n  b: 1 + 'x',\n  c: foo()\n}")
-        .expect_err("three mistakes");
-    let places: Vec<_> = std::iter::once((error.line, error.column))
-        .chain(error.more.iter().map(|more| (more.line, more.column)))
-        .collect();
-    assert_eq!(places, [(2, 6), (3, 8), (4, 6)], "{error}");
-}
-
-#[test]
-fn two_questions_to_the_authorizer_are_enough() {
-    let environment = Environment::new(Declared {
-        authorizer: true,
-        ..Declared::default()
+    let prefixed = LABELS.replace(
+        "k.replace('/', '--', -1)",
+        "'pod-resource.preferred.jp/' + k.replace('/', '--', -1)",
+    );
+    let after = changed(&documents(&prefixed), asked);
+    let labels = json!({
+        "pod-resource.preferred.jp/preferred.jp--mncore": "",
+        "pod-resource.preferred.jp/preferred.jp--with-binarysi": "",
+        "pod-resource.preferred.jp/nvidia.com--gpu": "",
     });
-    let ask = "authorizer.path('/a').check('get').allowed()";
-    environment
-        .compile(&[ask, ask].join(" && "), Returns::Bool)
-        .unwrap();
-    environment
-        .compile(&[ask, ask, ask].join(" && "), Returns::Bool)
-        .expect_err("three");
+    assert_eq!(after["metadata"]["labels"], labels);
 }

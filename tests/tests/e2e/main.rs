@@ -27,6 +27,7 @@ mod gpu_pods;
 mod gpu_restart;
 mod gpu_shared;
 mod manifests;
+mod mutation;
 mod placing;
 mod providers;
 mod relabel;
