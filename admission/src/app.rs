@@ -1,22 +1,15 @@
-//! The server as a whole: validated configuration, bound ports, tasks.
+//! The server as a whole: bound ports, tasks.
 
-use std::{
-    collections::BTreeSet,
-    net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
+use kube::Client;
 use prometheus_client::registry::Registry;
-use tautline_gpu_admission::Names;
 use tautline_runtime::{
     admin::{self, Readiness},
     events::{self, Events},
     feed::Feed,
-    http, one,
+    http,
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
     watch::{Watch, WatchMetrics},
@@ -28,89 +21,18 @@ use tokio::{
 
 use crate::{
     bundle,
-    certificates::{Keeper, Published, Times},
-    governed,
+    certificates::{Keeper, Published},
+    config::{Certificate, Config},
+    feeds, governed,
     job::{Route, Routes},
     metrics::Metrics,
-    models, own,
+    models, mutations, own,
     server::{self, Shared},
     slices,
 };
 
 /// What the server waits for beside its watches.
 const CERTIFICATE: &str = "certificate";
-const SLICES: &str = "slice policy";
-/// After so long without a word of the slice policy pods are judged without it:
-/// it never keeps pods from being created.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Where the certificate comes from.
-#[derive(Clone, Debug)]
-pub enum Certificate {
-    /// Made here, kept in a Secret of our namespace, for these names.
-    Own {
-        /// The Secret.
-        secret: String,
-        /// DNS names and IP addresses.
-        names: BTreeSet<String>,
-        /// How long things last.
-        times: Times,
-    },
-    /// Files that somebody else renews, who also keeps the `caBundle`.
-    Files(ServerFiles),
-}
-
-/// How the server serves.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// HTTPS.
-    pub listen: SocketAddr,
-    /// Where operators look.
-    pub admin: SocketAddr,
-    /// The server's.
-    pub certificate: Certificate,
-    /// Ours.
-    pub namespace: String,
-    /// A review holds the object twice, and the API server takes up to 3 MiB of each.
-    pub max_body_bytes: usize,
-    /// Reviews under way; more wait.
-    pub concurrency: usize,
-    /// Below the webhooks' `timeoutSeconds`.
-    pub deadline: Duration,
-    /// Whether pods that an offer selects ask for the governed resource.
-    pub governed: bool,
-    /// Namespaces whose pods are never changed, also where a webhook's selector
-    /// lets them through.
-    pub exempt: BTreeSet<String>,
-    /// Where the slice policy is.
-    pub policy_namespace: String,
-    /// Whole and shared cards.
-    pub gpus: Names,
-}
-
-impl Config {
-    /// The defaults, in `namespace`, reached by the Service `service`.
-    pub fn new(namespace: &str, service: &str) -> Self {
-        let host = format!("{service}.{namespace}.svc");
-        Self {
-            listen: (Ipv6Addr::UNSPECIFIED, 8443).into(),
-            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            certificate: Certificate::Own {
-                secret: "tautline-admission-tls".to_owned(),
-                names: [host.clone(), format!("{host}.cluster.local")].into(),
-                times: Times::default(),
-            },
-            namespace: namespace.to_owned(),
-            max_body_bytes: 8 << 20,
-            concurrency: 64,
-            deadline: Duration::from_secs(8),
-            governed: false,
-            exempt: ["kube-system".to_owned(), namespace.to_owned()].into(),
-            policy_namespace: namespace.to_owned(),
-            gpus: Names::default(),
-        }
-    }
-}
 
 /// A server whose ports are bound.
 pub struct App {
@@ -134,7 +56,7 @@ impl App {
         );
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
-        readiness.expect(SLICES);
+        readiness.expect(feeds::SLICES);
         let (events, queue) = Events::new();
         Ok(Self {
             events,
@@ -174,6 +96,7 @@ impl App {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(ours);
         self.events.register(ours);
+        let policy_counters = mutations::Counters::register(ours);
         let feed = Feed::default();
         let watch = Watch {
             client: &self.client,
@@ -193,7 +116,6 @@ impl App {
             Ok(())
         });
 
-        let tls = certificates(&self.config, &self.client, &metrics, tasks)?;
         let mut routes = Routes::new();
         let mut route = |path, name, job| _ = routes.insert(path, Route { name, job });
         route(
@@ -206,13 +128,25 @@ impl App {
             route("/mutate-governed", "governed", governed::job(feed.clone()));
         }
         let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events)));
-        follow_slices(&self.config, &self.client, &policy, &self.readiness, tasks);
+        feeds::slices(&self.config, &self.client, &policy, &self.readiness, tasks);
         let counters = slices::Counters::register(&mut self.registry);
         let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
         let job = slices::job(gpus, policy, exempt, counters);
         let name = "gpu-slices";
         routes.insert("/mutate-v1-pod", Route { name, job });
         models::routes(&self.client, &mut routes);
+        let job = feeds::mutations(
+            &self.config,
+            &self.client,
+            policy_counters,
+            &self.events,
+            &self.readiness,
+            tasks,
+        );
+        let in_force = job.store.changes();
+        let name = "mutation-policies";
+        routes.insert("/mutate-policies", Route { name, job });
+        let tls = certificates(&self.config, &self.client, &metrics, in_force, tasks)?;
         let shared = Arc::new(Shared {
             config: self.config,
             routes,
@@ -250,43 +184,27 @@ impl App {
     }
 }
 
-/// Keeps the slice policy in step with its ConfigMap.
-fn follow_slices(
-    config: &Config,
-    client: &Client,
-    policy: &Arc<slices::Holder>,
-    readiness: &Readiness,
-    tasks: &mut Tasks,
-) {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
-    let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
-    tasks.spawn("slice policy", async move {
-        let patience = async {
-            tokio::time::sleep(PATIENCE).await;
-            ready.done(SLICES);
-            std::future::pending::<()>().await;
-        };
-        let see = |map| {
-            policy.see(map);
-            ready.done(SLICES);
-        };
-        tokio::select! {
-            () = one::follow(api, slices::MAP, stop, see) => {}
-            () = patience => {}
-        }
-        Ok(())
-    });
-}
-
 /// The server's TLS, once there is a certificate.
 fn certificates(
     config: &Config,
     client: &Client,
     metrics: &Metrics,
+    in_force: watch::Receiver<Arc<mutations::InForce>>,
     tasks: &mut Tasks,
 ) -> Result<oneshot::Receiver<ServerTls>> {
     let (sender, tls) = oneshot::channel();
     let stop = tasks.stop_token();
+    let (bundle, wanted) = watch::channel(None);
+    let (held, trusted) = watch::channel(Vec::new());
+    let inputs = bundle::Inputs {
+        bundle: wanted,
+        in_force,
+    };
+    let keep = bundle::keep(client.clone(), inputs, held, metrics.clone(), stop.clone());
+    tasks.spawn("webhook configurations", async move {
+        keep.await;
+        Ok(())
+    });
     match &config.certificate {
         Certificate::Files(files) => {
             let alpn = vec!["http/1.1"];
@@ -294,7 +212,12 @@ fn certificates(
                 alpn,
                 ..files.clone()
             })?;
-            tasks.spawn("TLS", loaded.clone().follow(stop));
+            let follow = loaded.clone().follow(stop);
+            tasks.spawn("TLS", async move {
+                // Nothing else says what is to be trusted: whoever renews the files does.
+                let _bundle = bundle;
+                follow.await
+            });
             // The receiver is still here.
             _ = sender.send(loaded);
         }
@@ -303,8 +226,6 @@ fn certificates(
             names,
             times,
         } => {
-            let (bundle, wanted) = watch::channel(String::new());
-            let (held, trusted) = watch::channel(Vec::new());
             let keeper = Keeper {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
@@ -318,12 +239,7 @@ fn certificates(
                 trusted,
                 tls: sender,
             };
-            tasks.spawn("certificates", keeper.run(published, stop.clone()));
-            let keep = bundle::keep(client.clone(), wanted, held, metrics.clone(), stop);
-            tasks.spawn("webhook configurations", async move {
-                keep.await;
-                Ok(())
-            });
+            tasks.spawn("certificates", keeper.run(published, stop));
         }
     }
     Ok(tls)

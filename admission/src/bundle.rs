@@ -1,12 +1,14 @@
-//! Keeps the `caBundle` of our webhook configurations in step. Nothing else in
-//! them is touched, and no others.
+//! Keeps our webhook configurations in step: the `caBundle` of each webhook, and
+//! what the one for mutation policies is asked about. Nothing else in them is
+//! touched, and no others.
 
-use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
-        MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+        MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
+        ValidatingWebhookConfiguration, WebhookClientConfig,
     },
 };
 use kube::{
@@ -21,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
-    webhooks::{MUTATING, VALIDATING},
+    mutations::InForce,
+    webhooks::{MUTATING, POLICIES, VALIDATING},
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -30,33 +33,64 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// What we need of either kind.
 trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send {
-    fn clients(&self) -> Vec<(&str, &WebhookClientConfig)>;
+    fn hooks(&self) -> Vec<Hook>;
 }
 
 impl Configuration for MutatingWebhookConfiguration {
-    fn clients(&self) -> Vec<(&str, &WebhookClientConfig)> {
-        let hooks = self.webhooks.iter().flatten();
-        hooks.map(|h| (h.name.as_str(), &h.client_config)).collect()
+    fn hooks(&self) -> Vec<Hook> {
+        let hook = |h: &MutatingWebhook| Hook {
+            name: h.name.clone(),
+            bundle: bundle_of(&h.client_config),
+            rules: json!(h.rules.as_deref().unwrap_or_default()),
+            fail: h.failure_policy.as_deref() != Some("Ignore"),
+        };
+        self.webhooks.iter().flatten().map(hook).collect()
     }
 }
 
 impl Configuration for ValidatingWebhookConfiguration {
-    fn clients(&self) -> Vec<(&str, &WebhookClientConfig)> {
-        let hooks = self.webhooks.iter().flatten();
-        hooks.map(|h| (h.name.as_str(), &h.client_config)).collect()
+    fn hooks(&self) -> Vec<Hook> {
+        let hook = |h: &ValidatingWebhook| Hook {
+            name: h.name.clone(),
+            bundle: bundle_of(&h.client_config),
+            rules: json!(h.rules.as_deref().unwrap_or_default()),
+            fail: h.failure_policy.as_deref() != Some("Ignore"),
+        };
+        self.webhooks.iter().flatten().map(hook).collect()
     }
+}
+
+fn bundle_of(client: &WebhookClientConfig) -> String {
+    let bytes = client.ca_bundle.as_ref().map(|b| b.0.as_slice());
+    String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+}
+
+/// A webhook, as far as it is ours to keep.
+#[derive(Clone, Debug, PartialEq)]
+struct Hook {
+    name: String,
+    bundle: String,
+    rules: Value,
+    fail: bool,
 }
 
 /// A configuration, as kind and name.
 type Key = (&'static str, &'static str);
-/// What each webhook of one holds; `None`: the configuration is not there.
-type Held = Option<Vec<(String, String)>>;
+/// The webhooks of one; `None`: the configuration is not there.
+type Held = Option<Vec<Hook>>;
 
-/// Keeps every configuration of ours in step with `bundle` until told to stop;
-/// `trusted` gets what their webhooks hold.
+/// What the webhooks are to hold.
+pub(crate) struct Inputs {
+    /// The CAs; `None`: somebody else's to write.
+    pub bundle: watch::Receiver<Option<String>>,
+    pub in_force: watch::Receiver<Arc<InForce>>,
+}
+
+/// Keeps every configuration of ours in step until told to stop; `trusted` gets the
+/// CAs that their webhooks hold.
 pub(crate) async fn keep(
     client: Client,
-    mut bundle: watch::Receiver<String>,
+    mut inputs: Inputs,
     trusted: watch::Sender<Vec<String>>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -71,39 +105,43 @@ pub(crate) async fn keep(
     drop(sender);
     let mut all: BTreeMap<Key, Held> = BTreeMap::new();
     loop {
-        let wanted = bundle.borrow_and_update().clone();
-        let holds = all.values().flatten().flatten();
-        let holds: Vec<String> = holds.map(|(_, held)| held.clone()).collect();
+        let bundle = inputs.bundle.borrow_and_update().clone();
+        let in_force = inputs.in_force.borrow_and_update().clone();
+        let held: Vec<&Hook> = all.values().flatten().flatten().collect();
+        let bundles: Vec<String> = held.iter().map(|h| h.bundle.clone()).collect();
         trusted.send_if_modified(|before| {
-            let changed = *before != holds;
-            *before = holds;
+            let changed = *before != bundles;
+            *before = bundles;
             changed
         });
         let mut failed = false;
-        for (key, held) in all.iter().filter(|_| !wanted.is_empty()) {
-            let hooks = held.iter().flatten();
-            let stale: Vec<&str> = hooks
-                .filter(|(_, held)| *held != wanted)
-                .map(|(name, _)| name.as_str())
-                .collect();
-            if stale.is_empty() {
+        for (key, hooks) in &all {
+            let patches = hooks.iter().flatten();
+            let patches = patches.filter_map(|h| mend(h, bundle.as_deref(), &in_force));
+            let patches: Vec<Value> = patches.collect();
+            if patches.is_empty() {
                 continue;
             }
-            match write(&client, *key, &stale, &wanted).await {
+            match write(&client, *key, patches).await {
                 Ok(()) => {
                     metrics.bundle("written");
-                    tracing::info!(configuration = key.1, kind = key.0, "caBundle is in step");
+                    tracing::info!(
+                        configuration = key.1,
+                        kind = key.0,
+                        "the webhooks are in step"
+                    );
                 }
                 Err(error) => {
                     failed = true;
                     metrics.bundle("refused");
-                    tracing::warn!(configuration = key.1, kind = key.0, %error, "caBundle is not written");
+                    tracing::warn!(configuration = key.1, kind = key.0, %error, "the webhooks are not written");
                 }
             }
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = bundle.changed() => if changed.is_err() { return },
+            Ok(()) = inputs.bundle.changed() => {}
+            Ok(()) = inputs.in_force.changed() => {}
             found = seen.recv() => match found {
                 Some((key, held)) => _ = all.insert(key, held),
                 None => return,
@@ -111,6 +149,24 @@ pub(crate) async fn keep(
             () = tokio::time::sleep(RETRY), if failed => {}
         }
     }
+}
+
+/// What is to be written into a webhook, if anything is.
+fn mend(hook: &Hook, bundle: Option<&str>, in_force: &InForce) -> Option<Value> {
+    let mut patch = json!({"name": hook.name});
+    if let Some(bundle) = bundle.filter(|b| !b.is_empty() && *b != hook.bundle) {
+        let bytes = ByteString(bundle.as_bytes().to_vec());
+        patch["clientConfig"] = json!({"caBundle": bytes});
+    }
+    if hook.name == POLICIES {
+        if hook.rules != json!(in_force.rules) {
+            patch["rules"] = json!(in_force.rules);
+        }
+        if hook.fail != in_force.fail {
+            patch["failurePolicy"] = if in_force.fail { "Fail" } else { "Ignore" }.into();
+        }
+    }
+    (patch.as_object()?.len() > 1).then_some(patch)
 }
 
 fn follow<K: Configuration + 'static>(
@@ -123,7 +179,7 @@ fn follow<K: Configuration + 'static>(
     tokio::spawn(async move {
         let (found, mut queue) = watch::channel(None);
         let see = |object: Option<K>| {
-            let held = object.map(|o| o.clients().into_iter().map(holds).collect());
+            let held = object.map(|o| o.hooks());
             found.send_replace(Some(held));
         };
         let forward = async {
@@ -143,17 +199,9 @@ fn follow<K: Configuration + 'static>(
     });
 }
 
-fn holds((name, client): (&str, &WebhookClientConfig)) -> (String, String) {
-    let bytes = client.ca_bundle.as_ref().map(|b| b.0.as_slice());
-    let text = String::from_utf8_lossy(bytes.unwrap_or_default());
-    (name.to_owned(), text.into_owned())
-}
-
 /// Webhooks are told apart by their names: a strategic merge changes these alone.
-async fn write(client: &Client, key: Key, hooks: &[&str], bundle: &str) -> Result<(), String> {
-    let bundle = ByteString(bundle.as_bytes().to_vec());
-    let of = |name: &&str| json!({"name": name, "clientConfig": {"caBundle": bundle}});
-    let patch = json!({"webhooks": hooks.iter().map(of).collect::<Vec<_>>()});
+async fn write(client: &Client, key: Key, hooks: Vec<Value>) -> Result<(), String> {
+    let patch = json!({"webhooks": hooks});
     match key.0 {
         "mutating" => patch_one::<MutatingWebhookConfiguration>(client, key.1, patch).await,
         _ => patch_one::<ValidatingWebhookConfiguration>(client, key.1, patch).await,
@@ -176,5 +224,35 @@ async fn patch_one<K: Configuration>(
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let hook = |name: &str| Hook {
+            name: name.into(),
+            bundle: "CA".into(),
+            rules: json!([]),
+            fail: false,
+        };
+        let mut in_force = InForce::default();
+        assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
+        assert_eq!(mend(&hook("a"), None, &in_force), None);
+        let patch = mend(&hook("a"), Some("CB"), &in_force).unwrap();
+        assert_eq!(
+            patch,
+            json!({"name": "a", "clientConfig": {"caBundle": "Q0I="}})
+        );
+        in_force.rules = vec![json!({"resources": ["pods"]})];
+        in_force.fail = true;
+        // Rules are kept for policies alone.
+        assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
+        let patch = mend(&hook(POLICIES), Some("CA"), &in_force).unwrap();
+        assert_eq!(patch["failurePolicy"], "Fail");
+        assert_eq!(patch["rules"][0]["resources"][0], "pods");
     }
 }

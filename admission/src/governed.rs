@@ -120,7 +120,9 @@ mod tests {
             kind: ["".into(), "v1".into(), "Pod".into()],
             namespace: namespace.into(),
             operation: "CREATE".into(),
-            object: json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [container]}}),
+            object:
+                json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [container]}})
+                    .into(),
             ..Request::default()
         };
         judge(&request, &snapshot())

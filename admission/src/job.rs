@@ -44,6 +44,8 @@ pub struct Verdict {
     pub code: &'static str,
     /// Why, for people. Of a refusal it is all that they see.
     pub text: String,
+    /// HTTP status and reason of a refusal.
+    pub status: (u16, &'static str),
     /// The JSON Patch of a mutation, operation by operation.
     pub patch: Vec<Value>,
     /// What the client is told beside the answer.
@@ -62,6 +64,7 @@ impl Verdict {
             outcome,
             code,
             text: text.into(),
+            status: (422, "Invalid"),
             patch: Vec::new(),
             warnings: Vec::new(),
             details: BTreeMap::new(),

@@ -9,14 +9,18 @@
 pub mod app;
 mod bundle;
 pub mod certificates;
+pub mod config;
+mod feeds;
 mod governed;
 pub mod job;
 mod metrics;
 mod models;
+mod mutations;
 mod own;
 pub mod review;
 mod server;
 mod slices;
 pub mod webhooks;
 
-pub use app::{App, Config};
+pub use app::App;
+pub use config::Config;

@@ -85,7 +85,7 @@ impl Validate {
         if request.object.is_null() {
             return Verdict::allow("Deleted", "");
         }
-        let old = Some(&request.old_object).filter(|o| !o.is_null());
+        let old = Some(&*request.old_object).filter(|o| !o.is_null());
         let mut errors = review(kind, &request.object, old).err().unwrap_or_default();
         if errors.iter().any(FieldError::is_malformed) {
             return Verdict::malformed(message(&errors));
@@ -144,7 +144,7 @@ mod tests {
         let request = |kind: &str, spec| Request {
             kind: ["registry.volcano.sh".into(), "v1alpha1".into(), kind.into()],
             operation: "CREATE".into(),
-            object: json!({"spec": spec}),
+            object: json!({"spec": spec}).into(),
             ..Request::default()
         };
         let filled = fill(&request("AutoscalingPolicy", json!({"metrics": []})));

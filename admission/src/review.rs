@@ -1,6 +1,8 @@
 //! AdmissionReview, `admission.k8s.io/v1`, in and out.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response>
 
+use std::sync::Arc;
+
 use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -47,9 +49,9 @@ pub struct Request {
     /// `status` and the like; empty: the object itself.
     pub subresource: String,
     /// The new object; null for a delete.
-    pub object: Value,
+    pub object: Arc<Value>,
     /// The stored object; null for a create.
-    pub old_object: Value,
+    pub old_object: Arc<Value>,
     /// Nothing may be written because of it.
     pub dry_run: bool,
     /// The whole request as it came, without the two objects.
@@ -91,8 +93,8 @@ impl Request {
             name: text("name"),
             operation: text("operation"),
             subresource: text("subResource"),
-            object: object.unwrap_or_default(),
-            old_object: old_object.unwrap_or_default(),
+            object: Arc::new(object.unwrap_or_default()),
+            old_object: Arc::new(old_object.unwrap_or_default()),
             dry_run: request.get("dryRun") == Some(&Value::Bool(true)),
             rest: request,
         };
@@ -139,7 +141,8 @@ pub fn answer(uid: &str, verdict: &Verdict) -> Value {
     match verdict.outcome {
         Outcome::Refuse => {
             response["status"] = json!({
-                "status": "Failure", "code": 422, "reason": "Invalid", "message": verdict.text,
+                "status": "Failure", "code": verdict.status.0, "reason": verdict.status.1,
+                "message": verdict.text,
             });
         }
         Outcome::Mutate => {

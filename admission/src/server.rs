@@ -12,7 +12,7 @@ use tautline_runtime::{
 use tower::{Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
-    app::Config,
+    config::Config,
     job::{Outcome, Route, Routes},
     metrics::Metrics,
     review,

@@ -142,7 +142,8 @@ mod tests {
             namespace: namespace.into(),
             operation: "CREATE".into(),
             object: json!({"metadata": {"annotations": annotations}, "spec": {"containers": [
-                {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}),
+                {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}})
+            .into(),
             ..Request::default()
         }
     }

@@ -30,7 +30,10 @@ pub const MUTATING: [&str; 5] = [
     "tautline-model-registry",
     "tautline-governed",
 ];
-/// Likewise.
+/// The webhook for mutation policies. Its rules and failurePolicy follow the
+/// policies in force: without any, nothing is asked.
+pub const POLICIES: &str = "mutation-policies.tautline.io";
+/// Likewise ours.
 pub const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
 
 const CONSTRAINT: &str = "constraint.ciena.com";
@@ -49,6 +52,7 @@ struct Hook {
     fail: bool,
     seconds: u8,
     again: bool,
+    cluster: bool,
 }
 
 const BOTH: &[&str] = &["CREATE", "UPDATE"];
@@ -63,6 +67,7 @@ const PODS: Hook = Hook {
     fail: false,
     seconds: 10,
     again: false,
+    cluster: false,
 };
 
 const OWN: Hook = Hook {
@@ -101,18 +106,40 @@ pub fn files(address: &Address) -> Vec<File> {
         ),
         validating(
             VALIDATING[0],
-            &[Hook {
-                name: "validate.constraint.tautline.io",
-                path: "/validate-constraint",
-                resources: &[
-                    "constraintpolicies",
-                    "constraintpolicyoffers",
-                    "constraintpolicybindings",
-                ],
-                ..OWN
-            }],
+            &[
+                Hook {
+                    name: "validate.constraint.tautline.io",
+                    path: "/validate-constraint",
+                    resources: &[
+                        "constraintpolicies",
+                        "constraintpolicyoffers",
+                        "constraintpolicybindings",
+                    ],
+                    ..OWN
+                },
+                Hook {
+                    name: "validate.mutation.tautline.io",
+                    path: "/validate-constraint",
+                    group: "tautline.io",
+                    resources: &["mutationpolicies", "mutationpolicybindings"],
+                    // A policy that nobody has compiled could refuse every pod.
+                    fail: true,
+                    cluster: true,
+                    ..OWN
+                },
+            ],
         ),
     ];
+    let mut policies = mutating(
+        MUTATING[2],
+        &[Hook {
+            name: POLICIES,
+            path: "/mutate-policies",
+            again: true,
+            ..PODS
+        }],
+    );
+    policies["webhooks"][0]["rules"] = json!([]);
     let slices = mutating(
         MUTATING[1],
         &[Hook {
@@ -134,6 +161,7 @@ pub fn files(address: &Address) -> Vec<File> {
     vec![
         ("own-resources.yaml", own),
         ("gpu-slices.yaml", vec![slices]),
+        ("mutation-policies.yaml", vec![policies]),
         ("model-registry.yaml", registry(address)),
         ("governed.yaml", vec![governed]),
     ]
@@ -239,7 +267,7 @@ fn webhook(mutating: bool, hook: &Hook, address: &Address) -> Value {
         "rules": [{
             "apiGroups": [hook.group], "apiVersions": [hook.versions],
             "resources": hook.resources, "operations": hook.operations,
-            "scope": "Namespaced",
+            "scope": if hook.cluster { "Cluster" } else { "Namespaced" },
         }],
         "failurePolicy": if hook.fail { "Fail" } else { "Ignore" },
         "matchPolicy": "Equivalent",

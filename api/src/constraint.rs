@@ -297,8 +297,13 @@ pub struct ConstraintPolicyOfferStatus {
     /// The last pod that was evicted for the offer (Tautline's own).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_eviction: Option<LastEviction>,
-    /// Tautline's own.
+    /// Tautline's own: what the controller and the admission webhooks find, each
+    /// under types of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"]
+    ))]
     pub conditions: Vec<Condition>,
 }
 

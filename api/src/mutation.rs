@@ -29,7 +29,11 @@ use serde::{Deserialize, Serialize};
         type_ = "string",
         json_path = ".spec.mutations[*].patchType"
     ),
-    printcolumn(name = "ParamKind", type_ = "string", json_path = ".spec.paramKind.kind"),
+    printcolumn(
+        name = "ParamKind",
+        type_ = "string",
+        json_path = ".spec.paramKind.kind"
+    ),
     printcolumn(
         name = "FailurePolicy",
         type_ = "string",

@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tautline_admission::{
     App, Config,
-    app::Certificate,
     certificates::Times,
+    config::Certificate,
     webhooks::{self, Address},
 };
 use tautline_gpu_admission::Names;

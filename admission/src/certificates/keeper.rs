@@ -34,7 +34,7 @@ const ALPN: [&str; 1] = ["http/1.1"];
 /// What the rest of the server learns and says.
 pub(crate) struct Published {
     /// The CAs that the configurations are to hold.
-    pub bundle: watch::Sender<String>,
+    pub bundle: watch::Sender<Option<String>>,
     /// What each webhook of our configurations holds.
     pub trusted: watch::Receiver<Vec<String>>,
     /// Where the server's TLS goes once there is a certificate.
@@ -245,7 +245,8 @@ impl Server {
     }
 }
 
-fn replace(held: &mut String, new: String) -> bool {
+fn replace(held: &mut Option<String>, new: String) -> bool {
+    let new = Some(new);
     let changed = *held != new;
     *held = new;
     changed

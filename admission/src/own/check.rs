@@ -8,7 +8,7 @@ use tautline_api::{
 use tautline_core::Snapshot;
 
 use super::warn;
-use crate::{job::Verdict, review::Request};
+use crate::{job::Verdict, mutations::told, review::Request};
 
 /// The verdict on one of our objects.
 pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
@@ -28,6 +28,7 @@ pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
         "ConstraintPolicy" => policy(object, namespace, snapshot),
         "ConstraintPolicyOffer" => offer(object, namespace, snapshot),
         "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
+        "MutationPolicy" | "MutationPolicyBinding" => mutation(object),
         kind => return Verdict::bypass("OtherKind", format!("{kind} is none of ours")),
     };
     match checked {
@@ -84,6 +85,14 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
     Ok(warn::binding(&spec.offer, namespace, snapshot))
 }
 
+/// A policy compiles, and every field of either is one that is known.
+fn mutation(object: &Value) -> Checked {
+    match tautline_mutation::check(object) {
+        Ok((_, warnings)) => Ok(told(&warnings)),
+        Err(problems) => Err(told(&problems).join("\n")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -104,7 +113,8 @@ mod tests {
             name: "x".into(),
             operation: "CREATE".into(),
             object: json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": kind,
-                           "metadata": {"name": "x", "namespace": "shop"}, "spec": spec}),
+                           "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+            .into(),
             ..Request::default()
         }
     }
@@ -223,9 +233,10 @@ mod tests {
         let bad = json!({"rules": [{"name": "r", "weight": -1}]});
         let mut same = request("ConstraintPolicy", bad.clone());
         same.old_object = same.object.clone();
-        same.object["metadata"]["labels"] = json!({"a": "b"});
+        std::sync::Arc::make_mut(&mut same.object)["metadata"]["labels"] = json!({"a": "b"});
         let mut going = request("ConstraintPolicy", bad);
-        going.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        std::sync::Arc::make_mut(&mut going.object)["metadata"]["deletionTimestamp"] =
+            "2026-01-01T00:00:00Z".into();
         for (request, code) in [(same, "SpecUnchanged"), (going, "Terminating")] {
             assert_eq!(verdict(&request, &Snapshot::default()).code, code);
         }

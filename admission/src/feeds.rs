@@ -1,0 +1,94 @@
+//! What keeps the jobs in step with the cluster, as tasks.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, core::DeserializeGuard};
+use tautline_api::{MutationPolicy, MutationPolicyBinding};
+use tautline_runtime::{admin::Readiness, events::Events, one, tasks::Tasks, watch::list_of};
+
+use crate::{
+    config::Config,
+    mutations::{self, Mutations, Raw},
+    slices,
+};
+
+/// What readiness waits for beside the watches.
+pub(crate) const SLICES: &str = "slice policy";
+/// After so long without a word of the slice policy pods are judged without it:
+/// it never keeps pods from being created.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keeps the slice policy in step with its ConfigMap.
+pub(crate) fn slices(
+    config: &Config,
+    client: &Client,
+    policy: &Arc<slices::Holder>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
+    let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
+    tasks.spawn("slice policy", async move {
+        let patience = async {
+            tokio::time::sleep(PATIENCE).await;
+            ready.done(SLICES);
+            std::future::pending::<()>().await;
+        };
+        let see = |map| {
+            policy.see(map);
+            ready.done(SLICES);
+        };
+        tokio::select! {
+            () = one::follow(api, slices::MAP, stop, see) => {}
+            () = patience => {}
+        }
+        Ok(())
+    });
+}
+
+/// Keeps the mutation policies in step, and what they need of the cluster.
+pub(crate) fn mutations(
+    config: &Config,
+    client: &Client,
+    counters: mutations::Counters,
+    events: &Arc<Events>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) -> Arc<Mutations> {
+    let store = Arc::new(mutations::Store::new(Arc::clone(events), counters.clone()));
+    let cluster = Arc::new(mutations::Cluster::new(client.clone()));
+    let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
+    let api: Api<DeserializeGuard<Raw<MutationPolicy>>> = Api::all(client.clone());
+    list_of(api, None, readiness, tasks, move |all| {
+        policies.see_policies(&all)
+    });
+    let api: Api<DeserializeGuard<Raw<MutationPolicyBinding>>> = Api::all(client.clone());
+    list_of(api, None, readiness, tasks, move |all| {
+        bindings.see_bindings(&all)
+    });
+    let stop = tasks.stop_token();
+    let (namespaces, end) = (Arc::clone(&cluster), stop.clone());
+    tasks.spawn("watch namespaces", async move {
+        namespaces.follow_namespaces(end).await;
+        Ok(())
+    });
+    let (schemas, end) = (Arc::clone(&cluster), stop.clone());
+    tasks.spawn("types", async move {
+        schemas.schemas.follow(end).await;
+        Ok(())
+    });
+    let (params, client, in_force) = (Arc::clone(&cluster), client.clone(), store.changes());
+    tasks.spawn("parameters", async move {
+        params.params.follow(client, in_force, stop).await;
+        Ok(())
+    });
+    Arc::new(Mutations {
+        store,
+        cluster,
+        exempt: config.exempt.clone(),
+        counters,
+        // What is left is for the answer.
+        deadline: config.deadline.mul_f64(0.75),
+    })
+}

@@ -1,0 +1,137 @@
+//! Objects of one kind as JSON, kept in step by a watch.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures::StreamExt;
+use kube::{
+    Api,
+    api::{DynamicObject, TypeMeta},
+};
+use kube_runtime::watcher::{self, watcher};
+use parking_lot::RwLock;
+use serde_json::Value;
+use tautline_api::convert;
+use tautline_core::selector::Selector;
+
+/// Namespace (empty: none) and name.
+type Key = (String, String);
+
+/// All objects of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    all: RwLock<BTreeMap<Key, Arc<Value>>>,
+    listed: AtomicBool,
+}
+
+impl Objects {
+    /// Whether all are known: what is not found is not there.
+    pub(crate) fn listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.all.read().get(&key).cloned()
+    }
+
+    /// Those of a namespace that have such labels.
+    pub(crate) fn selected(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Value>> {
+        let all = self.all.read();
+        let from = (namespace.to_owned(), String::new());
+        let here = all.range(from..).take_while(|((ns, _), _)| ns == namespace);
+        here.filter(|(_, object)| {
+            let labels = object["metadata"]["labels"].as_object();
+            let labels = labels.into_iter().flatten();
+            let texts = labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())));
+            selector.matches(&convert::labels_of(Some(&texts.collect())))
+        })
+        .map(|(_, object)| Arc::clone(object))
+        .collect()
+    }
+
+    /// Follows until the kind cannot be watched any more, and says why.
+    pub(crate) async fn follow(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
+        let mut listing = BTreeMap::new();
+        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listing.clear(),
+                Ok(watcher::Event::InitApply(o)) => listing.extend(read(o, types)),
+                Ok(watcher::Event::InitDone) => {
+                    *self.all.write() = std::mem::take(&mut listing);
+                    self.listed.store(true, Ordering::Release);
+                }
+                Ok(watcher::Event::Apply(o)) => self.all.write().extend(read(o, types)),
+                Ok(watcher::Event::Delete(o)) => {
+                    if let Some((key, _)) = read(o, types) {
+                        self.all.write().remove(&key);
+                    }
+                }
+                Err(error) => {
+                    if let watcher::Error::InitialListFailed(kube::Error::Api(status))
+                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
+                        && matches!(status.code, 403 | 404)
+                    {
+                        self.listed.store(false, Ordering::Release);
+                        return status.message.clone();
+                    }
+                    tracing::warn!(kind = %types.kind, %error, "watch starts again");
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                }
+            }
+        }
+        "the watch has ended".to_owned()
+    }
+}
+
+/// The object with its type, which the items of a list lack, and without what the
+/// API server notes of who wrote which field.
+fn read(mut object: DynamicObject, types: &TypeMeta) -> Option<(Key, Arc<Value>)> {
+    object.types = Some(types.clone());
+    object.metadata.managed_fields = None;
+    let meta = &object.metadata;
+    let key = (
+        meta.namespace.clone().unwrap_or_default(),
+        meta.name.clone()?,
+    );
+    Some((key, Arc::new(serde_json::to_value(object).ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_are_found_by_name_and_by_labels() {
+        let types = TypeMeta {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+        };
+        let objects = Objects::default();
+        for (namespace, name, tier) in [("a", "x", "one"), ("a", "y", "two"), ("b", "x", "one")] {
+            let object = json!({"metadata": {"namespace": namespace, "name": name,
+                "labels": {"tier": tier}, "managedFields": [{}]}, "data": {"k": "v"}});
+            let object = serde_json::from_value(object).unwrap();
+            objects.all.write().extend(read(object, &types));
+        }
+        let found = objects.get("a", "x").unwrap();
+        assert_eq!(found["kind"], "ConfigMap");
+        assert_eq!(found["data"]["k"], "v");
+        assert!(found["metadata"].get("managedFields").is_none());
+        let one = Selector {
+            match_labels: vec![("tier".into(), "one".into())],
+            ..Selector::default()
+        };
+        assert_eq!(objects.selected("a", &one).len(), 1);
+        assert_eq!(objects.selected("a", &Selector::default()).len(), 2);
+        assert!(objects.selected("c", &Selector::default()).is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! Watches on the kinds of parameters that policies in force name. A watch begins
+//! when a policy names its kind, and when the API server serves it.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use kube::{
+    Api, Client,
+    api::TypeMeta,
+    core::GroupVersionKind,
+    discovery::{Scope, pinned_kind},
+};
+use parking_lot::RwLock;
+use tautline_mutation::{Lies, model::ParamKind};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{objects::Objects, store::InForce};
+
+/// Between two looks whether a kind is served by now.
+const LOOK: Duration = Duration::from_secs(3);
+/// The most that a look may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// One kind.
+#[derive(Default)]
+pub(crate) struct Followed {
+    pub objects: Objects,
+    lies: RwLock<Option<Lies>>,
+}
+
+/// Every kind that is followed.
+#[derive(Default)]
+pub(crate) struct Params(RwLock<HashMap<ParamKind, Arc<Followed>>>);
+
+impl Params {
+    pub(crate) fn of(&self, kind: &ParamKind) -> Option<Arc<Followed>> {
+        self.0.read().get(kind).cloned()
+    }
+
+    /// `None`: the kind is not known, or not all of its objects are.
+    pub(crate) fn lies(&self, kind: &ParamKind) -> Option<Lies> {
+        let followed = self.of(kind)?;
+        let lies = *followed.lies.read();
+        lies.filter(|_| followed.objects.listed())
+    }
+
+    /// Follows what `in_force` needs until told to stop.
+    pub(crate) async fn follow(
+        &self,
+        client: Client,
+        mut in_force: watch::Receiver<Arc<InForce>>,
+        stop: CancellationToken,
+    ) {
+        let mut running: HashMap<ParamKind, DropGuard> = HashMap::new();
+        loop {
+            let wanted = in_force.borrow_and_update().params.clone();
+            running.retain(|kind, _| wanted.contains(kind));
+            self.0.write().retain(|kind, _| wanted.contains(kind));
+            for kind in wanted {
+                if running.contains_key(&kind) {
+                    continue;
+                }
+                let followed = Arc::new(Followed::default());
+                self.0.write().insert(kind.clone(), Arc::clone(&followed));
+                let end = stop.child_token();
+                running.insert(kind.clone(), end.clone().drop_guard());
+                let client = client.clone();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = end.cancelled() => {}
+                        () = one(&client, &kind, &followed) => {}
+                    }
+                });
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = in_force.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
+    let types = TypeMeta {
+        api_version: kind.api_version.clone(),
+        kind: kind.kind.clone(),
+    };
+    let mut said = String::new();
+    loop {
+        let why = match timeout(DEADLINE, found(client, &types)).await {
+            Ok(Ok((api, lies))) => {
+                *followed.lies.write() = Some(lies);
+                followed.objects.follow(api, &types).await
+            }
+            Ok(Err(why)) => why,
+            Err(_) => format!("the API server did not answer within {DEADLINE:?}"),
+        };
+        if said != why {
+            tracing::warn!(kind = %kind.kind, %why, "parameters cannot be watched; may tautline-admission list and watch them?");
+            said = why;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn found(
+    client: &Client,
+    types: &TypeMeta,
+) -> Result<(Api<kube::api::DynamicObject>, Lies), String> {
+    let gvk = GroupVersionKind::try_from(types).map_err(|e| e.to_string())?;
+    let found = pinned_kind(client, &gvk).await.map_err(|e| e.to_string());
+    let (resource, capabilities) = found?;
+    let lies = match capabilities.scope {
+        Scope::Namespaced => Lies::InNamespaces,
+        Scope::Cluster => Lies::ClusterWide,
+    };
+    Ok((Api::all_with(client.clone(), &resource), lies))
+}

@@ -1,0 +1,274 @@
+//! The policies in force: each object compiled once a change, what was good of it
+//! kept when a change makes it unusable.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tautline_api::{MutationPolicy, MutationPolicyBinding};
+use tautline_mutation::{
+    Compiled, Loaded, Policies, Problem, check,
+    model::{Binding, FailurePolicy, ParamKind, Rule, Scope},
+};
+use tautline_runtime::events::{Events, Note};
+use tokio::sync::watch;
+
+use super::{metrics::Counters, raw::Raw};
+
+/// What requests are judged by, and what follows from it.
+#[derive(Clone, Default)]
+pub(crate) struct InForce {
+    pub policies: Policies,
+    /// Kinds of parameters that are needed.
+    pub params: HashSet<ParamKind>,
+    /// What the API server is to ask about: the webhook's `rules`.
+    pub rules: Vec<Value>,
+    /// Whether any of them refuses what it fails on.
+    pub fail: bool,
+}
+
+/// An object as it was read last.
+struct Entry<T> {
+    uid: String,
+    version: String,
+    good: Option<Arc<T>>,
+    usable: bool,
+}
+
+#[derive(Default)]
+struct Objects {
+    policies: BTreeMap<String, Entry<Compiled>>,
+    bindings: BTreeMap<String, Entry<Binding>>,
+}
+
+/// Takes what the watches bring.
+pub(crate) struct Store {
+    objects: Mutex<Objects>,
+    now: watch::Sender<Arc<InForce>>,
+    events: Arc<Events>,
+    counters: Counters,
+}
+
+impl Store {
+    pub(crate) fn new(events: Arc<Events>, counters: Counters) -> Self {
+        Self {
+            objects: Mutex::default(),
+            now: watch::Sender::default(),
+            events,
+            counters,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Arc<InForce> {
+        self.now.borrow().clone()
+    }
+
+    /// Wakes when what is in force has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<InForce>> {
+        self.now.subscribe()
+    }
+
+    /// All the policies there are.
+    pub(crate) fn see_policies(&self, all: &[Arc<Raw<MutationPolicy>>]) {
+        let mut objects = self.objects.lock();
+        let pick = |loaded| match loaded {
+            Loaded::Policy(policy) => Some(policy),
+            Loaded::Binding(_) => None,
+        };
+        self.load(&mut objects.policies, all, pick);
+        self.publish(&objects);
+    }
+
+    /// All the bindings there are.
+    pub(crate) fn see_bindings(&self, all: &[Arc<Raw<MutationPolicyBinding>>]) {
+        let mut objects = self.objects.lock();
+        let pick = |loaded| match loaded {
+            Loaded::Binding(binding) => Some(binding),
+            Loaded::Policy(_) => None,
+        };
+        self.load(&mut objects.bindings, all, pick);
+        self.publish(&objects);
+    }
+
+    fn load<K: Resource<DynamicType = ()>, T>(
+        &self,
+        known: &mut BTreeMap<String, Entry<T>>,
+        all: &[Arc<Raw<K>>],
+        pick: impl Fn(Loaded) -> Option<Arc<T>>,
+    ) {
+        let names: BTreeSet<&str> = all
+            .iter()
+            .filter_map(|o| o.metadata.name.as_deref())
+            .collect();
+        known.retain(|name, _| names.contains(name.as_str()));
+        for object in all {
+            let meta = &object.metadata;
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            let (uid, version) = (text(&meta.uid), text(&meta.resource_version));
+            let name = text(&meta.name);
+            let before = known.get(&name).filter(|e| e.uid == uid);
+            if before.is_some_and(|e| e.version == version) {
+                continue;
+            }
+            let old = before.and_then(|e| e.good.clone());
+            let (good, usable) = match check(&object.manifest()) {
+                Ok((loaded, _)) => (pick(loaded), true),
+                Err(problems) => {
+                    self.unusable::<K>(object, &problems, old.is_some());
+                    (old, false)
+                }
+            };
+            let entry = Entry {
+                uid,
+                version,
+                good,
+                usable,
+            };
+            known.insert(name, entry);
+        }
+    }
+
+    fn unusable<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &Raw<K>,
+        problems: &[Problem],
+        kept: bool,
+    ) {
+        let (kind, name) = (K::kind(&()), object.metadata.name.as_deref());
+        let stays = match kept {
+            true => "what was good of it stays in force",
+            false => "it is not in force",
+        };
+        let text = format!("{}; {stays}", told(problems).join("; "));
+        tracing::warn!(%kind, name, problem = %text, "cannot be used");
+        self.events.say(Note {
+            regarding: ObjectReference {
+                api_version: Some(K::api_version(&()).into_owned()),
+                kind: Some(kind.into_owned()),
+                name: object.metadata.name.clone(),
+                uid: object.metadata.uid.clone(),
+                ..ObjectReference::default()
+            },
+            secondary: None,
+            warning: true,
+            reason: "Unusable".to_owned(),
+            action: "Load",
+            text,
+        });
+    }
+
+    fn publish(&self, objects: &Objects) {
+        let good = |e: &Entry<Compiled>| e.good.clone();
+        let policies: Vec<Arc<Compiled>> = objects.policies.values().filter_map(good).collect();
+        let bindings = objects.bindings.values().filter_map(|e| e.good.clone());
+        let bindings: Vec<Arc<Binding>> = bindings.collect();
+        let bound = policies
+            .iter()
+            .filter(|p| bindings.iter().any(|b| b.policy == p.policy.name));
+        let mut in_force = InForce::default();
+        let mut rules = BTreeMap::new();
+        for policy in bound.map(|p| &p.policy) {
+            in_force.params.extend(policy.param_kind.clone());
+            in_force.fail |= policy.failure == FailurePolicy::Fail;
+            for rule in policy.constraints.rules.iter().map(webhook_rule) {
+                rules.insert(rule.to_string(), rule);
+            }
+        }
+        in_force.rules = rules.into_values().collect();
+        let unusable = objects.policies.values().filter(|e| !e.usable).count()
+            + objects.bindings.values().filter(|e| !e.usable).count();
+        in_force.policies = Policies::new(policies, bindings);
+        let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let count = number(in_force.policies.len());
+        self.counters.in_force.set(count);
+        self.counters.unusable.set(number(unusable));
+        self.now.send_replace(Arc::new(in_force));
+    }
+}
+
+/// What is wrong, a line each.
+pub(crate) fn told(problems: &[Problem]) -> Vec<String> {
+    let line = |p: &Problem| format!("{}: {}", p.field, p.message);
+    problems.iter().map(line).collect()
+}
+
+/// A policy's rule as a webhook's. All operations are those that policies know:
+/// they are never asked about a delete.
+fn webhook_rule(rule: &Rule) -> Value {
+    let known = ["CREATE", "UPDATE", "CONNECT"].map(str::to_owned);
+    let operations = match rule.operations.iter().any(|o| o == "*") {
+        true => &known[..],
+        false => &rule.operations,
+    };
+    let scope = match rule.scope {
+        Scope::All => "*",
+        Scope::Cluster => "Cluster",
+        Scope::Namespaced => "Namespaced",
+    };
+    json!({
+        "apiGroups": rule.groups, "apiVersions": rule.versions, "operations": operations,
+        "resources": rule.resources, "scope": scope,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn raw<K>(name: &str, version: u32, spec: Value) -> Arc<Raw<K>>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let meta = json!({"name": name, "uid": name, "resourceVersion": version.to_string()});
+        let object = json!({"metadata": meta, "spec": spec});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn policy(version: u32, expression: &str) -> Arc<Raw<MutationPolicy>> {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]});
+        raw(
+            "p",
+            version,
+            json!({
+                "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+                "matchConstraints": {"resourceRules": [rule]},
+                "failurePolicy": "Ignore", "reinvocationPolicy": "Never",
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+            }),
+        )
+    }
+
+    #[test]
+    fn what_is_good_stays_in_force() {
+        let store = Store::new(
+            Events::new().0,
+            Counters::register(&mut Registry::default()),
+        );
+        let len = || store.now().policies.len();
+        let add = "[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"a\": \"b\"}}]";
+        store.see_policies(&[policy(1, add)]);
+        assert_eq!(len(), 0);
+        assert!(store.now().rules.is_empty());
+        store.see_bindings(&[raw("b", 1, json!({"policyName": "p"}))]);
+        assert_eq!(len(), 1);
+        let now = store.now();
+        assert_eq!(
+            now.rules[0]["operations"],
+            json!(["CREATE", "UPDATE", "CONNECT"])
+        );
+        assert!(!now.fail && now.params.len() == 1);
+        store.see_policies(&[policy(2, "nothing.of(")]);
+        assert_eq!((len(), store.counters.unusable.get()), (1, 1));
+        store.see_policies(&[]);
+        assert_eq!((len(), store.counters.unusable.get()), (0, 0));
+        store.see_policies(&[policy(3, "nothing.of(")]);
+        assert_eq!((len(), store.counters.unusable.get()), (0, 1));
+    }
+}

@@ -1,0 +1,109 @@
+//! The cluster as policies see it.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, api::TypeMeta};
+use serde_json::Value;
+use tautline_merge::Schema;
+use tautline_mutation::{By, Kind, Lies, Request, Wanted, World, model::ParamKind};
+use tokio_util::sync::CancellationToken;
+
+use super::{objects::Objects, params::Params, schemas::Fetched};
+
+/// For a Namespace that the watch has not brought yet.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What is watched and fetched for policies.
+pub(crate) struct Cluster {
+    client: Client,
+    namespaces: Objects,
+    pub params: Params,
+    pub schemas: Fetched,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            schemas: Fetched::new(client.clone()),
+            client,
+            namespaces: Objects::default(),
+            params: Params::default(),
+        }
+    }
+
+    /// Follows the Namespaces until told to stop.
+    pub(crate) async fn follow_namespaces(&self, stop: CancellationToken) {
+        let types = TypeMeta {
+            api_version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+        };
+        let resource = kube::api::ApiResource::erase::<Namespace>(&());
+        loop {
+            let api = Api::all_with(self.client.clone(), &resource);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                why = self.namespaces.follow(api, &types) => {
+                    tracing::warn!(%why, "Namespaces cannot be watched");
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// The world of one request: what it needs and is not there yet is fetched.
+    pub(crate) async fn around(self: &Arc<Self>, request: &Request) -> Around {
+        self.schemas.ensure(&request.kind).await;
+        let name = request.namespace.as_str();
+        let mut namespace = self.namespaces.get("", name);
+        if namespace.is_none() && !name.is_empty() {
+            let api: Api<Namespace> = Api::all(self.client.clone());
+            let found = tokio::time::timeout(LOOK, api.get_opt(name)).await;
+            let found = found.ok().and_then(Result::ok).flatten();
+            namespace = found
+                .and_then(|n| serde_json::to_value(n).ok())
+                .map(Arc::new);
+        }
+        Around {
+            cluster: Arc::clone(self),
+            namespace: namespace.map(|n| (name.to_owned(), n)),
+        }
+    }
+}
+
+/// The cluster, and the request's own Namespace.
+pub(crate) struct Around {
+    cluster: Arc<Cluster>,
+    namespace: Option<(String, Arc<Value>)>,
+}
+
+impl World for Around {
+    fn namespace(&self, name: &str) -> Option<Arc<Value>> {
+        match &self.namespace {
+            Some((own, namespace)) if own == name => Some(Arc::clone(namespace)),
+            _ => self.cluster.namespaces.get("", name),
+        }
+    }
+
+    fn lies(&self, kind: &ParamKind) -> Option<Lies> {
+        self.cluster.params.lies(kind)
+    }
+
+    fn params(&self, kind: &ParamKind, wanted: Wanted<'_>) -> Vec<Arc<Value>> {
+        let Some(followed) = self.cluster.params.of(kind) else {
+            return Vec::new();
+        };
+        let namespace = wanted.namespace.unwrap_or_default();
+        match wanted.by {
+            By::Name(name) => followed.objects.get(namespace, name).into_iter().collect(),
+            By::Labels(selector) => followed.objects.selected(namespace, selector),
+        }
+    }
+
+    fn schema(&self, kind: &Kind) -> Option<Schema> {
+        self.cluster.schemas.kind(kind)
+    }
+}
