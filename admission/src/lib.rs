@@ -11,6 +11,7 @@ mod bundle;
 pub mod certificates;
 pub mod config;
 mod feeds;
+mod fuzz;
 mod governed;
 pub mod job;
 mod metrics;
@@ -24,3 +25,9 @@ pub mod webhooks;
 
 pub use app::App;
 pub use config::Config;
+
+/// Reads bytes as a review and judges its objects: for the fuzz target.
+#[doc(hidden)]
+pub fn fuzz_review(data: &[u8]) {
+    fuzz::review(data);
+}

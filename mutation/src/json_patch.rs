@@ -5,10 +5,15 @@
 
 use serde_json::Value;
 
-use crate::cel::{Patch, RunError};
+use crate::cel::{Budget, Patch, RunError};
 
 /// Bytes that all `copy` operations of a patch may add: the API server's bound.
 const COPY_BYTES: usize = 3 << 20;
+/// Levels of the deepest object that a patch may make. Bodies have at most 128;
+/// whoever reads or drops one does so by recursion.
+const DEEPEST: usize = 256;
+/// Elements moved in a list, or looked at, for a cost unit.
+const ELEMENTS_A_UNIT: usize = 64;
 
 /// Why a patch does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +31,9 @@ pub enum PatchError {
         /// Why not.
         reason: &'static str,
     },
+    /// A bound of the budget is reached.
+    #[error("{0}")]
+    Exhausted(RunError),
     /// A value has no JSON.
     #[error("the value for {path:?}: {error}")]
     Value {
@@ -37,15 +45,26 @@ pub enum PatchError {
 }
 
 /// The document after `patch`.
-pub(crate) fn apply(mut document: Value, patch: &[&Patch]) -> Result<Value, PatchError> {
+pub(crate) fn apply(
+    mut document: Value,
+    patch: &[&Patch],
+    budget: &mut Budget,
+) -> Result<Value, PatchError> {
     let mut copied = 0;
     for operation in patch {
-        one(&mut document, operation, &mut copied)?;
+        let mut units = 1 + (operation.path.len() + operation.from.len()) / 10;
+        one(&mut document, operation, &mut copied, &mut units)?;
+        budget.charge(units as u64).map_err(PatchError::Exhausted)?;
     }
     Ok(document)
 }
 
-fn one(document: &mut Value, patch: &Patch, copied: &mut usize) -> Result<(), PatchError> {
+fn one(
+    document: &mut Value,
+    patch: &Patch,
+    copied: &mut usize,
+    units: &mut usize,
+) -> Result<(), PatchError> {
     let path: &str = &patch.path;
     let bad = |reason| PatchError::Operation {
         op: patch.op.to_string(),
@@ -54,8 +73,8 @@ fn one(document: &mut Value, patch: &Patch, copied: &mut usize) -> Result<(), Pa
     };
     match &*patch.op {
         // Without a value, null is put there.
-        "add" => add(document, path, value(patch)?.unwrap_or_default()).map_err(bad),
-        "remove" => remove(document, path).map_err(bad).map(drop),
+        "add" => add(document, path, value(patch)?.unwrap_or_default(), units).map_err(bad),
+        "remove" => remove(document, path, units).map_err(bad).map(drop),
         "replace" => {
             let value = value(patch)?;
             if path.is_empty() {
@@ -63,11 +82,11 @@ fn one(document: &mut Value, patch: &Patch, copied: &mut usize) -> Result<(), Pa
                 *document = whole.ok_or_else(|| bad("the whole must be an object"))?;
                 return Ok(());
             }
-            replace(document, path, value.unwrap_or_default()).map_err(bad)
+            replace(document, path, value.unwrap_or_default(), units).map_err(bad)
         }
         "move" => {
-            let moved = remove(document, &patch.from).map_err(bad)?;
-            add(document, path, moved).map_err(bad)
+            let moved = remove(document, &patch.from, units).map_err(bad)?;
+            add(document, path, moved, units).map_err(bad)
         }
         "copy" => {
             let copy = get(document, &patch.from).map_err(bad)?;
@@ -76,7 +95,7 @@ fn one(document: &mut Value, patch: &Patch, copied: &mut usize) -> Result<(), Pa
             if *copied > COPY_BYTES {
                 return Err(bad("the copies of this patch are too large"));
             }
-            add(document, path, copy).map_err(bad)
+            add(document, path, copy, units).map_err(bad)
         }
         "test" => {
             let wanted = value(patch)?;
@@ -131,7 +150,7 @@ fn whole(value: &mut Value) {
     }
 }
 
-fn size(value: &Value) -> usize {
+pub(crate) fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
         Value::String(text) => text.len() + 2,
@@ -143,6 +162,28 @@ fn size(value: &Value) -> usize {
                 .sum::<usize>()
         }
     }
+}
+
+/// The levels of a value, and how many values there are in it.
+fn levels(value: &Value, seen: &mut usize) -> usize {
+    *seen += 1;
+    let below = match value {
+        Value::Array(items) => items.iter().map(|i| levels(i, seen)).max(),
+        Value::Object(fields) => fields.values().map(|v| levels(v, seen)).max(),
+        _ => None,
+    };
+    1 + below.unwrap_or(0)
+}
+
+/// Refuses a value that would make the document too deep.
+fn shallow(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
+    let mut seen = 0;
+    let deep = path.matches('/').count() + levels(value, &mut seen) > DEEPEST;
+    *units += seen / ELEMENTS_A_UNIT;
+    if deep {
+        return Err("the object would be nested too deep");
+    }
+    Ok(())
 }
 
 const MISSING: &str = "there is nothing at this path";
@@ -212,7 +253,13 @@ fn parent<'a>(
     Ok((at, last))
 }
 
-fn add(document: &mut Value, path: &str, value: Value) -> Result<(), &'static str> {
+fn add(
+    document: &mut Value,
+    path: &str,
+    value: Value,
+    units: &mut usize,
+) -> Result<(), &'static str> {
+    shallow(path, &value, units)?;
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => {
@@ -221,6 +268,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), &'static st
         Value::Array(items) if last == "-" => items.push(value),
         Value::Array(items) => {
             let i = index(&last, items.len() + 1)?;
+            *units += (items.len() - i) / ELEMENTS_A_UNIT;
             items.insert(i, value);
         }
         _ => return Err(MISSING),
@@ -228,7 +276,13 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), &'static st
     Ok(())
 }
 
-fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), &'static str> {
+fn replace(
+    document: &mut Value,
+    path: &str,
+    value: Value,
+    units: &mut usize,
+) -> Result<(), &'static str> {
+    shallow(path, &value, units)?;
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => {
@@ -243,12 +297,13 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), &'stati
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &str) -> Result<Value, &'static str> {
+fn remove(document: &mut Value, path: &str, units: &mut usize) -> Result<Value, &'static str> {
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => fields.remove(&last).ok_or(MISSING),
         Value::Array(items) => {
             let i = index(&last, items.len())?;
+            *units += (items.len() - i) / ELEMENTS_A_UNIT;
             Ok(items.remove(i))
         }
         _ => Err(MISSING),
@@ -271,7 +326,7 @@ mod tests {
 
     fn after(document: Value, operations: &[Patch]) -> Result<Value, PatchError> {
         let operations: Vec<&Patch> = operations.iter().collect();
-        apply(document, &operations)
+        apply(document, &operations, &mut Budget::default())
     }
 
     /// Outcomes of gopkg.in/evanphx/json-patch.v4, 4.13.0, read from its source.

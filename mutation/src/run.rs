@@ -4,7 +4,7 @@
 
 mod invoke;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Bounds for the conditions of an invocation together, and for each of its
-    /// mutations. The deadline is one for the whole request.
+    /// mutations; four times as many units for all that a policy does to one
+    /// request. The deadline is one for the whole request.
     pub limits: Limits,
     /// Whether variables' values, each mutation's diff and what was passed over
     /// are told.
@@ -44,6 +45,8 @@ pub(crate) struct Session<'a> {
     changed: bool,
     /// Which invocations may run again: policy, binding, parameter.
     again: HashSet<Key>,
+    /// Units that each policy has spent so far, over all its invocations.
+    spent: HashMap<Arc<str>, u64>,
     outcome: Outcome,
 }
 
@@ -77,6 +80,7 @@ impl<'a> Session<'a> {
             object: View::new(request.object.clone()),
             changed: false,
             again: HashSet::new(),
+            spent: HashMap::new(),
             outcome: Outcome::default(),
         }
     }

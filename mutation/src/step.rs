@@ -53,7 +53,7 @@ impl Mutator {
         let object = &*scope.object.json;
         match self.patch {
             PatchType::ApplyConfiguration => configure(object, &value, schema).map(Some),
-            PatchType::JsonPatch => patch(object, &value, own),
+            PatchType::JsonPatch => patch(object, &value, own, budget),
         }
     }
 }
@@ -79,7 +79,12 @@ fn configure(object: &Json, value: &Value, schema: Option<&Schema>) -> Result<Js
         .map_err(|error| fault(format!("error applying patch: {error}")))
 }
 
-fn patch(object: &Json, value: &Value, own: Option<&Schema>) -> Result<Option<Json>, StepError> {
+fn patch(
+    object: &Json,
+    value: &Value,
+    own: Option<&Schema>,
+    budget: &mut Budget,
+) -> Result<Option<Json>, StepError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is no list of JSONPatch".to_owned();
         return Err(StepError::Fault(FaultKind::Expression, message));
@@ -92,9 +97,10 @@ fn patch(object: &Json, value: &Value, own: Option<&Schema>) -> Result<Option<Js
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
-    let patched = match json_patch::apply(object.clone(), &operations) {
+    let patched = match json_patch::apply(object.clone(), &operations, budget) {
         Ok(patched) => patched,
         Err(PatchError::Test(_)) => return Ok(None),
+        Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
             return Err(StepError::Fault(
                 FaultKind::Patch,

@@ -1,5 +1,6 @@
 //! Fields, indices and keys of values; and the type of a value as it is.
 
+use super::budget::Budget;
 use super::error::RunError;
 use super::eval::selected;
 use super::ir::Mode;
@@ -13,6 +14,20 @@ pub(super) fn key(value: &Value) -> Result<Key, RunError> {
         other => Key::of(other),
     }
     .ok_or_else(|| RunError::failed(format!("unsupported key type: {}", value.type_name())))
+}
+
+/// The same, with the reading of a long key charged.
+pub(super) fn charged_key(budget: &mut Budget, value: &Value) -> Result<Key, RunError> {
+    charge_key(budget, value)?;
+    key(value)
+}
+
+/// Charges what comparing a key takes: a map does so a few times.
+pub(super) fn charge_key(budget: &mut Budget, value: &Value) -> Result<(), RunError> {
+    match value {
+        Value::String(text) => budget.charge_read(text.len()),
+        _ => Ok(()),
+    }
 }
 
 /// `operand.field` in its three ways.

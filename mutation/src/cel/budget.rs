@@ -38,6 +38,9 @@ impl Default for Limits {
 
 /// Units between two looks at the clock.
 const LOOK_UNITS: u64 = 1_000;
+/// Parts under way at once, those of the variables that they wait for included:
+/// what fits a stack of 2 MiB, unoptimised.
+const DEEPEST: u32 = 150;
 /// Patterns kept compiled at once.
 const KEPT_PATTERNS: usize = 16;
 
@@ -48,6 +51,7 @@ pub struct Budget {
     cost_units: u64,
     memory_bytes: u64,
     looked_units: u64,
+    depth: u32,
     exhausted: Option<Exhausted>,
     patterns: HashMap<Arc<str>, Arc<super::library::Pattern>>,
 }
@@ -60,6 +64,7 @@ impl Budget {
             cost_units: 0,
             memory_bytes: 0,
             looked_units: 0,
+            depth: 0,
             exhausted: None,
             patterns: HashMap::new(),
         }
@@ -95,9 +100,10 @@ impl Budget {
         }
         self.cost_units = self.cost_units.saturating_add(units);
         if self.cost_units > self.limits.cost_units {
+            self.cost_units = self.limits.cost_units;
             return Err(self.exhaust(Exhausted::Cost(self.limits.cost_units)));
         }
-        if self.cost_units - self.looked_units >= LOOK_UNITS {
+        if self.cost_units.saturating_sub(self.looked_units) >= LOOK_UNITS {
             self.looked_units = self.cost_units;
             if self
                 .limits
@@ -108,6 +114,19 @@ impl Budget {
             }
         }
         Ok(())
+    }
+
+    /// Goes one level deeper; [`leave`](Self::leave) goes back.
+    pub(super) fn enter(&mut self) -> Result<(), RunError> {
+        if self.depth >= DEEPEST {
+            return Err(self.exhaust(Exhausted::Depth(DEEPEST)));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
     }
 
     /// Spends the units of reading `bytes` of a string.

@@ -25,6 +25,13 @@ impl Run<'_> {
     /// The value of a part.
     pub(super) fn eval(&mut self, ir: &Ir) -> Result<Value, RunError> {
         self.scope.budget.charge(1)?;
+        self.scope.budget.enter()?;
+        let value = self.part(ir);
+        self.scope.budget.leave();
+        value
+    }
+
+    fn part(&mut self, ir: &Ir) -> Result<Value, RunError> {
         match ir {
             Ir::Constant(value) => Ok(value.clone()),
             Ir::Local(place) => self
@@ -146,7 +153,7 @@ impl Run<'_> {
         for (key, item) in entries {
             let key = self.eval(key)?;
             if let Some(value) = self.item(item)? {
-                map.insert(access::key(&key)?, value);
+                map.insert(access::charged_key(self.scope.budget, &key)?, value);
             }
         }
         Ok(Value::map(map))
@@ -160,7 +167,7 @@ impl Run<'_> {
         value: Value,
     ) -> Result<(), RunError> {
         self.scope.budget.charge_made(ENTRY_BYTES)?;
-        let key = access::key(key)?;
+        let key = access::charged_key(self.scope.budget, key)?;
         if map.contains_key(&key) {
             return Err(RunError::failed("insert failed: key already exists"));
         }

@@ -110,7 +110,9 @@ impl Value {
     /// it than the bound.
     pub(super) fn bounded(&self, budget: &mut Budget) -> Result<(), RunError> {
         let mut left = budget.output_bytes();
-        self.measure(budget, &mut left, DEEPEST)
+        self.measure(budget, &mut left, DEEPEST)?;
+        // A variable that is another's name measures all of it again.
+        budget.charge((budget.output_bytes() - left) / 64)
     }
 
     fn measure(&self, budget: &mut Budget, left: &mut u64, levels: u32) -> Result<(), RunError> {

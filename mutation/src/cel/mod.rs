@@ -136,6 +136,10 @@ impl Environment {
         checker.compare_literals();
         let of = checker.found.resolve(&of, true);
         let mut refusals = checker.refusals;
+        if checker.found.exhausted() {
+            let reason = "the expression's types are too large";
+            refusals = vec![(tree.at, reason.to_owned())];
+        }
         if refusals.is_empty()
             && let Some(wanted) = returns.unmet(&of)
         {
@@ -194,7 +198,11 @@ impl Program {
             scope: Scope { budget, names },
             stack: Vec::new(),
         };
-        let value = run.eval(&self.ir)?;
+        // Variables use variables: they stand on one stack.
+        run.scope.budget.enter()?;
+        let value = run.eval(&self.ir);
+        run.scope.budget.leave();
+        let value = value?;
         value.bounded(run.scope.budget)?;
         if matches!(self.returns, Returns::Configuration | Returns::JsonPatch) {
             value.named_by_path()?;

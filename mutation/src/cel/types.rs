@@ -1,6 +1,7 @@
 //! Static types, and when one may stand for another: cel-go's rules, so that
 //! what the server refuses at creation is refused here.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -111,6 +112,10 @@ impl fmt::Display for Type {
     }
 }
 
+/// Steps over types that one expression may take: a type can double with each
+/// level of a literal `{x: x}`, and with each variable that is such a one.
+const STEPS: u32 = 500_000;
+
 /// What is known of the numbered types.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -118,6 +123,7 @@ pub(super) struct Found {
     next: u32,
     /// What was known before, to go back to when a trial fails.
     trail: Vec<(u32, Option<Type>)>,
+    steps: Cell<u32>,
 }
 
 impl Found {
@@ -127,8 +133,15 @@ impl Found {
         Type::Unknown(self.next)
     }
 
+    /// Whether the types are too large to go on; what was found is then worth
+    /// nothing.
+    pub(super) fn exhausted(&self) -> bool {
+        self.steps.get() >= STEPS
+    }
+
     /// What the type is, one step.
     pub(super) fn look(&self, of: &Type) -> Type {
+        self.steps.set(self.steps.get().saturating_add(1));
         let mut here = of.clone();
         while let Type::Unknown(number) = here {
             match self.of.get(&number) {
@@ -143,6 +156,7 @@ impl Found {
     pub(super) fn resolve(&self, of: &Type, to_dyn: bool) -> Type {
         match self.look(of) {
             Type::Unknown(_) if to_dyn => Type::Dyn,
+            _ if self.exhausted() => Type::Dyn,
             other => other.with(&mut |part| self.resolve(part, to_dyn)),
         }
     }
@@ -182,6 +196,10 @@ impl Found {
 
     /// Whether the first type may stand for the second.
     fn fits(&mut self, a: &Type, b: &Type) -> bool {
+        self.steps.set(self.steps.get().saturating_add(1));
+        if self.exhausted() {
+            return false;
+        }
         if matches!(b, Type::Unknown(_)) {
             let (valid, known) = self.substitutes(a, b);
             if valid || known {
@@ -248,6 +266,7 @@ impl Found {
     fn mentions(&self, of: &Type, number: u32) -> bool {
         match self.look(of) {
             Type::Unknown(other) => other == number,
+            _ if self.exhausted() => true,
             other => other
                 .parts()
                 .into_iter()

@@ -1,5 +1,9 @@
 //! One invocation: a policy with a binding and a parameter.
 
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
 use super::{Due, Session, Stop, refusal};
 use crate::cel::{Budget, Exhausted, RunError, Value};
 use crate::model::Reinvocation;
@@ -7,6 +11,12 @@ use crate::names::Scope;
 use crate::outcome::{End, FaultKind, Invocation, Step};
 use crate::params;
 use crate::step::{Mutator, StepError};
+
+/// Bytes of the largest object that a mutation may make: the API server takes 3
+/// MiB.
+const OBJECT_BYTES: usize = 4 << 20;
+/// What a policy may spend on one request, in what one expression may.
+const SHARES: u64 = 4;
 
 impl Session<'_> {
     pub(super) fn invoke(&mut self, due: &Due<'_>, pass: u8) -> Result<(), Stop> {
@@ -21,7 +31,9 @@ impl Session<'_> {
             condition_cost_units: 0,
             steps: Vec::new(),
         };
-        match self.conditions(due, &mut invocation) {
+        let held = self.conditions(due, &mut invocation);
+        self.spend(&policy.name, invocation.condition_cost_units);
+        match held {
             Ok(true) => {}
             Ok(false) => {
                 // The second pass tells only what ran again.
@@ -75,7 +87,7 @@ impl Session<'_> {
             &policy.variables,
             false,
         );
-        let mut budget = self.budget();
+        let mut budget = self.budget(&policy.name);
         let mut errors = Vec::new();
         for condition in &policy.conditions {
             let result = condition.program.run(&scope, &mut budget);
@@ -110,7 +122,7 @@ impl Session<'_> {
         mutator: &Mutator,
         invocation: &mut Invocation,
     ) -> Result<(), Stop> {
-        let mut budget = self.budget();
+        let mut budget = self.budget(&due.bound.policy.name);
         let scope = Scope::new(
             &self.around,
             &self.object,
@@ -123,6 +135,7 @@ impl Session<'_> {
         } else {
             mutator.run(&scope, self.schema.as_ref(), self.own.as_ref(), &mut budget)
         };
+        let (result, copied) = self.bounded(result);
         let full = self.settings.full_detail;
         let mut step = Step {
             field: mutator.field.clone(),
@@ -132,6 +145,7 @@ impl Session<'_> {
             changed: false,
             error: None,
         };
+        self.spend(&due.bound.policy.name, budget.cost_units() + copied);
         match result {
             Ok(object) => {
                 if let Some(object) = object.and_then(|o| self.settle(o)) {
@@ -163,7 +177,33 @@ impl Session<'_> {
         }
     }
 
-    fn budget(&self) -> Budget {
-        Budget::new(self.settings.limits)
+    /// Refuses what grew beyond any object; the units of copying it.
+    fn bounded(
+        &self,
+        result: Result<Option<Json>, StepError>,
+    ) -> (Result<Option<Json>, StepError>, u64) {
+        let Ok(Some(object)) = &result else {
+            return (result, 0);
+        };
+        let bytes = crate::json_patch::size(object);
+        if bytes > OBJECT_BYTES && bytes > crate::json_patch::size(&self.object.json) {
+            let message = format!("the object would have more than {OBJECT_BYTES} bytes");
+            return (Err(StepError::Fault(FaultKind::Budget, message)), 0);
+        }
+        (result, bytes as u64 / 64)
+    }
+
+    fn spend(&mut self, policy: &Arc<str>, units: u64) {
+        let spent = self.spent.entry(policy.clone()).or_default();
+        *spent = spent.saturating_add(units);
+    }
+
+    /// A budget for some expressions of a policy, within what is left to it.
+    fn budget(&self, policy: &Arc<str>) -> Budget {
+        let mut limits = self.settings.limits;
+        let all = limits.cost_units.saturating_mul(SHARES);
+        let left = all.saturating_sub(self.spent.get(policy).copied().unwrap_or(0));
+        limits.cost_units = limits.cost_units.min(left);
+        Budget::new(limits)
     }
 }

@@ -9,19 +9,24 @@ use super::super::error::RunError;
 use super::super::value::Value;
 
 pub(super) const ROWS: &[Row] = &[
-    (&["ip(string): IP"], |_, arguments| match arguments {
-        [Value::String(text)] => address(text).map(Value::Ip).map_err(RunError::failed),
-        _ => Err(RunError::no_overload()),
-    }),
-    (&["isIP(string): bool"], |_, arguments| match arguments {
-        [Value::String(text)] => Ok(Value::Bool(address(text).is_ok())),
+    (&["ip(string): IP"], |scope, arguments| match arguments {
+        [Value::String(text)] => address(read(scope, text)?)
+            .map(Value::Ip)
+            .map_err(RunError::failed),
         _ => Err(RunError::no_overload()),
     }),
     (
+        &["isIP(string): bool"],
+        |scope, arguments| match arguments {
+            [Value::String(text)] => Ok(Value::Bool(address(read(scope, text)?).is_ok())),
+            _ => Err(RunError::no_overload()),
+        },
+    ),
+    (
         &["'ip.isCanonical'(string): bool"],
-        |_, arguments| match arguments {
+        |scope, arguments| match arguments {
             [Value::String(text)] => {
-                let address = address(text).map_err(RunError::failed)?;
+                let address = address(read(scope, text)?).map_err(RunError::failed)?;
                 Ok(Value::Bool(address.to_string() == **text))
             }
             _ => Err(RunError::no_overload()),
@@ -56,20 +61,28 @@ pub(super) const ROWS: &[Row] = &[
                 && !link_local(address)
         })
     }),
-    (&["cidr(string): CIDR"], |_, arguments| match arguments {
-        [Value::String(text)] => network(text).map(Value::Cidr).map_err(RunError::failed),
-        _ => Err(RunError::no_overload()),
-    }),
-    (&["isCIDR(string): bool"], |_, arguments| match arguments {
-        [Value::String(text)] => Ok(Value::Bool(network(text).is_ok())),
-        _ => Err(RunError::no_overload()),
-    }),
+    (
+        &["cidr(string): CIDR"],
+        |scope, arguments| match arguments {
+            [Value::String(text)] => network(read(scope, text)?)
+                .map(Value::Cidr)
+                .map_err(RunError::failed),
+            _ => Err(RunError::no_overload()),
+        },
+    ),
+    (
+        &["isCIDR(string): bool"],
+        |scope, arguments| match arguments {
+            [Value::String(text)] => Ok(Value::Bool(network(read(scope, text)?).is_ok())),
+            _ => Err(RunError::no_overload()),
+        },
+    ),
     (
         &["CIDR.containsIP(string): bool", "CIDR.containsIP(IP): bool"],
-        |_, arguments| match arguments {
+        |scope, arguments| match arguments {
             [Value::Cidr(network), Value::Ip(inner)] => Ok(Value::Bool(network.contains(*inner))),
             [Value::Cidr(network), Value::String(text)] => {
-                let inner = address(text).map_err(RunError::failed)?;
+                let inner = address(read(scope, text)?).map_err(RunError::failed)?;
                 Ok(Value::Bool(network.contains(inner)))
             }
             _ => Err(RunError::no_overload()),
@@ -138,12 +151,13 @@ impl Cidr {
     }
 }
 
-fn contains_network(_: &mut Scope<'_>, arguments: &[Value]) -> Result<Value, RunError> {
+fn contains_network(scope: &mut Scope<'_>, arguments: &[Value]) -> Result<Value, RunError> {
     let (outer, inner) = match arguments {
         [Value::Cidr(outer), Value::Cidr(inner)] => (outer, *inner),
-        [Value::Cidr(outer), Value::String(text)] => {
-            (outer, network(text).map_err(RunError::failed)?)
-        }
+        [Value::Cidr(outer), Value::String(text)] => (
+            outer,
+            network(read(scope, text)?).map_err(RunError::failed)?,
+        ),
         _ => return Err(RunError::no_overload()),
     };
     Ok(Value::Bool(
@@ -163,6 +177,12 @@ fn link_local(address: &IpAddr) -> bool {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     }
+}
+
+/// The text, its reading charged.
+fn read<'a>(scope: &mut Scope<'_>, text: &'a str) -> Result<&'a str, RunError> {
+    scope.budget.charge_read(text.len())?;
+    Ok(text)
 }
 
 fn shown(text: &str) -> String {

@@ -148,8 +148,11 @@ pub(super) const ROWS: &[Row] = &[
             "_[_](optional<list<A>>, int): optional<A>",
             "_[_](optional<map<A, B>>, A): optional<B>",
         ],
-        |_, arguments| match arguments {
-            [a, b] => access::index(a, b, false),
+        |scope, arguments| match arguments {
+            [a, b] => {
+                access::charge_key(scope.budget, b)?;
+                access::index(a, b, false)
+            }
             _ => Err(RunError::no_overload()),
         },
     ),
@@ -160,8 +163,11 @@ pub(super) const ROWS: &[Row] = &[
             "_[?_](map<A, B>, A): optional<B>",
             "_[?_](optional<map<A, B>>, A): optional<B>",
         ],
-        |_, arguments| match arguments {
-            [a, b] => access::index(a, b, true),
+        |scope, arguments| match arguments {
+            [a, b] => {
+                access::charge_key(scope.budget, b)?;
+                access::index(a, b, true)
+            }
             _ => Err(RunError::no_overload()),
         },
     ),
@@ -169,9 +175,12 @@ pub(super) const ROWS: &[Row] = &[
         &["@in(A, list<A>): bool", "@in(A, map<A, B>): bool"],
         |scope, arguments| match arguments {
             [a, Value::List(list)] => contains(scope.budget, list, a).map(Value::Bool),
-            [a, Value::Map(map)] => Ok(Value::Bool(
-                Key::of(a).is_some_and(|key| map.contains_key(&key)),
-            )),
+            [a, Value::Map(map)] => {
+                access::charge_key(scope.budget, a)?;
+                Ok(Value::Bool(
+                    Key::of(a).is_some_and(|key| map.contains_key(&key)),
+                ))
+            }
             _ => Err(RunError::no_overload()),
         },
     ),

@@ -54,7 +54,10 @@ fn list_to_map(scope: &mut Scope<'_>, arguments: &[Value]) -> Result<Value, RunE
     for (key, value) in keys.iter().zip(values.iter()) {
         scope.budget.charge_made(3 * ELEMENT_BYTES)?;
         match key {
-            Value::String(key) => map.insert(Key::String(key.clone()), value.clone()),
+            Value::String(key) => {
+                scope.budget.charge_read(key.len())?;
+                map.insert(Key::String(key.clone()), value.clone())
+            }
             other => {
                 return Err(RunError::failed(format!(
                     "listToMap: a key is no string but {}",

@@ -58,6 +58,11 @@ const LARGEST: usize = 128 << 10;
 const SIZES: [usize; 3] = [2 << 10, 16 << 10, LARGEST];
 /// Bytes of a pattern that cost one unit for each byte of text.
 const BYTES_A_UNIT: usize = 1 << 10;
+/// Bytes of the longest pattern.
+const LONGEST: usize = 16 << 10;
+/// Unicode classes in one pattern. Each is hundreds of ranges before anything
+/// counts them.
+const CLASSES: usize = 100;
 /// Repetitions Go allows.
 const REPETITIONS: u32 = 1_000;
 
@@ -79,6 +84,10 @@ impl Pattern {
     /// # Errors
     /// When it is no pattern, or too large a one.
     pub(in super::super) fn new(source: &str) -> Result<Self, String> {
+        let classes = |letter| source.matches(letter).count();
+        if source.len() > LONGEST || classes("\\p") + classes("\\P") > CLASSES {
+            return Err("it is too large".to_owned());
+        }
         let translated = translate(source)?;
         let mut wrong = String::new();
         for bytes in SIZES {

@@ -1,0 +1,66 @@
+//! As much of an API server as the server under test watches: lists that never
+//! change, in process, so that the CPU measured is the webhooks' alone.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+
+/// A client of it.
+pub fn client(objects: Vec<Value>) -> Client {
+    let objects = Arc::new(objects);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let answer = answer(&objects, &request);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    Client::new(service, "default")
+}
+
+fn answer(
+    objects: &[Value],
+    request: &Request<Body>,
+) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    let path = request.uri().path();
+    let watching = request
+        .uri()
+        .query()
+        .is_some_and(|q| q.contains("watch=true"));
+    let (status, body) = match (request.method().as_str(), path) {
+        ("GET", _) if watching => {
+            return Response::new(UnsyncBoxBody::new(StreamBody::new(stream::pending())));
+        }
+        ("GET", "/apis/mutations.example.com/v1") => (200, discovery()),
+        ("GET", path) if !path.starts_with("/openapi") => (200, list(objects, path)),
+        _ => (
+            404,
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+            "reason": "NotFound", "message": "not here", "metadata": {}}),
+        ),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())).boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    response
+}
+
+fn discovery() -> Value {
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "mutations.example.com/v1",
+        "resources": [{"name": "rdmaparams", "singularName": "rdmaparam", "namespaced": true,
+            "kind": "RdmaResourcesAndAnnotationsInsertingParam", "verbs": ["get", "list", "watch"]}]})
+}
+
+fn list(objects: &[Value], path: &str) -> Value {
+    let kind = match path.rsplit('/').next().unwrap_or_default() {
+        "mutationpolicies" => "MutationPolicy",
+        "mutationpolicybindings" => "MutationPolicyBinding",
+        "rdmaparams" => "RdmaResourcesAndAnnotationsInsertingParam",
+        "namespaces" => "Namespace",
+        "configmaps" => "ConfigMap",
+        _ => "",
+    };
+    let items: Vec<&Value> = objects.iter().filter(|o| o["kind"] == kind).collect();
+    json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
+}

@@ -1,0 +1,43 @@
+//! The process under test: the real server on files as its certificate.
+
+use std::{net::Ipv4Addr, path::Path};
+
+use anyhow::Result;
+use serde_json::json;
+use tautline_admission::{App, Config, config::Certificate};
+use tautline_runtime::{tasks::Tasks, tls::ServerFiles};
+use tokio::io::AsyncReadExt;
+
+use crate::{cluster, policies};
+
+/// Serves until standard input closes; prints its port once it is ready.
+pub async fn run(dir: &Path) -> Result<()> {
+    let mut objects = policies::manifests()?;
+    objects.push(policies::namespace());
+    objects.push(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "cast-slice-policy", "namespace": "tautline-system", "uid": "c", "resourceVersion": "1"},
+        "data": {"policy.json": policies::slices()}}));
+    let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+    let config = Config {
+        listen: loopback,
+        admin: loopback,
+        certificate: Certificate::Files(ServerFiles {
+            cert: dir.join("cert.pem"),
+            key: dir.join("key.pem"),
+            client_ca: None,
+            alpn: Vec::new(),
+        }),
+        ..Config::new("tautline-system", "tautline-admission")
+    };
+    let app = App::build(config, cluster::client(objects)).await?;
+    let (port, readiness) = (app.address()?.port(), app.readiness());
+    let mut tasks = Tasks::default();
+    app.spawn(&mut tasks)?;
+    let told = async move {
+        readiness.wait().await;
+        println!("{port}");
+        let mut byte = [0u8; 1];
+        _ = tokio::io::stdin().read(&mut byte).await;
+    };
+    tasks.run(told).await
+}

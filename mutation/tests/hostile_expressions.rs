@@ -1,0 +1,325 @@
+//! Expressions made to exhaust whoever runs them: refused, or stopped by a
+//! bound that is counted, on a stack of 2 MiB.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot be set up has failed"
+)]
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+use tautline_mutation::cel::{
+    Budget, Declared, Environment, Exhausted, Limits, Names, Returns, RunError, SOURCE_BYTES, Value,
+};
+
+/// `object` is a list of lists; nothing else has a name.
+struct World;
+
+impl Names for World {
+    fn get(&self, _: &str, _: &mut Budget) -> Option<Result<Value, RunError>> {
+        Some(Ok(Value::list(vec![Value::list(vec![Value::Int(1)])])))
+    }
+}
+
+fn environment() -> Environment {
+    Environment::new(Declared {
+        patch_types: true,
+        authorizer: true,
+        ..Declared::default()
+    })
+}
+
+/// What becomes of a source: its value, an error, or the compiler's.
+fn outcome(source: &str, budget: &mut Budget) -> Result<Value, String> {
+    let program = environment()
+        .compile(source, Returns::Any)
+        .map_err(|error| error.to_string())?;
+    program
+        .run(&World, budget)
+        .map_err(|error| error.to_string())
+}
+
+/// Does it on a small stack: that of a thread of tokio's.
+fn on_small_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .stack_size(2 << 20)
+            .spawn_scoped(scope, work)
+            .unwrap();
+        thread
+            .join()
+            .expect("it neither panics nor overflows its stack")
+    })
+}
+
+fn chains(length: usize) -> Vec<(&'static str, String)> {
+    let around = |open: &str, middle: &str, close: &str| {
+        [open.repeat(length), middle.to_owned(), close.repeat(length)].concat()
+    };
+    vec![
+        ("sum", around("", "1", "+1")),
+        ("index", around("", "object", "[0]")),
+        ("field", around("", "object", ".a")),
+        ("optional field", around("", "object", ".?a")),
+        ("call", around("", "'a'", ".trim()")),
+        ("loop", around("", "[1]", ".map(x,x)")),
+        ("nested loop", around("[1].map(x,", "1", ")")),
+        ("condition", around("true?1:", "1", "")),
+        ("condition within", around("true?(", "1", "):1")),
+        ("parentheses", around("(", "1", ")")),
+        ("lists", around("[", "1", "]")),
+        ("maps", around("{1:", "1", "}")),
+        ("objects", around("Object{a:", "1", "}")),
+        ("arguments", around("dyn(", "1", ")")),
+        ("alternating", around("-(", "1", ")")),
+        ("comparison", around("", "true", "==true")),
+        ("has", around("has(", "object.a", ".b)")),
+    ]
+}
+
+#[test]
+fn deep_chains_are_refused() {
+    on_small_stack(|| {
+        for (name, source) in chains(1_200).into_iter().chain(chains(3_000)) {
+            let refused = outcome(&source, &mut Budget::default()).expect_err(name);
+            assert!(
+                refused.contains("deeper") || refused.contains("bytes"),
+                "{name}: {refused}"
+            );
+        }
+    });
+}
+
+#[test]
+fn the_deepest_that_are_allowed_run() {
+    on_small_stack(|| {
+        for (name, source) in chains(45) {
+            // Some are wrong for other reasons; none overflows.
+            if let Err(reason) = outcome(&source, &mut Budget::default()) {
+                assert!(!reason.contains("nested deeper"), "{name}: {reason}");
+            }
+        }
+        let sum = outcome(&chains(98)[0].1, &mut Budget::default());
+        assert!(matches!(sum, Ok(Value::Int(99))), "{sum:?}");
+    });
+}
+
+#[test]
+fn wide_ones_are_no_deep_ones() {
+    on_small_stack(|| {
+        let wide = ["true"; 2_000].join("&&");
+        assert!(matches!(
+            outcome(&wide, &mut Budget::default()),
+            Ok(Value::Bool(true))
+        ));
+        assert!(matches!(
+            outcome(
+                &format!("{}true", "!".repeat(10_000)),
+                &mut Budget::default()
+            ),
+            Ok(Value::Bool(true))
+        ));
+    });
+}
+
+#[test]
+fn long_sources_are_refused() {
+    let refused =
+        outcome(&" ".repeat(SOURCE_BYTES + 1), &mut Budget::default()).expect_err("too long");
+    assert!(refused.contains("bytes"), "{refused}");
+}
+
+#[test]
+fn growth_is_stopped_by_what_it_costs() {
+    let times = |start: &str, step: &str, count: usize| format!("{start}{}", step.repeat(count));
+    let cases = [
+        times("'aaaaaaaaaa'", ".replace('a','aaaaaaaaaa')", 60),
+        times("'aaaaaaaaaa'", ".split('').join('aaaaaaaaaa')", 40),
+        times("['aaaaaaaaaa'].map(s, s)", ".map(s, s+s)", 60),
+        times("[1]", ".map(x, x).map(x,[x,x,x,x]).sum()", 20),
+        times("[[1]]", ".map(x,[x,x])", 60),
+        format!("{} == {}", times("[1]", ".map(x,[x,x])", 50), times("[1]", ".map(x,[x,x])", 50)),
+        "'%s'.format([lists.range(1000).map(x, lists.range(1000))])".to_owned(),
+        "lists.range(1000000000000)".to_owned(),
+        "lists.range(9223372036854775807)".to_owned(),
+        "lists.range(3000).map(x, lists.range(3000))".to_owned(),
+        "lists.range(3000).all(x, lists.range(3000).all(y, true))".to_owned(),
+        "lists.range(3000).distinct()".to_owned(),
+        "sets.equivalent(lists.range(3000), lists.range(3000).reverse())".to_owned(),
+        "lists.range(3000).exists(x, lists.range(3000).exists(y, 1 / 0 > 0))".to_owned(),
+        "lists.range(3000).exists(x, lists.range(3000).exists(y, 1 / 0 > 0)) || true".to_owned(),
+        "lists.range(2000).map(x, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa').join().matches('(a?){200}b') || lists.range(2000).map(x, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa').join().matches('(a?){300}c')".to_owned(),
+        "lists.range(2000).map(x, '(a{' + string(900 - x % 300) + '}){50}').exists(p, 'a'.matches(p))".to_owned(),
+        "lists.range(1000).map(x, '%.1000f%.1000f'.format([1e300, 1e300])).size()".to_owned(),
+        times("lists.range(100)", ".transformMap(i, v, lists.range(100))", 1) + ".transformList(k, v, v.map(x, v.map(y, v)))",
+        "lists.range(5000).transformMapEntry(i, v, {string(i) + string(v): lists.range(100)})".to_owned(),
+    ];
+    for source in cases {
+        let limits = Limits::default();
+        let mut budget = Budget::new(limits);
+        let found = outcome(&source, &mut budget);
+        assert!(found.is_err(), "{source} has a value");
+        assert!(
+            budget.exhausted().is_some(),
+            "{source}: {found:?}, at {} units",
+            budget.cost_units()
+        );
+    }
+}
+
+#[test]
+fn an_exhausted_budget_stays_so() {
+    let mut budget = Budget::new(Limits {
+        cost_units: 100,
+        ..Limits::default()
+    });
+    outcome("lists.range(50).all(x, true)", &mut budget).expect_err("too much");
+    assert_eq!(budget.exhausted(), Some(Exhausted::Cost(100)));
+    outcome("true", &mut budget).expect_err("nothing is left");
+}
+
+#[test]
+fn a_deadline_stops() {
+    let mut budget = Budget::new(Limits {
+        deadline: Some(Instant::now()),
+        ..Limits::default()
+    });
+    outcome("lists.range(1000).all(x, true)", &mut budget).expect_err("late");
+    assert_eq!(budget.exhausted(), Some(Exhausted::Deadline));
+}
+
+#[test]
+fn results_are_bounded() {
+    let mut budget = Budget::new(Limits {
+        output_bytes: 100,
+        ..Limits::default()
+    });
+    outcome("lists.range(50)", &mut budget).expect_err("too large");
+    assert_eq!(budget.exhausted(), Some(Exhausted::Output(100)));
+}
+
+#[test]
+fn patterns_are_bounded() {
+    for pattern in [
+        "(a{1000}){1000}",
+        "((a{100}){100}){100}",
+        "\\\\pL{1000}",
+        "(\\\\w{1000}|\\\\pL{900})*",
+    ] {
+        outcome(&format!("'a'.matches('{pattern}')"), &mut Budget::default()).expect_err(pattern);
+    }
+}
+
+#[test]
+fn literal_patterns_together_are_bounded() {
+    let source = format!(
+        "[{}]",
+        ["'a'.matches('(\\\\pL|\\\\pN){40}')"; 400].join(",")
+    );
+    let error = environment()
+        .compile(&source, Returns::Any)
+        .expect_err("too many");
+    assert!(error.to_string().contains("together"), "{error}");
+}
+
+/// Pieces of expressions, so that many of their strings are some.
+fn soup() -> impl Strategy<Value = String> {
+    let pieces = prop::sample::select(vec![
+        "object",
+        "1",
+        "-",
+        "'a'",
+        "\"",
+        "b'\\xff'",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "}",
+        ".",
+        "?",
+        ":",
+        ",",
+        "+",
+        "==",
+        "&&",
+        "||",
+        "!",
+        "in",
+        "x",
+        ".map(x,",
+        ".filter(x,",
+        ".all(x, y,",
+        ".transformMap(k, v,",
+        ".sortBy(e,",
+        ".?a",
+        "[?0]",
+        "dyn(",
+        "Object{",
+        "Object.a{b:",
+        "JSONPatch{op:",
+        "quantity('1k')",
+        ".size()",
+        ".format([",
+        "'%s%d'",
+        "1u",
+        "1.5",
+        "null",
+        "true",
+        "duration('1s')",
+        "timestamp(0)",
+        "ip('::1')",
+        "optional.of(",
+        ".orValue(",
+        "é",
+        "\n",
+        "//",
+        "/",
+        "%",
+        ".split('')",
+        ".join()",
+        ".flatten()",
+        ".sum()",
+        "has(",
+        "url('http://a/?b=%c')",
+        "cidr('1.2.3.4/8')",
+    ]);
+    prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn nothing_panics(source in soup()) {
+        let mut budget = Budget::default();
+        let _ = outcome(&source, &mut budget).map(|value| value.to_json());
+    }
+
+    #[test]
+    fn no_text_panics(source in "\\PC{0,60}") {
+        let _ = outcome(&source, &mut Budget::default());
+    }
+
+    #[test]
+    fn texts_are_what_they_were(text in "\\PC{0,40}") {
+        let quoted = serde_json::to_string(&text).unwrap();
+        let same = outcome(&format!("{quoted} == {quoted} && {quoted}.size() >= 0"), &mut Budget::default());
+        prop_assert!(matches!(same, Ok(Value::Bool(true))), "{same:?}");
+    }
+
+    #[test]
+    fn library_functions_take_any_text(text in "\\PC{0,30}") {
+        let quoted = serde_json::to_string(&text).unwrap();
+        for function in ["isQuantity", "isURL", "isIP", "isCIDR", "isSemver"] {
+            let found = outcome(&format!("{function}({quoted})"), &mut Budget::default());
+            prop_assert!(matches!(found, Ok(Value::Bool(_))), "{function}: {found:?}");
+        }
+        for call in ["url(dyn(T))", "timestamp(dyn(T))", "duration(dyn(T))", "quantity(T)", "'a'.matches(dyn(T))", "T.split('').join()", "T.format([1])", "format.datetime().validate(T)", "format.dns1123LabelPrefix().validate(T)"] {
+            let _ = outcome(&call.replace('T', &quoted), &mut Budget::default());
+        }
+    }
+}
