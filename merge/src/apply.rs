@@ -85,14 +85,17 @@ impl Merge<'_> {
         live: &Object<String, Value>,
         asked: &Object<String, Value>,
     ) -> Value {
-        let mut merged = live.clone();
-        for (name, asked) in asked {
-            let value = match (live.get(name), map.field(name)) {
-                (Some(live), Some((is, _))) => self.referred(is, live, asked),
-                _ => settled(asked),
+        let both = live.iter().map(|(name, live)| {
+            let value = match (asked.get(name), map.field(name)) {
+                (None, _) => live.clone(),
+                (Some(asked), Some((is, _))) => self.referred(is, live, asked),
+                (Some(asked), None) => settled(asked),
             };
-            merged.insert(name.clone(), value);
-        }
+            (name.clone(), value)
+        });
+        let new = asked.iter().filter(|(name, _)| !live.contains_key(*name));
+        let new = new.map(|(name, asked)| (name.clone(), settled(asked)));
+        let merged = both.chain(new).collect();
         Value::Object(merged)
     }
 
