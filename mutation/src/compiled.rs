@@ -53,8 +53,8 @@ impl Compiled {
             let program = compile(&environment, source, Returns::Any);
             // Whoever uses a variable at fault is not at fault for that.
             let Some(program) = program else { continue };
-            environment.declare(name, program.returns().clone());
-            patching.declare(name, program.returns().clone());
+            environment.declare(name, program.clone());
+            patching.declare(name, program.clone());
             let name = name.clone();
             variables.push(Variable { name, program });
         }

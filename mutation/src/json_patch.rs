@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use tautline_merge::MAX_DEPTH;
+
 use crate::cel::{Patch, RunError};
 
 /// Bytes that all `copy` operations of a patch may add: the API server's bound.
@@ -145,6 +147,22 @@ fn size(value: &Value) -> usize {
     }
 }
 
+/// Whether the value, put at the path, stays within the depth that is read and
+/// merged: every walk over the document is a recursion.
+fn fits(path: &str, value: &Value) -> Result<(), &'static str> {
+    fn below(value: &Value, levels: usize) -> bool {
+        match value {
+            Value::Array(items) => levels > 0 && items.iter().all(|i| below(i, levels - 1)),
+            Value::Object(fields) => levels > 0 && fields.values().all(|f| below(f, levels - 1)),
+            _ => true,
+        }
+    }
+    let levels = MAX_DEPTH.checked_sub(path.matches('/').count());
+    let fits = levels.is_some_and(|levels| below(value, levels));
+    fits.then_some(())
+        .ok_or("the object would be nested deeper than 128 levels")
+}
+
 const MISSING: &str = "there is nothing at this path";
 const INDEX: &str = "no such index";
 
@@ -213,6 +231,7 @@ fn parent<'a>(
 }
 
 fn add(document: &mut Value, path: &str, value: Value) -> Result<(), &'static str> {
+    fits(path, &value)?;
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => {
@@ -229,6 +248,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), &'static st
 }
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), &'static str> {
+    fits(path, &value)?;
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => {

@@ -129,7 +129,7 @@ fn the_appendix_runs_on_variables() {
         ),
     ] {
         let program = environment.compile(source, Returns::Any).unwrap();
-        environment.declare(name, program.returns().clone());
+        environment.declare(name, program.clone());
         variables.push((name.to_owned(), program));
     }
     let object = json!({"metadata": {}, "spec": {"containers": [

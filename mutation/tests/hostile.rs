@@ -106,7 +106,7 @@ fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
     let loops = format!(
         "{list}.map(a, {list}.map(b, {list}.map(c, {list}.map(d, {list}.map(e, {list}.map(f, 'x'))))))"
     );
-    let doubled = json!((0..60)
+    let doubled = json!((0..45)
         .map(|i| match i {
             0 => json!({"name": "v0", "expression": "'xxxxxxxxxx'"}),
             _ => json!({"name": format!("v{i}"), "expression": format!("variables.v{0} + variables.v{0}", i - 1)}),
@@ -125,7 +125,7 @@ fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
             "b-doubles",
             "Ignore",
             doubled,
-            apply("Object{metadata: Object.metadata{labels: {'n': variables.v59}}}"),
+            apply("Object{metadata: Object.metadata{labels: {'n': variables.v44}}}"),
         ),
         policy(
             "c-regex",
@@ -163,6 +163,159 @@ fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
     assert_eq!(budget("b-doubles"), Some(FaultKind::Budget));
     assert!(budget("d-grows").is_some(), "{:?}", outcome.faults);
     assert!(is_good(&outcome), "{:?}", outcome.verdict);
+}
+
+/// On the stack of a thread that tokio makes for blocking work.
+fn on_small_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(2 << 20);
+        let thread = thread.spawn_scoped(scope, work).unwrap();
+        thread.join().unwrap()
+    })
+}
+
+/// Variables `v0`, `v1`, ..: the first of them given, each other one made of the
+/// one before.
+fn chain(count: usize, first: &str, next: impl Fn(&str) -> String) -> Value {
+    let expression = |i: usize| match i {
+        0 => first.to_owned(),
+        _ => next(&format!("variables.v{}", i - 1)),
+    };
+    let one = |i| json!({"name": format!("v{i}"), "expression": expression(i)});
+    (0..count).map(one).collect()
+}
+
+fn labelled(value: &str) -> Value {
+    apply(&format!(
+        "Object{{metadata: Object.metadata{{labels: {{'good': {value}}}}}}}"
+    ))
+}
+
+#[test]
+fn chains_of_variables_are_bounded_together() {
+    let brackets = |around: &str, n: usize, m: usize| {
+        [&"[".repeat(n), around, &"]".repeat(n), &"[0]".repeat(m)].concat()
+    };
+    let cases: [(&str, Value); 6] = [
+        ("more than 256", chain(700, "'x'", str::to_owned)),
+        ("nested deeper than 100", chain(250, "'x'", str::to_owned)),
+        (
+            "nested deeper than 100",
+            chain(60, "'x'", |v| brackets(v, 45, 45)),
+        ),
+        (
+            "build lists",
+            chain(50, "['x']", |v| {
+                format!("{v}.map(x, {})", brackets("x", 40, 0))
+            }),
+        ),
+        (
+            "build lists",
+            chain(2, "['x']", |v| {
+                format!(
+                    "{v}{}",
+                    format!(".map(x, {})", brackets("x", 40, 0)).repeat(40)
+                )
+            }),
+        ),
+        (
+            "build lists",
+            chain(2, "optional.of('x')", |v| {
+                format!(
+                    "{v}{}",
+                    format!(".optMap(x, {})", brackets("x", 40, 0)).repeat(40)
+                )
+            }),
+        ),
+    ];
+    for (message, variables) in cases {
+        let last = format!("variables.v{}", variables.as_array().unwrap().len() - 1);
+        let [bad, binding] = policy(
+            "a-bad",
+            "Fail",
+            variables,
+            labelled(&format!("string({last})")),
+        );
+        let manifests = [vec![bad, binding], good().to_vec()].concat();
+        let (outcome, report) = on_small_stack(|| {
+            let (policies, report) = Policies::load(&manifests);
+            let request = Request::create(pod()).unwrap();
+            let settings = Settings::default();
+            (
+                policies.mutate(&request, &Objects::default(), &settings),
+                report,
+            )
+        });
+        let fault = report.faults[0].to_string();
+        assert!(
+            fault.contains(message) && fault.contains("spec.variables"),
+            "{fault}"
+        );
+        assert!(
+            message.contains("256") || fault.contains("line 1, column"),
+            "{fault}"
+        );
+        assert!(is_good(&outcome), "{message}");
+    }
+}
+
+#[test]
+fn the_deepest_that_is_taken_fits_the_stack() {
+    let lists = |n: usize| ["[".repeat(n), "'yes'".into(), "]".repeat(n)].concat();
+    let nest = |v: &str| format!("[{v}][0]");
+    let pairs = |v: &str| format!("[1].map(x, {v})[0]");
+    let deep = [
+        (chain(96, "'yes'", str::to_owned), "variables.v95"),
+        (chain(32, "'yes'", nest), "variables.v31"),
+        (chain(32, "'yes'", pairs), "variables.v31"),
+        (
+            chain(2, &lists(90), str::to_owned),
+            "variables.v1 == variables.v0 && dyn(variables.v1) != dyn(object) ? 'yes' : 'no'",
+        ),
+    ];
+    for (variables, value) in deep {
+        let manifests = policy("a-deep", "Fail", variables, labelled(value));
+        let (outcome, faults) = on_small_stack(|| {
+            let settings = Settings {
+                full_detail: true,
+                ..Settings::default()
+            };
+            run(&manifests, &settings)
+        });
+        assert_eq!(faults, 0, "{value}");
+        assert!(is_good(&outcome), "{value}: {:?}", outcome.verdict);
+    }
+}
+
+#[test]
+fn patches_cannot_nest_an_object_without_end() {
+    let lists = ["[".repeat(90), "1".into(), "]".repeat(90)].concat();
+    let whence = "JSONPatch{op: 'add', path: '/x', value: {'a': 1}}";
+    for more in [
+        format!("JSONPatch{{op: 'add', path: '/x{}', value: {lists}}}", "/0".repeat(80)),
+        format!("JSONPatch{{op: 'add', path: '/x{}/y', value: {lists}}}", "/a".repeat(60)),
+        "JSONPatch{op: 'copy', from: '/x', path: '/x/a'}".to_owned(),
+        "JSONPatch{op: 'move', from: '/x', path: '/y'}, JSONPatch{op: 'add', path: '/x', value: {'a': 1}}, \
+         JSONPatch{op: 'move', from: '/y', path: '/x/a'}"
+            .to_owned(),
+    ] {
+        let expression = |more: &str| patch(&format!("[{more}]"));
+        let mut manifests = policy("a-grows", "Fail", json!([]), expression(whence));
+        let mutations = &mut manifests[0]["spec"]["mutations"];
+        let mutations = mutations.as_array_mut().unwrap();
+        mutations.extend(vec![expression(&more); 500]);
+        manifests[0]["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = json!(["*"]);
+        manifests[0]["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(["*"]);
+        let outcome = on_small_stack(|| {
+            let (policies, report) = Policies::load(&manifests);
+            assert_eq!(report.faults, []);
+            let object = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+                "metadata": {"name": "a"}});
+            let request = Request::create(object).unwrap();
+            policies.mutate(&request, &Objects::default(), &Settings::default())
+        });
+        assert!(matches!(outcome.verdict, Verdict::Refused(_)), "{more}");
+    }
 }
 
 #[test]

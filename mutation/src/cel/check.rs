@@ -163,14 +163,9 @@ impl<'a> Checker<'a> {
             if variable.contains('.') {
                 return None;
             }
-            let declared = self
-                .declared
-                .variables
-                .iter()
-                .rev()
-                .find(|(name, _)| name == variable);
+            let declared = self.declared.variable(variable);
             return Some(match declared {
-                Some((_, of)) => (Ir::Global(name.into()), of.clone()),
+                Some(program) => (Ir::Global(name.into()), program.returns().clone()),
                 None => self.refuse(
                     node.at,
                     format!("undefined field '{variable}': no variable before this has that name"),
