@@ -333,6 +333,31 @@ fn a_deadline_that_is_over_ends_every_mutation() {
 }
 
 #[test]
+fn unknown_fields_are_pointed_out() {
+    let misspelt = "true ? Object{} :\n Object{spec: Object.spec{contianers: []}}";
+    let report = |manifests: &[Value]| Policies::load(manifests).1;
+    let mut manifests = policy("a", "Fail", json!([]), apply(misspelt));
+    let found = report(&manifests);
+    assert_eq!(found.faults, []);
+    let [warning] = found.warnings.as_slice() else {
+        panic!("{:?}", found.warnings);
+    };
+    assert_eq!(
+        warning.field,
+        "spec.mutations[0].applyConfiguration.expression"
+    );
+    let message = &warning.message;
+    assert!(
+        message.starts_with("line 2, column 39: ") && message.contains("contianers"),
+        "{message}"
+    );
+    let rule = "/spec/matchConstraints/resourceRules/0/resources";
+    *manifests[0].pointer_mut(rule).unwrap() = json!(["*"]);
+    assert_eq!(report(&manifests).warnings, []);
+    assert_eq!(report(&good()).warnings, []);
+}
+
+#[test]
 fn odd_requests_do_no_harm() {
     let (policies, _) = Policies::load(&good());
     for object in [
