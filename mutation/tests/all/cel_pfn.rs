@@ -11,10 +11,10 @@ use tautline_mutation::cel::{
     Budget, CompileError, Declared, Environment, Fields, Names, Program, Returns, RunError, Value,
 };
 
-const NVIDIA: &str = include_str!("cel/pfn-nvidia.cel");
-const RDMA: &str = include_str!("cel/pfn-rdma.cel");
-const RDMA_VARIABLES: &str = include_str!("cel/pfn-rdma-variables.cel");
-const LABELS: &str = include_str!("cel/pfn-labels.cel");
+const NVIDIA: &str = include_str!("../cel/pfn-nvidia.cel");
+const RDMA: &str = include_str!("../cel/pfn-rdma.cel");
+const RDMA_VARIABLES: &str = include_str!("../cel/pfn-rdma-variables.cel");
+const LABELS: &str = include_str!("../cel/pfn-labels.cel");
 
 struct World {
     object: Json,

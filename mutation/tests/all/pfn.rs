@@ -10,10 +10,10 @@
 use serde_json::{Value, json};
 use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
 
-const GPU_NONE: &str = include_str!("pfn/gpu-none.yaml");
-const RDMA: &str = include_str!("pfn/rdma.yaml");
-const RDMA_VARIABLES: &str = include_str!("pfn/rdma-variables.yaml");
-const LABELS: &str = include_str!("pfn/labels.yaml");
+const GPU_NONE: &str = include_str!("../pfn/gpu-none.yaml");
+const RDMA: &str = include_str!("../pfn/rdma.yaml");
+const RDMA_VARIABLES: &str = include_str!("../pfn/rdma-variables.yaml");
+const LABELS: &str = include_str!("../pfn/labels.yaml");
 
 fn documents(yaml: &str) -> Vec<Value> {
     let options = serde_saphyr::options! { strict_booleans: true };
