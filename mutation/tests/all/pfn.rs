@@ -58,6 +58,8 @@ fn outcome(manifests: &[Value], pod: Value) -> Outcome {
     let run = |manifests: &[Value]| {
         let (policies, report) = Policies::load(manifests);
         assert_eq!(report.faults, []);
+        let mut odd = report.warnings.iter().map(ToString::to_string);
+        assert!(!odd.any(|w| w.contains("undefined field")));
         assert!(!policies.is_empty());
         let mut request = Request::create(pod.clone()).unwrap();
         let mut object = pod.clone();
