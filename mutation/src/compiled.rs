@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cel::{CompileError, Declared, Environment, Program, Returns};
+use crate::known::Kinds;
 use crate::manifest::Problem;
 use crate::model::{Named, PatchType, Policy, Source};
 use crate::names::Variable;
@@ -53,8 +54,8 @@ impl Compiled {
             let program = compile(&environment, source, Returns::Any);
             // Whoever uses a variable at fault is not at fault for that.
             let Some(program) = program else { continue };
-            environment.declare(name, program.returns().clone());
-            patching.declare(name, program.returns().clone());
+            environment.declare(name, program.clone());
+            patching.declare(name, program.clone());
             let name = name.clone();
             variables.push(Variable { name, program });
         }
@@ -67,11 +68,7 @@ impl Compiled {
                 conditions.extend(program.map(|program| Condition { name, program }));
             }
             for mutation in &policy.mutations {
-                let returns = match mutation.patch {
-                    PatchType::ApplyConfiguration => Returns::Configuration,
-                    PatchType::JsonPatch => Returns::JsonPatch,
-                };
-                let program = compile(&patching, &mutation.source, returns);
+                let program = compile(&patching, &mutation.source, returns(mutation.patch));
                 mutators.extend(program.map(|program| Mutator {
                     field: mutation.source.field.clone(),
                     patch: mutation.patch,
@@ -89,6 +86,39 @@ impl Compiled {
             variables,
             mutators,
         })
+    }
+
+    /// Fields in mutations that none of the kinds has for which the policy is.
+    /// The API server takes such a policy, and refuses only requests for which it
+    /// makes such an object: so this is odd, and not wrong.
+    pub(crate) fn unknown_fields(&self) -> Vec<Problem> {
+        let policy = &self.policy;
+        let Some(kinds) = Kinds::of(&policy.constraints) else {
+            return Vec::new();
+        };
+        let variables = self.variables.iter();
+        let checking = Environment::new(Declared {
+            params: policy.param_kind.is_some(),
+            authorizer: true,
+            patch_types: true,
+            variables: variables
+                .map(|v| (v.name.clone(), v.program.clone()))
+                .collect(),
+            fields: Some(Arc::new(kinds)),
+        });
+        let found = policy.mutations.iter().flat_map(|mutation| {
+            let text = mutation.source.text.trim();
+            let found = checking.compile(text, returns(mutation.patch)).err();
+            found.map_or_else(Vec::new, |e| problems(&policy.name, &mutation.source, &e))
+        });
+        found.collect()
+    }
+}
+
+fn returns(patch: PatchType) -> Returns {
+    match patch {
+        PatchType::ApplyConfiguration => Returns::Configuration,
+        PatchType::JsonPatch => Returns::JsonPatch,
     }
 }
 

@@ -5,13 +5,12 @@
 
 use serde_json::Value;
 
+use tautline_merge::MAX_DEPTH;
+
 use crate::cel::{Budget, Patch, RunError};
 
 /// Bytes that all `copy` operations of a patch may add: the API server's bound.
 const COPY_BYTES: usize = 3 << 20;
-/// Levels of the deepest object that a patch may make. Bodies have at most 128;
-/// whoever reads or drops one does so by recursion.
-const DEEPEST: usize = 256;
 /// Elements moved in a list, or looked at, for a cost unit.
 const ELEMENTS_A_UNIT: usize = 64;
 
@@ -175,13 +174,14 @@ fn levels(value: &Value, seen: &mut usize) -> usize {
     1 + below.unwrap_or(0)
 }
 
-/// Refuses a value that would make the document too deep.
+/// Refuses a value that would make the document deeper than what is read and merged:
+/// every walk over it is a recursion.
 fn shallow(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
     let mut seen = 0;
-    let deep = path.matches('/').count() + levels(value, &mut seen) > DEEPEST;
+    let deep = path.matches('/').count() + levels(value, &mut seen) > MAX_DEPTH;
     *units += seen / ELEMENTS_A_UNIT;
     if deep {
-        return Err("the object would be nested too deep");
+        return Err("the object would be nested deeper than 128 levels");
     }
     Ok(())
 }

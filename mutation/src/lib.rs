@@ -13,6 +13,7 @@ pub mod cel;
 mod compiled;
 pub mod defaults;
 mod json_patch;
+mod known;
 mod manifest;
 mod matching;
 pub mod model;

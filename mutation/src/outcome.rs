@@ -248,13 +248,97 @@ fn joined(texts: impl Iterator<Item = String>, between: &str) -> String {
     const MAX_BYTES: usize = 4000;
     let mut all = String::new();
     for text in texts {
-        if all.len() + text.len() > MAX_BYTES {
-            return all + between + "…";
-        }
         if !all.is_empty() {
             all += between;
+        }
+        let room = MAX_BYTES.saturating_sub(all.len());
+        if text.len() > room {
+            let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= room;
+            all.extend(text.char_indices().take_while(fits).map(|(_, c)| c));
+            return all + "…";
         }
         all += &text;
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(message: String) -> Fault {
+        Fault {
+            policy: "p".into(),
+            binding: None,
+            kind: FaultKind::Params,
+            message,
+            ignored: true,
+        }
+    }
+
+    #[test]
+    fn the_audit_log_is_told_less_than_4_kib() {
+        let long = "é".repeat(5000);
+        let many = std::iter::repeat_n("x".repeat(7), 2000);
+        for messages in [vec![long], many.collect()] {
+            let outcome = Outcome {
+                faults: messages.into_iter().map(fault).collect(),
+                ..Outcome::default()
+            };
+            let annotations = outcome.audit_annotations();
+            let [("ignored-errors", text)] = annotations.as_slice() else {
+                panic!("{annotations:?}");
+            };
+            assert!((3990..4096).contains(&text.len()), "{}", text.len());
+            assert!(text.starts_with("p: ") && text.ends_with('…'), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_written_as_kubernetes_writes_them() {
+        fn keys(value: &Value, all: &mut Vec<String>) {
+            match value {
+                Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                    all.push(key.clone());
+                    keys(value, all);
+                }),
+                Value::Array(items) => items.iter().for_each(|item| keys(item, all)),
+                _ => {}
+            }
+        }
+        let step = Step {
+            field: String::new(),
+            cost_units: 1,
+            variables: Vec::new(),
+            diff: None,
+            changed: false,
+            error: None,
+        };
+        let invocation = Invocation {
+            policy: "p".into(),
+            binding: "b".into(),
+            param: None,
+            pass: 1,
+            end: End::Unchanged,
+            condition: None,
+            condition_cost_units: 1,
+            steps: vec![step],
+        };
+        let outcome = Outcome {
+            verdict: Verdict::Refused(Refusal::default()),
+            invocations: vec![invocation],
+            faults: vec![fault(String::new())],
+            passed_over: vec![PassedOver {
+                policy: "p".into(),
+                binding: None,
+                why: Mismatch::NamespaceSelector,
+            }],
+        };
+        let written = json!(outcome);
+        assert_eq!(written["passedOver"][0]["why"], "namespaceSelector");
+        assert_eq!(written["invocations"][0]["conditionCostUnits"], 1);
+        let mut all = Vec::new();
+        keys(&written, &mut all);
+        assert!(all.iter().all(|key| !key.contains('_')), "{all:?}");
+    }
 }

@@ -142,9 +142,14 @@ pub enum Loaded {
 /// Everything that is wrong with it.
 pub fn check(manifest: &Value) -> Result<(Loaded, Vec<Problem>), Vec<Problem>> {
     let read = model::read(manifest)?;
+    let mut warnings = read.warnings;
     let loaded = match read.document {
-        Document::Policy(policy) => Loaded::Policy(Arc::new(Compiled::new(policy)?)),
+        Document::Policy(policy) => {
+            let policy = Compiled::new(policy)?;
+            warnings.extend(policy.unknown_fields());
+            Loaded::Policy(Arc::new(policy))
+        }
         Document::Binding(binding) => Loaded::Binding(Arc::new(binding)),
     };
-    Ok((loaded, read.warnings))
+    Ok((loaded, warnings))
 }

@@ -153,7 +153,8 @@ impl Request {
     }
 }
 
-fn plural(kind: &str) -> String {
+/// The resource of a kind, as kubectl guesses it.
+pub(crate) fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
     if ["s", "x", "ch", "sh"]
         .iter()

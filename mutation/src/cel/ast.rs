@@ -54,34 +54,31 @@ pub(super) struct Element {
 }
 
 impl Kind {
-    /// Levels of the deepest part.
-    pub(super) fn depth(&self) -> u16 {
-        let elements = |all: &[Element]| all.iter().map(|each| each.node.depth).max().unwrap_or(0);
+    /// The parts, that to which a call belongs first.
+    pub(super) fn parts(&self) -> Vec<&Node> {
         match self {
-            Self::Literal(_) | Self::Name(_) => 0,
-            Self::Select { operand, .. } => operand.depth,
+            Self::Literal(_) | Self::Name(_) => Vec::new(),
+            Self::Select { operand, .. } => vec![operand],
             Self::Call {
                 target, arguments, ..
-            } => {
-                let target = target.as_ref().map_or(0, |node| node.depth);
-                arguments
-                    .iter()
-                    .map(|node| node.depth)
-                    .fold(target, u16::max)
-            }
-            Self::Logic { terms, .. } => terms.iter().map(|node| node.depth).max().unwrap_or(0),
-            Self::List(all) => elements(all),
+            } => target.as_deref().into_iter().chain(arguments).collect(),
+            Self::Logic { terms, .. } => terms.iter().collect(),
+            Self::List(all) => all.iter().map(|each| &each.node).collect(),
             Self::Map(entries) => entries
                 .iter()
-                .map(|(key, value)| key.depth.max(value.node.depth))
-                .max()
-                .unwrap_or(0),
-            Self::Struct { fields, .. } => fields
-                .iter()
-                .map(|(_, element)| element.node.depth)
-                .max()
-                .unwrap_or(0),
+                .flat_map(|(key, value)| [key, &value.node])
+                .collect(),
+            Self::Struct { fields, .. } => fields.iter().map(|(_, field)| &field.node).collect(),
         }
+    }
+
+    /// Levels of the deepest part.
+    pub(super) fn depth(&self) -> u16 {
+        self.parts()
+            .iter()
+            .map(|node| node.depth)
+            .max()
+            .unwrap_or(0)
     }
 }
 

@@ -40,7 +40,7 @@ impl Default for Limits {
 const LOOK_UNITS: u64 = 1_000;
 /// Parts under way at once, those of the variables that they wait for included:
 /// what fits a stack of 2 MiB, unoptimised.
-const DEEPEST: u32 = 150;
+const DEEPEST: u32 = 250;
 /// Patterns kept compiled at once.
 const KEPT_PATTERNS: usize = 16;
 

@@ -163,14 +163,9 @@ impl<'a> Checker<'a> {
             if variable.contains('.') {
                 return None;
             }
-            let declared = self
-                .declared
-                .variables
-                .iter()
-                .rev()
-                .find(|(name, _)| name == variable);
+            let declared = self.declared.variable(variable);
             return Some(match declared {
-                Some((_, of)) => (Ir::Global(name.into()), of.clone()),
+                Some(program) => (Ir::Global(name.into()), program.returns().clone()),
                 None => self.refuse(
                     node.at,
                     format!("undefined field '{variable}': no variable before this has that name"),
@@ -309,8 +304,23 @@ impl<'a> Checker<'a> {
             items.push((key_ir, item));
         }
         let key = keys.unwrap_or_else(|| self.found.fresh());
+        let key = self.key(key);
         let value = values.unwrap_or_else(|| self.found.fresh());
         (Ir::Map(items), Type::map(key, value))
+    }
+
+    /// The type of a literal's keys. What can be no key fails when it is worked
+    /// out; its type would double, with that of the values, at every turn of
+    /// `.map(x, {x: x})`, so it is left open.
+    fn key(&mut self, of: Type) -> Type {
+        match self.found.look(&of) {
+            Type::List(_) | Type::Map(..) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
+            Type::Unknown(_) => {
+                self.fits(&Type::Dyn, &of);
+                Type::Dyn
+            }
+            other => other,
+        }
     }
 
     fn note_alike(&mut self, at: u32, first: &mut Option<Type>, of: Type) {

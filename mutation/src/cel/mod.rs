@@ -15,9 +15,8 @@
 //! in parsing, values are shared, and everything that can grow is charged first.
 //!
 //! # What callers see to
-//! A stack of 2 MiB, which unoptimised builds were tested on, and that variables
-//! do not name each other in long chains: each is worked out within the other.
-//! [`Names::get`] is asked at every use of a name, so it keeps what it converted.
+//! A stack of 2 MiB, which unoptimised builds were tested on, and as many variables
+//! as they care to hold. [`Names::get`] is asked at every use of a name, so it keeps what it converted.
 
 mod access;
 mod ast;
@@ -28,6 +27,7 @@ mod check_calls;
 mod check_objects;
 mod compare;
 mod declaration;
+mod depth;
 mod error;
 mod eval;
 mod ir;
@@ -74,10 +74,18 @@ pub struct Declared {
     pub authorizer: bool,
     /// `Object{..}`, `JSONPatch{..}` and `jsonpatch.escapeKey` are, as in mutations.
     pub patch_types: bool,
-    /// `variables.<name>` and their types, in the order of declaration.
-    pub variables: Vec<(String, Type)>,
+    /// `variables.<name>` and what makes them, in the order of declaration.
+    pub variables: Vec<(String, Program)>,
     /// The object's fields, when its type is known.
     pub fields: Option<Arc<dyn Fields>>,
+}
+
+impl Declared {
+    /// What makes `variables.<name>`.
+    fn variable(&self, name: &str) -> Option<&Program> {
+        let mut latest = self.variables.iter().rev();
+        latest.find(|(other, _)| other == name).map(|(_, of)| of)
+    }
 }
 
 /// The type an expression must have.
@@ -120,7 +128,7 @@ impl Environment {
     }
 
     /// Declares one more variable, `variables.<name>`.
-    pub fn declare(&mut self, name: impl Into<String>, variable: Type) {
+    pub fn declare(&mut self, name: impl Into<String>, variable: Program) {
         self.declared.variables.push((name.into(), variable));
     }
 
@@ -128,9 +136,12 @@ impl Environment {
     ///
     /// # Errors
     /// Its syntax, undeclared names and functions, ill-typed calls and
-    /// literals, the type of the whole, and sources too long or too deep.
+    /// literals, the type of the whole, and what is too long or, with the
+    /// variables it names, too deep.
     pub fn compile(&self, source: &str, returns: Returns) -> Result<Program, CompileError> {
         let tree = parse::parse(source).map_err(|found| CompileError::at(source, vec![found]))?;
+        let levels = depth::levels(&tree, &self.declared)
+            .map_err(|found| CompileError::at(source, vec![found]))?;
         let mut checker = Checker::new(&self.declared);
         let (ir, of) = checker.check(&tree);
         checker.compare_literals();
@@ -150,6 +161,7 @@ impl Environment {
                 ir: Arc::new(ir),
                 of,
                 returns,
+                levels,
             })
         } else {
             Err(CompileError::at(source, refusals))
@@ -163,6 +175,7 @@ pub struct Program {
     ir: Arc<Ir>,
     of: Type,
     returns: Returns,
+    levels: depth::Levels,
 }
 
 /// Where expressions find what they name.
@@ -184,7 +197,7 @@ pub trait Names {
 }
 
 impl Program {
-    /// The type of the result; declare a variable with it.
+    /// The type of the result.
     pub fn returns(&self) -> &Type {
         &self.of
     }

@@ -7,6 +7,8 @@ use crate::manifest::{Findings, Place, is_identifier, is_qualified};
 
 /// As many conditions as the API server takes.
 const MAX_CONDITIONS: usize = 64;
+/// More than anyone writes by hand; the API server has no bound of its own.
+const MAX_VARIABLES: usize = 256;
 
 const REINVOCATION: [(&str, Reinvocation); 2] = [
     ("Never", Reinvocation::Never),
@@ -37,11 +39,7 @@ pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option
         }
         Some(_) => {}
     }
-    let conditions = named(spec, "matchConditions", is_qualified, found);
-    if conditions.len() > MAX_CONDITIONS {
-        let message = format!("at most {MAX_CONDITIONS} conditions");
-        found.fault("spec.matchConditions", message);
-    }
+    let conditions = named(spec, "matchConditions", is_qualified, MAX_CONDITIONS, found);
     let items = spec.items("mutations", found);
     if items.is_empty() {
         found.fault("spec.mutations", "must hold at least one mutation");
@@ -51,7 +49,7 @@ pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option
         name: name.to_owned(),
         constraints: constraints?,
         conditions,
-        variables: named(spec, "variables", is_identifier, found),
+        variables: named(spec, "variables", is_identifier, MAX_VARIABLES, found),
         mutations,
         failure: spec
             .choice("failurePolicy", &failures, found)
@@ -82,10 +80,17 @@ fn named(
     spec: &Place<'_>,
     field: &str,
     valid: fn(&str) -> bool,
+    most: usize,
     found: &mut Findings,
 ) -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
-    for item in spec.items(field, found) {
+    let items = spec.items(field, found);
+    if items.len() > most {
+        let message = format!("has {} items, more than {most}; keep fewer", items.len());
+        found.fault(&spec.child_path(field), message);
+        return all;
+    }
+    for item in items {
         item.object(&["expression", "name"], found);
         let name = item.required("name", found);
         let source = source(&item, found);

@@ -107,6 +107,20 @@ fn the_deepest_that_are_allowed_run() {
 }
 
 #[test]
+fn types_do_not_double() {
+    on_small_stack(|| {
+        for start in ["[1]", "[]", "[[]]", "[optional.none()]"] {
+            for turn in [".map(x,{x:x})", ".map(x,{x:x,x:x})", ".map(x,{type(x):x})"] {
+                let source = format!("{start}{}", turn.repeat(45));
+                let program = environment().compile(&source, Returns::Any);
+                let shown = program.map(|p| p.returns().to_string());
+                assert!(shown.is_ok_and(|of| of.len() < 2_000), "{source}");
+            }
+        }
+    });
+}
+
+#[test]
 fn wide_ones_are_no_deep_ones() {
     on_small_stack(|| {
         let wide = ["true"; 2_000].join("&&");

@@ -6,7 +6,7 @@
     reason = "helpers of tests are no tests to the lint"
 )]
 
-#[path = "support/case.rs"]
+#[path = "../support/case.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod case;
 

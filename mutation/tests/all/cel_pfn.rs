@@ -11,10 +11,10 @@ use tautline_mutation::cel::{
     Budget, CompileError, Declared, Environment, Fields, Names, Program, Returns, RunError, Value,
 };
 
-const NVIDIA: &str = include_str!("cel/pfn-nvidia.cel");
-const RDMA: &str = include_str!("cel/pfn-rdma.cel");
-const RDMA_VARIABLES: &str = include_str!("cel/pfn-rdma-variables.cel");
-const LABELS: &str = include_str!("cel/pfn-labels.cel");
+const NVIDIA: &str = include_str!("../cel/pfn-nvidia.cel");
+const RDMA: &str = include_str!("../cel/pfn-rdma.cel");
+const RDMA_VARIABLES: &str = include_str!("../cel/pfn-rdma-variables.cel");
+const LABELS: &str = include_str!("../cel/pfn-labels.cel");
 
 struct World {
     object: Json,
@@ -129,7 +129,7 @@ fn the_appendix_runs_on_variables() {
         ),
     ] {
         let program = environment.compile(source, Returns::Any).unwrap();
-        environment.declare(name, program.returns().clone());
+        environment.declare(name, program.clone());
         variables.push((name.to_owned(), program));
     }
     let object = json!({"metadata": {}, "spec": {"containers": [

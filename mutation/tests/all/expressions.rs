@@ -118,9 +118,7 @@ fn answer(case: &Json) -> Json {
         let program = Environment::new(declared.clone())
             .compile(variable["expression"].as_str().unwrap(), Returns::Any)
             .expect("a variable of a case compiles");
-        declared
-            .variables
-            .push((name.to_owned(), program.returns().clone()));
+        declared.variables.push((name.to_owned(), program.clone()));
         variables.insert(name.to_owned(), program);
     }
     declared.patch_types =

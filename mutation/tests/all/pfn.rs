@@ -10,10 +10,10 @@
 use serde_json::{Value, json};
 use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
 
-const GPU_NONE: &str = include_str!("pfn/gpu-none.yaml");
-const RDMA: &str = include_str!("pfn/rdma.yaml");
-const RDMA_VARIABLES: &str = include_str!("pfn/rdma-variables.yaml");
-const LABELS: &str = include_str!("pfn/labels.yaml");
+const GPU_NONE: &str = include_str!("../pfn/gpu-none.yaml");
+const RDMA: &str = include_str!("../pfn/rdma.yaml");
+const RDMA_VARIABLES: &str = include_str!("../pfn/rdma-variables.yaml");
+const LABELS: &str = include_str!("../pfn/labels.yaml");
 
 fn documents(yaml: &str) -> Vec<Value> {
     let options = serde_saphyr::options! { strict_booleans: true };
@@ -58,6 +58,8 @@ fn outcome(manifests: &[Value], pod: Value) -> Outcome {
     let run = |manifests: &[Value]| {
         let (policies, report) = Policies::load(manifests);
         assert_eq!(report.faults, []);
+        let mut odd = report.warnings.iter().map(ToString::to_string);
+        assert!(!odd.any(|w| w.contains("undefined field")));
         assert!(!policies.is_empty());
         let mut request = Request::create(pod.clone()).unwrap();
         let mut object = pod.clone();

@@ -1,0 +1,122 @@
+//! Fields of the kinds that a policy is for, as far as they are known when it is
+//! loaded.
+
+use tautline_merge::{Schema, Schemas, Shape};
+
+use crate::cel::Fields;
+use crate::model::MatchResources;
+use crate::request::plural;
+
+/// The types of all kinds that a policy matches.
+pub(crate) struct Kinds(Vec<Schema>);
+
+impl Kinds {
+    /// None unless every rule names nothing but resources of the API server's own
+    /// whose types are bundled.
+    pub fn of(constraints: &MatchResources) -> Option<Self> {
+        let mut all = Vec::new();
+        for rule in &constraints.rules {
+            for group in &rule.groups {
+                for version in &rule.versions {
+                    for resource in &rule.resources {
+                        all.push(schema(group, version, resource)?);
+                    }
+                }
+            }
+        }
+        Some(Self(all)).filter(|kinds| !kinds.0.is_empty())
+    }
+}
+
+/// The type of `resource`; none for `*` and for subresources.
+fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
+    let schemas = Schemas::bundled();
+    let mut kinds = schemas.kinds();
+    let (.., kind) = kinds.find(|(g, v, kind)| {
+        *g == group
+            && *v == version
+            && (plural(kind) == resource || kind.to_lowercase() == resource)
+    })?;
+    schemas.kind(group, version, kind)
+}
+
+impl Fields for Kinds {
+    /// Whether one of the kinds has the field; none beyond what types tell.
+    fn has(&self, path: &[&str]) -> Option<bool> {
+        let mut known = Some(false);
+        for schema in &self.0 {
+            match has(schema, path) {
+                Some(true) => return Some(true),
+                None => known = None,
+                Some(false) => {}
+            }
+        }
+        known
+    }
+}
+
+fn has(schema: &Schema, path: &[&str]) -> Option<bool> {
+    let mut here = schema.clone();
+    for name in path {
+        while here.shape() == Shape::List {
+            here = here.element()?;
+        }
+        if matches!(here.shape(), Shape::Any | Shape::Map) {
+            return None;
+        }
+        match here.field(name) {
+            Some(field) => here = field,
+            None => return Some(false),
+        }
+    }
+    Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Rule;
+
+    fn kinds(groups: &[&str], resources: &[&str]) -> Option<Kinds> {
+        let all = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();
+        Kinds::of(&MatchResources {
+            rules: vec![Rule {
+                groups: all(groups),
+                versions: vec!["v1".to_owned()],
+                resources: all(resources),
+                ..Rule::default()
+            }],
+            ..MatchResources::default()
+        })
+    }
+
+    #[test]
+    fn only_kinds_that_are_known_tell() {
+        for (groups, resources) in [
+            (&[""], &["pods", "widgets"][..]),
+            (&["*"], &["pods"]),
+            (&[""], &["*"]),
+            (&[""], &["pods/status"]),
+            (&["example.com"], &["pods"]),
+        ] {
+            assert!(kinds(groups, resources).is_none(), "{resources:?}");
+        }
+        assert!(kinds(&[""], &["endpoints"]).is_some());
+    }
+
+    #[test]
+    fn fields_are_followed_through_lists() {
+        let pods = kinds(&[""], &["pods"]).unwrap();
+        assert_eq!(
+            pods.has(&["spec", "containers", "env", "value"]),
+            Some(true)
+        );
+        assert_eq!(pods.has(&["metadata", "labels", "any", "thing"]), None);
+        assert_eq!(pods.has(&["spec", "contianers"]), Some(false));
+        assert_eq!(pods.has(&["spec", "containers", "name", "x"]), Some(false));
+        assert_eq!(pods.has(&["data"]), Some(false));
+        let both = kinds(&[""], &["pods", "configmaps"]).unwrap();
+        assert_eq!(both.has(&["data"]), Some(true));
+        assert_eq!(both.has(&["dada"]), Some(false));
+    }
+}
