@@ -232,6 +232,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_applied_manifest_is_completed() {
+        let applied: MutatingWebhookConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": "a"}, "webhooks": [{
+                // As the API server fills it in.
+                "name": POLICIES, "failurePolicy": "Fail", "clientConfig": {},
+                "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            }],
+        }))
+        .unwrap();
+        let patch = mend(&applied.hooks()[0], None, &InForce::default());
+        let expected = json!({"name": POLICIES, "failurePolicy": "Ignore"});
+        assert_eq!(patch, Some(expected));
+    }
+
+    #[test]
     fn only_what_differs_is_written() {
         let hook = |name: &str| Hook {
             name: name.into(),
