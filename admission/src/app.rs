@@ -57,6 +57,7 @@ impl App {
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
         readiness.expect(feeds::SLICES);
+        readiness.expect(feeds::PARAMS);
         let (events, queue) = Events::new();
         Ok(Self {
             events,
