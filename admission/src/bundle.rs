@@ -124,7 +124,7 @@ pub(crate) async fn keep(
             }
             match write(&client, *key, patches).await {
                 Ok(()) => {
-                    metrics.bundle("written");
+                    metrics.webhook_write("written");
                     tracing::info!(
                         configuration = key.1,
                         kind = key.0,
@@ -133,7 +133,7 @@ pub(crate) async fn keep(
                 }
                 Err(error) => {
                     failed = true;
-                    metrics.bundle("refused");
+                    metrics.webhook_write("refused");
                     tracing::warn!(configuration = key.1, kind = key.0, %error, "the webhooks are not written");
                 }
             }
