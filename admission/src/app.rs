@@ -57,6 +57,7 @@ impl App {
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
         readiness.expect(feeds::SLICES);
+        readiness.expect(feeds::PARAMS);
         let (events, queue) = Events::new();
         Ok(Self {
             events,
@@ -96,6 +97,7 @@ impl App {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(ours);
         self.events.register(ours);
+        let gauges = slices::Gauges::register(ours);
         let policy_counters = mutations::Counters::register(ours);
         let feed = Feed::default();
         let watch = Watch {
@@ -135,9 +137,10 @@ impl App {
                 left.run(end).await;
                 Ok(())
             });
-            route("/mutate-governed", "governed", governed::job(feed.clone()));
+            let job = governed::job(feed.clone(), self.config.exempt.clone());
+            route("/mutate-governed", "governed", job);
         }
-        let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events)));
+        let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events), gauges));
         feeds::slices(&self.config, &self.client, &policy, &self.readiness, tasks);
         let counters = slices::Counters::register(&mut self.registry);
         let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());

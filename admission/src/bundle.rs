@@ -124,7 +124,7 @@ pub(crate) async fn keep(
             }
             match write(&client, *key, patches).await {
                 Ok(()) => {
-                    metrics.bundle("written");
+                    metrics.webhook_write("written");
                     tracing::info!(
                         configuration = key.1,
                         kind = key.0,
@@ -133,7 +133,7 @@ pub(crate) async fn keep(
                 }
                 Err(error) => {
                     failed = true;
-                    metrics.bundle("refused");
+                    metrics.webhook_write("refused");
                     tracing::warn!(configuration = key.1, kind = key.0, %error, "the webhooks are not written");
                 }
             }
@@ -230,6 +230,21 @@ async fn patch_one<K: Configuration>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_applied_manifest_is_completed() {
+        let applied: MutatingWebhookConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": "a"}, "webhooks": [{
+                // As the API server fills it in.
+                "name": POLICIES, "failurePolicy": "Fail", "clientConfig": {},
+                "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            }],
+        }))
+        .unwrap();
+        let patch = mend(&applied.hooks()[0], None, &InForce::default());
+        let expected = json!({"name": POLICIES, "failurePolicy": "Ignore"});
+        assert_eq!(patch, Some(expected));
+    }
 
     #[test]
     fn only_what_differs_is_written() {

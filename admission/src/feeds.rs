@@ -15,9 +15,13 @@ use crate::{
 
 /// What readiness waits for beside the watches.
 pub(crate) const SLICES: &str = "slice policy";
+/// Likewise.
+pub(crate) const PARAMS: &str = "parameters of mutation policies";
 /// After so long without a word of the slice policy pods are judged without it:
 /// it never keeps pods from being created.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for parameters: a kind that nobody serves keeps no replica from serving.
+const PARAMS_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keeps the slice policy in step with its ConfigMap.
 pub(crate) fn slices(
@@ -81,6 +85,18 @@ pub(crate) fn mutations(
     let (params, client, in_force) = (Arc::clone(&cluster), client.clone(), store.changes());
     tasks.spawn("parameters", async move {
         params.params.follow(client, in_force, stop).await;
+        Ok(())
+    });
+    let (params, in_force, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
+    let end = tasks.stop_token();
+    tasks.spawn("parameters at start", async move {
+        // Before they are listed, policies with failurePolicy Fail would refuse.
+        tokio::select! {
+            () = params.params.listed(&in_force, PARAMS_PATIENCE) => ready.done(PARAMS),
+            () = end.cancelled() => {}
+        }
+        // A task that ends stops the server.
+        end.cancelled().await;
         Ok(())
     });
     Arc::new(Mutations {

@@ -3,7 +3,7 @@
 
 mod left;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Value, json};
 use tautline_core::{
@@ -22,8 +22,12 @@ pub(crate) use left::Left;
 /// The resource, as the scheduler's `managedResources` names it.
 pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
 
-pub(crate) fn job(feed: Feed) -> Arc<dyn Job> {
+pub(crate) fn job(feed: Feed, exempt: BTreeSet<String>) -> Arc<dyn Job> {
     Arc::new(Now(move |request: &Request| {
+        if exempt.contains(&request.namespace) {
+            let text = format!("{} is exempt", request.namespace);
+            return Verdict::bypass("ExemptNamespace", text);
+        }
         judge(request, &feed.snapshot())
     }))
 }
@@ -125,7 +129,20 @@ mod tests {
     }
 
     fn review(namespace: &str, app: &str, container: Value) -> Verdict {
-        let request = Request {
+        judge(&request(namespace, app, container), &snapshot())
+    }
+
+    #[tokio::test]
+    async fn exempt_namespaces_are_left_alone() {
+        let job = |exempt: &str| job(Feed::default(), [exempt.to_owned()].into());
+        let pod = Arc::new(request("shop", "web", json!({})));
+        let exempt = job("shop").review(Arc::clone(&pod)).await;
+        assert_eq!(exempt.code, "ExemptNamespace");
+        assert_eq!(job("other").review(pod).await.code, "Ungoverned");
+    }
+
+    fn request(namespace: &str, app: &str, container: Value) -> Request {
+        Request {
             kind: ["".into(), "v1".into(), "Pod".into()],
             namespace: namespace.into(),
             operation: "CREATE".into(),
@@ -133,8 +150,7 @@ mod tests {
                 json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [container]}})
                     .into(),
             ..Request::default()
-        };
-        judge(&request, &snapshot())
+        }
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Verdict {
 /// The API server cuts a warning that is longer, and drops those beyond 4 kB.
 const WARNING_CHARS: usize = 256;
 const WARNINGS: usize = 12;
+/// Of one audit annotation; what is longer is cut.
+const AUDIT_BYTES: usize = 4096;
 
 impl Verdict {
     fn new(outcome: Outcome, code: &'static str, text: impl Into<String>) -> Self {
@@ -120,13 +122,19 @@ impl Verdict {
         self
     }
 
-    /// What the audit log gets.
+    /// What the audit log gets; texts are cut at 4 KiB.
     pub fn audit(&self) -> BTreeMap<&'static str, String> {
         let mut all = self.details.clone();
         all.insert("outcome", self.outcome.as_str().to_owned());
         all.insert("code", self.code.to_owned());
         if !self.text.is_empty() {
             all.insert("reason", self.text.clone());
+        }
+        for text in all.values_mut().filter(|t| t.len() > AUDIT_BYTES) {
+            let fits = |end: &usize| text.is_char_boundary(*end);
+            let end = (0..=AUDIT_BYTES - 3).rev().find(fits);
+            text.truncate(end.unwrap_or_default());
+            text.push_str("...");
         }
         all
     }
@@ -168,4 +176,18 @@ pub(crate) fn add(path: String, value: Value) -> Value {
 /// A name as a segment of a JSON Pointer (RFC 6901).
 pub(crate) fn segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_audit_log_gets_what_it_can_hold() {
+        let told = |text: String| Verdict::refuse("Invalid", text).audit()["reason"].clone();
+        let long = told("é".repeat(5000));
+        assert!(long.ends_with("é...") && long.len() <= AUDIT_BYTES && long.len() > 4090);
+        let fits = "e".repeat(AUDIT_BYTES);
+        assert_eq!(told(fits.clone()), fits);
+    }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
     seconds: Family<OfJob, Histogram, fn() -> Histogram>,
     reviews: Family<Review, Counter>,
     rotations: Family<Result, Counter>,
-    bundles: Family<Result, Counter>,
+    writes: Family<Result, Counter>,
     expiry: Gauge,
 }
 
@@ -56,7 +56,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds),
             reviews: Family::default(),
             rotations: Family::default(),
-            bundles: Family::default(),
+            writes: Family::default(),
             expiry: Gauge::default(),
         };
         r.register(
@@ -71,7 +71,7 @@ impl Metrics {
         );
         r.register(
             "admission_reviews",
-            "Reviews by job, outcome (allow, mutate, refuse, bypass) and reason code",
+            "Reviews by job, outcome (allow, mutate, refuse, bypass, malformed) and reason code",
             m.reviews.clone(),
         );
         r.register(
@@ -80,9 +80,9 @@ impl Metrics {
             m.rotations.clone(),
         );
         r.register(
-            "admission_ca_bundle_writes",
-            "Writes of caBundle into webhook configurations, by result",
-            m.bundles.clone(),
+            "admission_webhook_writes",
+            "Writes of caBundle, rules and failurePolicy into webhook configurations, by result",
+            m.writes.clone(),
         );
         r.register(
             "admission_certificate_expiry_timestamp_seconds",
@@ -112,8 +112,8 @@ impl Metrics {
         self.rotations.get_or_create(&Result { result }).inc();
     }
 
-    pub(crate) fn bundle(&self, result: &'static str) {
-        self.bundles.get_or_create(&Result { result }).inc();
+    pub(crate) fn webhook_write(&self, result: &'static str) {
+        self.writes.get_or_create(&Result { result }).inc();
     }
 
     pub(crate) fn expires(&self, unix: u64) {

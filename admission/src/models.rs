@@ -59,6 +59,14 @@ fn fill(request: &Request) -> Verdict {
     let Some(kind) = Kind::named(&request.kind[2]) else {
         return other(request);
     };
+    if request.object.is_null() {
+        return Verdict::allow("Deleted", "");
+    }
+    let old = Some(&*request.old_object).filter(|o| !o.is_null());
+    let errors = review(kind, &request.object, old).err().unwrap_or_default();
+    if errors.iter().any(FieldError::is_malformed) {
+        return Verdict::malformed(message(&errors));
+    }
     let patch = defaults(kind, &request.object);
     let paths: Vec<&str> = patch.iter().filter_map(|op| op["path"].as_str()).collect();
     match paths.is_empty() {
@@ -138,6 +146,34 @@ mod tests {
 
     use super::*;
     use crate::job::Outcome;
+
+    #[test]
+    fn what_cannot_be_decoded_is_not_filled_in() {
+        let kind = ["registry.volcano.sh", "v1alpha1", "AutoscalingPolicy"].map(str::to_owned);
+        let request = Request {
+            kind,
+            operation: "CREATE".into(),
+            object: json!({"spec": {"metrics": [], "behavior": "fast"}}).into(),
+            ..Request::default()
+        };
+        let verdict = fill(&request);
+        assert_eq!(verdict.outcome, Outcome::Malformed);
+        assert!(verdict.text.contains("spec.behavior"), "{}", verdict.text);
+        // Its finalizers must come off.
+        let mut dying = (*request.object).clone();
+        dying["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let dying = Request {
+            old_object: Arc::clone(&request.object),
+            object: dying.into(),
+            ..request.clone()
+        };
+        assert_ne!(fill(&dying).outcome, Outcome::Malformed);
+        let gone = Request {
+            object: json!(null).into(),
+            ..request
+        };
+        assert_eq!(fill(&gone).outcome, Outcome::Allow);
+    }
 
     #[test]
     fn defaults_are_a_patch_and_other_kinds_pass() {

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 use tautline_gpu_admission::{Decision, Names, Source, Unchanged, decide};
 
-pub(crate) use policy::{Holder, MAP};
+pub(crate) use policy::{Gauges, Holder, MAP};
 
 use crate::{
     job::{Job, Now, Verdict},
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn holder(json: Option<&str>) -> Holder {
-        let holder = Holder::new(Events::new().0);
+        let holder = Holder::new(Events::new().0, Gauges::default());
         let map = json!({"metadata": {"name": MAP, "namespace": "tautline-system", "uid": "u"},
                          "data": json.map(|j| json!({"policy.json": j}))});
         holder.see(serde_json::from_value(map).ok());

@@ -35,6 +35,11 @@ impl Objects {
         self.listed.load(Ordering::Acquire)
     }
 
+    #[cfg(test)]
+    pub(super) fn set_listed(&self) {
+        self.listed.store(true, Ordering::Release);
+    }
+
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = (namespace.to_owned(), name.to_owned());
         self.all.read().get(&key).cloned()

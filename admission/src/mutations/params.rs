@@ -18,6 +18,8 @@ use super::{objects::Objects, store::InForce};
 
 /// Between two looks whether a kind is served by now.
 const LOOK: Duration = Duration::from_secs(3);
+/// Between two looks whether all is listed, at start.
+const POLL: Duration = Duration::from_millis(20);
 /// The most that a look may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -42,6 +44,37 @@ impl Params {
         let followed = self.of(kind)?;
         let lies = *followed.lies.read();
         lies.filter(|_| followed.objects.listed())
+    }
+
+    /// Kinds that `in_force` needs of which not all objects are known; `None`: nobody
+    /// knows yet what it needs.
+    fn missing(&self, in_force: &InForce) -> Option<Vec<String>> {
+        let unknown = |kind: &&ParamKind| self.lies(kind).is_none();
+        let names = in_force.params.iter().filter(unknown);
+        let names = names.map(|k| format!("{} {}", k.api_version, k.kind));
+        in_force.complete.then(|| names.collect())
+    }
+
+    /// Waits until every policy in force finds its parameters, for `patience` at most.
+    pub(crate) async fn listed(
+        &self,
+        in_force: &watch::Receiver<Arc<InForce>>,
+        patience: Duration,
+    ) {
+        let all = async {
+            while self.missing(&in_force.borrow()) != Some(Vec::new()) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if timeout(patience, all).await.is_err() {
+            let missing = self.missing(&in_force.borrow()).unwrap_or_default();
+            tracing::warn!(
+                ?missing,
+                ?patience,
+                "parameters of mutation policies are not listed in time; what needs them follows \
+                 the policies' failurePolicy"
+            );
+        }
     }
 
     /// Follows what `in_force` needs until told to stop.
@@ -115,4 +148,35 @@ async fn found(
         Scope::Cluster => Lies::ClusterWide,
     };
     Ok((Api::all_with(client.clone(), &resource), lies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_start_waits_for_parameters_but_not_for_ever() {
+        let kind = ParamKind {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+        };
+        let (params, start) = (Params::default(), tokio::time::Instant::now());
+        let (sender, in_force) = watch::channel(Arc::new(InForce::default()));
+        let patience = Duration::from_secs(30);
+        params.listed(&in_force, patience).await;
+        assert!(start.elapsed() >= patience, "the policies are not known");
+        sender.send_replace(Arc::new(InForce {
+            params: [kind.clone()].into(),
+            complete: true,
+            ..InForce::default()
+        }));
+        let followed = Arc::new(Followed::default());
+        *followed.lies.write() = Some(Lies::InNamespaces);
+        params.0.write().insert(kind, Arc::clone(&followed));
+        params.listed(&in_force, patience).await;
+        assert!(start.elapsed() >= 2 * patience, "nothing is listed");
+        followed.objects.set_listed();
+        params.listed(&in_force, patience).await;
+        assert!(start.elapsed() < 3 * patience);
+    }
 }

@@ -30,6 +30,8 @@ pub(crate) struct InForce {
     pub rules: Vec<Value>,
     /// Whether any of them refuses what it fails on.
     pub fail: bool,
+    /// Whether all policies and bindings were seen.
+    pub complete: bool,
 }
 
 /// An object as it was read last.
@@ -44,6 +46,8 @@ struct Entry<T> {
 struct Objects {
     policies: BTreeMap<String, Entry<Compiled>>,
     bindings: BTreeMap<String, Entry<Binding>>,
+    /// Which of the two were seen.
+    seen: (bool, bool),
 }
 
 /// Takes what the watches bring.
@@ -76,6 +80,7 @@ impl Store {
     /// All the policies there are.
     pub(crate) fn see_policies(&self, all: &[Arc<Raw<MutationPolicy>>]) {
         let mut objects = self.objects.lock();
+        objects.seen.0 = true;
         let pick = |loaded| match loaded {
             Loaded::Policy(policy) => Some(policy),
             Loaded::Binding(_) => None,
@@ -87,6 +92,7 @@ impl Store {
     /// All the bindings there are.
     pub(crate) fn see_bindings(&self, all: &[Arc<Raw<MutationPolicyBinding>>]) {
         let mut objects = self.objects.lock();
+        objects.seen.1 = true;
         let pick = |loaded| match loaded {
             Loaded::Binding(binding) => Some(binding),
             Loaded::Policy(_) => None,
@@ -170,7 +176,10 @@ impl Store {
         let bound = policies
             .iter()
             .filter(|p| bindings.iter().any(|b| b.policy == p.policy.name));
-        let mut in_force = InForce::default();
+        let mut in_force = InForce {
+            complete: objects.seen == (true, true),
+            ..InForce::default()
+        };
         let mut rules = BTreeMap::new();
         for policy in bound.map(|p| &p.policy) {
             in_force.params.extend(policy.param_kind.clone());
@@ -255,7 +264,7 @@ mod tests {
         let add = "[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"a\": \"b\"}}]";
         store.see_policies(&[policy(1, add)]);
         assert_eq!(len(), 0);
-        assert!(store.now().rules.is_empty());
+        assert!(store.now().rules.is_empty() && !store.now().complete);
         store.see_bindings(&[raw("b", 1, json!({"policyName": "p"}))]);
         assert_eq!(len(), 1);
         let now = store.now();
@@ -263,7 +272,7 @@ mod tests {
             now.rules[0]["operations"],
             json!(["CREATE", "UPDATE", "CONNECT"])
         );
-        assert!(!now.fail && now.params.len() == 1);
+        assert!(!now.fail && now.params.len() == 1 && now.complete);
         store.see_policies(&[policy(2, "nothing.of(")]);
         assert_eq!((len(), store.counters.unusable.get()), (1, 1));
         store.see_policies(&[]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use tautline_gpu_admission::Policy;
 use tautline_runtime::events::{Events, Note};
 
@@ -20,18 +21,44 @@ pub(crate) struct Held {
     pub fault: Option<String>,
 }
 
+/// What of the policy is out of use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gauges {
+    unusable: Gauge,
+    bad_rules: Gauge,
+}
+
+impl Gauges {
+    pub(crate) fn register(r: &mut Registry) -> Self {
+        let g = Self::default();
+        r.register(
+            "slice_policy_unusable",
+            "1: the slice policy cannot be used as it is now; the last good one stays",
+            g.unusable.clone(),
+        );
+        r.register(
+            "slice_policy_bad_rules",
+            "Rules of the slice policy in force for which pods are refused",
+            g.bad_rules.clone(),
+        );
+        g
+    }
+}
+
 /// Takes what the watch brings.
 #[derive(Debug)]
 pub(crate) struct Holder {
     held: ArcSwap<Held>,
     events: Arc<Events>,
+    gauges: Gauges,
 }
 
 impl Holder {
-    pub(crate) fn new(events: Arc<Events>) -> Self {
+    pub(crate) fn new(events: Arc<Events>, gauges: Gauges) -> Self {
         Self {
             held: ArcSwap::default(),
             events,
+            gauges,
         }
     }
 
@@ -46,7 +73,7 @@ impl Holder {
             if self.now().policy.is_some() {
                 tracing::info!("the slice policy is gone; annotations alone count");
             }
-            self.held.store(Arc::default());
+            self.hold(Held::default());
             return;
         };
         match Policy::parse(text) {
@@ -59,10 +86,10 @@ impl Holder {
                 for warning in policy.warnings() {
                     self.say(map, "Doubtful", format!("{KEY}: {warning}"));
                 }
-                self.held.store(Arc::new(Held {
+                self.hold(Held {
                     policy: Some(Arc::new(policy)),
                     fault: None,
-                }));
+                });
             }
             Err(error) => {
                 let kept = self.now().policy.clone();
@@ -73,12 +100,21 @@ impl Holder {
                 let fault = format!("{KEY}: {error}");
                 tracing::warn!(%error, "the slice policy cannot be used; {stays}");
                 self.say(map, "PolicyUnusable", format!("{fault}; {stays}"));
-                self.held.store(Arc::new(Held {
+                self.hold(Held {
                     policy: kept,
                     fault: Some(fault),
-                }));
+                });
             }
         }
+    }
+
+    fn hold(&self, held: Held) {
+        let bad = held.policy.as_ref().map_or(0, |p| p.bad_rules().len());
+        self.gauges.unusable.set(held.fault.is_some().into());
+        self.gauges
+            .bad_rules
+            .set(i64::try_from(bad).unwrap_or(i64::MAX));
+        self.held.store(Arc::new(held));
     }
 
     fn say(&self, map: &ConfigMap, reason: &str, text: String) {
@@ -113,18 +149,21 @@ mod tests {
 
     #[test]
     fn the_last_good_policy_stays_until_the_map_goes() {
-        let holder = Holder::new(Events::new().0);
+        let gauges = Gauges::default();
+        let holder = Holder::new(Events::new().0, gauges.clone());
+        let counted = || (gauges.unusable.get(), gauges.bad_rules.get());
         let rules = || holder.now().policy.as_ref().map(|p| p.rules());
         holder.see(map("{\"rules\": 1}"));
         assert_eq!(rules(), None);
         assert!(holder.now().fault.is_some());
-        holder.see(map("{\"rules\": [{}]}"));
-        assert_eq!(rules(), Some(1));
+        assert_eq!(counted(), (1, 0));
+        holder.see(map("{\"rules\": [{\"sliceRatio\": 99}]}"));
+        assert_eq!((rules(), counted()), (Some(1), (0, 1)));
         holder.see(map("{"));
-        assert_eq!(rules(), Some(1));
+        assert_eq!((rules(), counted()), (Some(1), (1, 1)));
         assert!(holder.now().fault.is_some());
         holder.see(None);
-        assert_eq!(rules(), None);
+        assert_eq!((rules(), counted()), (None, (0, 0)));
         assert!(holder.now().fault.is_none());
     }
 }
