@@ -178,6 +178,10 @@ fn deep() -> Vec<(&'static str, Value)> {
             "a source of 20 kB",
             value(format!("size({:?})", "x".repeat(20_000))),
         ),
+        (
+            "1,000 variables of one list",
+            grown("object.spec.items", "$", 1_000),
+        ),
         ("a variable of itself", value("variables.v0")),
         ("an open string", value(format!("'{}", "x".repeat(16_000)))),
         ("a huge number", value("9".repeat(16_000))),
@@ -392,10 +396,6 @@ fn slow() -> Vec<(&'static str, Value)> {
             value(
                 "object.spec.items.all(i, object.spec.text.matches('(x{1,9}){1,9}y' + string(i)) || true)",
             ),
-        ),
-        (
-            "1,000 variables of one list",
-            grown("object.spec.items", "$", 1_000),
         ),
         (
             "a pattern of a megabyte",
