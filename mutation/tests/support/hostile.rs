@@ -185,14 +185,6 @@ fn deep() -> Vec<(&'static str, Value)> {
         ("a variable of itself", value("variables.v0")),
         ("an open string", value(format!("'{}", "x".repeat(16_000)))),
         ("a huge number", value("9".repeat(16_000))),
-        (
-            "a type that doubles in calls",
-            value(format!("[1]{}", ".map(x,{x:x})".repeat(60))),
-        ),
-        (
-            "a type that doubles in variables",
-            grown("{1: 1}", "{$: $}", 40),
-        ),
         ("unknown types that double", unknowns()),
         (
             "a pattern that repeats repetitions",
@@ -218,6 +210,14 @@ fn deep() -> Vec<(&'static str, Value)> {
 fn wide() -> Vec<(&'static str, Value)> {
     let words = |one: &str, count: usize| vec![one; count].join(",");
     vec![
+        (
+            "a type that doubles in calls",
+            value(format!("[1]{}", ".map(x,{x:x})".repeat(60))),
+        ),
+        (
+            "a type that doubles in variables",
+            grown("{1: 1}", "{$: $}", 40),
+        ),
         ("16,000 nots", around("!", "true", "", 16_000)),
         ("16,000 signs", around("-", "1", "", 16_000)),
         ("2,600 disjunctions", around("1==2||", "true", "", 2_600)),
