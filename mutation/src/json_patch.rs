@@ -11,8 +11,10 @@ use crate::cel::{Budget, Patch, RunError};
 
 /// Bytes that all `copy` operations of a patch may add: the API server's bound.
 const COPY_BYTES: usize = 3 << 20;
-/// Elements moved in a list, or looked at, for a cost unit.
-const ELEMENTS_A_UNIT: usize = 64;
+/// Elements moved in a list, or looked at, for a cost unit: up to 100 ns.
+const ELEMENTS_A_UNIT: usize = 16;
+/// Bytes of values copied or compared, as JSON, for a cost unit.
+pub(crate) const BYTES_A_UNIT: usize = 8;
 
 /// Why a patch does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,8 +54,9 @@ pub(crate) fn apply(
     let mut copied = 0;
     for operation in patch {
         let mut units = 1 + (operation.path.len() + operation.from.len()) / 10;
-        one(&mut document, operation, &mut copied, &mut units)?;
+        let done = one(&mut document, operation, &mut copied, &mut units);
         budget.charge(units as u64).map_err(PatchError::Exhausted)?;
+        done?;
     }
     Ok(document)
 }
@@ -89,15 +92,18 @@ fn one(
         }
         "copy" => {
             let copy = get(document, &patch.from).map_err(bad)?;
-            let copy = copy.cloned().unwrap_or_default();
-            *copied += size(&copy);
+            let bytes = copy.map_or(0, size);
+            *units += bytes / BYTES_A_UNIT;
+            *copied += bytes;
             if *copied > COPY_BYTES {
                 return Err(bad("the copies of this patch are too large"));
             }
+            let copy = copy.cloned().unwrap_or_default();
             add(document, path, copy, units).map_err(bad)
         }
         "test" => {
             let wanted = value(patch)?;
+            *units += wanted.as_ref().map_or(0, size) / BYTES_A_UNIT;
             let same = if path.is_empty() {
                 Some(&*document) == wanted.as_ref()
             } else {

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::{Due, Session, Stop, refusal};
 use crate::cel::{Budget, Exhausted, RunError, Value};
+use crate::json_patch::{BYTES_A_UNIT, size};
 use crate::model::Reinvocation;
 use crate::names::Scope;
 use crate::outcome::{End, FaultKind, Invocation, Step};
@@ -177,20 +178,28 @@ impl Session<'_> {
         }
     }
 
-    /// Refuses what grew beyond any object; the units of copying it.
+    /// Refuses what grew beyond any object; the units of copying it, or, where
+    /// there is no new one, of the copy that was made in vain.
     fn bounded(
         &self,
         result: Result<Option<Json>, StepError>,
     ) -> (Result<Option<Json>, StepError>, u64) {
-        let Ok(Some(object)) = &result else {
-            return (result, 0);
+        let units = |bytes: usize| (bytes / BYTES_A_UNIT) as u64;
+        let before = || size(&self.object.json);
+        let object = match &result {
+            Ok(Some(object)) => object,
+            Ok(None) | Err(StepError::Fault(FaultKind::Patch, _)) => {
+                return (result, units(before()));
+            }
+            Err(_) => return (result, 0),
         };
-        let bytes = crate::json_patch::size(object);
-        if bytes > OBJECT_BYTES && bytes > crate::json_patch::size(&self.object.json) {
+        let bytes = size(object);
+        if bytes > OBJECT_BYTES && bytes > before() {
             let message = format!("the object would have more than {OBJECT_BYTES} bytes");
-            return (Err(StepError::Fault(FaultKind::Budget, message)), 0);
+            let fault = StepError::Fault(FaultKind::Budget, message);
+            return (Err(fault), units(bytes));
         }
-        (result, bytes as u64 / 64)
+        (result, units(bytes))
     }
 
     fn spend(&mut self, policy: &Arc<str>, units: u64) {
