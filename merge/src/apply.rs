@@ -8,7 +8,7 @@ use crate::{
     MergeError, Schema,
     check::{Check, OWN},
     element::{Identity, identity},
-    scalar::settled,
+    scalar::{is_settled_as, settled},
     types::{Definitions, List, Map, Place, Reference},
 };
 
@@ -24,6 +24,33 @@ use crate::{
 /// The configuration asks for what it may not, or one of the two is not of the
 /// schema's type: the first such place.
 pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Value, MergeError> {
+    // Before anything is cloned, which is a recursion too.
+    check(schema, live, configuration, false)?;
+    let merged = merged(schema, live, configuration.clone());
+    Ok(merged.unwrap_or_else(|| live.clone()))
+}
+
+/// As [`apply`]; `None` if nothing changes. A live object that is `sound`, as what
+/// an earlier merge made is, is not checked again.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_anew(
+    schema: &Schema,
+    live: &Value,
+    configuration: Value,
+    sound: bool,
+) -> Result<Option<Value>, MergeError> {
+    check(schema, live, &configuration, sound)?;
+    Ok(merged(schema, live, configuration))
+}
+
+fn check(
+    schema: &Schema,
+    live: &Value,
+    configuration: &Value,
+    sound: bool,
+) -> Result<(), MergeError> {
     let definitions = &*schema.definitions;
     let mut check = Check {
         definitions,
@@ -42,96 +69,147 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
     if !live.is_object() {
         return Err(check.error("is no object"));
     }
-    check.value(schema.place(), live, false)?;
-    let mut merged = Merge { definitions }.both(schema.place(), live, configuration);
-    if let Value::Object(fields) = &mut merged {
-        for name in OWN {
-            match live.get(name) {
-                Some(own) => fields.insert(name.to_owned(), own.clone()),
-                None => fields.remove(name),
-            };
-        }
+    if sound {
+        return Ok(());
     }
-    Ok(merged)
+    check.value(schema.place(), live, false)
+}
+
+fn merged(schema: &Schema, live: &Value, mut configuration: Value) -> Option<Value> {
+    if let Value::Object(fields) = &mut configuration {
+        fields.retain(|name, _| !OWN.contains(&name.as_str()));
+    }
+    let definitions = &*schema.definitions;
+    let merge = Merge { definitions };
+    if merge.holds(schema.place(), live, &configuration) {
+        return None;
+    }
+    let mut merged = live.clone();
+    merge.both(schema.place(), &mut merged, configuration);
+    Some(merged)
 }
 
 struct Merge<'a> {
     definitions: &'a Definitions,
 }
 
+/// Where an element of a merged list comes from.
+enum From {
+    Live(usize),
+    /// The configuration's, merged with the live one if there is just one.
+    Asked(usize, Option<usize>),
+}
+
 impl Merge<'_> {
-    fn both(&self, at: Place<'_>, live: &Value, asked: &Value) -> Value {
+    /// Whether merging changes nothing.
+    fn holds(&self, at: Place<'_>, live: &Value, asked: &Value) -> bool {
         match (live, asked, at.map(), at.list()) {
             (Value::Object(live), Value::Object(asked), Some(map), _) if !at.map_is_atomic() => {
-                self.maps(map, live, asked)
+                asked.iter().all(|(name, asked)| {
+                    let held = live.get(name);
+                    held.is_some_and(|live| match map.field(name) {
+                        Some((is, _)) => self.referred_holds(is, live, asked),
+                        None => is_settled_as(live, asked),
+                    })
+                })
             }
             (Value::Array(live), Value::Array(asked), _, Some(list)) if !at.list_is_atomic() => {
-                self.lists(list, live, asked)
+                let order = self.order(list, live, asked);
+                let mut places = order.iter().enumerate();
+                order.len() == live.len()
+                    && places.all(|(i, from)| match from {
+                        From::Live(l) => *l == i,
+                        From::Asked(a, l) => {
+                            *l == Some(i)
+                                && self.referred_holds(&list.element, &live[i], &asked[*a])
+                        }
+                    })
             }
-            _ => settled(asked),
+            _ => is_settled_as(live, asked),
         }
     }
 
-    fn referred(&self, is: &Reference, live: &Value, asked: &Value) -> Value {
+    fn referred_holds(&self, is: &Reference, live: &Value, asked: &Value) -> bool {
+        match self.definitions.at(is) {
+            Ok(at) => self.holds(at, live, asked),
+            Err(_) => is_settled_as(live, asked),
+        }
+    }
+
+    fn both(&self, at: Place<'_>, live: &mut Value, asked: Value) {
+        match (live, asked, at.map(), at.list()) {
+            (Value::Object(live), Value::Object(asked), Some(map), _) if !at.map_is_atomic() => {
+                self.maps(map, live, asked);
+            }
+            (Value::Array(live), Value::Array(asked), _, Some(list)) if !at.list_is_atomic() => {
+                self.lists(list, live, asked);
+            }
+            (live, asked, ..) => *live = settled(asked),
+        }
+    }
+
+    fn referred(&self, is: &Reference, live: &mut Value, asked: Value) {
         match self.definitions.at(is) {
             Ok(at) => self.both(at, live, asked),
-            Err(_) => settled(asked),
+            Err(_) => *live = settled(asked),
         }
     }
 
-    fn maps(
-        &self,
-        map: &Map,
-        live: &Object<String, Value>,
-        asked: &Object<String, Value>,
-    ) -> Value {
-        let both = live.iter().map(|(name, live)| {
-            let value = match (asked.get(name), map.field(name)) {
-                (None, _) => live.clone(),
-                (Some(asked), Some((is, _))) => self.referred(is, live, asked),
-                (Some(asked), None) => settled(asked),
-            };
-            (name.clone(), value)
-        });
-        let new = asked.iter().filter(|(name, _)| !live.contains_key(*name));
-        let new = new.map(|(name, asked)| (name.clone(), settled(asked)));
-        let merged = both.chain(new).collect();
-        Value::Object(merged)
+    fn maps(&self, map: &Map, live: &mut Object<String, Value>, asked: Object<String, Value>) {
+        for (name, asked) in asked {
+            match (live.get_mut(&name), map.field(&name)) {
+                (Some(live), Some((is, _))) => self.referred(is, live, asked),
+                (Some(live), None) => *live = settled(asked),
+                (None, _) => {
+                    live.insert(name, settled(asked));
+                }
+            }
+        }
+    }
+
+    fn lists(&self, list: &List, live: &mut Vec<Value>, mut asked: Vec<Value>) {
+        let order = self.order(list, live, &asked);
+        // Each is taken once: an element that is there twice is merged with none.
+        let mut take = |from: &From| match *from {
+            From::Live(l) => live[l].take(),
+            From::Asked(a, None) => settled(asked[a].take()),
+            From::Asked(a, Some(l)) => {
+                let mut element = live[l].take();
+                self.referred(&list.element, &mut element, asked[a].take());
+                element
+            }
+        };
+        *live = order.iter().map(&mut take).collect();
     }
 
     /// The elements of both, in an order that keeps each one's as far as can be:
     /// shared elements come in the configuration's order, the live object's own
     /// before or between them as they stood, the configuration's own where it has
     /// them.
-    fn lists(&self, list: &List, live: &[Value], asked: &[Value]) -> Value {
-        let identities = |elements: &[Value]| -> Vec<Identity> {
-            let of = |element| identity(self.definitions, list, element);
-            // All have one: both lists are checked.
-            let of = |element| of(element).ok().flatten().unwrap_or_default();
-            elements.iter().map(of).collect()
-        };
-        let (live_ids, asked_ids) = (identities(live), identities(asked));
+    fn order(&self, list: &List, live: &[Value], asked: &[Value]) -> Vec<From> {
+        let of = |element| identity(self.definitions, list, element);
+        // All have one: both lists are checked.
+        let of = |element| of(element).ok().flatten().unwrap_or_default();
+        let live_ids: Vec<Identity<'_>> = live.iter().map(of).collect();
+        let asked_ids: Vec<Identity<'_>> = asked.iter().map(of).collect();
         // An element that is there twice is merged with nothing.
-        let mut unique: HashMap<&str, Option<&Value>> = HashMap::with_capacity(live.len());
-        for (id, element) in live_ids.iter().zip(live) {
-            let twice = |one: &mut Option<&Value>| *one = None;
-            unique.entry(id).and_modify(twice).or_insert(Some(element));
+        let mut unique: HashMap<&str, Option<usize>> = HashMap::with_capacity(live.len());
+        for (l, id) in live_ids.iter().enumerate() {
+            let twice = |one: &mut Option<usize>| *one = None;
+            unique.entry(id).and_modify(twice).or_insert(Some(l));
         }
         let places = asked_ids.iter().enumerate();
-        let places: HashMap<&str, usize> = places.map(|(a, id)| (id.as_str(), a)).collect();
-        let mut shared = (0..asked.len()).filter(|a| unique.contains_key(asked_ids[*a].as_str()));
+        let places: HashMap<&str, usize> = places.map(|(a, id)| (&**id, a)).collect();
+        let mut shared = (0..asked.len()).filter(|a| unique.contains_key(&*asked_ids[*a]));
         let mut turn = shared.next();
 
-        let merge = |a: usize| match unique.get(asked_ids[a].as_str()) {
-            Some(Some(live)) => self.referred(&list.element, live, &asked[a]),
-            _ => settled(&asked[a]),
-        };
+        let merge = |a: usize| From::Asked(a, unique.get(&*asked_ids[a]).copied().flatten());
         let mut merged = Vec::with_capacity(live.len() + asked.len());
         let (mut l, mut a) = (0, 0);
         while l < live.len() || a < asked.len() {
-            match live_ids.get(l).map(|id| places.get(id.as_str())) {
+            match live_ids.get(l).map(|id| places.get(&**id)) {
                 Some(None) => {
-                    merged.push(live[l].clone());
+                    merged.push(From::Live(l));
                     l += 1;
                     continue;
                 }
@@ -156,6 +234,6 @@ impl Merge<'_> {
                 a += 1;
             }
         }
-        Value::Array(merged)
+        merged
     }
 }

@@ -88,7 +88,7 @@ impl<'a> Check<'a> {
             if let Some(identity) = identity {
                 self.path.pop();
                 self.path.push(Step::Element(list, element));
-                if !seen.insert(identity) && !self.live {
+                if !self.live && !seen.insert(identity) {
                     return Err(self.error("is there twice; name it once"));
                 }
             }

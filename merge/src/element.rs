@@ -1,5 +1,7 @@
 //! What tells the elements of a keyed list or a set apart.
 
+use std::{borrow::Cow, fmt::Write};
+
 use serde_json::Value;
 
 use crate::{
@@ -8,23 +10,23 @@ use crate::{
 };
 
 /// Equal for elements that are the same: those whose keys, or values, are equal,
-/// a whole number in any spelling (80, 80.0) included.
-pub(crate) type Identity = String;
+/// a whole number in any spelling (80, 80.0) included. Where one string tells
+/// elements apart it is that string, and others begin with [`OTHER`].
+pub(crate) type Identity<'a> = Cow<'a, str>;
+
+/// Begins what is no string, or a string that begins so.
+const OTHER: char = '\0';
 
 /// `None` for the elements of atomic lists.
-pub(crate) fn identity(
+pub(crate) fn identity<'a>(
     definitions: &Definitions,
     list: &List,
-    element: &Value,
-) -> Result<Option<Identity>, String> {
+    element: &'a Value,
+) -> Result<Option<Identity<'a>>, String> {
     match &list.relation {
         Relation::Atomic => Ok(None),
         Relation::Set => match element {
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                let mut identity = Identity::new();
-                write(&mut identity, element);
-                Ok(Some(identity))
-            }
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Some(alone(element))),
             other => Err(format!(
                 "is {}, where a set holds only scalars",
                 crate::check::kind(other)
@@ -34,12 +36,12 @@ pub(crate) fn identity(
     }
 }
 
-fn keyed(
+fn keyed<'a>(
     definitions: &Definitions,
     list: &List,
     keys: &[String],
-    element: &Value,
-) -> Result<Identity, String> {
+    element: &'a Value,
+) -> Result<Identity<'a>, String> {
     let Value::Object(fields) = element else {
         return Err(format!(
             "is {}, where the list holds objects by {}",
@@ -48,34 +50,58 @@ fn keyed(
         ));
     };
     let declared = definitions.at(&list.element).ok().and_then(|at| at.map());
-    let mut identity = Identity::new();
+    let default = |key| declared?.fields.get(key)?.default.as_ref();
+    if let [key] = keys {
+        if let Some(value) = fields.get(key) {
+            return Ok(alone(value));
+        }
+        if let Some(value) = default(key) {
+            return Ok(Cow::Owned(alone(value).into_owned()));
+        }
+    }
+    let of = |key| fields.get(key).or_else(|| default(key));
+    let mut identity = String::from(OTHER);
     for key in keys {
-        let default = || declared?.fields.get(key)?.default.as_ref();
-        if let Some(value) = fields.get(key).or_else(default) {
+        if let Some(value) = of(key) {
             identity.push_str(key);
             identity.push('=');
             write(&mut identity, value);
             identity.push(',');
         }
     }
-    if identity.is_empty() {
+    if identity.len() == OTHER.len_utf8() {
         return Err(format!(
             "has none of the keys that tell the list's elements apart ({}); give one",
             keys.join(", ")
         ));
     }
-    Ok(identity)
+    Ok(Cow::Owned(identity))
 }
 
-// As JSON, but for numbers that are equal and spelled differently.
-fn write(identity: &mut Identity, value: &Value) {
+/// Of what has nothing beside it that tells it apart.
+fn alone(value: &Value) -> Identity<'_> {
     match value {
-        Value::Number(number) => match whole(number) {
-            Some(whole) => identity.push_str(&whole.to_string()),
-            None => identity.push_str(&number.to_string()),
-        },
-        other => identity.push_str(&other.to_string()),
+        Value::String(text) if !text.starts_with(OTHER) => Cow::Borrowed(text),
+        other => {
+            let mut identity = String::from(OTHER);
+            write(&mut identity, other);
+            Cow::Owned(identity)
+        }
     }
+}
+
+// As JSON, but for numbers that are equal and spelled differently, and for
+// strings, which begin with their length.
+fn write(identity: &mut String, value: &Value) {
+    // Writing to a string does not fail.
+    _ = match value {
+        Value::Number(number) => match whole(number) {
+            Some(whole) => write!(identity, "{whole}"),
+            None => write!(identity, "{number}"),
+        },
+        Value::String(text) => write!(identity, "\"{}:{text}", text.len()),
+        other => write!(identity, "{other}"),
+    };
 }
 
 /// For people: `name="web"`, or `="value"` in a set.
@@ -105,7 +131,7 @@ mod tests {
             (json!(u64::MAX), json!(i64::MAX), false),
         ] {
             let of = |value: &Value| {
-                let mut identity = Identity::new();
+                let mut identity = String::new();
                 write(&mut identity, value);
                 identity
             };

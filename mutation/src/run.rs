@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
-use tautline_merge::Schema;
 
 use crate::cel::Limits;
 use crate::matching::Subject;
-use crate::model::{Binding, FailurePolicy};
+use crate::model::{Binding, FailurePolicy, PatchType};
 use crate::names::{Around, View};
 use crate::outcome::{Fault, FaultKind, Outcome, PassedOver, Refusal, Verdict};
 use crate::params;
 use crate::policies::Bound;
 use crate::request::Request;
+use crate::step::Types;
 use crate::typed;
 use crate::world::World;
 
@@ -38,10 +38,10 @@ pub struct Settings {
 pub(crate) struct Session<'a> {
     around: Around<'a>,
     settings: &'a Settings,
-    /// The kind's type, and that again if the kind is one of the API server's own.
-    schema: Option<Schema>,
-    own: Option<Schema>,
+    types: Types,
     object: View,
+    /// Whether the object has its defaults: setting them again changes nothing.
+    settled: bool,
     changed: bool,
     /// Which invocations may run again: policy, binding, parameter.
     again: HashSet<Key>,
@@ -75,9 +75,9 @@ impl<'a> Session<'a> {
         Self {
             around: Around::new(request, world),
             settings,
-            schema: None,
-            own: None,
+            types: Types::default(),
             object: View::new(request.object.clone()),
+            settled: false,
             changed: false,
             again: HashSet::new(),
             spent: HashMap::new(),
@@ -124,8 +124,8 @@ impl<'a> Session<'a> {
         }
         if pass == 1 {
             let kind = &self.around.request.kind;
-            self.schema = self.around.world.schema(kind);
-            self.own = typed::own(kind);
+            self.types.schema = self.around.world.schema(kind);
+            self.types.own = typed::own(kind);
         }
         for due in due {
             self.invoke(&due, pass)?;
@@ -235,14 +235,30 @@ impl<'a> Session<'a> {
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// The object with new defaults, if that makes it another one.
-    fn settle(&self, mut object: Value) -> Option<Arc<Value>> {
+    /// What a mutation of this type made (nothing: the object as it was) with new
+    /// defaults, if that is another object.
+    fn settle(&mut self, object: Option<Value>, patch: PatchType) -> Option<Arc<Value>> {
+        let merged = patch == PatchType::ApplyConfiguration;
+        let mut object = match object {
+            Some(object) => object,
+            None if self.settled || !merged => {
+                self.types.sound |= merged;
+                return None;
+            }
+            None => (*self.object.json).clone(),
+        };
         let kind = &self.around.request.kind;
-        if let Some(own) = &self.own {
-            typed::prune(own, &mut object, &self.object.json);
-        }
+        let own = self.types.own.as_ref();
+        // A null that goes may have been an element's key.
+        let whole = own.is_none_or(|own| typed::prune(own, &mut object, &self.object.json));
         self.around.world.set_defaults(kind, &mut object);
-        (object != *self.object.json).then(|| Arc::new(object))
+        self.settled = true;
+        if object == *self.object.json {
+            self.types.sound |= merged;
+            return None;
+        }
+        self.types.sound = merged && whole;
+        Some(Arc::new(object))
     }
 }
 

@@ -32,6 +32,17 @@ impl From<RunError> for StepError {
     }
 }
 
+/// What is known of the object's type.
+#[derive(Default)]
+pub(crate) struct Types {
+    /// The kind's type.
+    pub schema: Option<Schema>,
+    /// That again if the kind is one of the API server's own.
+    pub own: Option<Schema>,
+    /// Whether the object is of the kind's type, as a merge has left it.
+    pub sound: bool,
+}
+
 /// A mutation, compiled.
 pub(crate) struct Mutator {
     pub field: String,
@@ -40,42 +51,37 @@ pub(crate) struct Mutator {
 }
 
 impl Mutator {
-    /// The object after the mutation, without new defaults; none if a `test` of
-    /// its patch failed. `own` is the type of one of the API server's own kinds.
+    /// The object after the mutation, without new defaults; none if nothing is
+    /// merged into it, or a `test` of the patch failed.
     pub fn run(
         &self,
         scope: &Scope<'_>,
-        schema: Option<&Schema>,
-        own: Option<&Schema>,
+        types: &Types,
         budget: &mut Budget,
     ) -> Result<Option<Json>, StepError> {
         let value = self.program.run(scope, budget)?;
         let object = &*scope.object.json;
         match self.patch {
-            PatchType::ApplyConfiguration => configure(object, &value, schema).map(Some),
-            PatchType::JsonPatch => patch(object, &value, own, budget),
+            PatchType::ApplyConfiguration => configure(object, &value, types),
+            PatchType::JsonPatch => patch(object, &value, types.own.as_ref(), budget),
         }
     }
 }
 
-fn configure(object: &Json, value: &Value, schema: Option<&Schema>) -> Result<Json, StepError> {
+fn configure(object: &Json, value: &Value, types: &Types) -> Result<Option<Json>, StepError> {
     let fault = |message: String| StepError::Fault(FaultKind::Patch, message);
-    let Some(schema) = schema else {
+    let Some(schema) = &types.schema else {
         let message = format!(
             "the schema of {} {} is not known, so nothing can be merged into it",
             object["apiVersion"], object["kind"]
         );
         return Err(fault(message));
     };
-    let mut configuration = value.to_json()?;
-    let Some(fields) = configuration.as_object_mut() else {
+    let configuration = value.to_json()?;
+    if !configuration.is_object() {
         return Err(fault("the configuration is no object".to_owned()));
-    };
-    // Whatever was said there: a configuration is one for the object at hand.
-    for field in ["apiVersion", "kind"] {
-        fields.insert(field.to_owned(), object[field].clone());
     }
-    tautline_merge::apply(schema, object, &configuration)
+    tautline_merge::apply_anew(schema, object, configuration, types.sound)
         .map_err(|error| fault(format!("error applying patch: {error}")))
 }
 

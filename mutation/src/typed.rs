@@ -16,17 +16,19 @@ pub(crate) fn own(kind: &Kind) -> Option<Schema> {
 }
 
 /// Leaves out nulls and empty lists and maps that `before` did not have. Empty
-/// structs stay: they mean something.
-pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) {
+/// structs stay: they mean something. Whether no null was left out.
+pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) -> bool {
     if let Value::Object(fields) = object {
-        struct_(schema, fields, before, 0);
+        return struct_(schema, fields, before, 0);
     }
+    true
 }
 
-fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, depth: usize) {
+fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, depth: usize) -> bool {
     if depth > MAX_DEPTH {
-        return;
+        return true;
     }
+    let mut whole = true;
     fields.retain(|name, value| {
         let was = before.get(name).unwrap_or(&Value::Null);
         let Some(inner) = schema.field(name) else {
@@ -39,28 +41,35 @@ fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, dep
             _ => false,
         };
         if empty {
-            return before.get(name) == Some(value);
+            let stays = before.get(name) == Some(value);
+            whole &= stays || !value.is_null();
+            return stays;
         }
         if *value != *was {
-            below(&inner, value, was, depth + 1);
+            whole &= below(&inner, value, was, depth + 1);
         }
         true
     });
+    whole
 }
 
-fn below(schema: &Schema, value: &mut Value, before: &Value, depth: usize) {
+fn below(schema: &Schema, value: &mut Value, before: &Value, depth: usize) -> bool {
     match value {
         Value::Object(fields) => struct_(schema, fields, before, depth),
         Value::Array(items) => {
             let Some(inner) = schema.element() else {
-                return;
+                return true;
             };
+            let mut whole = true;
             for (i, item) in items.iter_mut().enumerate() {
                 let was = before.get(i).unwrap_or(&Value::Null);
-                below(&inner, item, was, depth + 1);
+                if item != was {
+                    whole &= below(&inner, item, was, depth + 1);
+                }
             }
+            whole
         }
-        _ => {}
+        _ => true,
     }
 }
 

@@ -36,7 +36,8 @@ pub trait World {
         Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
     }
 
-    /// Sets the defaults that the API server sets, as it does after each mutation.
+    /// Sets the defaults that the API server sets, as it does after each mutation:
+    /// of the right types, and twice is once.
     fn set_defaults(&self, kind: &Kind, object: &mut Value) {
         crate::defaults::set(kind, object);
     }

@@ -134,7 +134,7 @@ impl Session<'_> {
         let result = if self.late() {
             Err(RunError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.run(&scope, self.schema.as_ref(), self.own.as_ref(), &mut budget)
+            mutator.run(&scope, &self.types, &mut budget)
         };
         let (result, copied) = self.bounded(result);
         let full = self.settings.full_detail;
@@ -149,7 +149,7 @@ impl Session<'_> {
         self.spend(&due.bound.policy.name, budget.cost_units() + copied);
         match result {
             Ok(object) => {
-                if let Some(object) = object.and_then(|o| self.settle(o)) {
+                if let Some(object) = self.settle(object, mutator.patch) {
                     step.changed = true;
                     step.diff = full.then(|| json_patch::diff(&self.object.json, &object));
                     self.object = self.object.changed(object);
