@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::request::Kind;
-use crate::usual::usual;
+use crate::usual::{rewritten, usual};
 
 /// Sets defaults in a pod, or in the pod template of a workload; other kinds
 /// stay as they are. Also brings what is written in two ways into the server's:
@@ -74,16 +74,24 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
         for quantity in quantities.into_iter().flat_map(Map::values_mut) {
             match quantity {
                 Value::Number(number) => *quantity = usual(&number.to_string()).into(),
-                Value::String(text) => *text = usual(text),
+                Value::String(text) => {
+                    if let Some(usual) = rewritten(text) {
+                        *text = usual;
+                    }
+                }
                 _ => {}
             }
         }
     }
     // Only in pods, not in their templates.
     let limits = resources.get("limits").and_then(Value::as_object);
-    let Some(limits) = limits.filter(|l| pod && !l.is_empty()).cloned() else {
+    let Some(limits) = limits.filter(|l| pod && !l.is_empty()) else {
         return;
     };
+    let requests = resources.get("requests").and_then(Value::as_object);
+    let asked = |name: &String| requests.is_some_and(|r| r.contains_key(name));
+    let limits = limits.iter().filter(|(name, _)| !asked(name));
+    let limits: Map<_, _> = limits.map(|(n, l)| (n.clone(), l.clone())).collect();
     let requests = resources.entry("requests");
     let requests = requests.or_insert_with(|| Map::new().into());
     if let Some(requests) = requests.as_object_mut() {

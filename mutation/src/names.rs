@@ -45,13 +45,16 @@ fn renewed(new: &Json, old: &Json, value: &Value) -> Value {
     }
     match (new, old, value) {
         (Json::Object(fields), Json::Object(before), Value::Map(values)) => {
+            // All are in the order of their names.
+            let mut olds = before.iter().zip(values.iter()).peekable();
             let entries = fields.iter().map(|(name, field)| {
-                let key = Key::String(name.as_str().into());
-                let value = match (before.get(name), values.get(&key)) {
-                    (Some(before), Some(value)) => renewed(field, before, value),
-                    _ => field.into(),
-                };
-                (key, value)
+                while olds.next_if(|((old, _), _)| *old < name).is_some() {}
+                match olds.next_if(|((old, _), _)| *old == name) {
+                    Some(((_, before), (key @ Key::String(text), value))) if **text == **name => {
+                        (key.clone(), renewed(field, before, value))
+                    }
+                    _ => (Key::String(name.as_str().into()), field.into()),
+                }
             });
             Value::map(entries.collect())
         }

@@ -18,7 +18,7 @@ use crate::outcome::{Fault, FaultKind, Outcome, PassedOver, Refusal, Verdict};
 use crate::params;
 use crate::policies::Bound;
 use crate::request::Request;
-use crate::step::Types;
+use crate::step::Known;
 use crate::typed;
 use crate::world::World;
 
@@ -38,10 +38,8 @@ pub struct Settings {
 pub(crate) struct Session<'a> {
     around: Around<'a>,
     settings: &'a Settings,
-    types: Types,
+    known: Known,
     object: View,
-    /// Whether the object has its defaults: setting them again changes nothing.
-    settled: bool,
     changed: bool,
     /// Which invocations may run again: policy, binding, parameter.
     again: HashSet<Key>,
@@ -75,9 +73,8 @@ impl<'a> Session<'a> {
         Self {
             around: Around::new(request, world),
             settings,
-            types: Types::default(),
+            known: Known::default(),
             object: View::new(request.object.clone()),
-            settled: false,
             changed: false,
             again: HashSet::new(),
             spent: HashMap::new(),
@@ -124,8 +121,8 @@ impl<'a> Session<'a> {
         }
         if pass == 1 {
             let kind = &self.around.request.kind;
-            self.types.schema = self.around.world.schema(kind);
-            self.types.own = typed::own(kind);
+            self.known.schema = self.around.world.schema(kind);
+            self.known.own = typed::own(kind);
         }
         for due in due {
             self.invoke(&due, pass)?;
@@ -241,23 +238,25 @@ impl<'a> Session<'a> {
         let merged = patch == PatchType::ApplyConfiguration;
         let mut object = match object {
             Some(object) => object,
-            None if self.settled || !merged => {
-                self.types.sound |= merged;
+            None if self.known.settled || !merged => {
+                self.known.sound |= merged;
                 return None;
             }
             None => (*self.object.json).clone(),
         };
         let kind = &self.around.request.kind;
-        let own = self.types.own.as_ref();
+        let own = self.known.own.as_ref();
         // A null that goes may have been an element's key.
         let whole = own.is_none_or(|own| typed::prune(own, &mut object, &self.object.json));
         self.around.world.set_defaults(kind, &mut object);
-        self.settled = true;
+        self.known.settled = true;
+        self.known.strict |= !merged;
         if object == *self.object.json {
-            self.types.sound |= merged;
+            self.known.sound |= merged;
             return None;
         }
-        self.types.sound = merged && whole;
+        self.known.sound = merged && whole;
+        self.known.strict = !merged;
         Some(Arc::new(object))
     }
 }

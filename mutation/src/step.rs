@@ -32,15 +32,19 @@ impl From<RunError> for StepError {
     }
 }
 
-/// What is known of the object's type.
+/// What is known of the object and its type.
 #[derive(Default)]
-pub(crate) struct Types {
+pub(crate) struct Known {
     /// The kind's type.
     pub schema: Option<Schema>,
     /// That again if the kind is one of the API server's own.
     pub own: Option<Schema>,
     /// Whether the object is of the kind's type, as a merge has left it.
     pub sound: bool,
+    /// Whether it is what the strict decoder takes.
+    pub strict: bool,
+    /// Whether it has its defaults: setting them again changes nothing.
+    pub settled: bool,
 }
 
 /// A mutation, compiled.
@@ -52,25 +56,25 @@ pub(crate) struct Mutator {
 
 impl Mutator {
     /// The object after the mutation, without new defaults; none if nothing is
-    /// merged into it, or a `test` of the patch failed.
+    /// merged into it, a patch leaves a settled one as it is, or its `test` failed.
     pub fn run(
         &self,
         scope: &Scope<'_>,
-        types: &Types,
+        known: &Known,
         budget: &mut Budget,
     ) -> Result<Option<Json>, StepError> {
         let value = self.program.run(scope, budget)?;
         let object = &*scope.object.json;
         match self.patch {
-            PatchType::ApplyConfiguration => configure(object, &value, types),
-            PatchType::JsonPatch => patch(object, &value, types.own.as_ref(), budget),
+            PatchType::ApplyConfiguration => configure(object, &value, known),
+            PatchType::JsonPatch => patch(object, &value, known, budget),
         }
     }
 }
 
-fn configure(object: &Json, value: &Value, types: &Types) -> Result<Option<Json>, StepError> {
+fn configure(object: &Json, value: &Value, known: &Known) -> Result<Option<Json>, StepError> {
     let fault = |message: String| StepError::Fault(FaultKind::Patch, message);
-    let Some(schema) = &types.schema else {
+    let Some(schema) = &known.schema else {
         let message = format!(
             "the schema of {} {} is not known, so nothing can be merged into it",
             object["apiVersion"], object["kind"]
@@ -81,14 +85,14 @@ fn configure(object: &Json, value: &Value, types: &Types) -> Result<Option<Json>
     if !configuration.is_object() {
         return Err(fault("the configuration is no object".to_owned()));
     }
-    tautline_merge::apply_anew(schema, object, configuration, types.sound)
+    tautline_merge::apply_anew(schema, object, configuration, known.sound)
         .map_err(|error| fault(format!("error applying patch: {error}")))
 }
 
 fn patch(
     object: &Json,
     value: &Value,
-    own: Option<&Schema>,
+    known: &Known,
     budget: &mut Budget,
 ) -> Result<Option<Json>, StepError> {
     let Value::List(operations) = value else {
@@ -103,6 +107,9 @@ fn patch(
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
+    if known.strict && known.settled && operations.is_empty() {
+        return Ok(None);
+    }
     let patched = match json_patch::apply(object.clone(), &operations, budget) {
         Ok(patched) => patched,
         Err(PatchError::Test(_)) => return Ok(None),
@@ -119,7 +126,10 @@ fn patch(
             return Err(StepError::Abort(format!("a JSON patch changes {field}")));
         }
     }
-    if let Some(own) = own {
+    if known.strict && known.settled && patched == *object {
+        return Ok(None);
+    }
+    if let Some(own) = &known.own {
         strict::check(own, &patched).map_err(StepError::Abort)?;
     }
     Ok(Some(patched))

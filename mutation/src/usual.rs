@@ -11,7 +11,15 @@ pub(crate) fn usual(quantity: &str) -> String {
     rewritten(quantity).unwrap_or_else(|| quantity.to_owned())
 }
 
-fn rewritten(quantity: &str) -> Option<String> {
+/// None for what stays as it is because it is no quantity, or one of a digit or
+/// two, which has no other form.
+pub(crate) fn rewritten(quantity: &str) -> Option<String> {
+    if quantity.len() < 3 && quantity.bytes().all(|b| b.is_ascii_digit()) {
+        let usual = !quantity.is_empty() && (quantity == "0" || !quantity.starts_with('0'));
+        if usual {
+            return None;
+        }
+    }
     let end = quantity
         .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-' && c != '+')
         .unwrap_or(quantity.len());
@@ -21,7 +29,11 @@ fn rewritten(quantity: &str) -> Option<String> {
     if !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let digits: i128 = if fraction.is_empty() {
+        whole.parse().ok()?
+    } else {
+        format!("{whole}{fraction}").parse().ok()?
+    };
     let decimals = i32::try_from(fraction.len()).ok()?;
     if let Some(power) = BINARY.iter().skip(1).position(|s| *s == suffix) {
         let ten = 10_i128.checked_pow(decimals.unsigned_abs())?;

@@ -134,7 +134,7 @@ impl Session<'_> {
         let result = if self.late() {
             Err(RunError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.run(&scope, &self.types, &mut budget)
+            mutator.run(&scope, &self.known, &mut budget)
         };
         let (result, copied) = self.bounded(result);
         let full = self.settings.full_detail;
