@@ -30,7 +30,10 @@ fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, dep
     }
     let mut whole = true;
     fields.retain(|name, value| {
-        let was = before.get(name).unwrap_or(&Value::Null);
+        let was = before.get(name);
+        if was == Some(value) {
+            return true;
+        }
         let Some(inner) = schema.field(name) else {
             return true;
         };
@@ -41,13 +44,10 @@ fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, dep
             _ => false,
         };
         if empty {
-            let stays = before.get(name) == Some(value);
-            whole &= stays || !value.is_null();
-            return stays;
+            whole &= !value.is_null();
+            return false;
         }
-        if *value != *was {
-            whole &= below(&inner, value, was, depth + 1);
-        }
+        whole &= below(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
         true
     });
     whole

@@ -160,7 +160,7 @@ impl Value {
     /// Refuses an `Object` below which a type's name does not follow the path.
     pub(super) fn named_by_path(&self) -> Result<(), RunError> {
         match self {
-            Self::Object(object) => follow(self, &object.type_name),
+            Self::Object(object) => follow(self, &mut object.type_name.to_string()),
             Self::List(list) => list.iter().try_for_each(Self::named_by_path),
             Self::Patch(patch) => patch.value.iter().try_for_each(Self::named_by_path),
             _ => Ok(()),
@@ -168,7 +168,7 @@ impl Value {
     }
 }
 
-fn follow(value: &Value, place: &str) -> Result<(), RunError> {
+fn follow(value: &Value, place: &mut String) -> Result<(), RunError> {
     match value {
         Value::Object(object) => {
             let Object {
@@ -181,9 +181,14 @@ fn follow(value: &Value, place: &str) -> Result<(), RunError> {
                     "type mismatch: unexpected type name \"{type_name}\", expected \"{place}\", which matches field name path from root Object type"
                 )));
             }
-            fields
-                .iter()
-                .try_for_each(|(name, value)| follow(value, &format!("{place}.{name}")))
+            let length = place.len();
+            fields.iter().try_for_each(|(name, value)| {
+                place.push('.');
+                place.push_str(name);
+                let followed = follow(value, place);
+                place.truncate(length);
+                followed
+            })
         }
         Value::List(list) => list.iter().try_for_each(|value| follow(value, place)),
         Value::Map(map) => map.values().try_for_each(|value| follow(value, place)),
