@@ -93,7 +93,8 @@ fn one(
         "copy" => {
             let copy = get(document, &patch.from).map_err(bad)?;
             let bytes = copy.map_or(0, size);
-            *units += bytes / BYTES_A_UNIT;
+            // Counted, copied, looked at for its depth, and dropped.
+            *units += 2 * bytes / BYTES_A_UNIT;
             *copied += bytes;
             if *copied > COPY_BYTES {
                 return Err(bad("the copies of this patch are too large"));
