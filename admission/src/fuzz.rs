@@ -75,7 +75,8 @@ mod tests {
     #[test]
     fn the_corpora_of_the_fuzz_targets_are_harmless() {
         assert!(super::policies().len() == 1, "the policy is not in force");
-        let targets: [(&str, fn(&[u8])); 2] = [
+        type Target = (&'static str, fn(&[u8]));
+        let targets: [Target; 2] = [
             ("admission_review", super::review),
             ("cel_source", tautline_mutation::fuzz_source),
         ];
