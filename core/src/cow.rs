@@ -112,6 +112,11 @@ impl<V: Clone> CowMap<V> {
         here.chain(gone)
     }
 
+    /// All keys, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shards.iter().flat_map(|s| s.keys())
+    }
+
     /// All values, in no order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, v)| v)

@@ -2,6 +2,7 @@
 //! (apply, delete, reset) and many readers take immutable snapshots of.
 
 mod members;
+mod shared;
 mod snapshot;
 
 use std::sync::Arc;
@@ -85,6 +86,7 @@ fn other_key(o: &Other) -> String {
 #[derive(Debug, Default)]
 pub struct Index {
     now: Snapshot,
+    shared: shared::Shared,
 }
 
 impl Index {
@@ -97,7 +99,10 @@ impl Index {
     pub fn apply(&mut self, object: Object) -> bool {
         let key = object.key();
         match object {
-            Object::Pod(new) => self.put_pod(&key, Some(Arc::new(new))),
+            Object::Pod(mut new) => {
+                self.shared.share(&mut new);
+                self.put_pod(&key, Some(Arc::new(new)))
+            }
             Object::Node(new) => put(&mut self.now.nodes, &key, Some(Arc::new(new))).is_some(),
             Object::Service(new) => self.put_service(&key, Some(Arc::new(new))),
             Object::EndpointSlice(new) => self.put_slice(&key, Some(Arc::new(new))),
@@ -123,10 +128,10 @@ impl Index {
     /// Makes `objects` all there is of `kind`; objects of other kinds among them
     /// are left out. Says whether anything changed.
     pub fn reset(&mut self, kind: Kind, objects: impl IntoIterator<Item = Object>) -> bool {
-        let mut gone: HashSet<String> = self.keys(kind).collect();
+        let mut gone: HashSet<Arc<str>> = self.keys(kind).collect();
         let mut changed = false;
         for object in objects.into_iter().filter(|o| o.kind() == kind) {
-            gone.remove(&object.key());
+            gone.remove(&*object.key());
             changed |= self.apply(object);
         }
         for key in gone {
@@ -151,9 +156,10 @@ impl Index {
         changed
     }
 
-    fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = String> + '_> {
-        fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = String> + '_> {
-            Box::new(map.iter().map(|(k, _)| k.to_owned()))
+    /// The keys of all there is of `kind`.
+    pub fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
+        fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
+            Box::new(map.keys().map(Arc::clone))
         }
         match kind {
             Kind::Pod => of(&self.now.pods),
@@ -162,12 +168,10 @@ impl Index {
             Kind::EndpointSlice => of(&self.now.slices),
             Kind::Policy => of(&self.now.policies),
             Kind::Other => of(&self.now.others),
-            Kind::Offer => Box::new(
-                self.now
-                    .offers
-                    .values()
-                    .flat_map(|v| v.iter().map(|e| key(&e.offer.namespace, &e.offer.name))),
-            ),
+            Kind::Offer => {
+                let offers = self.now.offers();
+                Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))
+            }
         }
     }
 

@@ -12,9 +12,14 @@ pub fn key(namespace: &str, name: &str) -> String {
 
 /// Resource amounts in thousandths of the resource's unit, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources(Box<[(Box<str>, i64)]>);
+pub struct Resources(Arc<[(Box<str>, i64)]>);
 
 impl Resources {
+    /// For the index, which holds equal amounts once.
+    pub(crate) fn amounts_mut(&mut self) -> &mut Arc<[(Box<str>, i64)]> {
+        &mut self.0
+    }
+
     /// The amount of `name` in thousandths; 0 if it is not listed.
     pub fn milli(&self, name: &str) -> i64 {
         self.0

@@ -1,13 +1,18 @@
 //! Labels and label selectors.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// An object's labels (or annotations): packed into one allocation, because an
 /// index holds them for every pod of the cluster.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Labels(Box<str>);
+pub struct Labels(Arc<str>);
 
 impl Labels {
+    /// For the index, which holds equal labels once.
+    pub(crate) fn packed_mut(&mut self) -> &mut Arc<str> {
+        &mut self.0
+    }
+
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
         // Byte by byte: tables ask this of every node, and a search for each NUL
@@ -47,7 +52,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
             }
             packed.extend([k, "\0", v, "\0"]);
         }
-        Self(packed.into_boxed_str())
+        Self(packed.into())
     }
 }
 

@@ -1,9 +1,12 @@
 //! The one writer of a process's index, and what readers hold of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
@@ -92,6 +95,16 @@ impl Feed {
         self.write(kind, |index| index.delete(kind, key));
     }
 
+    /// Begins to take all there is of `kind`, object by object.
+    pub fn listing(&self, kind: Kind) -> Listing {
+        Listing {
+            feed: self.clone(),
+            kind,
+            gone: self.0.index.lock().keys(kind).collect(),
+            changed: false,
+        }
+    }
+
     /// Makes `objects` all there is of `kind`.
     pub fn reset(&self, kind: Kind, objects: Vec<Object>) {
         self.write(kind, |index| index.reset(kind, objects));
@@ -110,13 +123,103 @@ impl Feed {
             if !change(&mut index) {
                 return;
             }
-            // Under the lock, so that snapshots are published in order.
-            self.0.now.store(Arc::new(index.snapshot()));
+            self.publish(&index);
         }
         self.changed(kind);
     }
 
+    /// Takes the locked index, so that snapshots are published in order.
+    fn publish(&self, index: &MutexGuard<'_, Index>) {
+        self.0.now.store(Arc::new(index.snapshot()));
+    }
+
     fn changed(&self, kind: Kind) {
         self.0.versions.send_modify(|v| v.0[kind as usize] += 1);
+    }
+}
+
+/// All there is of a kind, as a list brings it: each object counts at once, and
+/// what the whole list has not brought is gone at its end. So a large cluster is
+/// never held twice. Dropped before its end it takes nothing away.
+#[derive(Debug)]
+pub struct Listing {
+    feed: Feed,
+    kind: Kind,
+    /// What was there before and has not come so far.
+    gone: HashSet<Arc<str>>,
+    changed: bool,
+}
+
+impl Listing {
+    /// Takes an object of the kind. Readers see it when the next snapshot is
+    /// published: at the end of the list, or with another change.
+    pub fn take(&mut self, object: Object) {
+        debug_assert_eq!(object.kind(), self.kind);
+        self.gone.remove(&*object.key());
+        self.changed |= self.feed.0.index.lock().apply(object);
+    }
+
+    /// The list has an object of this key that cannot be used: what was good of it
+    /// stays.
+    pub fn keep(&mut self, key: &str) {
+        self.gone.remove(key);
+    }
+
+    /// The list is complete.
+    pub fn done(self) {
+        {
+            let mut index = self.feed.0.index.lock();
+            let gone = self.gone.iter();
+            let deleted = gone.filter(|key| index.delete(self.kind, key)).count();
+            if deleted == 0 && !self.changed {
+                return;
+            }
+            self.feed.publish(&index);
+        }
+        self.feed.changed(self.kind);
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_core::model::Pod;
+
+    fn pod(name: &str) -> Object {
+        Object::Pod(Pod {
+            namespace: "ns".into(),
+            name: name.into(),
+            ..Pod::default()
+        })
+    }
+
+    fn names(feed: &Feed) -> Vec<String> {
+        let snapshot = feed.snapshot();
+        let mut names: Vec<String> = snapshot.pods().map(|p| p.name.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_list_takes_away_what_it_has_not_brought_at_its_end_and_not_before() {
+        let feed = Feed::default();
+        ["a", "b", "bad"].map(|name| feed.apply(pod(name)));
+        let mut cut_short = feed.listing(Kind::Pod);
+        cut_short.take(pod("c"));
+        drop(cut_short);
+        let mut listing = feed.listing(Kind::Pod);
+        ["b", "d"].map(|name| listing.take(pod(name)));
+        listing.keep("ns/bad");
+        feed.apply(pod("e"));
+        assert_eq!(names(&feed), ["a", "b", "bad", "c", "d", "e"]);
+        let before = *feed.changes().borrow();
+        listing.done();
+        // "e" came after the list had begun: it is not the list's to take away.
+        assert_eq!(names(&feed), ["b", "bad", "d", "e"]);
+        assert!(feed.changes().borrow().changed(&before, &[Kind::Pod]));
+        let before = *feed.changes().borrow();
+        let mut same = feed.listing(Kind::Pod);
+        ["b", "bad", "d", "e"].map(|name| same.take(pod(name)));
+        same.done();
+        assert!(!feed.changes().borrow().changed(&before, &[Kind::Pod]));
     }
 }

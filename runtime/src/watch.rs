@@ -31,12 +31,18 @@ struct ByKind {
 /// What the watches count.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
+    events: Family<ByKind, Counter>,
     malformed: Family<ByKind, Counter>,
     errors: Family<ByKind, Counter>,
 }
 
 impl WatchMetrics {
     pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "watch_events",
+            "Objects that a watch brought, as it began or since: come, changed or gone",
+            self.events.clone(),
+        );
         registry.register(
             "watch_malformed_objects",
             "Objects that a watch brought and that could not be used",
@@ -148,18 +154,20 @@ impl Watch<'_> {
         self.readiness.expect(&name);
         let label = ByKind { kind: name.clone() };
         let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
+        let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
         let stop = tasks.stop_token();
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         tasks.spawn(&format!("watch {name}"), async move {
-            let mut listing: Vec<Object> = Vec::new();
+            let mut listing = None;
             let mut refused: Vec<String> = Vec::new();
             let key = |guarded: &DeserializeGuard<K>| match guarded.namespace() {
                 Some(namespace) => format!("{namespace}/{}", guarded.name_any()),
                 None => guarded.name_any(),
             };
             let take = |guarded: &DeserializeGuard<K>| {
+                events.inc();
                 let object = match &guarded.0 {
                     Ok(object) => convert(object),
                     Err(e) => Err(e.error.clone()),
@@ -180,12 +188,17 @@ impl Watch<'_> {
             };
             let handle = |event| match event {
                 watcher::Event::Init => {
-                    listing.clear();
+                    listing = Some(feed.listing(kind));
                     refused.clear();
                 }
-                watcher::Event::InitApply(o) => match take(&o) {
-                    Ok(object) => listing.extend(object),
-                    Err(()) => refused.push(key(&o)),
+                watcher::Event::InitApply(o) => match (take(&o), &mut listing) {
+                    (Ok(Some(object)), Some(listing)) => listing.take(object),
+                    // A limit must not vanish by a slip: what was good stays.
+                    (Err(()), Some(listing)) => {
+                        listing.keep(&key(&o));
+                        refused.push(key(&o));
+                    }
+                    _ => {}
                 },
                 watcher::Event::InitDone => {
                     for gone in feed
@@ -195,16 +208,18 @@ impl Watch<'_> {
                     {
                         feed.accept(kind, &gone);
                     }
-                    feed.reset(kind, std::mem::take(&mut listing));
+                    if let Some(listing) = listing.take() {
+                        listing.done();
+                    }
                     readiness.done(&label.kind);
                 }
                 watcher::Event::Apply(o) => match take(&o) {
                     Ok(Some(object)) => feed.apply(object),
                     Ok(None) => feed.delete(kind, &key(&o)),
-                    // A limit must not vanish by a slip: what was good stays.
                     Err(()) => {}
                 },
                 watcher::Event::Delete(o) => {
+                    events.inc();
                     feed.accept(kind, &key(&o));
                     feed.delete(kind, &key(&o));
                 }

@@ -33,6 +33,53 @@ async fn get_now(url: &str) -> Result<(u16, String)> {
     Ok((status, body))
 }
 
+/// A connection that is kept: posts one after another, without TLS.
+pub struct Kept {
+    stream: tokio::net::TcpStream,
+    host: String,
+}
+
+impl Kept {
+    pub async fn open(host: &str) -> Result<Self> {
+        let stream = tokio::net::TcpStream::connect(host).await?;
+        stream.set_nodelay(true)?;
+        let host = host.to_owned();
+        Ok(Self { stream, host })
+    }
+
+    /// The body of an answer of 200; anything else is an error.
+    pub async fn post(&mut self, path: &str, body: &[u8]) -> Result<Vec<u8>> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.host,
+            body.len()
+        );
+        self.stream
+            .write_all(&[head.as_bytes(), body].concat())
+            .await?;
+        let mut answer = Vec::with_capacity(64 << 10);
+        let (mut head, mut length) = (0, usize::MAX);
+        while answer.len() - head < length {
+            if self.stream.read_buf(&mut answer).await? == 0 {
+                bail!("the server closed the connection");
+            }
+            if head == 0
+                && let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n")
+            {
+                head = end + 4;
+                let text = std::str::from_utf8(&answer[..end])?.to_ascii_lowercase();
+                let of = |line: &str| line.strip_prefix("content-length: ")?.trim().parse().ok();
+                match text.lines().find_map(of) {
+                    Some(found) if text.starts_with("http/1.1 200") => length = found,
+                    _ => bail!("answered {text}"),
+                }
+            }
+        }
+        Ok(answer.split_off(head))
+    }
+}
+
 /// Posts over TLS without verifying the server; an answer other than 200 is an
 /// error that names the status.
 pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {

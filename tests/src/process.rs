@@ -112,6 +112,16 @@ impl Process {
         pages.unwrap_or(0) * 4096
     }
 
+    /// Bytes of memory that it held at most.
+    pub fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let kilobytes = status.ok().and_then(|s| {
+            let line = s.lines().find(|l| l.starts_with("VmHWM:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+        kilobytes.unwrap_or(0) * 1024
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -156,7 +166,7 @@ mod tests {
             eventually("it uses the processor", PATIENCE, check, async || "").await;
         };
         beyond(0.0).await;
-        assert!(busy.resident_bytes() > 0);
+        assert!(busy.resident_bytes() > 0 && busy.peak_bytes() >= busy.resident_bytes());
         busy.pause();
         let stat = || std::fs::read_to_string(format!("/proc/{}/stat", busy.child.id())).unwrap();
         let check = async || stat().contains(") T ").then_some(());

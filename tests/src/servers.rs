@@ -15,7 +15,7 @@ use crate::{
     process::{Process, free_port},
 };
 
-pub use crate::loopback::{get, insecure_post};
+pub use crate::loopback::{Kept, get, insecure_post};
 
 /// The binary, which `cargo test --workspace` builds beside the tests.
 pub fn binary() -> Result<PathBuf> {
@@ -49,6 +49,17 @@ impl Server {
     /// Starts `tautline ARGS` with the account of `user` and waits until ready.
     pub async fn start(plane: &ControlPlane, user: &str, args: &[&str]) -> Result<Self> {
         Self::launch(plane, &binary()?, (user, user), free_port()?, args).await
+    }
+
+    /// Starts `BINARY ARGS` with the account of `user`, of a binary that is not beside
+    /// the caller's.
+    pub async fn of(
+        plane: &ControlPlane,
+        binary: &Path,
+        user: &str,
+        args: &[&str],
+    ) -> Result<Self> {
+        Self::launch(plane, binary, (user, user), free_port()?, args).await
     }
 
     /// One of several of the same account, its log called `name`, that the others

@@ -1,0 +1,77 @@
+//! Fills the API server, many requests at once.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::Client;
+use serde_json::{Value, json};
+use tautline_tests::objects::{self as tests, post};
+
+use crate::{Size, objects};
+
+/// Requests to the API server under way at once.
+pub const IN_FLIGHT: usize = 64;
+
+/// Everything there is to watch, in the order that it needs.
+pub async fn cluster(client: &Client, size: &Size, provider: u16) -> Result<()> {
+    let namespaces = objects::namespaces(size);
+    let namespace = |i: usize| {
+        let name = format!("team-{i}");
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        ("/api/v1/namespaces".to_owned(), object)
+    };
+    all(client, "namespaces", namespaces, namespace).await?;
+    let node = |i| ("/api/v1/nodes".to_owned(), objects::node(i));
+    all(client, "nodes", size.nodes, node).await?;
+    let policy = |i| within("constraintpolicies", objects::policy(i));
+    all(client, "policies", size.offers, policy).await?;
+    let offer = |i| within("constraintpolicyoffers", objects::offer(i));
+    all(client, "offers", size.offers, offer).await?;
+    let service = |i| within("services", objects::service(i, size));
+    all(client, "services", size.services, service).await?;
+    let slice = |i| within("endpointslices", objects::endpoint_slice(i, size));
+    all(client, "endpoint slices", size.services, slice).await?;
+    let pod = |i| within("pods", objects::pod(i, size.nodes));
+    all(client, "pods", size.pods, pod).await?;
+    tests::provider(client, "team-0", "provider", provider, &objects::RULES).await
+}
+
+/// Where an object of a namespace is posted to.
+fn within(plural: &str, object: Value) -> (String, Value) {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let group = if version == "v1" { "api" } else { "apis" };
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    let path = format!("/{group}/{version}/namespaces/{namespace}/{plural}");
+    (path, object)
+}
+
+async fn all(
+    client: &Client,
+    what: &str,
+    count: usize,
+    object: impl Fn(usize) -> (String, Value),
+) -> Result<()> {
+    let start = Instant::now();
+    let one = async |i: usize| {
+        let (path, object) = object(i);
+        let said = post(client, &path, &object).await?;
+        ensure!(
+            said.status == 201,
+            "{path}: {} {}",
+            said.status,
+            said.message()
+        );
+        if (i + 1).is_multiple_of(10_000) {
+            eprintln!("  {} {what} after {:.0?}", i + 1, start.elapsed());
+        }
+        Ok(())
+    };
+    stream::iter(0..count)
+        .map(one)
+        .buffer_unordered(IN_FLIGHT)
+        .try_collect::<()>()
+        .await?;
+    eprintln!("{count} {what} made in {:.1?}", start.elapsed());
+    Ok(())
+}

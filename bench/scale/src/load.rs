@@ -1,0 +1,151 @@
+//! What is asked of the extender, and how long it takes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tautline_tests::servers::{Kept, Server};
+
+use crate::{Size, fill::IN_FLIGHT, objects};
+
+/// How long the extender may take to see what the API server has.
+const PATIENCE: Duration = Duration::from_secs(300);
+const POD_EVENTS: &str = "tautline_watch_events_total{kind=\"pods\"}";
+
+/// Times in order, the shortest first.
+pub struct Times(Vec<Duration>);
+
+impl Times {
+    pub fn quantile(&self, q: f64) -> Duration {
+        let at = (self.0.len() as f64 * q) as usize;
+        let last = self.0.len().saturating_sub(1);
+        self.0.get(at.min(last)).copied().unwrap_or_default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A filter of one governed pod over the first `names` nodes.
+struct Filter {
+    connection: Kept,
+    body: Vec<u8>,
+}
+
+impl Filter {
+    async fn new(server: &Server, names: usize) -> Result<Self> {
+        let mut pod = objects::pod(0, 1);
+        pod["metadata"]["name"] = "asking".into();
+        pod["metadata"]["uid"] = "asking".into();
+        let names: Vec<String> = (0..names).map(objects::node_name).collect();
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
+        Ok(Self {
+            connection: Kept::open(&format!("127.0.0.1:{}", server.port)).await?,
+            body: body.to_string().into_bytes(),
+        })
+    }
+
+    async fn ask(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        let answer = self.connection.post("/filter", &self.body).await?;
+        let took = start.elapsed();
+        let answer: Value = serde_json::from_slice(&answer)?;
+        let nodes = answer["nodenames"].as_array().map_or(0, Vec::len);
+        ensure!(nodes > 0, "no node fits: {answer}");
+        Ok(took)
+    }
+}
+
+/// Filters of `names` nodes, one after another.
+pub async fn filters(server: &Server, names: usize, times: usize) -> Result<Times> {
+    let mut filter = Filter::new(server, names).await?;
+    for _ in 0..20 {
+        filter.ask().await?;
+    }
+    let mut all = Vec::with_capacity(times);
+    for _ in 0..times {
+        all.push(filter.ask().await?);
+    }
+    all.sort();
+    Ok(Times(all))
+}
+
+/// What came of the burst.
+pub struct Burst {
+    /// From the first update to the API server's last answer.
+    pub sent_in: Duration,
+    /// From then until the extender had seen all.
+    pub drained_in: Duration,
+    /// Filters of all nodes meanwhile.
+    pub filters: Times,
+    pub cpu_s: f64,
+}
+
+/// Updates pods at an even rate, asks meanwhile, and waits until all is seen.
+pub async fn burst(client: &Client, server: &Server, size: &Size) -> Result<Burst> {
+    let (before, cpu) = (seen(server).await, server.process.cpu_seconds());
+    let start = Instant::now();
+    let pause = Duration::from_secs(size.seconds) / u32::try_from(size.updates)?;
+    let update = async |i: usize| {
+        let due = pause * u32::try_from(i)?;
+        tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
+        let (namespace, name) = objects::pod_name(i * (size.pods / size.updates));
+        let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        let patch = json!({"metadata": {"labels": {"burst": "yes"}}});
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        anyhow::Ok(())
+    };
+    let updates = stream::iter(0..size.updates)
+        .map(update)
+        .buffer_unordered(IN_FLIGHT)
+        .try_collect::<()>();
+    let mut filter = Filter::new(server, size.nodes).await?;
+    let mut times = Vec::new();
+    // Ends by an error alone.
+    let asking = async {
+        loop {
+            match filter.ask().await {
+                Ok(took) => times.push(took),
+                Err(e) => return e,
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        done = updates => done?,
+        error = asking => return Err(error),
+    }
+    let sent_in = start.elapsed();
+    let drained_in = until(server, before + size.updates as f64).await?;
+    times.sort();
+    Ok(Burst {
+        sent_in,
+        drained_in,
+        filters: Times(times),
+        cpu_s: server.process.cpu_seconds() - cpu,
+    })
+}
+
+/// How many pods the watch has brought so far.
+pub async fn seen(server: &Server) -> f64 {
+    server.metric(POD_EVENTS).await
+}
+
+/// Waits until the watch has brought `count` pods in all; says how long.
+pub async fn until(server: &Server, count: f64) -> Result<Duration> {
+    let start = Instant::now();
+    while seen(server).await < count {
+        let now = seen(server).await;
+        ensure!(start.elapsed() < PATIENCE, "{now} of {count} pods seen");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(start.elapsed())
+}

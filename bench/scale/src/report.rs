@@ -1,0 +1,164 @@
+//! The figures as a table and as JSON.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tautline_tests::root;
+
+use crate::{
+    Size,
+    load::{Burst, Times},
+};
+
+pub struct Report<'a> {
+    pub size: &'a Size,
+    pub first_sync: Duration,
+    pub first_sync_cpu_s: f64,
+    pub resident: u64,
+    pub peak: u64,
+    /// By the number of node names.
+    pub filters: Vec<(usize, Times)>,
+    pub burst: Burst,
+    pub api_server_back: Duration,
+    pub listed_again: Duration,
+    pub resident_then: u64,
+    pub peak_then: u64,
+}
+
+impl Report<'_> {
+    /// Prints the table, and writes it where it is wanted.
+    pub fn write(&self, docs: bool, json: Option<&Path>) -> Result<()> {
+        let table = self.table();
+        print!("{table}");
+        if let Some(file) = json {
+            std::fs::write(file, format!("{:#}\n", self.json()))?;
+        }
+        if docs {
+            into_docs(&table)?;
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> String {
+        let size = self.size;
+        let mut rows = vec![
+            (
+                "first sync: from the start until ready".to_owned(),
+                format!(
+                    "{:.1} s, {:.1} s of CPU",
+                    self.first_sync.as_secs_f64(),
+                    self.first_sync_cpu_s
+                ),
+            ),
+            (
+                "resident memory after it; at most until then".to_owned(),
+                format!(
+                    "{} MB; {} MB",
+                    megabytes(self.resident),
+                    megabytes(self.peak)
+                ),
+            ),
+        ];
+        for (names, times) in &self.filters {
+            rows.push((
+                format!("filter of {names} names, 2 rules: p50, p99"),
+                quantiles(times),
+            ));
+        }
+        let burst = &self.burst;
+        rows.extend([
+            (
+                format!(
+                    "{} pod updates, sent in {:.1} s: seen after the last",
+                    size.updates,
+                    burst.sent_in.as_secs_f64()
+                ),
+                format!(
+                    "{} ms, {:.1} s of CPU with the filters",
+                    burst.drained_in.as_millis(),
+                    burst.cpu_s
+                ),
+            ),
+            (
+                format!(
+                    "filter of {} names meanwhile: p50, p99 of {}",
+                    size.nodes,
+                    burst.filters.len()
+                ),
+                quantiles(&burst.filters),
+            ),
+            (
+                format!(
+                    "API server started anew (ready after {:.1} s): pods listed again after",
+                    self.api_server_back.as_secs_f64()
+                ),
+                format!("{:.1} s", self.listed_again.as_secs_f64()),
+            ),
+            (
+                "resident memory then; at most until then".to_owned(),
+                format!(
+                    "{} MB; {} MB",
+                    megabytes(self.resident_then),
+                    megabytes(self.peak_then)
+                ),
+            ),
+        ]);
+        let mut table = format!(
+            "{} nodes, {} pods, {} offers of two rules, {} Services with their EndpointSlices:\n\n| what | measured |\n|---|---|\n",
+            size.nodes, size.pods, size.offers, size.services
+        );
+        for (what, measured) in rows {
+            table += &format!("| {what} | {measured} |\n");
+        }
+        table
+    }
+
+    fn json(&self) -> Value {
+        let filters = self.filters.iter().map(|(names, times)| {
+            json!({"names": names, "p50_us": micros(times, 0.5), "p99_us": micros(times, 0.99)})
+        });
+        json!({
+            "nodes": self.size.nodes, "pods": self.size.pods, "offers": self.size.offers,
+            "services": self.size.services,
+            "first_sync_s": self.first_sync.as_secs_f64(), "first_sync_cpu_s": self.first_sync_cpu_s,
+            "resident_bytes": self.resident, "peak_bytes": self.peak,
+            "filters": filters.collect::<Vec<_>>(),
+            "burst": {"updates": self.size.updates, "sent_in_s": self.burst.sent_in.as_secs_f64(),
+                "drained_in_s": self.burst.drained_in.as_secs_f64(), "cpu_s": self.burst.cpu_s,
+                "filter_p50_us": micros(&self.burst.filters, 0.5),
+                "filter_p99_us": micros(&self.burst.filters, 0.99)},
+            "listed_again_s": self.listed_again.as_secs_f64(),
+            "resident_then_bytes": self.resident_then, "peak_then_bytes": self.peak_then,
+        })
+    }
+}
+
+fn micros(times: &Times, q: f64) -> u64 {
+    u64::try_from(times.quantile(q).as_micros()).unwrap_or(u64::MAX)
+}
+
+fn quantiles(times: &Times) -> String {
+    let ms = |q| times.quantile(q).as_secs_f64() * 1e3;
+    format!("{:.2} ms, {:.2} ms", ms(0.5), ms(0.99))
+}
+
+fn megabytes(bytes: u64) -> u64 {
+    bytes / 1_000_000
+}
+
+/// Puts the table between the marks of docs/benchmarks.md.
+fn into_docs(table: &str) -> Result<()> {
+    const BEGIN: &str = "<!-- bench/scale begins -->";
+    const END: &str = "<!-- bench/scale ends -->";
+    let page = root().join("docs/benchmarks.md");
+    let text = std::fs::read_to_string(&page)?;
+    let (before, rest) = text
+        .split_once(BEGIN)
+        .context("docs/benchmarks.md: no mark")?;
+    let (_, after) = rest
+        .split_once(END)
+        .context("docs/benchmarks.md: no end mark")?;
+    std::fs::write(&page, format!("{before}{BEGIN}\n{table}{END}{after}"))?;
+    Ok(())
+}
