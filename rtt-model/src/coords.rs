@@ -2,7 +2,9 @@
 //! is that of their points plus both heights (Dabek et al., "Vivaldi", SIGCOMM
 //! 2004), found for all measured pairs at once as GNP does (Ng & Zhang, INFOCOM
 //! 2002), by Adam on the Huber loss of log(fitted / measured), so that a bad
-//! sample pulls no harder than one that is off by [`CLIP`].
+//! sample pulls no harder than one that is off by [`CLIP`], or by [`NOISY_CLIP`]
+//! where all samples are bad: there the smaller one would follow the half of a
+//! node's samples that agree by chance, and pass over that it has near nodes.
 
 use crate::hash::Random;
 
@@ -10,7 +12,8 @@ pub(crate) const D: usize = 12;
 pub(crate) type Point = [f32; D];
 
 /// Residuals of the logarithm count no more than this.
-const CLIP: f32 = 0.1;
+pub(crate) const CLIP: f32 = 0.1;
+pub(crate) const NOISY_CLIP: f32 = 0.5;
 /// No pair counts more than this many others.
 const FARTHEST: f32 = 4.0;
 const FIRST_HEIGHT: f32 = 0.02;
@@ -36,6 +39,8 @@ pub(crate) struct Pace {
     pub last: f32,
     /// Far pairs count more, by their time.
     pub far_first: bool,
+    /// [`CLIP`] or [`NOISY_CLIP`].
+    pub clip: f32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -160,7 +165,7 @@ impl Coords {
             for (height, log) in heights.iter_mut().zip(&self.log_heights) {
                 *height = log.exp();
             }
-            self.gradient(pairs, pace.far_first, &heights, &mut pull, &mut lift);
+            self.gradient(pairs, pace, &heights, &mut pull, &mut lift);
             let done = round as f32 / pace.rounds as f32;
             let rate = pace.first * (pace.last / pace.first).powf(done);
             self.step(&mut moments, &pull, &lift, rate);
@@ -170,7 +175,7 @@ impl Coords {
     fn gradient(
         &self,
         pairs: &[Pair],
-        far_first: bool,
+        pace: Pace,
         heights: &[f32],
         pull: &mut [Point],
         lift: &mut [f32],
@@ -191,8 +196,8 @@ impl Coords {
             }
             let length = squared.sqrt();
             let fitted = length + heights[a] + heights[b];
-            let off = (fitted.ln() - pair.log).clamp(-CLIP, CLIP);
-            let weight = match far_first {
+            let off = (fitted.ln() - pair.log).clamp(-pace.clip, pace.clip);
+            let weight = match pace.far_first {
                 true => pair.log.exp().min(FARTHEST),
                 false => 1.0,
             };

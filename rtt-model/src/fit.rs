@@ -136,6 +136,11 @@ impl Fit {
         }
     }
 
+    /// Whether measured pairs speak badly for those beside them.
+    pub(crate) fn noisy(&self) -> bool {
+        self.shrink == smooth::WIDE
+    }
+
     /// Whether the fit has samples of a node.
     pub fn knows(&self, node: NodeId) -> bool {
         self.measured.get(node.slot()).copied().unwrap_or(false)

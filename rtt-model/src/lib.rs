@@ -21,7 +21,9 @@
 //!   Phoenix, Chen et al., TNSM 2011, factor matrices for that reason). So pairs
 //!   are corrected by what measured pairs left over whose ends are near both ends:
 //!   Nadaraya and Watson's estimate (1964), twice. Where each measured pair as the
-//!   others predict it shows that this does harm, only many together are heard.
+//!   others predict it shows that this does harm, only many together are heard;
+//!   samples are noisy then, and Huber's loss turns from squares to lines at half
+//!   and not at a tenth.
 //! - Labels give classes of pairs (same rack, same zone, two zones, two regions)
 //!   with usual times and an offset a node, fitted robustly. A node whose samples
 //!   contradict its labels is fitted as where they put it; one whose reports the

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     Labels, NodeId,
-    coords::{Coords, Pace, Pair},
+    coords::{CLIP, Coords, NOISY_CLIP, Pace, Pair},
     fit::Fit,
     hash,
     labels::{LabelFit, Place, Sample, Standing},
@@ -88,6 +88,8 @@ pub(crate) struct Places {
     pub scale: f32,
     pub coords: Coords,
     pub placed: Vec<bool>,
+    /// The fit found samples to speak badly for the pairs beside them.
+    pub noisy: bool,
 }
 
 impl Model {
@@ -248,6 +250,7 @@ impl Model {
             scale,
             coords,
             placed: measured,
+            noisy: fit.noisy(),
         });
         fit
     }
@@ -264,6 +267,7 @@ impl Model {
                 first: 0.3,
                 last: 0.003,
                 far_first: true,
+                clip: CLIP,
             };
             coords.descend(pairs, far);
             let all = Pace {
@@ -271,6 +275,7 @@ impl Model {
                 first: 0.02,
                 last: 0.0005,
                 far_first: false,
+                clip: CLIP,
             };
             coords.descend(pairs, all);
             return coords;
@@ -290,6 +295,7 @@ impl Model {
             first: 0.005,
             last: 0.0005,
             far_first: false,
+            clip: if known.noisy { NOISY_CLIP } else { CLIP },
         };
         coords.descend(pairs, pace);
         coords

@@ -12,6 +12,10 @@ use crate::{
 
 const MAGIC: [u8; 4] = *b"trtt";
 const VERSION: u8 = 1;
+/// Without places, with, and with those of noisy samples.
+const UNPLACED: u8 = 0;
+const PLACED: u8 = 1;
+const NOISY: u8 = 2;
 /// Coordinates are a few units.
 const FARTHEST: f32 = 1e6;
 
@@ -68,7 +72,8 @@ impl Model {
                 out.extend(micros.to_le_bytes());
             }
         }
-        out.push(u8::from(self.places.is_some()));
+        let noisy = |places: &Places| if places.noisy { NOISY } else { PLACED };
+        out.push(self.places.as_ref().map_or(UNPLACED, noisy));
         if let Some(places) = &self.places {
             out.extend(places.scale.to_le_bytes());
             varint(&mut out, places.placed.len() as u32);
@@ -132,9 +137,12 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
             model.observe(from, to, micros).then_some(())?;
         }
     }
-    if reader.byte()? == 0 {
-        return Some(model);
-    }
+    let noisy = match reader.byte()? {
+        UNPLACED => return Some(model),
+        PLACED => false,
+        NOISY => true,
+        _ => return None,
+    };
     let scale = reader.float().filter(|s| *s > 0.0)?;
     let count = reader.count(1 + 4 * (D + 1))?;
     (count <= n).then_some(())?;
@@ -142,6 +150,7 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
         scale,
         coords: Coords::default(),
         placed: Vec::with_capacity(count),
+        noisy,
     };
     for _ in 0..count {
         places.placed.push(reader.byte()? != 0);
@@ -227,5 +236,27 @@ impl Reader<'_> {
     fn count(&mut self, least: usize) -> Option<usize> {
         let count = self.varint()? as usize;
         (count <= self.0.len() / least).then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Labels, NodeId};
+
+    #[test]
+    fn that_samples_are_noisy_is_kept() {
+        let mut model = Model::new(Options::default());
+        for name in ["a", "b", "c"] {
+            model.insert(name, Labels::default());
+        }
+        model.observe(NodeId(0), NodeId(1), 900.0);
+        model.observe(NodeId(1), NodeId(2), 500.0);
+        model.fit();
+        for noisy in [false, true] {
+            model.places.as_mut().unwrap().noisy = noisy;
+            let again = Model::restore(Options::default(), &model.snapshot()).unwrap();
+            assert_eq!(again.places.unwrap().noisy, noisy);
+        }
     }
 }
