@@ -32,6 +32,8 @@ type Result struct {
 	Requests map[string]int `json:"requests,omitempty"`
 	// Outcomes are what the extender made of all pods.
 	Outcomes map[string]int `json:"outcomes,omitempty"`
+	// Binds are bindings by the extender, by outcome.
+	Binds map[string]int `json:"binds,omitempty"`
 	// RejectedNodes are nodes kept from pods, by reason.
 	RejectedNodes map[string]int `json:"rejectedNodes,omitempty"`
 	// ProviderCalls are the extender's questions, by rule and outcome.
@@ -131,7 +133,7 @@ func (h *Harness) judge(tCtx ktesting.TContext, c Case, nodes *v1.NodeList, pods
 			return err
 		}
 		if err := h.result.count(page, c, all); err != nil {
-			return fmt.Errorf("%w\n%s", err, page)
+			return fmt.Errorf("%w\n%s", err, ours(page))
 		}
 	}
 	if c.Governed {

@@ -24,7 +24,7 @@ func TestRunIsJudged(t *testing.T) {
 		{"governed", "latency/OverLimit", "gpu-slice/GpuBusy", "no node was too far"},
 		{"governed", `tautline-latency",outcome="OK"`, `tautline-latency",outcome="ProviderTimeout"`, "nobody answered for the rule latency"},
 		{"governed", `# TYPE`, "tautline_extender_requests_total{verb=\"filter\",status=\"504\"} 1\n#", "filter 504"},
-		{"governed-bind", "", "", "0 bind requests"},
+		{"governed-bind", "", "", "0 of 2 pods were bound"},
 		{"ungoverned", "", "", "pods were governed"},
 		{"gated", "", "", "no business of it"},
 		{"go-noop", "", "", ""},

@@ -20,6 +20,7 @@ type Result struct {
 	MicrosPerPod     map[string]float64 `json:"cpuMicrosPerPod"`
 	Requests         map[string]int     `json:"requests,omitempty"`
 	Outcomes         map[string]int     `json:"outcomes,omitempty"`
+	Binds            map[string]int     `json:"binds,omitempty"`
 	RejectedNodes    map[string]int     `json:"rejectedNodes,omitempty"`
 	ProviderCalls    map[string]int     `json:"providerCalls,omitempty"`
 }
