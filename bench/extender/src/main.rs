@@ -7,6 +7,7 @@
 //! is the server's alone. Prints a Markdown table, and what an index of 150,000
 //! pods holds in memory.
 
+mod noop;
 mod servers;
 
 use std::{
@@ -25,15 +26,18 @@ use tokio::{
 const WARM_UP: usize = 200;
 const REQUESTS: usize = 1000;
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["noop", port, shortlist] => noop::serve(port, shortlist),
+        role => play(role),
+    }
+}
+
+#[tokio::main]
+async fn play(role: &[&str]) -> Result<()> {
+    match role {
         [] => compare().await,
         ["floor"] => servers::floor().await,
         ["provider"] => servers::provider().await,

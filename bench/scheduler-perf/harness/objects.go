@@ -1,0 +1,182 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// The namespaces of cases.yaml, for pods that are measured and those before them.
+const (
+	measured = "measured-0"
+	warm     = "warm-0"
+)
+
+// How many offers there are. One governs the pods of each namespace, if any does.
+const offers = 100
+
+// How many servers the governed pods are to be near.
+const servedBy = 3
+
+var kinds = []string{"constraintpolicies", "constraintpolicyoffers", "constraintpolicybindings"}
+
+// cluster makes objects of any kind.
+type cluster struct {
+	context.Context
+	client dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+}
+
+// install makes what Tautline needs: its kinds, the providers' Services, the table
+// of round-trip times, policies, offers, and the servers that pods are to be near.
+func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, governed bool) error {
+	cached := memory.NewMemCacheClient(tCtx.Client().Discovery())
+	c := cluster{tCtx, tCtx.Dynamic(), restmapper.NewDeferredDiscoveryRESTMapper(cached)}
+	for _, kind := range kinds {
+		if err := c.file(filepath.Join(root, "deploy/crds", kind+".yaml"), ""); err != nil {
+			return err
+		}
+	}
+	if err := c.file("cluster/providers.yaml", ""); err != nil {
+		return err
+	}
+	for _, namespace := range []string{warm, measured} {
+		if err := c.file("cluster/policies.yaml", namespace); err != nil {
+			return err
+		}
+		if err := c.create(offer("clients", governing(governed), "server"), namespace); err != nil {
+			return err
+		}
+	}
+	for i := range offers - 2 {
+		name := fmt.Sprintf("service-%d", i)
+		if err := c.create(offer(name, name, name+"-db"), measured); err != nil {
+			return err
+		}
+	}
+	// What cluster/providers.yaml says of round-trip times is from this zone.
+	made := 0
+	for _, node := range nodes.Items {
+		if node.Labels[v1.LabelTopologyZone] != "zone-0" || made == servedBy {
+			continue
+		}
+		for _, namespace := range []string{warm, measured} {
+			if err := c.create(placed(fmt.Sprintf("server-%d", made), node.Name), namespace); err != nil {
+				return err
+			}
+		}
+		made++
+	}
+	return nil
+}
+
+// governing is the label that the offer for the pods selects; nobody's if none is to.
+func governing(governed bool) string {
+	if governed {
+		return podApp
+	}
+	return "nobody"
+}
+
+// offer keeps pods of one application near another's, on nodes with a card to share.
+func offer(name, app, peer string) *unstructured.Unstructured {
+	target := func(role, app string) any {
+		return map[string]any{
+			"name":          role,
+			"kind":          "Pod",
+			"labelSelector": map[string]any{"matchLabels": map[string]any{"app": app}},
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "constraint.ciena.com/v1alpha1",
+		"kind":       "ConstraintPolicyOffer",
+		"metadata":   map[string]any{"name": name},
+		"spec": map[string]any{
+			"targets":             []any{target("client", app), target("server", peer)},
+			"policies":            []any{"near-server", "shared-card"},
+			"providerUnavailable": "Reject",
+		},
+	}}
+}
+
+// placed is a server that has its node already.
+func placed(name, node string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Pod",
+		"metadata":   map[string]any{"name": name, "labels": map[string]any{"app": "server"}},
+		"spec": map[string]any{
+			"nodeName":   node,
+			"containers": []any{map[string]any{"name": "main", "image": "registry.k8s.io/pause:3.10.2"}},
+		},
+	}}
+}
+
+// file makes all objects of a file.
+func (c cluster) file(path, namespace string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		if err := c.create(object, namespace); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+}
+
+// create makes an object. A kind that was made just before may take a moment to be
+// served.
+func (c cluster) create(object *unstructured.Unstructured, namespace string) error {
+	kind := object.GroupVersionKind()
+	var last error
+	err := wait.PollUntilContextTimeout(c, 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if last = err; err != nil {
+			if meta.IsNoMatchError(err) {
+				c.mapper.Reset()
+				err = nil
+			}
+			return false, err
+		}
+		resource := dynamic.ResourceInterface(c.client.Resource(mapping.Resource))
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			if own := object.GetNamespace(); own != "" {
+				namespace = own
+			}
+			resource = c.client.Resource(mapping.Resource).Namespace(namespace)
+		}
+		_, last = resource.Create(c, object, metav1.CreateOptions{})
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", kind.Kind, object.GetName(), errors.Join(err, last))
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Stopwatch is a scheduler plugin that notes when each measured pod is bound.
+// scheduler_perf itself counts once a second, and so knows the last second of a
+// few only roughly.
+type Stopwatch struct {
+	mutex sync.Mutex
+	bound []time.Time
+	// Processor time at the first and at the last binding.
+	from, to usage
+	children func() usage
+	pods     int
+}
+
+const stopwatchName = "Stopwatch"
+
+func (*Stopwatch) Name() string { return stopwatchName }
+
+// New is the factory that the scheduler calls.
+func (s *Stopwatch) New(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return s, nil
+}
+
+// start makes it wait for so many pods; processes are looked at by children.
+func (s *Stopwatch) start(pods int, children func() usage) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.pods, s.children, s.bound = pods, children, make([]time.Time, 0, pods)
+}
+
+// PostBind comes once a pod is bound, whoever bound it.
+func (s *Stopwatch) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	if pod.Namespace != measured {
+		return
+	}
+	now := time.Now()
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.bound = append(s.bound, now)
+	switch len(s.bound) {
+	case 1:
+		s.from = s.children()
+	case s.pods:
+		s.to = s.children()
+	}
+}
+
+// throughput is pods a second from the first binding to the last, and the
+// processor time that each process took meanwhile, in microseconds a pod.
+func (s *Stopwatch) throughput() (float64, map[string]float64, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if len(s.bound) != s.pods || s.pods < 2 {
+		return 0, nil, fmt.Errorf("%d bindings were seen, not %d", len(s.bound), s.pods)
+	}
+	first, last := s.bound[0], s.bound[0]
+	for _, at := range s.bound {
+		if at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	intervals := float64(s.pods - 1)
+	cpu := map[string]float64{}
+	for name, before := range s.from {
+		cpu[name] = float64((s.to[name] - before).Microseconds()) / intervals
+	}
+	return intervals / last.Sub(first).Seconds(), cpu, nil
+}

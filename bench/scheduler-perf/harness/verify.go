@@ -1,0 +1,134 @@
+package harness
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+var (
+	sample = regexp.MustCompile(`^(\w+)\{(.*)\} (\d+)$`)
+	label  = regexp.MustCompile(`(\w+)="([^"]*)"`)
+)
+
+// count reads the extender's metrics, and sees that they fit the case with so many
+// pods in all.
+func (r *Result) count(page string, c Case, pods int) error {
+	r.Requests, r.Outcomes, r.Binds = map[string]int{}, map[string]int{}, map[string]int{}
+	r.RejectedNodes, r.ProviderCalls = map[string]int{}, map[string]int{}
+	for line := range strings.SplitSeq(page, "\n") {
+		parts := sample.FindStringSubmatch(line)
+		if parts == nil {
+			continue
+		}
+		labels := map[string]string{}
+		for _, pair := range label.FindAllStringSubmatch(parts[2], -1) {
+			labels[pair[1]] = pair[2]
+		}
+		value, err := strconv.Atoi(parts[3])
+		if err != nil {
+			return err
+		}
+		switch parts[1] {
+		case "tautline_extender_requests_total":
+			r.Requests[labels["verb"]+" "+labels["status"]] += value
+		case "tautline_extender_pods_total":
+			r.Outcomes[labels["outcome"]] += value
+		case "tautline_extender_binds_total":
+			r.Binds[labels["outcome"]] += value
+		case "tautline_extender_rejected_nodes_total":
+			r.RejectedNodes[labels["reason"]] += value
+		case "tautline_provider_calls_total":
+			r.ProviderCalls[labels["rule"]+" "+labels["outcome"]] += value
+		}
+	}
+	return r.fits(c, pods)
+}
+
+func (r *Result) fits(c Case, pods int) error {
+	filtered := r.Requests["filter 200"]
+	switch {
+	case c.Asked && filtered < pods:
+		return fmt.Errorf("%d filter requests were answered, for %d pods", filtered, pods)
+	case c.Asked && r.Requests["prioritize 200"] < pods:
+		return fmt.Errorf("%d prioritize requests were answered, for %d pods", r.Requests["prioritize 200"], pods)
+	case !c.Asked && len(r.Requests) > 0:
+		return fmt.Errorf("the extender was asked about pods that are no business of it: %v", r.Requests)
+	case c.Binds && r.Binds["bound"] != pods:
+		return fmt.Errorf("%d of %d pods were bound: %v", r.Binds["bound"], pods, r.Binds)
+	case c.Binds:
+		// What is refused is tried again: its cost is in the throughput.
+		return nil
+	}
+	for request, count := range r.Requests {
+		if !strings.HasSuffix(request, " 200") {
+			return fmt.Errorf("%d requests: %s", count, request)
+		}
+	}
+	if !c.Tautline {
+		return nil
+	}
+	if !c.Governed {
+		if c.Asked && r.Outcomes["ungoverned"] < pods || len(r.ProviderCalls) > 0 {
+			return fmt.Errorf("pods were governed: %v, %v", r.Outcomes, r.ProviderCalls)
+		}
+		return nil
+	}
+	// Each attempt has an outcome; those that a plan rejects are tried again.
+	if r.Outcomes["placeable"] < pods || r.Outcomes["ungoverned"] > 0 {
+		return fmt.Errorf("not all pods were governed: %v", r.Outcomes)
+	}
+	if r.RejectedNodes["latency/OverLimit"] == 0 {
+		return fmt.Errorf("no node was too far: %v", r.RejectedNodes)
+	}
+	for _, rule := range []string{"gpu-slice", "latency"} {
+		if r.ProviderCalls[rule+" OK"] == 0 {
+			return fmt.Errorf("nobody answered for the rule %s: %v", rule, r.ProviderCalls)
+		}
+	}
+	for call, count := range r.ProviderCalls {
+		if !strings.HasSuffix(call, " OK") {
+			return fmt.Errorf("%d questions to providers: %s", count, call)
+		}
+	}
+	return nil
+}
+
+// placedNear sees that all measured pods are where the policy allows them.
+func placedNear(tCtx ktesting.TContext, nodes *v1.NodeList, want int) error {
+	far := map[string]string{}
+	for _, node := range nodes.Items {
+		if zone := node.Labels[v1.LabelTopologyZone]; zone == "zone-8" || zone == "zone-9" {
+			far[node.Name] = zone
+		}
+	}
+	pods, err := tCtx.Client().CoreV1().Pods(measured).List(tCtx, metav1.ListOptions{LabelSelector: "app=" + podApp})
+	if err != nil {
+		return err
+	}
+	if len(pods.Items) != want {
+		return fmt.Errorf("%d pods, not %d", len(pods.Items), want)
+	}
+	for _, pod := range pods.Items {
+		if zone, isFar := far[pod.Spec.NodeName]; isFar || pod.Spec.NodeName == "" {
+			return fmt.Errorf("pod %s is on node %q of %q, beyond its limit", pod.Name, pod.Spec.NodeName, zone)
+		}
+	}
+	return nil
+}
+
+// ours are the counters of a page that tell what the extender did.
+func ours(page string) string {
+	var lines []string
+	for line := range strings.SplitSeq(page, "\n") {
+		if sample.MatchString(line) && !strings.Contains(line, "_bucket{") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
