@@ -6,6 +6,7 @@ mod governed;
 mod models;
 mod own;
 mod policies;
+mod restarting;
 mod rotating;
 mod slices;
 
