@@ -1,7 +1,10 @@
 //! The admission webhooks, asked by the real API server over real TLS.
 
+mod applied;
+mod audit;
 mod authors;
 mod failing;
+mod files;
 mod governed;
 mod models;
 mod own;
