@@ -123,7 +123,10 @@ impl App {
         route(
             "/validate-constraint",
             "validate-constraint",
-            own::validate(feed.clone()),
+            Arc::new(own::Validate {
+                feed: feed.clone(),
+                client: self.client.clone(),
+            }),
         );
         route("/mutate-constraint", "mutate-constraint", own::default());
         if self.config.governed {

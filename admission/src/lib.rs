@@ -6,6 +6,7 @@
 //! server makes and rotates its own certificates ([`certificates`]) and keeps
 //! the `caBundle` of its webhook configurations ([`webhooks`]) in step with them.
 
+mod access;
 pub mod app;
 mod bundle;
 pub mod certificates;

@@ -3,10 +3,13 @@
 
 mod check;
 mod defaults;
+mod rights;
 mod warn;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use kube::Client;
 use tautline_runtime::feed::Feed;
 
 use crate::{
@@ -15,10 +18,29 @@ use crate::{
 };
 
 /// `/validate-constraint`
-pub(crate) fn validate(feed: Feed) -> Arc<dyn Job> {
-    Arc::new(Now(move |request: &Request| {
-        check::verdict(request, &feed.snapshot())
-    }))
+pub(crate) struct Validate {
+    pub feed: Feed,
+    pub client: Client,
+}
+
+impl Job for Validate {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
+        Box::pin(async move {
+            let verdict = check::verdict(&request, &self.feed.snapshot());
+            if verdict.code != check::VALID {
+                return verdict;
+            }
+            match rights::lacking(&self.client, &request).await {
+                None => verdict,
+                Some(text) => Verdict::refuse("AuthorMayNotRead", told(&request, &text)),
+            }
+        })
+    }
+}
+
+/// What is wrong, of what.
+fn told(request: &Request, text: &str) -> String {
+    format!("{} {}: {text}", request.kind[2], request.object_name())
 }
 
 /// `/mutate-constraint`

@@ -75,7 +75,7 @@ pub(crate) struct Args {
         default_value = "nvidia.com/gpu-shared"
     )]
     gpu_shared_resource: String,
-    /// Let mutation policies ask the authorizer; needs the role system:auth-delegator
+    /// Let mutation policies ask the authorizer
     #[arg(long)]
     authorizer: bool,
     #[command(flatten)]

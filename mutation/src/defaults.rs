@@ -102,12 +102,13 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
 }
 
 /// Whether an image is of the tag `latest`, also by having neither tag nor digest.
+/// No image has no tag.
 fn latest(image: &str) -> bool {
     let (name, digest) = image.split_once('@').unwrap_or((image, ""));
     let name = name.rsplit('/').next().unwrap_or_default();
     match name.split_once(':') {
         Some((_, tag)) => tag == "latest",
-        None => digest.is_empty(),
+        None => digest.is_empty() && !name.is_empty(),
     }
 }
 
@@ -151,6 +152,7 @@ mod tests {
             ("registry:5000/busybox:1", false),
             ("busybox@sha256:00", false),
             ("busybox:latest", true),
+            ("", false),
         ] {
             assert_eq!(latest(image), expected, "{image}");
         }

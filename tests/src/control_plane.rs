@@ -34,6 +34,8 @@ pub struct ControlPlane {
     pub(crate) beside: BTreeMap<&'static str, Process>,
     api_port: u16,
     etcd_url: String,
+    /// More arguments of the API server.
+    args: Vec<String>,
     etcd: Process,
     apiserver: Process,
 }
@@ -58,6 +60,12 @@ fn binaries() -> Result<PathBuf> {
 impl ControlPlane {
     /// Starts etcd and the API server, RBAC on, and waits until they are ready.
     pub async fn start() -> Result<Self> {
+        Self::start_with(|_| Ok(Vec::new())).await
+    }
+
+    /// The same with more arguments for the API server; `args` may put files for it
+    /// into the folder that it is given.
+    pub async fn start_with(args: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
         _ = rustls::crypto::ring::default_provider().install_default();
         let binaries = binaries()?;
         let dir = tempfile::Builder::new().prefix("tautline-").tempdir()?;
@@ -81,7 +89,8 @@ impl ControlPlane {
             dir.path(),
         )?;
         credentials(dir.path())?;
-        let apiserver = start_apiserver(&binaries, dir.path(), &etcd_url, api_port)?;
+        let args = args(dir.path())?;
+        let apiserver = start_apiserver(&binaries, dir.path(), &etcd_url, api_port, &args)?;
         let mut kubeconfigs = Vec::new();
         for (user, ..) in USERS {
             kubeconfigs.push(write_kubeconfig(dir.path(), api_port, user)?);
@@ -94,6 +103,7 @@ impl ControlPlane {
             beside: BTreeMap::new(),
             api_port,
             etcd_url,
+            args,
             etcd,
             apiserver,
         };
@@ -137,6 +147,7 @@ impl ControlPlane {
             self.dir.path(),
             &self.etcd_url,
             self.api_port,
+            &self.args,
         )?;
         self.ready().await;
         Ok(())
@@ -158,28 +169,36 @@ fn get(path: &str) -> http::Request<Vec<u8>> {
     request
 }
 
-fn start_apiserver(binaries: &Path, dir: &Path, etcd: &str, port: u16) -> Result<Process> {
+fn start_apiserver(
+    binaries: &Path,
+    dir: &Path,
+    etcd: &str,
+    port: u16,
+    more: &[String],
+) -> Result<Process> {
     let at = |name: &str| dir.join(name).display().to_string();
+    let args = [
+        format!("--etcd-servers={etcd}"),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        format!("--cert-dir={}", at("apiserver")),
+        format!("--token-auth-file={}", at("tokens.csv")),
+        "--authorization-mode=Node,RBAC".into(),
+        "--endpoint-reconciler-type=none".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", at("sa.pub")),
+        format!("--service-account-signing-key-file={}", at("sa.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        // Off by default; on, it asks more of whoever sets owner references.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
+        // Both need the controller manager, which not every test starts.
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+    ];
+    let args = [&args, more].concat();
     Process::start(
         "kube-apiserver",
         &binaries.join("kube-apiserver"),
-        &[
-            format!("--etcd-servers={etcd}"),
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-            format!("--cert-dir={}", at("apiserver")),
-            format!("--token-auth-file={}", at("tokens.csv")),
-            "--authorization-mode=Node,RBAC".into(),
-            "--endpoint-reconciler-type=none".into(),
-            "--service-account-issuer=https://kubernetes.default.svc".into(),
-            format!("--service-account-key-file={}", at("sa.pub")),
-            format!("--service-account-signing-key-file={}", at("sa.key")),
-            "--service-cluster-ip-range=10.0.0.0/24".into(),
-            // Off by default; on, it asks more of whoever sets owner references.
-            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
-            // Both need the controller manager, which not every test starts.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
-        ],
+        &args,
         dir,
     )
 }

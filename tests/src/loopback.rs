@@ -120,6 +120,17 @@ pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
     }
 }
 
+/// The certificate (DER) that new connections to a port are shown.
+pub async fn certificate(port: u16) -> Result<Vec<u8>> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(insecure::config()?));
+    let name = rustls::pki_types::ServerName::try_from("localhost")?;
+    let stream = connector.connect(name, stream).await?;
+    let (_, session) = stream.get_ref();
+    let shown = session.peer_certificates().and_then(|all| all.first());
+    shown.map_or_else(|| bail!("no certificate"), |c| Ok(c.to_vec()))
+}
+
 /// A client that takes any certificate: tests know whom they call.
 mod insecure {
     use std::sync::Arc;

@@ -72,7 +72,13 @@ impl Left {
                         Err(error) => {
                             // Looked at again with the next change, or in a while.
                             before = None;
-                            tracing::warn!(offer = %key.1, %error, "its condition is not written");
+                            match error {
+                                // Most likely another replica told of it.
+                                Failed::Conflict => {}
+                                Failed::Call(error) => {
+                                    tracing::warn!(offer = %key.1, %error, "its condition is not written");
+                                }
+                            }
                         }
                     }
                 }
@@ -90,11 +96,14 @@ impl Left {
         }
     }
 
-    async fn tell(&self, entry: &OfferEntry, names: &[String]) -> Result<(), String> {
+    async fn tell(&self, entry: &OfferEntry, names: &[String]) -> Result<(), Failed> {
         let (offer, namespace) = (&entry.offer, &*entry.offer.namespace);
         let api: Api<ConstraintPolicyOffer> = Api::namespaced(self.client.clone(), namespace);
-        let found = within(api.get_opt(&offer.name)).await?;
-        let status = found.and_then(|o| o.status).unwrap_or_default();
+        let Some(found) = within(api.get_opt(&offer.name)).await? else {
+            return Ok(());
+        };
+        let version = found.metadata.resource_version;
+        let status = found.status.unwrap_or_default();
         let held = status.conditions.into_iter().find(|c| c.type_ == CONDITION);
         let (held, message) = match (held, names) {
             // Nothing was told, and there is nothing to tell.
@@ -120,7 +129,8 @@ impl Left {
         };
         let patch = json!({
             "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-            "metadata": {"name": &*offer.name, "uid": offer.uid},
+            // Of replicas that saw the same, one writes.
+            "metadata": {"name": &*offer.name, "uid": offer.uid, "resourceVersion": version},
             "status": {"conditions": [condition]},
         });
         let params = PatchParams::apply(MANAGER).force();
@@ -140,10 +150,21 @@ impl Left {
     }
 }
 
-async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+/// Why a condition is not written.
+enum Failed {
+    /// The offer has changed since it was read.
+    Conflict,
+    Call(String),
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
     match tokio::time::timeout(DEADLINE, call).await {
-        Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
+        Ok(Err(error)) => Err(Failed::Call(error.to_string())),
+        Err(_) => Err(Failed::Call(
+            "the API server did not answer in time".to_owned(),
+        )),
     }
 }
 

@@ -1,14 +1,12 @@
 //! Questions to the authorizer: a SubjectAccessReview each, and the answer kept
 //! for a moment. Off by default.
-//! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
 
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tautline_mutation::{
@@ -17,7 +15,8 @@ use tautline_mutation::{
 };
 use tokio::runtime::Handle;
 
-const DEADLINE: Duration = Duration::from_secs(2);
+use crate::access;
+
 /// As long as an answer counts.
 const KEPT: Duration = Duration::from_secs(10);
 /// Answers kept at most.
@@ -64,16 +63,9 @@ impl Authorizer {
     }
 
     async fn review(&self, spec: Value) -> Result<Decision, RunError> {
-        let fail = |e: String| RunError::failed(format!("the authorizer cannot be asked: {e}"));
-        let review = json!({"metadata": {}, "spec": spec});
-        let review: SubjectAccessReview =
-            serde_json::from_value(review).map_err(|e| fail(e.to_string()))?;
-        let api = Api::all(self.client.clone());
-        let params = PostParams::default();
-        let answer = tokio::time::timeout(DEADLINE, api.create(&params, &review)).await;
-        let answer = answer.map_err(|_| fail("no answer in time".to_owned()))?;
-        let status = answer.map_err(|e| fail(e.to_string()))?.status;
-        let status = status.unwrap_or_default();
+        let answer = access::review(&self.client, spec).await;
+        let status =
+            answer.map_err(|e| RunError::failed(format!("the authorizer cannot be asked: {e}")))?;
         Ok(Decision {
             allowed: status.allowed,
             reason: status.reason.unwrap_or_default(),
@@ -110,11 +102,7 @@ fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError>
         }
     };
     let mut spec = match &**subject {
-        Subject::Requester => {
-            let user = &request.user_info;
-            json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"],
-                   "extra": user["extra"]})
-        }
+        Subject::Requester => access::requester(&request.user_info),
         Subject::ServiceAccount { namespace, name } => json!({
             "user": format!("system:serviceaccount:{namespace}:{name}"),
             "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"),
@@ -129,6 +117,7 @@ fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError>
 mod tests {
     use std::sync::Arc;
 
+    use k8s_openapi::api::authorization::v1::SubjectAccessReview;
     use tautline_mutation::cel::ResourceCheck;
 
     use super::*;

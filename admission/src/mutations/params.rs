@@ -1,13 +1,21 @@
 //! Watches on the kinds of parameters that policies in force name. A watch begins
 //! when a policy names its kind, and when the API server serves it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use kube::{
     Api, Client,
     api::TypeMeta,
     core::GroupVersionKind,
     discovery::{Scope, pinned_kind},
+    error::DiscoveryError,
 };
 use parking_lot::RwLock;
 use tautline_mutation::{Lies, model::ParamKind};
@@ -28,6 +36,9 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) struct Followed {
     pub objects: Objects,
     lies: RwLock<Option<Lies>>,
+    /// The API server has said that there is nothing for us: it does not serve the
+    /// kind, or we may not read it. That may change.
+    withheld: AtomicBool,
 }
 
 /// Every kind that is followed.
@@ -46,16 +57,19 @@ impl Params {
         lies.filter(|_| followed.objects.listed())
     }
 
-    /// Kinds that `in_force` needs of which not all objects are known; `None`: nobody
-    /// knows yet what it needs.
+    /// Kinds that `in_force` needs of which not all objects are known, and may be in
+    /// a moment; `None`: nobody knows yet what it needs.
     fn missing(&self, in_force: &InForce) -> Option<Vec<String>> {
-        let unknown = |kind: &&ParamKind| self.lies(kind).is_none();
+        let withheld = |f: Arc<Followed>| f.withheld.load(Ordering::Acquire);
+        let unknown =
+            |kind: &&ParamKind| self.lies(kind).is_none() && !self.of(kind).is_some_and(withheld);
         let names = in_force.params.iter().filter(unknown);
         let names = names.map(|k| format!("{} {}", k.api_version, k.kind));
         in_force.complete.then(|| names.collect())
     }
 
-    /// Waits until every policy in force finds its parameters, for `patience` at most.
+    /// Waits until every policy in force finds its parameters, or there are none for
+    /// us to find; for `patience` at most.
     pub(crate) async fn listed(
         &self,
         in_force: &watch::Receiver<Arc<InForce>>,
@@ -120,14 +134,20 @@ async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
     };
     let mut said = String::new();
     loop {
-        let why = match timeout(DEADLINE, found(client, &types)).await {
+        let (why, withheld) = match timeout(DEADLINE, found(client, &types)).await {
             Ok(Ok((api, lies))) => {
+                followed.withheld.store(false, Ordering::Release);
                 *followed.lies.write() = Some(lies);
-                followed.objects.follow(api, &types).await
+                // It comes back when the API server refuses.
+                (followed.objects.follow(api, &types).await, true)
             }
-            Ok(Err(why)) => why,
-            Err(_) => format!("the API server did not answer within {DEADLINE:?}"),
+            Ok(Err((why, withheld))) => (why, withheld),
+            Err(_) => (
+                format!("the API server did not answer within {DEADLINE:?}"),
+                false,
+            ),
         };
+        followed.withheld.store(withheld, Ordering::Release);
         if said != why {
             tracing::warn!(kind = %kind.kind, %why, "parameters cannot be watched; may tautline-admission list and watch them?");
             said = why;
@@ -136,13 +156,21 @@ async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
     }
 }
 
+/// The error says whether there is nothing for us to find.
 async fn found(
     client: &Client,
     types: &TypeMeta,
-) -> Result<(Api<kube::api::DynamicObject>, Lies), String> {
-    let gvk = GroupVersionKind::try_from(types).map_err(|e| e.to_string())?;
-    let found = pinned_kind(client, &gvk).await.map_err(|e| e.to_string());
-    let (resource, capabilities) = found?;
+) -> Result<(Api<kube::api::DynamicObject>, Lies), (String, bool)> {
+    let gvk = GroupVersionKind::try_from(types).map_err(|e| (e.to_string(), true))?;
+    let found = pinned_kind(client, &gvk).await;
+    let (resource, capabilities) = found.map_err(|error| {
+        let unserved = match &error {
+            kube::Error::Api(status) => status.code == 404,
+            kube::Error::Discovery(error) => matches!(error, DiscoveryError::MissingKind(_)),
+            _ => false,
+        };
+        (error.to_string(), unserved)
+    })?;
     let lies = match capabilities.scope {
         Scope::Namespaced => Lies::InNamespaces,
         Scope::Cluster => Lies::ClusterWide,
@@ -175,6 +203,9 @@ mod tests {
         params.0.write().insert(kind, Arc::clone(&followed));
         params.listed(&in_force, patience).await;
         assert!(start.elapsed() >= 2 * patience, "nothing is listed");
+        followed.withheld.store(true, Ordering::Release);
+        params.listed(&in_force, patience).await;
+        followed.withheld.store(false, Ordering::Release);
         followed.objects.set_listed();
         params.listed(&in_force, patience).await;
         assert!(start.elapsed() < 3 * patience);

@@ -8,7 +8,10 @@ use tautline_api::{
 use tautline_core::Snapshot;
 
 use super::warn;
-use crate::{job::Verdict, mutations::told, review::Request};
+use crate::{job::Verdict, mutations, review::Request};
+
+/// Nothing is wrong with what is new.
+pub(super) const VALID: &str = "Valid";
 
 /// The verdict on one of our objects.
 pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
@@ -33,13 +36,10 @@ pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
     };
     match checked {
         Ok(warnings) => {
-            let allowed = Verdict::allow("Valid", "");
+            let allowed = Verdict::allow(VALID, "");
             warnings.into_iter().fold(allowed, Verdict::warn)
         }
-        Err(text) => {
-            let text = format!("{} {}: {text}", request.kind[2], request.object_name());
-            Verdict::refuse("Invalid", text)
-        }
+        Err(text) => Verdict::refuse("Invalid", super::told(request, &text)),
     }
 }
 
@@ -88,8 +88,8 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
 /// A policy compiles, and every field of either is one that is known.
 fn mutation(object: &Value) -> Checked {
     match tautline_mutation::check(object) {
-        Ok((_, warnings)) => Ok(told(&warnings)),
-        Err(problems) => Err(told(&problems).join("\n")),
+        Ok((_, warnings)) => Ok(mutations::told(&warnings)),
+        Err(problems) => Err(mutations::told(&problems).join("\n")),
     }
 }
 

@@ -1,10 +1,15 @@
 //! The admission webhooks, asked by the real API server over real TLS.
 
+mod applied;
+mod audit;
+mod authors;
 mod failing;
+mod files;
 mod governed;
 mod models;
 mod own;
 mod policies;
+mod restarting;
 mod rotating;
 mod slices;
 
@@ -34,18 +39,30 @@ pub struct Admitting {
 impl Admitting {
     /// With the webhooks of some jobs, by the names of their configurations.
     pub async fn start(jobs: &[&str], args: &[&str]) -> Result<Self> {
-        let _alone = crate::ALONE.lock().await;
-        let plane = ControlPlane::start().await?;
+        let alone = crate::ALONE.lock().await;
+        let admitting = Self::on(alone, ControlPlane::start().await?, args).await?;
+        admitting.ask(jobs, &admitting.url()).await?;
+        Ok(admitting)
+    }
+
+    /// On a control plane that runs already, and asked about nothing yet.
+    pub async fn on(
+        alone: MutexGuard<'static, ()>,
+        plane: ControlPlane,
+        args: &[&str],
+    ) -> Result<Self> {
         objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
         let server = Server::admission(&plane, "admission", args).await?;
-        let url = format!("https://127.0.0.1:{}", server.port);
-        let admitting = Self {
+        Ok(Self {
             plane,
             server,
-            _alone,
-        };
-        admitting.ask(jobs, &url).await?;
-        Ok(admitting)
+            _alone: alone,
+        })
+    }
+
+    /// Where the API server reaches it.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.server.port)
     }
 
     pub fn client(&self) -> &Client {
@@ -54,10 +71,8 @@ impl Admitting {
 
     /// Applies the webhook configurations of `jobs`, and waits until they hold a CA.
     pub async fn ask(&self, jobs: &[&str], url: &str) -> Result<()> {
-        for document in rendered(url)? {
-            if jobs.iter().any(|job| document["metadata"]["name"] == *job) {
-                objects::apply_one(self.client(), document).await?;
-            }
+        for document in rendered(jobs, url)? {
+            objects::apply_one(self.client(), document).await?;
         }
         let check = async || {
             let bundles = self.bundles().await.ok()?;
@@ -115,15 +130,15 @@ impl Admitting {
     }
 }
 
-/// Every webhook configuration, with `url` in place of the Service.
-fn rendered(url: &str) -> Result<Vec<Value>> {
+/// The webhook configurations of some jobs, with `url` in place of the Service.
+fn rendered(jobs: &[&str], url: &str) -> Result<Vec<Value>> {
     let out = Command::new(binary()?)
         .args(["admission", "--render", "--webhook-url", url])
         .output()?;
     if !out.status.success() {
         bail!("{}", String::from_utf8_lossy(&out.stderr));
     }
-    Ok(serde_saphyr::from_multiple(&String::from_utf8(
-        out.stdout,
-    )?)?)
+    let mut all: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(out.stdout)?)?;
+    all.retain(|document| jobs.iter().any(|job| document["metadata"]["name"] == *job));
+    Ok(all)
 }

@@ -132,6 +132,10 @@ async fn roles(plane: &ControlPlane) {
         ("admission", hook("patch", "tautline-gpu-slices")),
         (
             "admission",
+            "create subjectaccessreviews.authorization.k8s.io".into(),
+        ),
+        (
+            "admission",
             "get configmaps tautline-system/cast-slice-policy".into(),
         ),
         ("gpu-slice", format!("create {LEASES} tautline-system/")),
@@ -167,6 +171,10 @@ async fn roles(plane: &ControlPlane) {
         ("admission", hook("delete", "tautline-gpu-slices")),
         ("admission", "get configmaps default/x".into()),
         ("admission", "patch pods default/x".into()),
+        (
+            "admission",
+            "create tokenreviews.authentication.k8s.io".into(),
+        ),
         ("extender", lease("update")),
         ("extender", format!("get {LEASES} tautline-system/other")),
         ("gpu-slice", lease("update")),

@@ -2,6 +2,7 @@
 //! a MutatingAdmissionPolicy that the API server applies, and what it makes of
 //! an object is what our engine makes of it, alone and behind the webhook.
 
+mod generated;
 mod webhook;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use http::{Method, Request as Http};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
-use tautline_mutation::{Objects, Policies, Request, Settings, Verdict};
+use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict};
 use tautline_tests::{PATIENCE, eventually, objects, root};
 
 use crate::admission::Admitting;
@@ -21,7 +22,7 @@ mod case;
 use case::{Case, Expect, Group};
 
 /// The kind of PFN's parameters.
-const PARAMS: &str = include_str!("mutation-params.yaml");
+pub const PARAMS: &str = include_str!("mutation-params.yaml");
 
 /// How a request ended: the object, or code and text.
 type End = Result<Value, (u16, String)>;
@@ -60,14 +61,14 @@ async fn engine_and_webhook_do_what_the_api_server_does() {
         }
     }
     put(&client, &canary(&Group::Theirs)).await.unwrap();
-    canary_sings(&client, true).await;
+    canary_sings(&client, Some("sings")).await;
     let run = |case: &&Case| !matches!(case.expect, Expect::Invalid(_));
     let mut theirs = BTreeMap::new();
     for case in cases.iter().filter(run) {
         theirs.insert(&case.name, send(&client, case, &case.object()).await);
     }
     remove_all(&client).await;
-    canary_sings(&client, false).await;
+    canary_sings(&client, None).await;
 
     // Ours, completed by the API server as it completes what a webhook answers.
     for case in cases.iter().filter(run) {
@@ -121,10 +122,14 @@ fn engine(case: &Case, object: Value) -> End {
     let mut world = case.params();
     world.push(case.namespace());
     let world = Objects::from_iter(world);
-    match policies
-        .mutate(&request, &world, &Settings::default())
-        .verdict
-    {
+    end(
+        policies.mutate(&request, &world, &Settings::default()),
+        &request,
+    )
+}
+
+fn end(outcome: Outcome, request: &Request) -> End {
+    match outcome.verdict {
         Verdict::Unchanged => Ok((*request.object).clone()),
         Verdict::Changed { object, .. } => Ok((*object).clone()),
         Verdict::Refused(refusal) => Err((refusal.code, refusal.message)),
@@ -173,10 +178,14 @@ async fn send(client: &Client, case: &Case, object: &Value) -> End {
 }
 
 async fn ask(client: &Client, method: Method, path: &str, body: &Value) -> End {
+    let content = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
     let request = Http::builder()
         .method(method)
         .uri(path)
-        .header("Content-Type", "application/json")
+        .header("Content-Type", content)
         .body(body.to_string().into_bytes())
         .unwrap();
     match client.request::<Value>(request).await {
@@ -226,8 +235,8 @@ fn canary(group: &Group) -> [Value; 2] {
     [policy, binding]
 }
 
-/// Waits until the canary is in force, or until it no longer is.
-async fn canary_sings(client: &Client, sings: bool) {
+/// Waits until the canary is in force with this song, or until it no longer is.
+async fn canary_sings(client: &Client, song: Option<&str>) {
     let canary: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "canary"}})).unwrap();
     let maps = kube::Api::<ConfigMap>::namespaced(client.clone(), "default");
@@ -237,7 +246,8 @@ async fn canary_sings(client: &Client, sings: bool) {
     };
     let check = async || {
         let made = maps.create(&dry, &canary).await.ok()?;
-        (made.data.is_some() == sings).then_some(())
+        let heard = made.data.and_then(|data| data.get("canary").cloned());
+        (heard.as_deref() == song).then_some(())
     };
     eventually("policies are taken up", PATIENCE, check, async || "").await;
 }

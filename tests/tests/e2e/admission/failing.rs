@@ -2,11 +2,12 @@
 
 use super::{slices::SLICES, *};
 
-async fn policy(world: &Admitting, failure: &str) {
-    let patch = json!({"webhooks": [{"name": "gpu-slices.tautline.io", "failurePolicy": failure}]});
+/// What the API server does when nobody answers for a webhook.
+pub async fn policy(world: &Admitting, configuration: &str, webhook: &str, failure: &str) {
+    let patch = json!({"webhooks": [{"name": webhook, "failurePolicy": failure}]});
     Api::<MutatingWebhookConfiguration>::all(world.client().clone())
         .patch(
-            SLICES[0],
+            configuration,
             &kube::api::PatchParams::default(),
             &kube::api::Patch::Strategic(patch),
         )
@@ -39,7 +40,7 @@ async fn a_dead_server_lets_pods_through_or_refuses_them_as_the_webhook_says() {
         (201, &json!("2")),
         "{said:?}"
     );
-    policy(&world, "Fail").await;
+    policy(&world, SLICES[0], "gpu-slices.tautline.io", "Fail").await;
     until(&world, "pods are refused", &|said| said.status >= 400).await;
     let said = slices::create(&world, &pod("default", "failed"), false).await;
     assert!(

@@ -5,14 +5,14 @@ use tautline_tests::objects::{Said, post};
 
 use super::*;
 
-const JOBS: &[&str] = &["tautline-own-resources", "tautline-mutation-policies"];
+pub const JOBS: &[&str] = &["tautline-own-resources", "tautline-mutation-policies"];
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+pub fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "tautline.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
 /// Labels pods with what the parameter says.
-fn policy(name: &str, expression: &str, more: Value) -> Value {
+pub fn policy(name: &str, expression: &str, more: Value) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
     let mut spec = json!({
         "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never",
@@ -24,19 +24,22 @@ fn policy(name: &str, expression: &str, more: Value) -> Value {
     object("MutationPolicy", name, spec)
 }
 
-async fn create(world: &Admitting, plural: &str, object: &Value) -> Said {
+pub async fn create(world: &Admitting, plural: &str, object: &Value) -> Said {
     let path = format!("/apis/tautline.io/v1alpha1/{plural}");
     post(world.client(), &path, object).await.unwrap()
 }
 
-async fn pod(world: &Admitting, namespace: &str) -> Said {
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace},
+pub fn small_pod(namespace: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace},
         "spec": {"automountServiceAccountToken": false,
-                 "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    super::slices::create(world, &pod, true).await
+                 "containers": [{"name": "main", "image": "example.com/app:1"}]}})
 }
 
-async fn until(world: &Admitting, what: &str, check: impl Fn(&Said) -> bool) -> Said {
+pub async fn pod(world: &Admitting, namespace: &str) -> Said {
+    super::slices::create(world, &small_pod(namespace), true).await
+}
+
+pub async fn until(world: &Admitting, what: &str, check: impl Fn(&Said) -> bool) -> Said {
     let look = async || {
         let said = pod(world, "default").await;
         check(&said).then_some(said)
@@ -44,15 +47,69 @@ async fn until(world: &Admitting, what: &str, check: impl Fn(&Said) -> bool) -> 
     eventually(what, PATIENCE, look, async || world.state()).await
 }
 
+/// Has the server list and watch parameters of a kind: without a controller manager
+/// nobody aggregates roles.
+pub async fn lets_read_params(client: &Client, group: &str, resource: &str) {
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "tautline-admission-params"}, "rules": [
+            {"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}]});
+    objects::apply_one(client, role).await.unwrap();
+}
+
+/// A policy with failurePolicy Fail that labels pods with what a ConfigMap says.
+pub fn team() -> Value {
+    let label = "Object{metadata: Object.metadata{labels: {\"team\": params.data.team}}}";
+    let kind = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+    policy("team", label, kind)
+}
+
+/// Its parameter.
+pub fn map(team: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "team", "namespace": "default"}, "data": {"team": team}})
+}
+
+/// The reference to it.
+pub fn team_map() -> Value {
+    json!({"name": "team", "parameterNotFoundAction": "Allow"})
+}
+
+/// Puts that policy in force, and waits until it is.
+pub async fn in_force(world: &Admitting) {
+    lets_read_params(world.client(), "", "configmaps").await;
+    objects::apply_one(world.client(), map("vision"))
+        .await
+        .unwrap();
+    create(world, "mutationpolicies", &team()).await;
+    bind(world, "team", team_map()).await;
+    labelled(world, "vision").await;
+}
+
+/// Waits until pods get this label.
+pub async fn labelled(world: &Admitting, team: &str) {
+    let what = format!("pods get the label {team}");
+    until(world, &what, |said| {
+        said.body["metadata"]["labels"]["team"] == team
+    })
+    .await;
+}
+
+/// Puts a policy to use, with its parameter if it has one.
+pub async fn bind(world: &Admitting, name: &str, params: Value) {
+    let mut spec = json!({"policyName": name});
+    if !params.is_null() {
+        spec["paramRef"] = params;
+    }
+    let binding = object("MutationPolicyBinding", name, spec);
+    let said = create(world, "mutationpolicybindings", &binding).await;
+    assert_eq!(said.status, 201, "{said:?}");
+}
+
 #[tokio::test]
 async fn policies_change_pods_with_parameters_and_bad_ones_are_refused() {
-    let world = Admitting::start(JOBS, &["--authorizer"]).await.unwrap();
+    let world = Admitting::start(JOBS, &[]).await.unwrap();
     let client = world.client();
-    // Without a controller manager nobody aggregates roles.
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "tautline-admission-params"},
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]});
-    objects::apply_one(client, role).await.unwrap();
+    lets_read_params(client, "", "configmaps").await;
 
     let broken = policy("broken", "Object{\n  spec: nothing.of(\n}", json!({}));
     let check = async || {
@@ -68,65 +125,29 @@ async fn policies_change_pods_with_parameters_and_bad_ones_are_refused() {
         "{said:?}"
     );
 
-    let team = "Object{metadata: Object.metadata{labels: {\"team\": params.data.team}}}";
-    let kind = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
-    let said = create(&world, "mutationpolicies", &policy("team", team, kind)).await;
+    let said = create(&world, "mutationpolicies", &team()).await;
     assert_eq!(said.status, 201, "{said:?}");
     // No binding: nothing is asked yet.
     assert_eq!(
         pod(&world, "default").await.body["metadata"]["labels"],
         Value::Null
     );
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "team", "namespace": "default"}, "data": {"team": "vision"}});
-    objects::apply_one(client, map.clone()).await.unwrap();
-    let binding = json!({"policyName": "team", "paramRef": {"name": "team", "parameterNotFoundAction": "Allow"}});
-    let said = create(
-        &world,
-        "mutationpolicybindings",
-        &object("MutationPolicyBinding", "team", binding),
-    )
-    .await;
-    assert_eq!(said.status, 201, "{said:?}");
-    until(&world, "pods get the label", |said| {
-        said.body["metadata"]["labels"]["team"] == "vision"
-    })
-    .await;
+    objects::apply_one(client, map("vision")).await.unwrap();
+    bind(&world, "team", team_map()).await;
+    labelled(&world, "vision").await;
 
-    let mut other = map;
-    other["data"]["team"] = "speech".into();
-    objects::apply_one(client, other).await.unwrap();
-    until(&world, "the parameter's change counts", |said| {
-        said.body["metadata"]["labels"]["team"] == "speech"
-    })
-    .await;
+    objects::apply_one(client, map("speech")).await.unwrap();
+    labelled(&world, "speech").await;
     assert_eq!(
         pod(&world, "kube-system").await.body["metadata"]["labels"],
         Value::Null
     );
 
-    // What the user may do is asked of the API server.
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "tautline-admission-delegator"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
-        "subjects": [{"kind": "ServiceAccount", "name": "tautline-admission", "namespace": "tautline-system"}]});
-    objects::apply_one(client, binding).await.unwrap();
-    let may = "Object{metadata: Object.metadata{labels: {\"may\": string(authorizer.group(\"\")\
-               .resource(\"pods\").namespace(\"default\").check(\"delete\").allowed())}}}";
-    create(&world, "mutationpolicies", &policy("may", may, json!({}))).await;
-    let binding = object("MutationPolicyBinding", "may", json!({"policyName": "may"}));
-    create(&world, "mutationpolicybindings", &binding).await;
-    until(&world, "the authorizer is asked", |said| {
-        said.body["metadata"]["labels"]["may"] == "true"
-    })
-    .await;
-
     // A policy that fails refuses, until failurePolicy says otherwise.
     let fails =
         "Object{metadata: Object.metadata{labels: {\"x\": object.metadata.labels.nothing}}}";
     create(&world, "mutationpolicies", &policy("zz", fails, json!({}))).await;
-    let binding = object("MutationPolicyBinding", "zz", json!({"policyName": "zz"}));
-    create(&world, "mutationpolicybindings", &binding).await;
+    bind(&world, "zz", Value::Null).await;
     let said = until(&world, "the failing policy refuses", |said| {
         said.status >= 400
     })
@@ -138,10 +159,7 @@ async fn policies_change_pods_with_parameters_and_bad_ones_are_refused() {
     );
     let ignore = policy("zz", fails, json!({"failurePolicy": "Ignore"}));
     objects::apply_one(client, ignore).await.unwrap();
-    until(&world, "and is left out", |said| {
-        said.body["metadata"]["labels"]["team"] == "speech"
-    })
-    .await;
+    labelled(&world, "speech").await;
     world
         .metric_reaches("tautline_mutation_faults_total{policy=\"zz\"", 2.0)
         .await;

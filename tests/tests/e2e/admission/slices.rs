@@ -35,7 +35,12 @@ fn asks(said: &Said, container: &str) -> (Value, Value) {
 }
 
 /// Waits until pods are judged so.
-async fn until(world: &Admitting, what: &str, pod: &Value, check: impl Fn(&Said) -> bool) -> Said {
+pub async fn until(
+    world: &Admitting,
+    what: &str,
+    pod: &Value,
+    check: impl Fn(&Said) -> bool,
+) -> Said {
     let look = async || {
         let said = create(world, pod, true).await;
         check(&said).then_some(said)
@@ -43,7 +48,7 @@ async fn until(world: &Admitting, what: &str, pod: &Value, check: impl Fn(&Said)
     eventually(what, PATIENCE, look, async || world.state()).await
 }
 
-async fn policy(world: &Admitting, text: &str) {
+pub async fn policy(world: &Admitting, text: &str) {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "cast-slice-policy", "namespace": "tautline-system"},
         "data": {"policy.json": text}});

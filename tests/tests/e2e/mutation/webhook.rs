@@ -21,7 +21,7 @@ pub async fn replay(
     for manifest in manifests.chain(canary(&Group::Ours)) {
         objects::apply_one(client, manifest).await.unwrap();
     }
-    canary_sings(client, true).await;
+    canary_sings(client, Some("sings")).await;
 
     // Parameters arrive in their own time.
     let deadline = Instant::now() + PATIENCE;

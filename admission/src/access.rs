@@ -1,0 +1,39 @@
+//! Who may do what, asked of the API server: a SubjectAccessReview each.
+//! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
+use kube::{Api, Client, api::PostParams};
+use serde_json::{Value, json};
+
+/// For one answer.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// What the API server says to a review of this spec.
+pub(crate) async fn review(
+    client: &Client,
+    spec: Value,
+) -> Result<SubjectAccessReviewStatus, String> {
+    let review = json!({"metadata": {}, "spec": spec});
+    let review: SubjectAccessReview = serde_json::from_value(review).map_err(|e| e.to_string())?;
+    let (api, params) = (Api::all(client.clone()), PostParams::default());
+    let answer: SubjectAccessReview = within(api.create(&params, &review)).await?;
+    Ok(answer.status.unwrap_or_default())
+}
+
+/// What the API server answers in time; its refusal in its own words.
+pub(crate) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+/// A review's spec so far: whoever sent a request, by its `userInfo`.
+pub(crate) fn requester(user: &Value) -> Value {
+    json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"],
+           "extra": user["extra"]})
+}

@@ -1,0 +1,217 @@
+//! Whoever writes a mutation policy sees its parameters by what it makes of
+//! objects. So its author must be allowed to read them, as the API server asks of
+//! the authors of its own policies (k8s.io/kubernetes 1.36.3,
+//! pkg/registry/admissionregistration, mutatingadmissionpolicy and
+//! mutatingadmissionpolicybinding, authz.go).
+
+use kube::{
+    Api, Client,
+    core::{GroupVersion, GroupVersionKind},
+    discovery::pinned_kind,
+};
+use serde_json::{Value, json};
+use tautline_api::MutationPolicy;
+
+use crate::{access, mutations::Raw, review::Request};
+
+/// They may do anything, and are asked nothing.
+const MASTERS: &str = "system:masters";
+
+/// A right to read parameters.
+#[derive(Debug, PartialEq)]
+struct Right {
+    /// The field that asks for it.
+    field: &'static str,
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    /// Empty: all; `*`: all, and a right to some does not do.
+    namespace: String,
+    /// Likewise.
+    name: String,
+    /// Why it is a wider one than the parameters alone would need.
+    wider: Option<String>,
+}
+
+/// What the author of a policy or a binding may not read; `None` if nothing is.
+pub(super) async fn lacking(client: &Client, request: &Request) -> Option<String> {
+    let user = &request.rest.get("userInfo").cloned().unwrap_or_default();
+    let groups = user["groups"].as_array();
+    if groups.is_some_and(|all| all.iter().any(|group| group == MASTERS)) {
+        return None;
+    }
+    let (object, old) = (&request.object["spec"], &request.old_object["spec"]);
+    let right = match request.kind[2].as_str() {
+        "MutationPolicy" if changes(object, old, &["paramKind"]) => of_policy(client, object).await,
+        "MutationPolicyBinding" if changes(object, old, &["paramRef", "policyName"]) => {
+            of_binding(client, object).await
+        }
+        _ => return None,
+    };
+    let mut spec = access::requester(user);
+    spec["resourceAttributes"] = json!({
+        "verb": right.verb, "group": right.group, "version": right.version,
+        "resource": right.resource, "namespace": right.namespace, "name": right.name,
+    });
+    let name = user["username"].as_str().unwrap_or_default();
+    match access::review(client, spec).await {
+        Ok(status) if status.allowed => None,
+        Ok(_) => Some(format!("{}: user {name:?} {}", right.field, right.told())),
+        Err(error) => Some(format!(
+            "{}: whether user {name:?} may {} {} cannot be told: {error}; may tautline-admission \
+             create subjectaccessreviews?",
+            right.field, right.verb, right.resource
+        )),
+    }
+}
+
+/// Whether there are parameters, and others than before.
+fn changes(object: &Value, old: &Value, fields: &[&str]) -> bool {
+    !object[fields[0]].is_null() && fields.iter().any(|f| object[f] != old[f])
+}
+
+async fn of_policy(client: &Client, spec: &Value) -> Right {
+    let right = Right {
+        field: "spec.paramKind",
+        verb: "get",
+        ..Right::all("*")
+    };
+    right.on(client, &spec["paramKind"]).await
+}
+
+async fn of_binding(client: &Client, spec: &Value) -> Right {
+    let reference = &spec["paramRef"];
+    let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
+    let name = text("name");
+    let right = Right {
+        field: "spec.paramRef",
+        verb: if name.is_empty() { "list" } else { "get" },
+        namespace: text("namespace"),
+        name,
+        ..Right::all("")
+    };
+    let policy = spec["policyName"].as_str().unwrap_or_default();
+    let api: Api<Raw<MutationPolicy>> = Api::all(client.clone());
+    match access::within(api.get(policy)).await {
+        Ok(found) => match &found.spec["paramKind"] {
+            Value::Null => right.wider(format!("MutationPolicy {policy} has no paramKind")),
+            kind => right.on(client, kind).await,
+        },
+        Err(error) => right.wider(format!("MutationPolicy {policy} cannot be read: {error}")),
+    }
+}
+
+impl Right {
+    /// On everything that there is.
+    fn all(which: &str) -> Self {
+        let any = || "*".to_owned();
+        Self {
+            field: "",
+            verb: "",
+            group: any(),
+            version: any(),
+            resource: any(),
+            namespace: which.to_owned(),
+            name: which.to_owned(),
+            wider: None,
+        }
+    }
+
+    fn wider(mut self, why: String) -> Self {
+        self.wider = Some(why);
+        self
+    }
+
+    /// On that kind, as far as it is known.
+    async fn on(self, client: &Client, kind: &Value) -> Self {
+        let text = |field: &str| kind[field].as_str().unwrap_or_default();
+        let (of, kind) = (text("apiVersion"), text("kind"));
+        let Ok(GroupVersion { group, version }) = of.parse() else {
+            return self.wider(format!("{of:?} is no apiVersion"));
+        };
+        let gvk = GroupVersionKind::gvk(&group, &version, kind);
+        let found = access::within(pinned_kind(client, &gvk)).await;
+        let right = Self {
+            group,
+            version,
+            ..self
+        };
+        match found {
+            Ok((resource, _)) => Self {
+                resource: resource.plural,
+                ..right
+            },
+            Err(_) => right.wider(format!("{of} {kind} is not known to the API server")),
+        }
+    }
+
+    /// What is to be granted, and why.
+    fn told(&self) -> String {
+        let any = |text: &str| text.is_empty() || text == "*";
+        let resource = match self.group.as_str() {
+            "" | "*" => self.resource.clone(),
+            group => format!("{}.{group}", self.resource),
+        };
+        let objects = match any(&self.name) {
+            true => format!("all {resource}"),
+            false => format!("{resource} {:?}", self.name),
+        };
+        let namespace = match any(&self.namespace) {
+            true => "in all namespaces".to_owned(),
+            false => format!("in namespace {}", self.namespace),
+        };
+        let why = self.wider.as_ref();
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        format!(
+            "must be allowed to {} {objects} {namespace}{why}: whoever writes \
+             policies can read their parameters by them",
+            self.verb
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_other_parameters_are_asked_about() {
+        let fields = ["paramRef", "policyName"];
+        let of =
+            |policy: &str, name: &str| json!({"policyName": policy, "paramRef": {"name": name}});
+        let bare = json!({"policyName": "p"});
+        assert!(changes(&of("p", "a"), &Value::Null, &fields));
+        assert!(changes(&of("p", "a"), &bare, &fields));
+        assert!(changes(&of("p", "b"), &of("p", "a"), &fields));
+        assert!(changes(&of("q", "a"), &of("p", "a"), &fields));
+        assert!(!changes(&of("p", "a"), &of("p", "a"), &fields));
+        assert!(!changes(&bare, &of("p", "a"), &fields));
+    }
+
+    #[test]
+    fn what_is_to_be_granted_is_told() {
+        let one = Right {
+            verb: "get",
+            group: "example.com".into(),
+            resource: "limits".into(),
+            namespace: "shop".into(),
+            name: "a".into(),
+            ..Right::all("")
+        };
+        let all = Right {
+            verb: "list",
+            group: String::new(),
+            ..Right::all("").wider("nothing is known".into())
+        };
+        let why = ": whoever writes policies can read their parameters by them";
+        assert_eq!(
+            one.told(),
+            format!("must be allowed to get limits.example.com \"a\" in namespace shop{why}")
+        );
+        assert_eq!(
+            all.told(),
+            format!("must be allowed to list all * in all namespaces (nothing is known){why}")
+        );
+    }
+}
