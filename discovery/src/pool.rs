@@ -189,9 +189,7 @@ impl Pool {
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(5))
             .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
-            // An answer over 5,000 nodes is one frame, not 25, of which each wakes a task.
-            .max_frame_size(1 << 20);
+            .initial_connection_window_size(4 << 20);
         let endpoint = match &key.tls_name {
             None => endpoint,
             Some(name) => {

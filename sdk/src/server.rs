@@ -45,8 +45,6 @@ use crate::{
 
 /// 100,000 node names of 63 bytes fit.
 const MAX_QUESTION_BYTES: usize = 16 << 20;
-/// Of what callers send.
-const MAX_FRAME_BYTES: u32 = 1 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a provider serves.
@@ -205,8 +203,6 @@ impl Server {
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
-            // 5,000 names are one frame, not four, of which each wakes a task.
-            .max_frame_size(Some(MAX_FRAME_BYTES))
             .add_routes(self.routes.routes())
             .add_service(health_service)
             .add_service(reflection);

@@ -103,8 +103,7 @@ async fn time(provider: &Latency, what: &str, ask: CostQuestion) -> Result<()> {
 async fn client(at: SocketAddr) -> Result<RuleProviderClient<Channel>> {
     let channel = Channel::from_shared(format!("http://{at}"))?
         .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
-        .max_frame_size(1 << 20);
+        .initial_connection_window_size(4 << 20);
     Ok(RuleProviderClient::new(channel.connect().await?).max_decoding_message_size(16 << 20))
 }
 
