@@ -14,7 +14,7 @@
 //! ```
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -97,6 +97,14 @@ async fn time(provider: &Latency, what: &str, ask: CostQuestion) -> Result<()> {
     }
     print(what, times, usable);
     Ok(())
+}
+
+/// As the extender asks.
+async fn client(at: SocketAddr) -> Result<RuleProviderClient<Channel>> {
+    let channel = Channel::from_shared(format!("http://{at}"))?
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20);
+    Ok(RuleProviderClient::new(channel.connect().await?).max_decoding_message_size(16 << 20))
 }
 
 /// The same as a client of the server sees it.
@@ -182,12 +190,7 @@ async fn measured(feed: Feed, listen: SocketAddr) -> Result<()> {
         anyhow::ensure!(Instant::now() < deadline, "the agents have not measured");
     }
     tokio::time::sleep(Duration::from_secs(40)).await;
-    // As the extender asks.
-    let channel = Channel::from_shared(format!("http://{listen}"))?
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20);
-    let mut client =
-        RuleProviderClient::new(channel.connect().await?).max_decoding_message_size(16 << 20);
+    let mut client = client(listen).await?;
     for (what, limit) in [("no limit", ""), ("a limit", "1ms")] {
         let what = format!("latency, measured and predicted, {what}");
         time(&provider, &what, question("latency", "500us", limit)).await?;
@@ -217,7 +220,16 @@ async fn main() -> Result<()> {
 
     println!("| question | best | median | worst | usable |\n|---|---|---|---|---|");
     let ask = question("latency", "500us", "1ms");
-    time(&provider, "latency, zones in a table", ask).await?;
+    time(&provider, "latency, zones in a table", ask.clone()).await?;
+    let config = Config {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        ..Config::default()
+    };
+    let (server, mut tasks) = (Server::bind(config).await?, Tasks::default());
+    let at = server.address();
+    server.spawn(Arc::new(provider.clone()), &mut tasks)?;
+    let mut client = client(at).await?;
+    time_served(&mut client, "latency, zones in a table", ask).await?;
     let ask = question("bandwidth", "50M", "10M");
     time(&provider, "bandwidth, zones in a table", ask).await?;
     time(
