@@ -106,5 +106,6 @@ pub(crate) fn mutations(
         counters,
         // What is left is for the answer.
         deadline: config.deadline.mul_f64(0.75),
+        worker: mutations::Worker::default(),
     })
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::review::Request;
@@ -46,8 +47,8 @@ pub struct Verdict {
     pub text: String,
     /// HTTP status and reason of a refusal.
     pub status: (u16, &'static str),
-    /// The JSON Patch of a mutation, operation by operation.
-    pub patch: Vec<Value>,
+    /// The JSON Patch of a mutation, as text; else empty.
+    pub patch: String,
     /// What the client is told beside the answer.
     pub warnings: Vec<String>,
     /// More for the audit log.
@@ -67,7 +68,7 @@ impl Verdict {
             code,
             text: text.into(),
             status: (422, "Invalid"),
-            patch: Vec::new(),
+            patch: String::new(),
             warnings: Vec::new(),
             details: BTreeMap::new(),
         }
@@ -79,14 +80,16 @@ impl Verdict {
     }
 
     /// It passes with a change; without any operation it passes as it is.
-    pub fn mutate(code: &'static str, text: impl Into<String>, patch: Vec<Value>) -> Self {
-        let outcome = match patch.is_empty() {
-            true => Outcome::Allow,
-            false => Outcome::Mutate,
-        };
-        Self {
-            patch,
-            ..Self::new(outcome, code, text)
+    pub fn mutate(code: &'static str, text: impl Into<String>, patch: &[impl Serialize]) -> Self {
+        if patch.is_empty() {
+            return Self::allow(code, text);
+        }
+        match serde_json::to_string(patch) {
+            Ok(patch) => Self {
+                patch,
+                ..Self::new(Outcome::Mutate, code, text)
+            },
+            Err(error) => Self::malformed(format!("the patch: {error}")),
         }
     }
 

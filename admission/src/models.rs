@@ -71,7 +71,7 @@ fn fill(request: &Request) -> Verdict {
     let paths: Vec<&str> = patch.iter().filter_map(|op| op["path"].as_str()).collect();
     match paths.is_empty() {
         true => Verdict::allow("Complete", ""),
-        false => Verdict::mutate("Defaulted", paths.join(", "), patch),
+        false => Verdict::mutate("Defaulted", paths.join(", "), &patch),
     }
 }
 

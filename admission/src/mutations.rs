@@ -9,6 +9,7 @@ mod params;
 mod raw;
 mod schemas;
 mod store;
+mod work;
 mod world;
 
 use std::{
@@ -18,12 +19,14 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use serde_json::Value;
-use tautline_mutation::{Outcome, Settings, Verdict as Became};
+use serde::Deserialize;
+use tautline_mutation::{Outcome, Verdict as Became};
 
 pub(crate) use metrics::Counters;
 pub(crate) use raw::Raw;
 pub(crate) use store::{InForce, Store, told};
+pub(crate) use work::Worker;
+use work::{Stopping, Task};
 pub(crate) use world::Cluster;
 
 use crate::{
@@ -39,6 +42,7 @@ pub(crate) struct Mutations {
     pub counters: Counters,
     /// For a whole request.
     pub deadline: Duration,
+    pub worker: Worker,
 }
 
 impl Job for Mutations {
@@ -62,17 +66,17 @@ impl Mutations {
             Ok(asked) => asked,
             Err(error) => return Verdict::malformed(format!("the request: {error}")),
         };
-        let world = self.cluster.around(&asked).await;
-        let mut settings = Settings::default();
-        settings.limits.deadline = Some(by);
-        let work = move || in_force.policies.mutate(&asked, &world, &settings);
-        let outcome = match tokio::task::spawn_blocking(work).await {
+        let task = Task {
+            in_force,
+            world: self.cluster.around(&asked).await,
+            request: asked,
+            bytes: request.bytes,
+            by,
+            waits: self.cluster.asks(),
+        };
+        let outcome = match self.worker.outcome(task).await {
             Ok(outcome) => outcome,
-            // It becomes a failed review: HTTP 500 and a log line.
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return Verdict::bypass("Stopping", "the server is stopping"),
-            },
+            Err(Stopping) => return Verdict::bypass("Stopping", "the server is stopping"),
         };
         self.counters.count(&outcome);
         verdict(outcome)
@@ -80,11 +84,10 @@ impl Mutations {
 }
 
 fn read(request: &Request) -> Result<tautline_mutation::Request, serde_json::Error> {
-    let rest = Value::Object(request.rest.clone());
     Ok(tautline_mutation::Request {
         object: Arc::clone(&request.object),
         old_object: Arc::clone(&request.old_object),
-        ..serde_json::from_value(rest)?
+        ..tautline_mutation::Request::deserialize(&request.rest)?
     })
 }
 
@@ -101,14 +104,12 @@ fn verdict(outcome: Outcome) -> Verdict {
         }
         Became::Unchanged => Verdict::allow("Unchanged", "the policies change nothing"),
         Became::Changed { patch, .. } => {
-            let operations = serde_json::to_value(patch).unwrap_or_default();
-            let operations = operations.as_array().cloned().unwrap_or_default();
             let code = if ignored > 0 {
                 "MutatedInPart"
             } else {
                 "Mutated"
             };
-            Verdict::mutate(code, format!("{} changes", operations.len()), operations)
+            Verdict::mutate(code, format!("{} changes", patch.len()), &patch)
         }
         Became::Refused(refusal) => Verdict {
             status: (refusal.code, refusal.reason),
@@ -123,7 +124,7 @@ fn verdict(outcome: Outcome) -> Verdict {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutation::{Objects, Policies};
+    use tautline_mutation::{Objects, Policies, Settings};
 
     use super::*;
     use crate::job::Outcome as Ends;
@@ -164,7 +165,8 @@ mod tests {
         let changed = review(label, "Fail", "Pod");
         assert_eq!((changed.outcome, changed.code), (Ends::Mutate, "Mutated"));
         assert_eq!(changed.details["changed-by"], "p/b");
-        assert_eq!(changed.patch[0]["path"], "/metadata/labels");
+        let patch = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"a"}}]"#;
+        assert_eq!(changed.patch, patch);
         assert_eq!(review(label, "Fail", "Node").code, "NotMatched");
         let broken = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.nothing}}}";
         let refused = review(broken, "Fail", "Pod");

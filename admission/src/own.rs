@@ -53,7 +53,7 @@ pub(crate) fn default() -> Arc<dyn Job> {
         };
         match filled.as_slice() {
             [] => Verdict::allow("Complete", ""),
-            fields => Verdict::mutate("Defaulted", fields.join(", "), patch),
+            fields => Verdict::mutate("Defaulted", fields.join(", "), &patch),
         }
     }))
 }

@@ -1,10 +1,10 @@
 //! AdmissionReview, `admission.k8s.io/v1`, in and out.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response>
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::ByteString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::job::{Outcome, Verdict};
@@ -54,6 +54,8 @@ pub struct Request {
     pub old_object: Arc<Value>,
     /// Nothing may be written because of it.
     pub dry_run: bool,
+    /// Of the body that it came in.
+    pub bytes: usize,
     /// The whole request as it came, without the two objects.
     pub rest: Map<String, Value>,
 }
@@ -96,6 +98,7 @@ impl Request {
             object: Arc::new(object.unwrap_or_default()),
             old_object: Arc::new(old_object.unwrap_or_default()),
             dry_run: request.get("dryRun") == Some(&Value::Bool(true)),
+            bytes: body.len(),
             rest: request,
         };
         if read.uid.is_empty() || read.operation.is_empty() {
@@ -131,31 +134,56 @@ fn text_at(value: Option<&Value>, key: &str) -> String {
     text(value.and_then(|v| v.get(key)))
 }
 
+/// An AdmissionReview with an answer; fields in the order of their names.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    allowed: bool,
+    audit_annotations: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<ByteString>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Value>,
+    uid: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
 /// The body of the answer to the request `uid`.
-pub fn answer(uid: &str, verdict: &Verdict) -> Value {
-    let mut response = json!({
-        "uid": uid,
-        "allowed": !matches!(verdict.outcome, Outcome::Refuse | Outcome::Malformed),
-        "auditAnnotations": verdict.audit(),
-    });
-    match verdict.outcome {
-        Outcome::Refuse => {
-            response["status"] = json!({
-                "status": "Failure", "code": verdict.status.0, "reason": verdict.status.1,
-                "message": verdict.text,
-            });
-        }
-        Outcome::Mutate => {
-            let patch = Value::Array(verdict.patch.clone()).to_string();
-            response["patchType"] = "JSONPatch".into();
-            response["patch"] = json!(ByteString(patch.into_bytes()));
-        }
-        Outcome::Allow | Outcome::Bypass | Outcome::Malformed => {}
-    }
-    if !verdict.warnings.is_empty() {
-        response["warnings"] = json!(verdict.warnings);
-    }
-    json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+///
+/// # Errors
+/// None that is known: everything in it has a JSON.
+pub fn answer(uid: &str, verdict: &Verdict) -> Result<Vec<u8>, serde_json::Error> {
+    let refused = || {
+        json!({"status": "Failure", "code": verdict.status.0, "reason": verdict.status.1,
+               "message": verdict.text})
+    };
+    let patch = (verdict.outcome == Outcome::Mutate)
+        .then(|| ByteString(verdict.patch.clone().into_bytes()));
+    let response = Response {
+        allowed: !matches!(verdict.outcome, Outcome::Refuse | Outcome::Malformed),
+        audit_annotations: verdict.audit(),
+        patch_type: patch.is_some().then_some("JSONPatch"),
+        patch,
+        status: (verdict.outcome == Outcome::Refuse).then(refused),
+        uid,
+        warnings: &verdict.warnings,
+    };
+    serde_json::to_vec(&Answer {
+        api_version: API_VERSION,
+        kind: "AdmissionReview",
+        response,
+    })
 }
 
 #[cfg(test)]
@@ -168,6 +196,10 @@ mod tests {
         json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
             .to_string()
             .into_bytes()
+    }
+
+    fn told(uid: &str, verdict: &Verdict) -> Value {
+        serde_json::from_slice(&answer(uid, verdict).unwrap()).unwrap()
     }
 
     #[test]
@@ -208,14 +240,14 @@ mod tests {
 
     #[test]
     fn answers_of_each_outcome() {
-        let patch = vec![json!({"op": "remove", "path": "/a"})];
+        let patch = [json!({"op": "remove", "path": "/a"})];
         let verdicts = [
             Verdict::allow("NotOptedIn", "no annotation").warn("look out".into()),
-            Verdict::mutate("Annotation", "ratio 4", patch),
+            Verdict::mutate("Annotation", "ratio 4", &patch),
             Verdict::refuse("BadRatio", "castops.io/slice-ratio: 65 is above 64"),
             Verdict::bypass("Exempt", "kube-system"),
         ];
-        let answers: Vec<Value> = verdicts.iter().map(|v| answer("u", v)).collect();
+        let answers: Vec<Value> = verdicts.iter().map(|v| told("u", v)).collect();
         let text = serde_json::to_string_pretty(&answers).unwrap();
         insta::assert_snapshot!("answers", text);
     }
@@ -229,7 +261,7 @@ mod tests {
         #[test]
         fn the_uid_comes_back(uid in "\\PC{1,40}") {
             let request = Request::read(&body(json!({"uid": uid, "operation": "CREATE"}))).unwrap();
-            let answer = answer(&request.uid, &Verdict::allow("X", ""));
+            let answer = told(&request.uid, &Verdict::allow("X", ""));
             prop_assert_eq!(answer["response"]["uid"].as_str(), Some(uid.as_str()));
         }
     }

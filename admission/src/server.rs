@@ -1,9 +1,9 @@
 //! The paths over HTTP: limits first, then one place that maps errors to
 //! answers. Whatever is not 200 leaves the request to the webhook's failurePolicy.
 
-use std::{convert::Infallible, sync::Arc, time::Instant};
+use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use hyper::{Method, Request, body::Incoming};
 use tautline_runtime::{
     admin::Readiness,
@@ -96,11 +96,13 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
 async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> Answer {
     let (job, asked) = (Arc::clone(&route.job), Arc::clone(&request));
     let review = async move { job.review(asked).await };
-    // A task of its own: a defect there costs this answer and no connection.
-    let verdict = match tokio::spawn(review).await {
+    // A defect there costs this answer and no connection. What it leaves behind is
+    // the request, which goes with it.
+    let verdict = match AssertUnwindSafe(review).catch_unwind().await {
         Ok(verdict) => verdict,
-        Err(error) => {
-            tracing::error!(job = route.name, object = %request.object_name(), %error, "a review failed");
+        Err(_) => {
+            // The panic's own message is on standard error.
+            tracing::error!(job = route.name, object = %request.object_name(), "a review failed");
             return text(500, "the review failed; the server's log tells more\n");
         }
     };
@@ -117,7 +119,7 @@ async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request
     if verdict.outcome == Outcome::Malformed {
         return text(400, verdict.text);
     }
-    match serde_json::to_vec(&review::answer(&request.uid, &verdict)) {
+    match review::answer(&request.uid, &verdict) {
         Ok(body) => answer(200, "application/json", body),
         Err(error) => text(500, format!("{error}\n")),
     }

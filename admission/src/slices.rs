@@ -120,7 +120,7 @@ fn judge(names: &Names, holder: &Holder, exempt: &BTreeSet<String>, request: &Re
                 .iter()
                 .map(|c| format!("{} {} -> {}", c.container, c.cards, c.units))
                 .collect();
-            let verdict = Verdict::mutate(code, changes.join(", "), mutation.patch.clone());
+            let verdict = Verdict::mutate(code, changes.join(", "), &mutation.patch);
             let told = mutation.audit().into_iter();
             told.fold(verdict, |v, (key, value)| v.detail(key, value))
                 .detail("source", source)

@@ -89,6 +89,14 @@ pub fn documents(text: &str) -> Result<Vec<(usize, Value)>, ManifestError> {
     Ok(objects)
 }
 
+/// Reads bytes as manifests: for the fuzz target, and for the replay of its corpus.
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        _ = parse(text);
+    }
+}
+
 fn item_of(number: usize, value: Value) -> Result<Item, ManifestError> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
@@ -168,5 +176,16 @@ mod tests {
             message("a: [")
         );
         assert!(message("a: 1").contains("document 1: apiVersion and kind are missing"));
+    }
+
+    #[test]
+    fn the_corpus_of_the_fuzz_target_is_harmless() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/manifests");
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(replayed >= 5, "{corpus} has {replayed} files");
     }
 }

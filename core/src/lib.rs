@@ -10,6 +10,7 @@ pub mod compliance;
 pub mod cow;
 pub mod duration;
 pub mod fit;
+mod fuzz;
 pub mod index;
 pub mod model;
 pub mod nodes;
@@ -23,6 +24,12 @@ pub mod standing;
 pub use compliance::Compliance;
 pub use index::{Index, Snapshot};
 pub use reference::Reference;
+
+/// Reads bytes as a duration, a quantity and a reference: for the fuzz target.
+#[doc(hidden)]
+pub fn fuzz_texts(data: &[u8]) {
+    fuzz::texts(data);
+}
 
 /// Label and annotation names are formed with this domain.
 pub const DOMAIN: &str = "constraint.ciena.com";

@@ -16,3 +16,9 @@ pub use client::{CallError, Config, Discovery};
 pub use metrics::Metrics;
 pub use round::{Question, Round, RuleRecord};
 pub use underlay::{AllocateError, Mitigation};
+
+/// Reads bytes as a provider's answer: for the fuzz target.
+#[doc(hidden)]
+pub fn fuzz_answer(data: &[u8]) {
+    codec::fuzz_answer(data);
+}

@@ -26,23 +26,42 @@ use crate::{
 pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Value, MergeError> {
     // Before anything is cloned, which is a recursion too.
     check(schema, live, configuration, false)?;
-    let merged = merged(schema, live, configuration.clone());
-    Ok(merged.unwrap_or_else(|| live.clone()))
+    let mut merged = live.clone();
+    if let Some(checked) = merging(schema, live, configuration.clone()) {
+        checked.merge_into(&mut merged);
+    }
+    Ok(merged)
 }
 
-/// As [`apply`]; `None` if nothing changes. A live object that is `sound`, as what
-/// an earlier merge made is, is not checked again.
+/// As [`apply`], in two steps: what is asked is checked first; `None` if it changes
+/// nothing. A live object that is `sound`, as what an earlier merge made is, is not
+/// checked again.
 ///
 /// # Errors
 /// As [`apply`].
-pub fn apply_anew(
-    schema: &Schema,
+pub fn check_apply<'a>(
+    schema: &'a Schema,
     live: &Value,
     configuration: Value,
     sound: bool,
-) -> Result<Option<Value>, MergeError> {
+) -> Result<Option<Checked<'a>>, MergeError> {
     check(schema, live, &configuration, sound)?;
-    Ok(merged(schema, live, configuration))
+    Ok(merging(schema, live, configuration))
+}
+
+/// A configuration that may be merged into the live object it was checked with, and
+/// changes it.
+pub struct Checked<'a> {
+    schema: &'a Schema,
+    configuration: Value,
+}
+
+impl Checked<'_> {
+    /// Merges it into that object, or into a copy of it.
+    pub fn merge_into(self, live: &mut Value) {
+        let definitions = &*self.schema.definitions;
+        Merge { definitions }.both(self.schema.place(), live, self.configuration);
+    }
 }
 
 fn check(
@@ -75,18 +94,17 @@ fn check(
     check.value(schema.place(), live, false)
 }
 
-fn merged(schema: &Schema, live: &Value, mut configuration: Value) -> Option<Value> {
+fn merging<'a>(schema: &'a Schema, live: &Value, mut configuration: Value) -> Option<Checked<'a>> {
     if let Value::Object(fields) = &mut configuration {
         fields.retain(|name, _| !OWN.contains(&name.as_str()));
     }
     let definitions = &*schema.definitions;
     let merge = Merge { definitions };
-    if merge.holds(schema.place(), live, &configuration) {
-        return None;
-    }
-    let mut merged = live.clone();
-    merge.both(schema.place(), &mut merged, configuration);
-    Some(merged)
+    let held = merge.holds(schema.place(), live, &configuration);
+    (!held).then_some(Checked {
+        schema,
+        configuration,
+    })
 }
 
 struct Merge<'a> {

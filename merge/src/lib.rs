@@ -31,7 +31,7 @@ mod scalar;
 mod schema;
 mod types;
 
-pub use apply::{apply, apply_anew};
+pub use apply::{Checked, apply, check_apply};
 pub use check::MAX_DEPTH;
 pub use document::MAX_DOCUMENT_BYTES;
 pub use error::{MergeError, SchemaError};

@@ -59,12 +59,14 @@ fn container(fields: &mut Map<String, Value>, pod: bool) {
     }
     let ports = fields.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        port.entry("protocol").or_insert_with(|| "TCP".into());
+        if !port.contains_key("protocol") {
+            port.insert("protocol".to_owned(), "TCP".into());
+        }
     }
-    let resources = fields.entry("resources");
-    let resources = resources.or_insert_with(|| Map::new().into());
-    if let Some(resources) = resources.as_object_mut() {
-        self::resources(resources, pod);
+    match fields.get_mut("resources") {
+        Some(Value::Object(resources)) => self::resources(resources, pod),
+        Some(_) => {}
+        None => _ = fields.insert("resources".to_owned(), Map::new().into()),
     }
 }
 
@@ -91,7 +93,10 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
     let requests = resources.get("requests").and_then(Value::as_object);
     let asked = |name: &String| requests.is_some_and(|r| r.contains_key(name));
     let limits = limits.iter().filter(|(name, _)| !asked(name));
-    let limits: Map<_, _> = limits.map(|(n, l)| (n.clone(), l.clone())).collect();
+    let limits: Vec<_> = limits.map(|(n, l)| (n.clone(), l.clone())).collect();
+    if limits.is_empty() {
+        return;
+    }
     let requests = resources.entry("requests");
     let requests = requests.or_insert_with(|| Map::new().into());
     if let Some(requests) = requests.as_object_mut() {

@@ -45,20 +45,20 @@ pub enum PatchError {
     },
 }
 
-/// The document after `patch`.
+/// Applies `patch` to the document, of which nothing is to be kept after an error.
 pub(crate) fn apply(
-    mut document: Value,
+    document: &mut Value,
     patch: &[&Patch],
     budget: &mut Budget,
-) -> Result<Value, PatchError> {
+) -> Result<(), PatchError> {
     let mut copied = 0;
     for operation in patch {
         let mut units = 1 + (operation.path.len() + operation.from.len()) / 10;
-        let done = one(&mut document, operation, &mut copied, &mut units);
+        let done = one(document, operation, &mut copied, &mut units);
         budget.charge(units as u64).map_err(PatchError::Exhausted)?;
         done?;
     }
-    Ok(document)
+    Ok(())
 }
 
 fn one(
@@ -331,9 +331,10 @@ mod tests {
         }
     }
 
-    fn after(document: Value, operations: &[Patch]) -> Result<Value, PatchError> {
+    fn after(mut document: Value, operations: &[Patch]) -> Result<Value, PatchError> {
         let operations: Vec<&Patch> = operations.iter().collect();
-        apply(document, &operations, &mut Budget::default())
+        apply(&mut document, &operations, &mut Budget::default())?;
+        Ok(document)
     }
 
     /// Outcomes of gopkg.in/evanphx/json-patch.v4, 4.13.0, read from its source.

@@ -12,6 +12,7 @@
 pub mod cel;
 mod compiled;
 pub mod defaults;
+mod draft;
 mod json_patch;
 mod known;
 mod manifest;

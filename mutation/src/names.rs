@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::cel::{
-    Budget, Check, Decision, Key, Names, Program, ResourceCheck, RunError, Subject, Value,
+    Budget, Check, Decision, Key, Map, Names, Program, ResourceCheck, RunError, Subject, Value,
 };
+use crate::draft::{Fields, catch_up, same_names};
 use crate::request::Request;
 use crate::world::World;
 
@@ -24,13 +25,17 @@ impl View {
         Self { json, value }
     }
 
-    /// The object after a change: what stayed the same is not worked out again.
-    pub fn changed(&self, json: Arc<Json>) -> Self {
-        let value = OnceCell::new();
-        if let Some(old) = self.value.get() {
-            _ = value.set(renewed(&json, &self.json, old));
+    /// The object has become `json`: what stayed the same is not worked out again.
+    pub fn follow(&mut self, json: &Json) {
+        let mine = Arc::make_mut(&mut self.json);
+        match self.value.get() {
+            None => catch_up(mine, json),
+            Some(value) => {
+                if let Some(value) = renew(mine, json, value) {
+                    self.value = value.into();
+                }
+            }
         }
-        Self { json, value }
     }
 
     fn value(&self) -> Value {
@@ -38,39 +43,67 @@ impl View {
     }
 }
 
-/// The value of `new`, which shares with the value of `old` what is equal.
-fn renewed(new: &Json, old: &Json, value: &Value) -> Value {
-    if new == old {
-        return value.clone();
-    }
-    match (new, old, value) {
-        (Json::Object(fields), Json::Object(before), Value::Map(values)) => {
-            // All are in the order of their names.
-            let mut olds = before.iter().zip(values.iter()).peekable();
-            let entries = fields.iter().map(|(name, field)| {
-                while olds.next_if(|((old, _), _)| *old < name).is_some() {}
-                match olds.next_if(|((old, _), _)| *old == name) {
-                    Some(((_, before), (key @ Key::String(text), value))) if **text == **name => {
-                        (key.clone(), renewed(field, before, value))
-                    }
-                    _ => (Key::String(name.as_str().into()), field.into()),
+/// Makes `old` equal to `new`, and gives the value of that, which shares with the
+/// value of `old` what is equal; none if all is. Each part is looked at once.
+fn renew(old: &mut Json, new: &Json, value: &Value) -> Option<Value> {
+    match (old, new, value) {
+        (Json::Object(old), Json::Object(new), Value::Map(values)) => {
+            if !old.keys().eq(new.keys()) {
+                return Some(renew_fields(old, new, values));
+            }
+            let mut renewed: Option<Map> = None;
+            let all = old.values_mut().zip(new.values()).zip(values.iter());
+            for ((old, new), (key, value)) in all {
+                if let Some(value) = renew(old, new, value) {
+                    let renewed = renewed.get_or_insert_with(|| Map::clone(values));
+                    renewed.insert(key.clone(), value);
                 }
-            });
-            Value::map(entries.collect())
+            }
+            renewed.map(Value::map)
         }
-        (Json::Array(items), Json::Array(before), Value::List(values)) => {
-            let entries =
-                items
-                    .iter()
-                    .enumerate()
-                    .map(|(i, item)| match (before.get(i), values.get(i)) {
-                        (Some(before), Some(value)) => renewed(item, before, value),
-                        _ => item.into(),
-                    });
-            Value::list(entries.collect())
+        (Json::Array(old), Json::Array(new), Value::List(values)) => {
+            let mut renewed: Option<Vec<Value>> = None;
+            if old.len() > new.len() {
+                old.truncate(new.len());
+                renewed = Some(values.iter().take(new.len()).cloned().collect());
+            }
+            for (i, (old, new)) in old.iter_mut().zip(new).enumerate() {
+                let value = values.get(i).and_then(|value| renew(old, new, value));
+                if let Some(value) = value {
+                    renewed.get_or_insert_with(|| Vec::clone(values))[i] = value;
+                }
+            }
+            for new in &new[old.len()..] {
+                let renewed = renewed.get_or_insert_with(|| Vec::clone(values));
+                renewed.push(new.into());
+                old.push(new.clone());
+            }
+            renewed.map(Value::list)
         }
-        _ => new.into(),
+        (old, new, _) => (old != new).then(|| {
+            old.clone_from(new);
+            new.into()
+        }),
     }
+}
+
+/// The same for objects that have not the same fields.
+fn renew_fields(old: &mut Fields, new: &Fields, values: &Map) -> Value {
+    // All are in the order of their names.
+    let mut olds = old.iter_mut().zip(values.iter()).peekable();
+    let entries = new.iter().map(|(name, new)| {
+        while olds.next_if(|((old, _), _)| *old < name).is_some() {}
+        match olds.next_if(|((old, _), _)| *old == name) {
+            Some(((_, old), (key, value))) => {
+                let renewed = renew(old, new, value);
+                (key.clone(), renewed.unwrap_or_else(|| value.clone()))
+            }
+            None => (Key::String(name.as_str().into()), new.into()),
+        }
+    });
+    let renewed = Value::map(entries.collect());
+    same_names(old, new);
+    renewed
 }
 
 /// What stays the same during a request.
@@ -243,11 +276,14 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn a_changed_object_is_worth_what_a_new_one_is(old in json(), new in json()) {
-            let view = View::new(Arc::new(json!({"a": old, "b": new})));
-            view.value();
-            let after = view.changed(Arc::new(json!({"a": new, "b": new})));
-            let expected: Value = (&*after.json).into();
-            proptest::prop_assert_eq!(format!("{:?}", after.value()), format!("{expected:?}"));
+            let mut view = View::new(Arc::new(json!({"a": old, "b": new})));
+            for json in [json!({"a": new, "b": new}), json!({"a": new, "b": old})] {
+                view.value();
+                view.follow(&json);
+                proptest::prop_assert_eq!(&*view.json, &json);
+                let expected: Value = (&json).into();
+                proptest::prop_assert_eq!(format!("{:?}", view.value()), format!("{expected:?}"));
+            }
         }
     }
 }

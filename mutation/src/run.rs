@@ -8,9 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::Value;
-
 use crate::cel::Limits;
+use crate::draft::Draft;
 use crate::matching::Subject;
 use crate::model::{Binding, FailurePolicy, PatchType};
 use crate::names::{Around, View};
@@ -40,6 +39,7 @@ pub(crate) struct Session<'a> {
     settings: &'a Settings,
     known: Known,
     object: View,
+    draft: Draft,
     changed: bool,
     /// Which invocations may run again: policy, binding, parameter.
     again: HashSet<Key>,
@@ -75,6 +75,7 @@ impl<'a> Session<'a> {
             settings,
             known: Known::default(),
             object: View::new(request.object.clone()),
+            draft: Draft::default(),
             changed: false,
             again: HashSet::new(),
             spent: HashMap::new(),
@@ -232,32 +233,33 @@ impl<'a> Session<'a> {
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// What a mutation of this type made (nothing: the object as it was) with new
-    /// defaults, if that is another object.
-    fn settle(&mut self, object: Option<Value>, patch: PatchType) -> Option<Arc<Value>> {
+    /// Sets new defaults in the draft that a mutation of this type made (or did not:
+    /// it is the object as it was): whether that is another object.
+    fn settle(&mut self, made: bool, patch: PatchType) -> bool {
         let merged = patch == PatchType::ApplyConfiguration;
-        let mut object = match object {
-            Some(object) => object,
-            None if self.known.settled || !merged => {
-                self.known.sound |= merged;
-                return None;
-            }
-            None => (*self.object.json).clone(),
+        if !made && (self.known.settled || !merged) {
+            self.known.sound |= merged;
+            return false;
+        }
+        let before = &*self.object.json;
+        let draft = match made {
+            true => self.draft.made_mut(),
+            false => self.draft.of(before),
         };
         let kind = &self.around.request.kind;
         let own = self.known.own.as_ref();
         // A null that goes may have been an element's key.
-        let whole = own.is_none_or(|own| typed::prune(own, &mut object, &self.object.json));
-        self.around.world.set_defaults(kind, &mut object);
+        let whole = own.is_none_or(|own| typed::prune(own, draft, before));
+        self.around.world.set_defaults(kind, draft);
         self.known.settled = true;
         self.known.strict |= !merged;
-        if object == *self.object.json {
+        if draft == before {
             self.known.sound |= merged;
-            return None;
+            return false;
         }
         self.known.sound = merged && whole;
         self.known.strict = !merged;
-        Some(Arc::new(object))
+        true
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use tautline_merge::Schema;
 
 use crate::cel::{Budget, Program, RunError, Value};
+use crate::draft::Draft;
 use crate::json_patch::{self, PatchError};
 use crate::model::PatchType;
 use crate::names::Scope;
@@ -55,24 +56,31 @@ pub(crate) struct Mutator {
 }
 
 impl Mutator {
-    /// The object after the mutation, without new defaults; none if nothing is
-    /// merged into it, a patch leaves a settled one as it is, or its `test` failed.
+    /// Makes the draft the object after the mutation, without new defaults; false if
+    /// nothing is merged into it, a patch leaves a settled one as it is, or its
+    /// `test` failed.
     pub fn run(
         &self,
         scope: &Scope<'_>,
         known: &Known,
+        draft: &mut Draft,
         budget: &mut Budget,
-    ) -> Result<Option<Json>, StepError> {
+    ) -> Result<bool, StepError> {
         let value = self.program.run(scope, budget)?;
         let object = &*scope.object.json;
         match self.patch {
-            PatchType::ApplyConfiguration => configure(object, &value, known),
-            PatchType::JsonPatch => patch(object, &value, known, budget),
+            PatchType::ApplyConfiguration => configure(object, &value, known, draft),
+            PatchType::JsonPatch => patch(object, &value, known, draft, budget),
         }
     }
 }
 
-fn configure(object: &Json, value: &Value, known: &Known) -> Result<Option<Json>, StepError> {
+fn configure(
+    object: &Json,
+    value: &Value,
+    known: &Known,
+    draft: &mut Draft,
+) -> Result<bool, StepError> {
     let fault = |message: String| StepError::Fault(FaultKind::Patch, message);
     let Some(schema) = &known.schema else {
         let message = format!(
@@ -85,16 +93,22 @@ fn configure(object: &Json, value: &Value, known: &Known) -> Result<Option<Json>
     if !configuration.is_object() {
         return Err(fault("the configuration is no object".to_owned()));
     }
-    tautline_merge::apply_anew(schema, object, configuration, known.sound)
-        .map_err(|error| fault(format!("error applying patch: {error}")))
+    let checked = tautline_merge::check_apply(schema, object, configuration, known.sound)
+        .map_err(|error| fault(format!("error applying patch: {error}")))?;
+    let Some(checked) = checked else {
+        return Ok(false);
+    };
+    checked.merge_into(draft.of(object));
+    Ok(true)
 }
 
 fn patch(
     object: &Json,
     value: &Value,
     known: &Known,
+    draft: &mut Draft,
     budget: &mut Budget,
-) -> Result<Option<Json>, StepError> {
+) -> Result<bool, StepError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is no list of JSONPatch".to_owned();
         return Err(StepError::Fault(FaultKind::Expression, message));
@@ -108,11 +122,12 @@ fn patch(
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
     if known.strict && known.settled && operations.is_empty() {
-        return Ok(None);
+        return Ok(false);
     }
-    let patched = match json_patch::apply(object.clone(), &operations, budget) {
-        Ok(patched) => patched,
-        Err(PatchError::Test(_)) => return Ok(None),
+    let patched = draft.of(object);
+    match json_patch::apply(patched, &operations, budget) {
+        Ok(()) => {}
+        Err(PatchError::Test(_)) => return Ok(false),
         Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
             return Err(StepError::Fault(
@@ -120,17 +135,18 @@ fn patch(
                 format!("JSON Patch: {error}"),
             ));
         }
-    };
+    }
     for field in ["apiVersion", "kind"] {
         if patched.get(field) != object.get(field) {
             return Err(StepError::Abort(format!("a JSON patch changes {field}")));
         }
     }
-    if known.strict && known.settled && patched == *object {
-        return Ok(None);
+    if known.strict && known.settled && patched == object {
+        return Ok(false);
     }
     if let Some(own) = &known.own {
-        strict::check(own, &patched).map_err(StepError::Abort)?;
+        let before = if known.strict { object } else { &Json::Null };
+        strict::check(own, patched, before).map_err(StepError::Abort)?;
     }
-    Ok(Some(patched))
+    Ok(true)
 }

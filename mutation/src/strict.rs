@@ -7,12 +7,18 @@ use tautline_merge::{Schema, Shape};
 /// Deeper than any type nests, but for those without one.
 const MAX_DEPTH: usize = 64;
 
-/// The first thing in `object` that its type does not have.
-pub(crate) fn check(schema: &Schema, object: &Value) -> Result<(), String> {
-    value(schema, object, &mut Vec::new())
+/// The first thing in `object` that its type does not have. What `before` has alike
+/// is of its type.
+pub(crate) fn check(schema: &Schema, object: &Value, before: &Value) -> Result<(), String> {
+    value(schema, object, before, &mut Vec::new())
 }
 
-fn value<'a>(schema: &Schema, at: &'a Value, path: &mut Vec<&'a str>) -> Result<(), String> {
+fn value<'a>(
+    schema: &Schema,
+    at: &'a Value,
+    before: &Value,
+    path: &mut Vec<&'a str>,
+) -> Result<(), String> {
     // Null is nothing at all to the decoder.
     if at.is_null() || path.len() > MAX_DEPTH {
         return Ok(());
@@ -34,20 +40,24 @@ fn value<'a>(schema: &Schema, at: &'a Value, path: &mut Vec<&'a str>) -> Result<
     match at {
         Value::Object(fields) => {
             for (name, field) in fields {
+                let was = before.get(name);
+                if was == Some(field) {
+                    continue;
+                }
                 path.push(name);
                 let Some(inner) = schema.field(name) else {
                     let path = shown(path);
                     return Err(format!("strict decoding error: unknown field {path:?}"));
                 };
-                value(&inner, field, path)?;
+                value(&inner, field, was.unwrap_or(&Value::Null), path)?;
                 path.pop();
             }
         }
         Value::Array(items) => {
             if let Some(inner) = schema.element() {
-                for item in items {
+                for (i, item) in items.iter().enumerate() {
                     path.push("[]");
-                    value(&inner, item, path)?;
+                    value(&inner, item, before.get(i).unwrap_or(&Value::Null), path)?;
                     path.pop();
                 }
             }
@@ -75,7 +85,8 @@ mod tests {
             "spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": 1}},
                 "livenessProbe": {"httpGet": {"port": "http"}}, "ports": [{"containerPort": 1}]}]},
             "status": {}});
-        assert_eq!(check(&schema, &good), Ok(()));
+        assert_eq!(check(&schema, &good, &Value::Null), Ok(()));
+        assert_eq!(check(&schema, &good, &good), Ok(()));
         let bad = [
             (
                 json!({"spec": {"containers": [{"nam": "a"}]}}),
@@ -88,10 +99,14 @@ mod tests {
             (json!({"spec": {"containers": {}}}), "spec.containers"),
             (json!({"spec": {"priority": "1"}}), "spec.priority"),
             (json!({"spec": {"hostNetwork": 1}}), "spec.hostNetwork"),
+            (json!({"spec": {"nothing": null}}), "spec.nothing"),
         ];
         for (object, path) in bad {
-            let message = check(&schema, &object).unwrap_err();
-            assert!(message.contains(path), "{message}");
+            for before in [&Value::Null, &good] {
+                let message = check(&schema, &object, before).unwrap_err();
+                assert!(message.contains(path), "{message}");
+            }
+            assert_eq!(check(&schema, &object, &object), Ok(()));
         }
     }
 }

@@ -30,6 +30,9 @@ fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, dep
     }
     let mut whole = true;
     fields.retain(|name, value| {
+        if !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
+            return true;
+        }
         let was = before.get(name);
         if was == Some(value) {
             return true;

@@ -39,6 +39,11 @@ impl Cluster {
         }
     }
 
+    /// Whether policies may ask the authorizer, and wait for its answer.
+    pub(crate) fn asks(&self) -> bool {
+        self.authorizer.is_some()
+    }
+
     /// Follows the Namespaces until told to stop.
     pub(crate) async fn follow_namespaces(&self, stop: CancellationToken) {
         let types = TypeMeta {

@@ -1,5 +1,7 @@
 //! Fields, indices and keys of values; and the type of a value as it is.
 
+use std::sync::Arc;
+
 use super::budget::Budget;
 use super::error::RunError;
 use super::eval::selected;
@@ -31,21 +33,23 @@ pub(super) fn charge_key(budget: &mut Budget, value: &Value) -> Result<(), RunEr
 }
 
 /// `operand.field` in its three ways.
-pub(super) fn select(operand: &Value, field: &str, mode: Mode) -> Result<Value, RunError> {
+pub(super) fn select(operand: &Value, field: &Arc<str>, mode: Mode) -> Result<Value, RunError> {
     match operand {
-        Value::Map(map) => selected(map.get(&Key::String(field.into())).cloned(), field, mode),
+        Value::Map(map) => {
+            let found = map.get(&Key::String(field.clone())).cloned();
+            selected(found, field, mode)
+        }
         Value::Object(object) => selected(object.fields.get(field).cloned(), field, mode),
         Value::Patch(patch) => {
-            let text = |text: &std::sync::Arc<str>| Some(Value::String(text.clone()));
-            let found = match field {
+            let text = |text: &Arc<str>| Some(Value::String(text.clone()));
+            let found = match &**field {
                 "op" => text(&patch.op),
                 "path" => text(&patch.path),
                 "from" => text(&patch.from),
                 "value" => patch.value.clone(),
                 _ => None,
             };
-            let empty =
-                matches!(&found, Some(Value::String(text)) if field != "value" && text.is_empty());
+            let empty = matches!(&found, Some(Value::String(text)) if &**field != "value" && text.is_empty());
             selected(found.filter(|_| mode == Mode::Plain || !empty), field, mode)
         }
         Value::Optional(None) => match mode {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
-
 use super::{Due, Session, Stop, refusal};
 use crate::cel::{Budget, Exhausted, RunError, Value};
 use crate::json_patch::{BYTES_A_UNIT, size};
@@ -134,7 +132,7 @@ impl Session<'_> {
         let result = if self.late() {
             Err(RunError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.run(&scope, &self.known, &mut budget)
+            mutator.run(&scope, &self.known, &mut self.draft, &mut budget)
         };
         let (result, copied) = self.bounded(result);
         let full = self.settings.full_detail;
@@ -148,11 +146,13 @@ impl Session<'_> {
         };
         self.spend(&due.bound.policy.name, budget.cost_units() + copied);
         match result {
-            Ok(object) => {
-                if let Some(object) = self.settle(object, mutator.patch) {
+            Ok(made) => {
+                if self.settle(made, mutator.patch) {
+                    let object = self.draft.made();
                     step.changed = true;
-                    step.diff = full.then(|| json_patch::diff(&self.object.json, &object));
-                    self.object = self.object.changed(object);
+                    step.diff = full.then(|| json_patch::diff(&self.object.json, object));
+                    self.object.follow(object);
+                    self.draft.taken();
                     self.changed = true;
                     if invocation.end == End::Unchanged {
                         invocation.end = End::Changed;
@@ -180,21 +180,16 @@ impl Session<'_> {
 
     /// Refuses what grew beyond any object; the units of copying it, or, where
     /// there is no new one, of the copy that was made in vain.
-    fn bounded(
-        &self,
-        result: Result<Option<Json>, StepError>,
-    ) -> (Result<Option<Json>, StepError>, u64) {
+    fn bounded(&self, result: Result<bool, StepError>) -> (Result<bool, StepError>, u64) {
         let units = |bytes: usize| (bytes / BYTES_A_UNIT) as u64;
-        let before = || size(&self.object.json);
-        let object = match &result {
-            Ok(Some(object)) => object,
-            Ok(None) | Err(StepError::Fault(FaultKind::Patch, _)) => {
-                return (result, units(before()));
+        let bytes = match &result {
+            Ok(true) => size(self.draft.made()),
+            Ok(false) | Err(StepError::Fault(FaultKind::Patch, _)) => {
+                return (result, units(size(&self.object.json)));
             }
             Err(_) => return (result, 0),
         };
-        let bytes = size(object);
-        if bytes > OBJECT_BYTES && bytes > before() {
+        if bytes > OBJECT_BYTES && bytes > size(&self.object.json) {
             let message = format!("the object would have more than {OBJECT_BYTES} bytes");
             let fault = StepError::Fault(FaultKind::Budget, message);
             return (Err(fault), units(bytes));

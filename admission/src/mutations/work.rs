@@ -1,0 +1,146 @@
+//! Where policies are worked out: at once on the thread that serves the request, or
+//! on one that may take its time. Handing a request over, and back, costs as much
+//! as a policy or two.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tautline_mutation::{Outcome, Request, Settings, World};
+
+use super::store::InForce;
+
+/// What takes longer keeps other requests of its thread waiting too long.
+const SHORT: Duration = Duration::from_millis(3);
+/// A single step on a larger object may.
+const SMALL_BYTES: usize = 32 << 10;
+/// After one that took longer so many are not tried: trying is lost time then.
+const UNTRIED: u32 = 16;
+
+/// The server is stopping.
+pub(super) struct Stopping;
+
+/// One request with all that it needs.
+pub(super) struct Task<W> {
+    pub in_force: Arc<InForce>,
+    pub request: Request,
+    pub world: W,
+    /// Of the review that it came in.
+    pub bytes: usize,
+    /// When it must be done.
+    pub by: Instant,
+    /// Whether it may wait for others.
+    pub waits: bool,
+}
+
+impl<W: World> Task<W> {
+    fn run(&self, by: Instant) -> Outcome {
+        let mut settings = Settings::default();
+        settings.limits.deadline = Some(by);
+        let policies = &self.in_force.policies;
+        policies.mutate(&self.request, &self.world, &settings)
+    }
+}
+
+/// Works requests out.
+#[derive(Default)]
+pub(crate) struct Worker {
+    /// Requests that are still not to be tried.
+    untried: AtomicU32,
+}
+
+impl Worker {
+    pub(super) async fn outcome<W>(&self, task: Task<W>) -> Result<Outcome, Stopping>
+    where
+        W: World + Send + Sync + 'static,
+    {
+        if let Some(outcome) = self.tried(&task) {
+            return Ok(outcome);
+        }
+        match tokio::task::spawn_blocking(move || task.run(task.by)).await {
+            Ok(outcome) => Ok(outcome),
+            // It becomes a failed review: HTTP 500 and a log line.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(Stopping),
+            },
+        }
+    }
+
+    /// The outcome, if there is one in a short time: nothing was stopped then.
+    fn tried<W: World>(&self, task: &Task<W>) -> Option<Outcome> {
+        if task.waits || task.bytes > SMALL_BYTES {
+            return None;
+        }
+        let less = |n: u32| n.checked_sub(1);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.untried.fetch_update(set, get, less).is_ok() {
+            return None;
+        }
+        let by = task.by.min(Instant::now() + SHORT);
+        let outcome = task.run(by);
+        if Instant::now() < by {
+            return Some(outcome);
+        }
+        self.untried.store(UNTRIED, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tautline_mutation::{FaultKind, Objects, Policies};
+
+    use super::*;
+
+    fn task(bytes: usize, waits: bool, left: Duration) -> Task<Objects> {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]});
+        let label = "Object{metadata: Object.metadata{labels: {'a': object.metadata.name}}}";
+        let of = |kind, spec| json!({"apiVersion": "tautline.io/v1alpha1", "kind": kind, "metadata": {"name": "p"}, "spec": spec});
+        let policy = json!({"matchConstraints": {"resourceRules": [rule]}, "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never", "mutations": [{"patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": label}}]});
+        let policy = of("MutationPolicy", policy);
+        let binding = of("MutationPolicyBinding", json!({"policyName": "p"}));
+        let policies = Policies::load([&policy, &binding]).0;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"}});
+        Task {
+            in_force: Arc::new(InForce {
+                policies,
+                ..InForce::default()
+            }),
+            request: Request::create(pod).unwrap(),
+            world: Objects::default(),
+            bytes,
+            by: Instant::now() + left,
+            waits,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_outcome_is_the_same_wherever_it_is_worked_out() {
+        let worker = Worker::default();
+        let long = Duration::from_secs(60);
+        for (bytes, waits) in [(0, false), (0, true), (SMALL_BYTES + 1, false)] {
+            let outcome = worker.outcome(task(bytes, waits, long)).await;
+            let changed = &outcome.ok().unwrap().audit_annotations()[0];
+            assert_eq!(*changed, ("changed-by", "p/p".to_owned()), "{bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_is_not_tried_for_a_while() {
+        let worker = Worker::default();
+        let late = worker.outcome(task(0, false, Duration::ZERO)).await;
+        assert_eq!(late.ok().unwrap().faults[0].kind, FaultKind::Budget);
+        assert_eq!(worker.untried.load(Ordering::Relaxed), UNTRIED);
+        let long = Duration::from_secs(60);
+        assert!(worker.tried(&task(0, false, long)).is_none());
+        assert_eq!(worker.untried.load(Ordering::Relaxed), UNTRIED - 1);
+    }
+}
