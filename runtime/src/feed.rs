@@ -202,12 +202,16 @@ mod tests {
     #[test]
     fn a_list_takes_away_what_it_has_not_brought_at_its_end_and_not_before() {
         let feed = Feed::default();
-        ["a", "b", "bad"].map(|name| feed.apply(pod(name)));
+        for name in ["a", "b", "bad"] {
+            feed.apply(pod(name));
+        }
         let mut cut_short = feed.listing(Kind::Pod);
         cut_short.take(pod("c"));
         drop(cut_short);
         let mut listing = feed.listing(Kind::Pod);
-        ["b", "d"].map(|name| listing.take(pod(name)));
+        for name in ["b", "d"] {
+            listing.take(pod(name));
+        }
         listing.keep("ns/bad");
         feed.apply(pod("e"));
         assert_eq!(names(&feed), ["a", "b", "bad", "c", "d", "e"]);
@@ -218,7 +222,9 @@ mod tests {
         assert!(feed.changes().borrow().changed(&before, &[Kind::Pod]));
         let before = *feed.changes().borrow();
         let mut same = feed.listing(Kind::Pod);
-        ["b", "bad", "d", "e"].map(|name| same.take(pod(name)));
+        for name in ["b", "bad", "d", "e"] {
+            same.take(pod(name));
+        }
         same.done();
         assert!(!feed.changes().borrow().changed(&before, &[Kind::Pod]));
     }
