@@ -86,7 +86,8 @@ impl Cluster {
         let tls = [("--tls-cert", &cert), ("--tls-key", &key)]
             .map(|(flag, file)| format!("{flag}={}", file.display()));
         for name in EXTENDERS {
-            let args = ["extender", "--bind", &tls[0], &tls[1]];
+            // What they keep for /explain is to be full soon: it grows until then.
+            let args = ["extender", "--bind", "--explain-memory=1", &tls[0], &tls[1]];
             let server = Server::of_name(&plane, bin, ("extender", name), &args).await?;
             for kind in KINDS.iter().filter(|k| !k.rules.is_empty()) {
                 let known = |rule: &Value| rule["provider"].is_string();

@@ -106,8 +106,13 @@ impl Faults {
                 bag = ALL.to_vec();
                 random.shuffle(&mut bag);
             }
-            let Some(fault) = bag.pop() else { continue };
             let early = start.elapsed() < length * ALL_DIE / 100;
+            let fault = match bag.pop() {
+                // There is no other replica of it that gets old.
+                Some(Fault::ScriptedKilled) if !early => Fault::ClockKilled,
+                Some(fault) => fault,
+                None => continue,
+            };
             let whom = self.happens(cluster, fault, early, &mut random).await?;
             eprintln!("  {:.0?}: {} {whom}", due, fault.text());
             *self.done.lock().entry(fault).or_default() += 1;
