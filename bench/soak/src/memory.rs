@@ -8,6 +8,8 @@ use std::{
 use crate::cluster::Cluster;
 
 pub const EVERY: Duration = Duration::from_secs(2);
+/// One of so many samples is written down.
+const TOLD: usize = 10;
 /// A life shorter than this warms up in its second quarter.
 const JUDGED: Duration = Duration::from_secs(300);
 /// The last quarter's median may be above the second's by so much, in percent.
@@ -33,6 +35,8 @@ pub struct Figure {
     pub last_quarter: u64,
     pub growth_percent: f64,
     pub judged: bool,
+    /// Seconds since it was started, and bytes.
+    pub series: Vec<(u64, u64)>,
 }
 
 impl Figure {
@@ -88,6 +92,11 @@ impl Memory {
                 last_quarter: last,
                 growth_percent: 100.0 * (last as f64 / second.max(1) as f64 - 1.0),
                 judged: longest >= JUDGED,
+                series: life
+                    .iter()
+                    .step_by(TOLD)
+                    .map(|(at, bytes)| ((*at - from).as_secs(), *bytes))
+                    .collect(),
             })
         };
         self.0.iter().filter_map(figure).collect()

@@ -165,7 +165,7 @@ impl Report {
             json!({"process": f.name, "lives": f.lives, "longest_s": f.longest.as_secs(),
                    "second_quarter_bytes": f.second_quarter, "last_quarter_bytes": f.last_quarter,
                    "growth_percent": f.growth_percent, "judged": f.judged,
-                   "allowed_percent": GROWTH})
+                   "allowed_percent": GROWTH, "series_s_bytes": f.series})
         });
         let faults = self
             .faults
