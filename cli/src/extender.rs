@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// The most nodes in a request
     #[arg(long, default_value_t = 100_000)]
     max_nodes: usize,
+    /// The memory for explanations, in MiB; the oldest go first
+    #[arg(long, default_value_t = 32, value_name = "MIB")]
+    explain_memory: usize,
     /// Serve the bind verb too; then let in only the scheduler (--tls-client-ca)
     #[arg(long)]
     bind: bool,
@@ -138,6 +141,7 @@ fn config(args: Args) -> Result<Config> {
         max_nodes: args.max_nodes,
         concurrency: args.concurrency.max(1),
         deadline: args.deadline,
+        explain_bytes: args.explain_memory << 20,
         bind: args.bind,
         wake: !args.no_wake,
         controller_namespace: args.namespace,
@@ -148,7 +152,6 @@ fn config(args: Args) -> Result<Config> {
             },
             ..discovery
         },
-        ..Config::default()
     })
 }
 

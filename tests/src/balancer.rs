@@ -10,6 +10,7 @@ use anyhow::Result;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
+    sync::Notify,
     task::{JoinHandle, JoinSet},
 };
 
@@ -17,6 +18,7 @@ pub struct Balancer {
     /// Where clients connect.
     pub address: SocketAddr,
     backends: Backends,
+    cut: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -27,10 +29,12 @@ impl Balancer {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let backends = Arc::new(Mutex::new(backends));
-        let task = tokio::spawn(serve(listener, Arc::clone(&backends)));
+        let cut = Arc::new(Notify::new());
+        let task = tokio::spawn(serve(listener, Arc::clone(&backends), Arc::clone(&cut)));
         Ok(Self {
             address,
             backends,
+            cut,
             task,
         })
     }
@@ -38,6 +42,11 @@ impl Balancer {
     /// For connections from now on.
     pub fn set(&self, backends: Vec<SocketAddr>) {
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
+    }
+
+    /// Ends all connections of this moment.
+    pub fn cut(&self) {
+        self.cut.notify_one();
     }
 }
 
@@ -47,7 +56,7 @@ impl Drop for Balancer {
     }
 }
 
-async fn serve(listener: TcpListener, backends: Backends) {
+async fn serve(listener: TcpListener, backends: Backends, cut: Arc<Notify>) {
     let mut connections = JoinSet::new();
     let mut turn = 0;
     loop {
@@ -70,6 +79,7 @@ async fn serve(listener: TcpListener, backends: Backends) {
                 });
             }
             Some(_) = connections.join_next() => {}
+            () = cut.notified() => connections.abort_all(),
         }
     }
 }
@@ -124,6 +134,15 @@ mod tests {
         assert_eq!([ask(at).await, ask(at).await], ["b", "b"]);
         balancer.set(Vec::new());
         assert_eq!(ask(at).await, "");
+        // A backend that says nothing and stays: only a cut ends the connection.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        balancer.set(vec![silent.local_addr().unwrap()]);
+        let (said, _held) = tokio::join!(ask(at), async {
+            let held = silent.accept().await;
+            balancer.cut();
+            held
+        });
+        assert_eq!(said, "");
         drop(balancer);
         let refused = async || TcpStream::connect(at).await.err().map(drop);
         crate::eventually("it is gone", crate::PATIENCE, refused, async || "").await;

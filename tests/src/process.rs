@@ -54,6 +54,10 @@ impl Process {
         })
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it at once, as a crash would.
     pub fn kill(&mut self) {
         _ = self.child.kill();

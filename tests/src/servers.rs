@@ -59,7 +59,17 @@ impl Server {
         user: &str,
         args: &[&str],
     ) -> Result<Self> {
-        Self::launch(plane, binary, (user, user), free_port()?, args).await
+        Self::of_name(plane, binary, (user, user), args).await
+    }
+
+    /// The same, its log called `name`: one of several of that account.
+    pub async fn of_name(
+        plane: &ControlPlane,
+        binary: &Path,
+        (user, name): (&str, &str),
+        args: &[&str],
+    ) -> Result<Self> {
+        Self::launch(plane, binary, (user, name), free_port()?, args).await
     }
 
     /// One of several of the same account, its log called `name`, that the others
@@ -70,10 +80,20 @@ impl Server {
         name: &str,
         args: &[&str],
     ) -> Result<Self> {
+        Self::replica_of(plane, &binary()?, (user, name), args).await
+    }
+
+    /// The same, of a binary that is not beside the caller's.
+    pub async fn replica_of(
+        plane: &ControlPlane,
+        binary: &Path,
+        (user, name): (&str, &str),
+        args: &[&str],
+    ) -> Result<Self> {
         let port = free_port()?;
         let advertise = format!("--advertise=127.0.0.1:{port}");
         let all: Vec<&str> = args.iter().copied().chain([&*advertise]).collect();
-        Self::launch(plane, &binary()?, (user, name), port, &all).await
+        Self::launch(plane, binary, (user, name), port, &all).await
     }
 
     /// Starts a controller whose log is called `name`, and waits until ready: a
@@ -216,7 +236,7 @@ impl Server {
 }
 
 /// A self-signed certificate for loopback; it is its own CA.
-fn certificate(dir: &Path) -> Result<(PathBuf, PathBuf)> {
+pub fn certificate(dir: &Path) -> Result<(PathBuf, PathBuf)> {
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
     let made = rcgen::generate_simple_self_signed(names)?;
     let (cert, key) = (dir.join("extender.crt"), dir.join("extender.key"));

@@ -1,0 +1,98 @@
+//! A provider whose costs are a function of the time of day alone: killed, hung or
+//! started again it says the same, and the judge knows it without asking. Each
+//! answer is written down before it is given.
+
+use std::{
+    fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::Write,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use tautline_sdk::{
+    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+};
+
+/// For so long costs stay.
+pub const SLOT_MILLIS: u64 = 20_000;
+/// Of a hundred nodes so many are refused in each slot.
+const REFUSED: u64 = 30;
+
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    #[arg(long)]
+    seed: u64,
+    /// Two providers of other names disagree
+    #[arg(long)]
+    name: char,
+    #[arg(long)]
+    listen: std::net::SocketAddr,
+    /// Where answers are written down
+    #[arg(long)]
+    answers: PathBuf,
+}
+
+pub fn now_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What the provider `name` says of a node in a slot; below 0: it cannot be used.
+pub fn cost(seed: u64, name: char, node: &str, slot: u64) -> i64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, name, node, slot).hash(&mut hasher);
+    let drawn = hasher.finish();
+    match drawn % 100 < REFUSED {
+        true => -1,
+        false => (drawn >> 32) as i64 % 50,
+    }
+}
+
+struct Clock {
+    args: Args,
+    answers: Mutex<File>,
+}
+
+/// Answers until the process is killed.
+pub async fn serve(args: Args) -> Result<()> {
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(&args.answers)?;
+    let config = tautline_sdk::Config {
+        listen: args.listen,
+        ..testkit::loopback()
+    };
+    let clock = Clock {
+        args,
+        answers: Mutex::new(file),
+    };
+    let _running = testkit::start_with(clock, config).await?;
+    std::future::pending().await
+}
+
+impl RuleProvider for Clock {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let now = now_millis();
+        let slot = now / SLOT_MILLIS;
+        let mut answer = CostAnswer::default();
+        for node in ask.eligible_nodes {
+            match cost(self.args.seed, self.args.name, &node, slot) {
+                cost @ 0.. => answer.usable(node, cost, ""),
+                _ => answer.unusable(node, "Refused", "in this slot", false),
+            }
+        }
+        let uid = ask.workload.unwrap_or_default().uid;
+        let line = format!("{uid} {now} {slot}\n");
+        let written = self.answers.lock().write_all(line.as_bytes());
+        written.map_err(|e| ProviderError::Internal(e.to_string()))?;
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::compliant("as asked for"))
+    }
+}

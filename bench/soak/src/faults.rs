@@ -1,0 +1,200 @@
+//! What goes wrong, in an order that the seed decides: of every kind once before any
+//! comes again.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
+use crate::cluster::{CLOCKS, Cluster, EXTENDERS, GPUS, SCRIPTED, bind};
+
+/// From the beginning of one fault to that of the next.
+const EVERY: Duration = Duration::from_secs(10);
+/// A process that was killed stays away for so long.
+const AWAY: Duration = Duration::from_secs(2);
+const HANGS: Duration = Duration::from_secs(6);
+/// In this part of the soak, in percent, also those replicas are killed whose memory
+/// is then judged.
+const ALL_DIE: u32 = 50;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    GpuSliceKilled,
+    GpuSliceHung,
+    ClockKilled,
+    ClockHung,
+    ScriptedKilled,
+    ScriptedHung,
+    Relabeled,
+    ExtenderKilled,
+    ExtenderHung,
+    ApiServerRestarted,
+    ConnectionsCut,
+    Garbage,
+}
+
+const ALL: [Fault; 12] = [
+    Fault::GpuSliceKilled,
+    Fault::GpuSliceHung,
+    Fault::ClockKilled,
+    Fault::ClockHung,
+    Fault::ScriptedKilled,
+    Fault::ScriptedHung,
+    Fault::Relabeled,
+    Fault::ExtenderKilled,
+    Fault::ExtenderHung,
+    Fault::ApiServerRestarted,
+    Fault::ConnectionsCut,
+    Fault::Garbage,
+];
+
+impl Fault {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::GpuSliceKilled => "gpu-slice replica killed",
+            Self::GpuSliceHung => "gpu-slice hung, the replica that reserves",
+            Self::ClockKilled => "provider of latency killed",
+            Self::ClockHung => "provider of latency hung",
+            Self::ScriptedKilled => "scripted provider killed",
+            Self::ScriptedHung => "scripted provider hung",
+            Self::Relabeled => "rule bound to another provider",
+            Self::ExtenderKilled => "extender replica killed",
+            Self::ExtenderHung => "extender replica hung",
+            Self::ApiServerRestarted => "API server killed and restarted",
+            Self::ConnectionsCut => "all connections to the extenders cut",
+            Self::Garbage => "garbage sent to every port",
+        }
+    }
+}
+
+pub struct Faults {
+    /// Which of the clocks has the rule.
+    clock: AtomicUsize,
+    pub done: Mutex<BTreeMap<Fault, usize>>,
+}
+
+impl Faults {
+    pub fn new() -> Self {
+        Self {
+            clock: AtomicUsize::new(0),
+            done: Mutex::default(),
+        }
+    }
+
+    /// The name of the clock that has the rule.
+    pub fn clock(&self) -> char {
+        ['a', 'b'][self.clock.load(Ordering::Relaxed)]
+    }
+
+    /// One after another until the end. What is killed is the one that matters most:
+    /// of gpu-slice the replica that reserves, of the clocks the one with the rule.
+    pub async fn run(&self, cluster: &Cluster, seed: u64, length: Duration) -> Result<()> {
+        let (start, mut random) = (Instant::now(), fastrand::Rng::with_seed(seed));
+        let mut bag = Vec::new();
+        for i in 1.. {
+            let due = EVERY * i;
+            if due + EVERY > length {
+                break;
+            }
+            tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
+            if bag.is_empty() {
+                bag = ALL.to_vec();
+                random.shuffle(&mut bag);
+            }
+            let early = start.elapsed() < length * ALL_DIE / 100;
+            let fault = match bag.pop() {
+                // There is no other replica of it that gets old.
+                Some(Fault::ScriptedKilled) if !early => Fault::ClockKilled,
+                Some(fault) => fault,
+                None => continue,
+            };
+            let whom = self.happens(cluster, fault, early, &mut random).await?;
+            eprintln!("  {:.0?}: {} {whom}", due, fault.text());
+            *self.done.lock().entry(fault).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Says whom it hit.
+    async fn happens(
+        &self,
+        cluster: &Cluster,
+        fault: Fault,
+        early: bool,
+        random: &mut fastrand::Rng,
+    ) -> Result<&'static str> {
+        let bound = self.clock.load(Ordering::Relaxed);
+        let extender = EXTENDERS[if early { random.usize(0..2) } else { 1 }];
+        match fault {
+            Fault::GpuSliceKilled if !early => killed(cluster, GPUS[1]).await,
+            Fault::GpuSliceKilled => {
+                killed(cluster, cluster.granting().await.unwrap_or(GPUS[1])).await
+            }
+            Fault::GpuSliceHung => {
+                let name = cluster.granting().await.unwrap_or(GPUS[1]);
+                hung(cluster, name, HANGS).await
+            }
+            Fault::ClockKilled => killed(cluster, CLOCKS[bound]).await,
+            Fault::ClockHung => hung(cluster, CLOCKS[bound], HANGS).await,
+            Fault::ScriptedKilled => killed(cluster, SCRIPTED).await,
+            Fault::ScriptedHung => hung(cluster, SCRIPTED, HANGS).await,
+            Fault::Relabeled => {
+                let other = 1 - bound;
+                bind(&cluster.client, CLOCKS[other], CLOCKS[bound]).await?;
+                self.clock.store(other, Ordering::Relaxed);
+                Ok(CLOCKS[other])
+            }
+            Fault::ExtenderKilled => killed(cluster, extender).await,
+            Fault::ExtenderHung => hung(cluster, extender, HANGS / 2).await,
+            Fault::ApiServerRestarted => {
+                cluster.plane.lock().await.restart_apiserver().await?;
+                Ok("")
+            }
+            Fault::ConnectionsCut => {
+                cluster.to_extenders.cut();
+                cluster.to_gpus.cut();
+                Ok("")
+            }
+            Fault::Garbage => {
+                garbage(cluster, random).await;
+                Ok("")
+            }
+        }
+    }
+}
+
+async fn killed(cluster: &Cluster, name: &'static str) -> Result<&'static str> {
+    let mut runs = cluster.member(name)?.runs.lock().await;
+    runs.process_mut().kill();
+    tokio::time::sleep(AWAY).await;
+    runs.restart().await?;
+    Ok(name)
+}
+
+async fn hung(cluster: &Cluster, name: &'static str, time: Duration) -> Result<&'static str> {
+    let runs = cluster.member(name)?.runs.lock().await;
+    runs.process().pause();
+    tokio::time::sleep(time).await;
+    runs.process().resume();
+    Ok(name)
+}
+
+/// Noise, and what begins like a request and is none.
+async fn garbage(cluster: &Cluster, random: &mut fastrand::Rng) {
+    let ports = cluster.members.iter().flat_map(|m| [m.port, m.admin]);
+    let noise: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();
+    let frame = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x09\xff\x80\x00\x00\x01";
+    let head = b"POST /filter HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n{";
+    for port in ports.filter(|p| *p != 0) {
+        for bytes in [&noise[..], frame, head] {
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await {
+                _ = stream.write_all(bytes).await;
+            }
+        }
+    }
+}
