@@ -40,6 +40,8 @@ func (f *Figures) report() string {
 	fmt.Fprintf(&text, "%d rounds; Kubernetes %s, etcd %s, %s; %s, %s cores, %s. Medians over the rounds.\n",
 		len(f.Rounds), f.Versions["kubernetes"], f.Versions["etcd"], f.Versions["go"],
 		f.Machine["processor"], f.Machine["cores"], f.Machine["memory"])
+	text.WriteString("\n![Pods a second of each case](scheduler-perf.svg)\n" +
+		"\nAll figures: [results.json](../bench/scheduler-perf/results.json).\n")
 
 	head, rule := "| |", "|---|"
 	for _, nodes := range sizes {
