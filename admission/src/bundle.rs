@@ -158,7 +158,8 @@ fn mend(hook: &Hook, bundle: Option<&str>, in_force: &InForce) -> Option<Value> 
         let bytes = ByteString(bundle.as_bytes().to_vec());
         patch["clientConfig"] = json!({"caBundle": bytes});
     }
-    if hook.name == POLICIES {
+    // A replica that has not seen them all yet must not narrow what the others know.
+    if hook.name == POLICIES && in_force.complete {
         if hook.rules != json!(in_force.rules) {
             patch["rules"] = json!(in_force.rules);
         }
@@ -241,7 +242,11 @@ mod tests {
             }],
         }))
         .unwrap();
-        let patch = mend(&applied.hooks()[0], None, &InForce::default());
+        let none = InForce {
+            complete: true,
+            ..InForce::default()
+        };
+        let patch = mend(&applied.hooks()[0], None, &none);
         let expected = json!({"name": POLICIES, "failurePolicy": "Ignore"});
         assert_eq!(patch, Some(expected));
     }
@@ -266,6 +271,8 @@ mod tests {
         in_force.fail = true;
         // Rules are kept for policies alone.
         assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
+        assert_eq!(mend(&hook(POLICIES), Some("CA"), &in_force), None);
+        in_force.complete = true;
         let patch = mend(&hook(POLICIES), Some("CA"), &in_force).unwrap();
         assert_eq!(patch["failurePolicy"], "Fail");
         assert_eq!(patch["rules"][0]["resources"][0], "pods");
