@@ -4,6 +4,7 @@
 //! binary.
 
 pub mod balancer;
+pub mod bench;
 mod components;
 pub mod control_plane;
 pub mod devices;

@@ -19,9 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
-use tautline_tests::{control_plane::ControlPlane, root, servers::Server};
+use tautline_tests::{bench, control_plane::ControlPlane, servers::Server};
 
 #[derive(Parser)]
 #[command(name = "tautline-bench-controller")]
@@ -92,13 +92,7 @@ impl Shape {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let bin = args.bin.clone();
-    let bin = bin.unwrap_or_else(|| root().join("target/release/tautline"));
-    ensure!(
-        bin.is_file(),
-        "{} is not there: cargo build --release -p tautline, or --bin FILE",
-        bin.display()
-    );
+    let bin = bench::measured(args.bin.clone())?;
     let shape = Shape::of(&args);
     eprintln!("starting etcd and kube-apiserver (built first if need be) ...");
     let plane = ControlPlane::start().await?;

@@ -18,12 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Parser;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
 };
-use tautline_tests::{control_plane::ControlPlane, objects as tests, root, servers::Server};
+use tautline_tests::{bench, control_plane::ControlPlane, objects as tests, root, servers::Server};
 
 #[derive(Parser)]
 #[command(name = "tautline-bench-scale")]
@@ -79,13 +79,7 @@ impl RuleProvider for Even {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let bin = args.bin.clone();
-    let bin = bin.unwrap_or_else(|| root().join("target/release/tautline"));
-    ensure!(
-        bin.is_file(),
-        "{} is not there: cargo build --release -p tautline, or --bin FILE",
-        bin.display()
-    );
+    let bin = bench::measured(args.bin.clone())?;
     eprintln!("starting etcd and kube-apiserver (built first if need be) ...");
     let mut plane = ControlPlane::start().await?;
     let skipped = ["Deployment", "Service", "DaemonSet"];

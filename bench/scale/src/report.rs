@@ -2,9 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
-use tautline_tests::root;
+use tautline_tests::bench;
 
 use crate::{
     Size,
@@ -35,7 +35,7 @@ impl Report<'_> {
             std::fs::write(file, format!("{:#}\n", self.json()))?;
         }
         if docs {
-            into_docs(&table)?;
+            bench::into_docs("scale", &table)?;
         }
         Ok(())
     }
@@ -145,20 +145,4 @@ fn quantiles(times: &Times) -> String {
 
 fn megabytes(bytes: u64) -> u64 {
     bytes / 1_000_000
-}
-
-/// Puts the table between the marks of docs/benchmarks.md.
-fn into_docs(table: &str) -> Result<()> {
-    const BEGIN: &str = "<!-- bench/scale begins -->";
-    const END: &str = "<!-- bench/scale ends -->";
-    let page = root().join("docs/benchmarks.md");
-    let text = std::fs::read_to_string(&page)?;
-    let (before, rest) = text
-        .split_once(BEGIN)
-        .context("docs/benchmarks.md: no mark")?;
-    let (_, after) = rest
-        .split_once(END)
-        .context("docs/benchmarks.md: no end mark")?;
-    std::fs::write(&page, format!("{before}{BEGIN}\n{table}{END}{after}"))?;
-    Ok(())
 }

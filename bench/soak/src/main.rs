@@ -38,7 +38,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use kube_runtime::{WatchStreamExt, watcher};
 use parking_lot::Mutex;
-use tautline_tests::root;
+use tautline_tests::{bench, root};
 
 use crate::{
     cluster::Cluster,
@@ -92,13 +92,7 @@ async fn main() -> Result<ExitCode> {
         clock::serve(clock).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let bin = args.bin.clone();
-    let bin = bin.unwrap_or_else(|| root().join("target/release/tautline"));
-    ensure!(
-        bin.is_file(),
-        "{} is not there: cargo build --release -p tautline, or --bin FILE",
-        bin.display()
-    );
+    let bin = bench::measured(args.bin.clone())?;
     ensure!(args.rate > 0.0, "--rate {}: must be above 0", args.rate);
     eprintln!("starting the control plane (built first if need be) and our processes ...");
     let cluster = Cluster::start(&bin, args.seed).await?;

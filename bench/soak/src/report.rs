@@ -2,9 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
-use tautline_tests::root;
+use tautline_tests::bench;
 
 use crate::{
     ending::Ending,
@@ -57,7 +57,7 @@ impl Report {
             std::fs::write(file, format!("{:#}\n", self.json()))?;
         }
         if docs {
-            into_docs(&table)?;
+            bench::into_docs("soak", &table)?;
         }
         Ok(())
     }
@@ -183,20 +183,4 @@ impl Report {
             "stuck": self.ending.stuck, "memory": memory.collect::<Vec<_>>(),
         })
     }
-}
-
-/// Puts the table between the marks of docs/benchmarks.md.
-fn into_docs(table: &str) -> Result<()> {
-    const BEGIN: &str = "<!-- bench/soak begins -->";
-    const END: &str = "<!-- bench/soak ends -->";
-    let page = root().join("docs/benchmarks.md");
-    let text = std::fs::read_to_string(&page)?;
-    let (before, rest) = text
-        .split_once(BEGIN)
-        .context("docs/benchmarks.md: no mark")?;
-    let (_, after) = rest
-        .split_once(END)
-        .context("docs/benchmarks.md: no end mark")?;
-    std::fs::write(&page, format!("{before}{BEGIN}\n{table}{END}{after}"))?;
-    Ok(())
 }
