@@ -166,10 +166,14 @@ async fn put_all(client: &Client, merges: &[Merge], batch: u32) -> Vec<bool> {
         taken.is_ok()
     });
     let taken = stream::iter(all).buffered(AT_ONCE).collect().await;
-    let song = format!("batch {batch}");
-    let expression = format!("Object{{data: {{\"canary\": {song:?}}}}}");
-    set("zzz-canary", &expression).await.unwrap();
-    canary_sings(client, Some(&song)).await;
+    // The API server reads policy by policy while changes come in: when the last one
+    // is first in force, an earlier one may not be. The next reading has them all.
+    for verse in ["first", "second"] {
+        let song = format!("batch {batch}, {verse}");
+        let expression = format!("Object{{data: {{\"canary\": {song:?}}}}}");
+        set("zzz-canary", &expression).await.unwrap();
+        canary_sings(client, Some(&song)).await;
+    }
     taken
 }
 
