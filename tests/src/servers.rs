@@ -15,6 +15,10 @@ use crate::{
     process::{Process, free_port},
 };
 
+/// A server that has a large cluster to read is ready late; one that ended is told at
+/// once.
+const READY: Duration = Duration::from_secs(180);
+
 pub use crate::loopback::{Kept, get, insecure_post};
 
 /// The binary, which `cargo test --workspace` builds beside the tests.
@@ -180,7 +184,7 @@ impl Server {
 
     async fn ready(&mut self) -> Result<()> {
         let url = format!("http://127.0.0.1:{}/readyz", self.admin);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READY;
         loop {
             if get(&url).await.is_ok_and(|(status, _)| status == 200) {
                 return Ok(());
@@ -191,7 +195,7 @@ impl Server {
                 bail!("{} ended with {code}\n{tail}", self.name);
             }
             if Instant::now() > deadline {
-                bail!("{} is not ready within {PATIENCE:?}\n{tail}", self.name);
+                bail!("{} is not ready within {READY:?}\n{tail}", self.name);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
