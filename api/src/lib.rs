@@ -9,6 +9,7 @@ pub mod crds;
 pub mod manifest;
 pub mod mutation;
 pub mod scripted;
+pub mod watched;
 
 pub use constraint::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 pub use mutation::{MutationPolicy, MutationPolicyBinding};

@@ -17,7 +17,10 @@ use prometheus_client::{
     registry::Registry,
 };
 use serde::de::DeserializeOwned;
-use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert};
+use tautline_api::{
+    ConstraintPolicy, ConstraintPolicyOffer, convert,
+    watched::{Watchable, Watched},
+};
 use tautline_core::index::{Kind, Object};
 use tokio_util::sync::CancellationToken;
 
@@ -148,7 +151,7 @@ impl Watch<'_> {
         convert: fn(&K) -> Result<Option<Object>, String>,
         tasks: &mut Tasks,
     ) where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Watchable + Clone + Debug + Send + Sync + 'static,
     {
         let name = K::plural(&()).into_owned();
         self.readiness.expect(&name);
@@ -158,28 +161,28 @@ impl Watch<'_> {
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
         let stop = tasks.stop_token();
-        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
+        let api: Api<Watched<K>> = Api::all(self.client.clone());
         tasks.spawn(&format!("watch {name}"), async move {
             let mut listing = None;
             let mut refused: Vec<String> = Vec::new();
-            let key = |guarded: &DeserializeGuard<K>| match guarded.namespace() {
-                Some(namespace) => format!("{namespace}/{}", guarded.name_any()),
-                None => guarded.name_any(),
+            let key = |watched: &Watched<K>| match watched.namespace() {
+                Some(namespace) => format!("{namespace}/{}", watched.name_any()),
+                None => watched.name_any(),
             };
-            let take = |guarded: &DeserializeGuard<K>| {
+            let take = |watched: &Watched<K>| {
                 events.inc();
-                let object = match &guarded.0 {
-                    Ok(object) => convert(object),
-                    Err(e) => Err(e.error.clone()),
+                let object = match watched {
+                    Watched::Usable(object) => convert(object),
+                    Watched::Malformed { error, .. } => Err(error.clone()),
                 };
                 match object {
                     Ok(object) => {
-                        feed.accept(kind, &key(guarded));
+                        feed.accept(kind, &key(watched));
                         Ok(object)
                     }
                     Err(error) => {
                         malformed.inc();
-                        let object = key(guarded);
+                        let object = key(watched);
                         tracing::warn!(kind = %name, %object, %error, "object cannot be used");
                         feed.refuse(kind, &object, error);
                         Err(())
@@ -292,12 +295,12 @@ pub fn list_of<K>(
 }
 
 async fn follow<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Watched<K>>,
     errors: Counter,
     stop: CancellationToken,
-    mut handle: impl FnMut(watcher::Event<DeserializeGuard<K>>),
+    mut handle: impl FnMut(watcher::Event<Watched<K>>),
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Watchable + Clone + Debug + Send + Sync + 'static,
 {
     let events = watcher(api, watcher::Config::default())
         .default_backoff()
