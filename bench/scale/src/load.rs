@@ -134,6 +134,36 @@ pub async fn burst(client: &Client, server: &Server, size: &Size) -> Result<Burs
     })
 }
 
+/// What came of a restart of the API server.
+pub struct Resumed {
+    /// From a change after it until the extender had seen that.
+    pub seen_in: Duration,
+    /// The pods that the watch brought: one, or all again.
+    pub brought: f64,
+}
+
+/// Changes a pod, and waits until the watch has brought it and brings no more.
+pub async fn resumed(client: &Client, server: &Server, before: f64) -> Result<Resumed> {
+    let (namespace, name) = objects::pod_name(0);
+    let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let patch = json!({"metadata": {"labels": {"restarted": "yes"}}});
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    let seen_in = until(server, before + 1.0).await?;
+    let mut brought = seen(server).await;
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = seen(server).await;
+        if now == std::mem::replace(&mut brought, now) {
+            break;
+        }
+    }
+    Ok(Resumed {
+        seen_in,
+        brought: brought - before,
+    })
+}
+
 /// How many pods the watch has brought so far.
 pub async fn seen(server: &Server) -> f64 {
     server.metric(POD_EVENTS).await

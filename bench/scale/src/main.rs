@@ -5,20 +5,17 @@
 //!
 //! Measured: the time from its start until it is ready, the memory it holds then
 //! and at most, a filter of 500 and of all node names, what a burst of pod updates
-//! takes to be seen, a filter meanwhile, and the same once the API server has been
-//! started anew and all is listed again.
+//! takes to be seen, a filter meanwhile, and how the watch goes on once the API
+//! server has been started anew.
 
 mod fill;
 mod load;
 mod objects;
 mod report;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, time::Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
@@ -105,10 +102,7 @@ async fn main() -> Result<()> {
     let start = Instant::now();
     plane.restart_apiserver().await?;
     let restarted = start.elapsed();
-    let again = load::until(&server, before + args.size.pods as f64).await;
-    let again = again.context("pods listed again")?;
-    // What the listing needed is given back within the next moments or not at all.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let resumed = load::resumed(&plane.client, &server, before).await?;
     let report = report::Report {
         size: &args.size,
         first_sync,
@@ -118,7 +112,7 @@ async fn main() -> Result<()> {
         filters: vec![(500, few), (args.size.nodes, many)],
         burst,
         api_server_back: restarted,
-        listed_again: again,
+        resumed,
         resident_then: server.process.resident_bytes(),
         peak_then: server.process.peak_bytes(),
     };

@@ -8,7 +8,7 @@ use tautline_tests::bench;
 
 use crate::{
     Size,
-    load::{Burst, Times},
+    load::{Burst, Resumed, Times},
 };
 
 pub struct Report<'a> {
@@ -21,7 +21,7 @@ pub struct Report<'a> {
     pub filters: Vec<(usize, Times)>,
     pub burst: Burst,
     pub api_server_back: Duration,
-    pub listed_again: Duration,
+    pub resumed: Resumed,
     pub resident_then: u64,
     pub peak_then: u64,
 }
@@ -90,10 +90,14 @@ impl Report<'_> {
             ),
             (
                 format!(
-                    "API server started anew (ready after {:.1} s): pods listed again after",
+                    "API server started anew (ready after {:.1} s): the next change is seen after",
                     self.api_server_back.as_secs_f64()
                 ),
-                format!("{:.1} s", self.listed_again.as_secs_f64()),
+                format!(
+                    "{:.1} s; the watch brought {} pods",
+                    self.resumed.seen_in.as_secs_f64(),
+                    self.resumed.brought
+                ),
             ),
             (
                 "resident memory then; at most until then".to_owned(),
@@ -128,7 +132,8 @@ impl Report<'_> {
                 "drained_in_s": self.burst.drained_in.as_secs_f64(), "cpu_s": self.burst.cpu_s,
                 "filter_p50_us": micros(&self.burst.filters, 0.5),
                 "filter_p99_us": micros(&self.burst.filters, 0.99)},
-            "listed_again_s": self.listed_again.as_secs_f64(),
+            "api_server_back_s": self.api_server_back.as_secs_f64(),
+            "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "brought": self.resumed.brought,
             "resident_then_bytes": self.resident_then, "peak_then_bytes": self.peak_then,
         })
     }
