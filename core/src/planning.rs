@@ -5,8 +5,6 @@
 //! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
 //! leaves as they are.
 
-use hashbrown::HashMap;
-
 use crate::nodes::NodeSet;
 
 /// The fixed-point 1.
@@ -34,11 +32,17 @@ pub mod code {
     pub const POLICY_MISSING: &str = "PolicyMissing";
 }
 
-/// One provider's answer for the nodes of a question, by their positions.
+/// One provider's answer for the nodes of a question, by their positions; in a few
+/// allocations, whatever the number of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     cost: Vec<i64>,
-    notes: HashMap<u32, Note>,
+    /// By position; empty as long as there is none.
+    notes: Vec<Kept>,
+    /// The texts of all notes.
+    text: String,
+    /// The code that was written last: most lines have the one before.
+    code: Span,
     /// Named in the answer and not in the question; left out.
     pub unknown_nodes: usize,
     /// Named more than once; the worst counts.
@@ -48,13 +52,28 @@ pub struct Costs {
 }
 
 /// What a provider says of a node besides the cost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Note {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Note<'a> {
     /// A short stable code, "" if none was given or it is not fit to be one.
-    pub code: Box<str>,
-    pub detail: Box<str>,
+    pub code: &'a str,
+    pub detail: &'a str,
     /// Usable once pods on the node had gone.
     pub freeable: bool,
+}
+
+/// A part of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// A note whose texts are elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    code: Span,
+    detail: Span,
+    freeable: bool,
 }
 
 impl Costs {
@@ -68,7 +87,7 @@ impl Costs {
 
     /// Takes one line of a provider's answer. Several for a node: the worst
     /// counts, whatever their order.
-    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note) {
+    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
         let in_order = self.next < nodes.len() && nodes.name(self.next) == node;
         let at = if in_order {
             Some(self.next)
@@ -85,26 +104,56 @@ impl Costs {
             code: clean_code(note.code),
             ..note
         };
-        let id = at as u32;
         let old = self.cost[at];
         if old != NO_COST {
             self.duplicate_nodes += 1;
             let worse = match (old < 0, cost < 0) {
                 (false, false) => cost > old,
-                (true, true) => {
-                    (cost, &note) < (old, self.notes.get(&id).unwrap_or(&Note::default()))
-                }
+                (true, true) => (cost, note) < (old, self.note(at).unwrap_or_default()),
                 (_, new_is_negative) => new_is_negative,
             };
             if !worse {
                 return;
             }
-            self.notes.remove(&id);
         }
         self.cost[at] = cost;
-        if note != Note::default() {
-            self.notes.insert(id, note);
+        self.keep(at, note);
+    }
+
+    fn keep(&mut self, at: usize, note: Note<'_>) {
+        if self.notes.is_empty() {
+            if note == Note::default() {
+                return;
+            }
+            self.notes = vec![Kept::default(); self.cost.len()];
         }
+        if !note.code.is_empty() && self.slice(self.code) != note.code {
+            self.code = self.write(note.code);
+        }
+        self.notes[at] = Kept {
+            code: match note.code {
+                "" => Span::default(),
+                _ => self.code,
+            },
+            detail: self.write(note.detail),
+            freeable: note.freeable,
+        };
+    }
+
+    fn write(&mut self, text: &str) -> Span {
+        // Answers are bounded far below 4 GiB, so offsets fit.
+        let at = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let start = at(&self.text);
+        self.text.push_str(text);
+        Span {
+            start,
+            end: at(&self.text),
+        }
+    }
+
+    fn slice(&self, span: Span) -> &str {
+        let range = span.start as usize..span.end as usize;
+        self.text.get(range).unwrap_or_default()
     }
 
     /// The cost at a position; `None` if the answer did not name the node.
@@ -112,18 +161,19 @@ impl Costs {
         self.cost.get(at).copied().filter(|c| *c != NO_COST)
     }
 
-    pub fn note(&self, at: usize) -> Option<&Note> {
-        self.notes.get(&(at as u32))
+    pub fn note(&self, at: usize) -> Option<Note<'_>> {
+        let kept = self.notes.get(at)?;
+        let note = Note {
+            code: self.slice(kept.code),
+            detail: self.slice(kept.detail),
+            freeable: kept.freeable,
+        };
+        (note != Note::default()).then_some(note)
     }
 
     /// Bytes held, roughly.
     pub fn weight(&self) -> usize {
-        let texts: usize = self
-            .notes
-            .values()
-            .map(|n| n.code.len() + n.detail.len())
-            .sum();
-        self.cost.len() * 8 + self.notes.len() * 96 + texts
+        self.cost.len() * 8 + self.notes.len() * size_of::<Kept>() + self.text.len()
     }
 
     fn usable(&self, at: usize) -> bool {
@@ -133,11 +183,11 @@ impl Costs {
 
 /// Codes end up in events that are counted by their exact text: letters only, so
 /// that no figure makes each node's reason a new one.
-fn clean_code(code: Box<str>) -> Box<str> {
+fn clean_code(code: &str) -> &str {
     let fit = code.len() <= 40
         && code.starts_with(|c: char| c.is_ascii_uppercase())
         && code.chars().all(|c| c.is_ascii_alphabetic());
-    if fit { code } else { Box::default() }
+    if fit { code } else { "" }
 }
 
 /// What came of asking one rule.
@@ -338,7 +388,7 @@ fn refusal(at: usize, answers: &[Answer<'_>]) -> Verdict {
             Outcome::Costs(costs) => match (costs.get(at), costs.note(at)) {
                 (None, _) => (false, code::NO_COST),
                 (_, Some(note)) if note.code.is_empty() => (note.freeable, code::UNUSABLE),
-                (_, Some(note)) => (note.freeable, &*note.code),
+                (_, Some(note)) => (note.freeable, note.code),
                 (_, None) => (false, code::UNUSABLE),
             },
         };

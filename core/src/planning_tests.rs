@@ -123,9 +123,9 @@ fn an_offer_of_weight_zero_only_keeps_nodes_out() {
 fn reasons_name_the_rule_and_a_stable_code() {
     let nodes: NodeSet = NAMES[..3].iter().copied().collect();
     let mut costs = Costs::new(3);
-    let note = |code: &str, freeable| Note {
-        code: code.into(),
-        detail: "31ms".into(),
+    let note = |code, freeable| Note {
+        code,
+        detail: "31ms",
         freeable,
     };
     costs.add(&nodes, "n0", -1, note("Full", true));
@@ -179,6 +179,33 @@ fn duplicates_and_unknown_nodes_are_counted_and_the_worst_counts() {
     }
     assert_eq!((costs.get(0), costs.get(1)), (Some(9), Some(-1)));
     assert_eq!((costs.duplicate_nodes, costs.unknown_nodes), (4, 1));
+}
+
+#[test]
+fn the_worst_line_of_a_node_leaves_its_note() {
+    let nodes: NodeSet = NAMES[..3].iter().copied().collect();
+    let mut costs = Costs::new(3);
+    let note = |code, detail| Note {
+        code,
+        detail,
+        freeable: false,
+    };
+    costs.add(&nodes, "n0", 5, note("", "near"));
+    assert_eq!(costs.note(1), None);
+    costs.add(&nodes, "n1", -1, note("Full", "8 of 8"));
+    costs.add(&nodes, "n2", -1, note("Full", "9 of 9"));
+    costs.add(&nodes, "n0", 9, Note::default());
+    costs.add(&nodes, "n1", -2, note("Far", ""));
+    costs.add(&nodes, "n2", 7, note("", "well"));
+    let said = [0, 1, 2].map(|at| (costs.get(at), costs.note(at)));
+    assert_eq!(
+        said,
+        [
+            (Some(9), None),
+            (Some(-2), Some(note("Far", ""))),
+            (Some(-1), Some(note("Full", "9 of 9"))),
+        ]
+    );
 }
 
 #[test]

@@ -49,12 +49,7 @@ impl Cache {
         for name in nodes.iter() {
             let at = known.position(name)?;
             if let Some(cost) = costs.get(at) {
-                out.add(
-                    nodes,
-                    name,
-                    cost,
-                    costs.note(at).cloned().unwrap_or_default(),
-                );
+                out.add(nodes, name, cost, costs.note(at).unwrap_or_default());
             }
         }
         Some(out)
@@ -105,7 +100,7 @@ mod tests {
             "b",
             -1,
             Note {
-                code: "Full".into(),
+                code: "Full",
                 ..Note::default()
             },
         );
@@ -119,7 +114,7 @@ mod tests {
         let fewer: NodeSet = ["b", "a"].into_iter().collect();
         let got = cache.get(&key, &fewer).unwrap();
         assert_eq!((got.get(0), got.get(1)), (Some(-1), Some(5)));
-        assert_eq!(&*got.note(0).unwrap().code, "Full");
+        assert_eq!(got.note(0).unwrap().code, "Full");
         let other: NodeSet = ["d"].into_iter().collect();
         assert!(cache.get(&key, &other).is_none());
         assert!(

@@ -3,30 +3,21 @@
 //! in place.
 
 use bytes::{Buf, BufMut, Bytes};
-use prost::{
-    DecodeError, Message,
-    encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_varint, skip_field},
-};
 use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, Note},
 };
-use tautline_proto::ruleprovider::EndpointCostResponse;
+use tautline_proto::endpoint_cost::{Malformed, put_eligible_node, read_answer};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// The key of `EndpointCostRequest.eligibleNodes`: field 4, length-delimited.
-const ELIGIBLE_NODES: u8 = 4 << 3 | 2;
-
 /// The nodes of a question as they stand on the wire.
 pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     let mut out = Vec::with_capacity(nodes.iter().map(|n| n.len() + 4).sum());
     for name in nodes.iter() {
-        out.put_u8(ELIGIBLE_NODES);
-        encode_varint(name.len() as u64, &mut out);
-        out.put_slice(name.as_bytes());
+        put_eligible_node(name, &mut out);
     }
     out.into()
 }
@@ -50,17 +41,6 @@ pub(crate) struct Answer {
     pub valid_for_millis: i64,
 }
 
-/// Why an answer cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Malformed {
-    #[error("{0}")]
-    Wire(#[from] DecodeError),
-    #[error("a field is longer than the message")]
-    Truncated,
-    #[error("a text is not UTF-8")]
-    Text,
-}
-
 impl RawAnswer {
     /// Reads the answer against the nodes that were asked about.
     pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, Malformed> {
@@ -68,42 +48,17 @@ impl RawAnswer {
             costs: Costs::new(nodes.len()),
             valid_for_millis: 0,
         };
-        let mut rest: &[u8] = &self.0;
-        while rest.has_remaining() {
-            match decode_key(&mut rest)? {
-                (1, WireType::LengthDelimited) => {
-                    read_node(bytes_field(&mut rest)?, nodes, &mut answer.costs)?;
-                }
-                (16, WireType::Varint) => {
-                    answer.valid_for_millis = decode_varint(&mut rest)?.cast_signed();
-                }
-                (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
-            }
-        }
+        let costs = &mut answer.costs;
+        answer.valid_for_millis = read_answer(&self.0, |line| {
+            let note = Note {
+                code: line.code,
+                detail: clip(line.detail),
+                freeable: line.freeable,
+            };
+            costs.add(nodes, line.node, line.cost, note);
+        })?;
         Ok(answer)
     }
-}
-
-fn read_node(mut rest: &[u8], nodes: &NodeSet, costs: &mut Costs) -> Result<(), Malformed> {
-    let (mut node, mut code, mut detail) = ("", "", "");
-    let (mut cost, mut freeable) = (0, false);
-    while rest.has_remaining() {
-        match decode_key(&mut rest)? {
-            (1, WireType::LengthDelimited) => node = text(bytes_field(&mut rest)?)?,
-            (2, WireType::Varint) => cost = decode_varint(&mut rest)?.cast_signed(),
-            (16, WireType::LengthDelimited) => code = text(bytes_field(&mut rest)?)?,
-            (17, WireType::LengthDelimited) => detail = text(bytes_field(&mut rest)?)?,
-            (18, WireType::Varint) => freeable = decode_varint(&mut rest)? != 0,
-            (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
-        }
-    }
-    let note = Note {
-        code: code.into(),
-        detail: clip(detail).into(),
-        freeable,
-    };
-    costs.add(nodes, node, cost, note);
-    Ok(())
 }
 
 /// Details are kept for explanations; a provider may not fill memory with them.
@@ -115,26 +70,13 @@ fn clip(detail: &str) -> &str {
     }
 }
 
-fn bytes_field<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
-    let len = usize::try_from(decode_varint(rest)?).unwrap_or(usize::MAX);
-    match rest.split_at_checked(len) {
-        Some((field, after)) => {
-            *rest = after;
-            Ok(field)
-        }
-        None => Err(Malformed::Truncated),
-    }
-}
-
-fn text(bytes: &[u8]) -> Result<&str, Malformed> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
-}
-
 /// Reads bytes as an answer; what prost takes is no error here.
 pub(crate) fn fuzz_answer(data: &[u8]) {
+    use tautline_proto::ruleprovider::EndpointCostResponse;
+
     let nodes: NodeSet = ["a", "node-1"].into_iter().collect();
     let read = RawAnswer(Bytes::copy_from_slice(data)).read(&nodes);
-    if EndpointCostResponse::decode(data).is_ok() {
+    if <EndpointCostResponse as prost::Message>::decode(data).is_ok() {
         assert!(read.is_ok(), "{read:?}");
     }
 }
@@ -183,7 +125,8 @@ impl Decoder for CostCodec {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tautline_proto::ruleprovider::{EndpointCostRequest, NodeCost};
+    use prost::Message;
+    use tautline_proto::ruleprovider::{EndpointCostRequest, EndpointCostResponse, NodeCost};
 
     #[test]
     fn a_question_is_what_prost_would_write() {
@@ -228,7 +171,7 @@ mod tests {
         );
         let note = read.costs.note(1).unwrap();
         assert_eq!(
-            (&*note.code, note.freeable, note.detail.len()),
+            (note.code, note.freeable, note.detail.len()),
             ("Full", true, 200)
         );
         assert_eq!(read.costs.unknown_nodes, 1);

@@ -42,10 +42,7 @@ impl RuleProvider for Counting {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         *self.asked.lock().unwrap() += 1;
         tokio::time::sleep(self.delay).await;
-        let mut answer = CostAnswer {
-            valid_for: self.valid_for,
-            ..CostAnswer::default()
-        };
+        let mut answer = CostAnswer::default().valid_for(self.valid_for);
         for node in ask.eligible_nodes {
             answer.usable(node, 1, "x".repeat(self.bytes));
         }

@@ -16,6 +16,8 @@ mod generated {
     }
 }
 
+pub mod endpoint_cost;
+
 pub use generated::ruleprovider;
 pub use generated::tautline::allocator::v1 as allocator;
 pub use generated::tautline::latency::v1 as latency;

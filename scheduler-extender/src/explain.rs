@@ -225,12 +225,11 @@ pub(crate) fn record(round: &Planned) -> Record {
         let cost = |r: &tautline_discovery::RuleRecord| match &r.outcome {
             Outcome::Unavailable { .. } => CostRecord::default(),
             Outcome::Costs(costs) => {
-                let note = costs.note(at).cloned().unwrap_or_default();
-                let (code, detail) = (note.code.into_string(), note.detail.into_string());
+                let note = costs.note(at).unwrap_or_default();
                 CostRecord {
                     cost: costs.get(at),
-                    code,
-                    detail,
+                    code: note.code.to_owned(),
+                    detail: note.detail.to_owned(),
                 }
             }
         };

@@ -9,7 +9,7 @@
 //!
 //! impl RuleProvider for ShortNames {
 //!     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
-//!         Ok(ask.eligible_nodes.iter().map(|n| (n.clone(), n.len() as i64)).collect())
+//!         Ok(ask.eligible_nodes.iter().map(|n| (n, n.len() as i64)).collect())
 //!     }
 //!     async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
 //!         Ok(Evaluation::compliant("any name will do"))
@@ -25,6 +25,8 @@
 #![warn(missing_docs)]
 
 mod allocate;
+mod answer;
+mod codec;
 mod deadline;
 mod metrics;
 mod pages;
@@ -37,15 +39,13 @@ mod types;
 use std::future::Future;
 
 pub use allocate::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
+pub use answer::CostAnswer;
 pub use pages::Page;
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
-pub use tautline_proto::LONGEST_HOLD;
+pub use tautline_proto::{LONGEST_HOLD, endpoint_cost::NodeCost};
 pub use tautline_runtime::tls::ServerFiles as TlsFiles;
-pub use types::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, NodeCost, Peer, ProviderError, Rule,
-    Workload,
-};
+pub use types::{CostQuestion, EvaluateQuestion, Evaluation, Peer, ProviderError, Rule, Workload};
 
 /// Measures one rule, or several.
 pub trait RuleProvider: Send + Sync + 'static {

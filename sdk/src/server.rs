@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use tautline_proto::{
     FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT, allocator::allocator_server::AllocatorServer,
-    ruleprovider::rule_provider_server::RuleProviderServer,
 };
 use tautline_runtime::{
     admin::{self, Readiness},
@@ -43,8 +42,6 @@ use crate::{
     service::{AllocatorService, RuleService},
 };
 
-/// 100,000 node names of 63 bytes fit.
-const MAX_QUESTION_BYTES: usize = 16 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a provider serves.
@@ -168,7 +165,7 @@ impl Server {
     /// TLS files that do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
         let metrics = Metrics::register(&mut self.registry);
-        self.add_service(rule_provider(provider, metrics));
+        self.add_service(RuleService::new(provider, metrics));
         self.launch(tasks)
     }
 
@@ -183,7 +180,7 @@ impl Server {
         tasks: &mut Tasks,
     ) -> Result<()> {
         let metrics = Metrics::register(&mut self.registry);
-        self.add_service(rule_provider(provider, metrics.clone()));
+        self.add_service(RuleService::new(provider, metrics.clone()));
         self.add_service(AllocatorServer::new(AllocatorService {
             allocator,
             metrics,
@@ -266,15 +263,6 @@ impl Server {
         });
         Ok(())
     }
-}
-
-fn rule_provider<P: RuleProvider>(
-    provider: Arc<P>,
-    metrics: Metrics,
-) -> RuleProviderServer<RuleService<P>> {
-    RuleProviderServer::new(RuleService { provider, metrics })
-        .max_decoding_message_size(MAX_QUESTION_BYTES)
-        .max_encoding_message_size(usize::MAX)
 }
 
 async fn listen(

@@ -1,54 +1,125 @@
 //! From the wire to the traits and back.
 
-use std::sync::Arc;
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use tautline_proto::{
     allocator::{self, allocator_server},
-    ruleprovider::{self as wire, rule_provider_server},
+    ruleprovider::{self as wire, rule_provider_server::SERVICE_NAME},
 };
-use tonic::{Request, Response, Status};
+use tonic::{
+    Request, Response, Status,
+    body::Body,
+    codec::Codec,
+    codegen::{BoxFuture, Service, http},
+    server::{Grpc, NamedService, UnaryService},
+};
+use tonic_prost::ProstCodec;
 
 use crate::{
-    Allocator, AllocatorError, CostQuestion, EvaluateQuestion, ReserveQuestion, RuleProvider,
-    deadline, metrics::Metrics, types::reference,
+    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, ReserveQuestion,
+    RuleProvider, codec::CostCodec, deadline, metrics::Metrics, types::reference,
 };
 
+/// 100,000 node names of 63 bytes fit.
+const MAX_QUESTION_BYTES: usize = 16 << 20;
+
+/// Serves a provider. What tonic generates makes an object of each node's line;
+/// this reads and writes those of EndpointCost in place.
 pub(crate) struct RuleService<P> {
-    pub(crate) provider: Arc<P>,
-    pub(crate) metrics: Metrics,
+    provider: Arc<P>,
+    metrics: Metrics,
 }
 
-#[tonic::async_trait]
-impl<P: RuleProvider> rule_provider_server::RuleProvider for RuleService<P> {
-    async fn evaluate(
-        &self,
-        request: Request<wire::EvaluateRequest>,
-    ) -> Result<Response<wire::EvaluateResponse>, Status> {
+impl<P> RuleService<P> {
+    pub(crate) fn new(provider: Arc<P>, metrics: Metrics) -> Self {
+        Self { provider, metrics }
+    }
+}
+
+impl<P> Clone for RuleService<P> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.provider), self.metrics.clone())
+    }
+}
+
+impl<P> NamedService for RuleService<P> {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl<P: RuleProvider> Service<http::Request<Body>> for RuleService<P> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            Ok(match request.uri().path() {
+                "/ruleprovider.RuleProvider/Evaluate" => {
+                    let mut grpc = grpc(ProstCodec::default());
+                    grpc.unary(Evaluate(service), request).await
+                }
+                "/ruleprovider.RuleProvider/EndpointCost" => {
+                    grpc(CostCodec).unary(EndpointCost(service), request).await
+                }
+                _ => Status::unimplemented("").into_http(),
+            })
+        })
+    }
+}
+
+fn grpc<C: Codec>(codec: C) -> Grpc<C> {
+    Grpc::new(codec).max_decoding_message_size(MAX_QUESTION_BYTES)
+}
+
+struct Evaluate<P>(RuleService<P>);
+
+impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
+    type Response = wire::EvaluateResponse;
+    type Future = BoxFuture<Response<Self::Response>, Status>;
+
+    fn call(&mut self, request: Request<wire::EvaluateRequest>) -> Self::Future {
+        let RuleService { provider, metrics } = self.0.clone();
         let deadline = deadline::of(request.metadata());
         let ask = request.into_inner();
+        let targets = ask.targets.into_iter();
         let question = EvaluateQuestion {
-            targets: ask
-                .targets
-                .into_iter()
-                .map(|(n, t)| (n, reference(t)))
-                .collect(),
+            targets: targets.map(|(n, t)| (n, reference(t))).collect(),
             rule: ask.rule.unwrap_or_default().into(),
             deadline,
         };
-        let answer = self.provider.evaluate(question);
-        self.metrics.observed("Evaluate", answer).await
+        Box::pin(async move {
+            let answer = provider.evaluate(question);
+            metrics.observed("Evaluate", answer).await
+        })
     }
+}
 
-    async fn endpoint_cost(
-        &self,
-        request: Request<wire::EndpointCostRequest>,
-    ) -> Result<Response<wire::EndpointCostResponse>, Status> {
+struct EndpointCost<P>(RuleService<P>);
+
+impl<P: RuleProvider> UnaryService<CostQuestion> for EndpointCost<P> {
+    type Response = CostAnswer;
+    type Future = BoxFuture<Response<Self::Response>, Status>;
+
+    fn call(&mut self, request: Request<CostQuestion>) -> Self::Future {
+        let RuleService { provider, metrics } = self.0.clone();
+        let deadline = deadline::of(request.metadata());
         let question = CostQuestion {
-            deadline: deadline::of(request.metadata()),
-            ..request.into_inner().into()
+            deadline,
+            ..request.into_inner()
         };
-        let answer = self.provider.endpoint_cost(question);
-        self.metrics.observed("EndpointCost", answer).await
+        Box::pin(async move {
+            let answer = provider.endpoint_cost(question);
+            metrics.observed("EndpointCost", answer).await
+        })
     }
 }
 

@@ -100,77 +100,6 @@ pub struct CostQuestion {
     pub deadline: Option<Instant>,
 }
 
-/// One node's cost.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeCost {
-    /// The node.
-    pub node: String,
-    /// Lower is better; negative: the node cannot be used.
-    pub cost: i64,
-    /// If negative, why: CamelCase letters and digits, without figures.
-    pub code: String,
-    /// The same for those who look closer, figures welcome.
-    pub detail: String,
-    /// The node could be used if pods on it had gone.
-    pub freeable: bool,
-}
-
-/// Costs in any unit that is the same for all nodes of the answer. A node that
-/// is not named cannot be used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CostAnswer {
-    /// Node by node.
-    pub nodes: Vec<NodeCost>,
-    /// For how long the same question has this answer, whichever pod of the
-    /// same labels, annotations and requests asks. Zero: for this call only.
-    pub valid_for: Duration,
-}
-
-impl CostAnswer {
-    /// Adds a node that can be used; a negative cost would say that it cannot.
-    pub fn usable(&mut self, node: impl Into<String>, cost: i64, detail: impl Into<String>) {
-        let (node, detail) = (node.into(), detail.into());
-        self.nodes.push(NodeCost {
-            node,
-            cost,
-            detail,
-            ..NodeCost::default()
-        });
-    }
-
-    /// Adds a node that cannot be used, with a code ("OverLimit") and a detail.
-    pub fn unusable(
-        &mut self,
-        node: impl Into<String>,
-        code: &str,
-        detail: impl Into<String>,
-        freeable: bool,
-    ) {
-        let (node, detail, code) = (node.into(), detail.into(), code.to_owned());
-        self.nodes.push(NodeCost {
-            node,
-            cost: -1,
-            code,
-            detail,
-            freeable,
-        });
-    }
-}
-
-impl FromIterator<(String, i64)> for CostAnswer {
-    fn from_iter<I: IntoIterator<Item = (String, i64)>>(costs: I) -> Self {
-        let one = |(node, cost)| NodeCost {
-            node,
-            cost,
-            ..NodeCost::default()
-        };
-        Self {
-            nodes: costs.into_iter().map(one).collect(),
-            valid_for: Duration::ZERO,
-        }
-    }
-}
-
 /// Do these placed objects keep to the rule?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvaluateQuestion {
@@ -314,22 +243,6 @@ impl From<wire::EndpointCostRequest> for CostQuestion {
             workload: ask.workload.map(Workload::from),
             peers: ask.peers.into_iter().map(peer).collect(),
             deadline: None,
-        }
-    }
-}
-
-impl From<CostAnswer> for wire::EndpointCostResponse {
-    fn from(answer: CostAnswer) -> Self {
-        let cost = |n: NodeCost| wire::NodeCost {
-            node: n.node,
-            cost: n.cost,
-            reason: n.code,
-            detail: n.detail,
-            freeable: n.freeable,
-        };
-        Self {
-            node_and_cost: answer.nodes.into_iter().map(cost).collect(),
-            valid_for_millis: i64::try_from(answer.valid_for.as_millis()).unwrap_or(i64::MAX),
         }
     }
 }

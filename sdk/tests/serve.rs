@@ -13,7 +13,8 @@ use tautline_sdk::{
     RuleProvider, TlsFiles, testkit,
 };
 use tonic::{
-    Code,
+    Code, Request,
+    codegen::http::uri::PathAndQuery,
     transport::{Certificate, Channel, ClientTlsConfig, Identity},
 };
 
@@ -22,10 +23,7 @@ struct Sample;
 impl RuleProvider for Sample {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         ask.rule.limit_duration()?;
-        let mut answer = CostAnswer {
-            valid_for: Duration::from_secs(3),
-            ..CostAnswer::default()
-        };
+        let mut answer = CostAnswer::default().valid_for(Duration::from_secs(3));
         for (i, node) in ask.eligible_nodes.iter().enumerate() {
             match i {
                 0 => answer.unusable(node, "OverLimit", "9ms > 5ms", true),
@@ -84,6 +82,37 @@ async fn questions_and_errors() {
         .await
         .unwrap_err();
     assert_eq!(unready.code(), Code::FailedPrecondition);
+    running.stop().await;
+}
+
+/// Asks by a message of another shape, or a method that is not there.
+async fn misused(address: std::net::SocketAddr, method: &'static str) -> tonic::Status {
+    let channel = Channel::from_shared(format!("http://{address}"));
+    let channel = channel.unwrap().connect().await.unwrap();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    // Its first field is a text where a question has a message.
+    let rule = PolicyRule {
+        name: "latency".into(),
+        ..PolicyRule::default()
+    };
+    let codec = tonic_prost::ProstCodec::<PolicyRule, PolicyRule>::default();
+    let asked = client.unary(Request::new(rule), PathAndQuery::from_static(method), codec);
+    asked.await.unwrap_err()
+}
+
+#[tokio::test]
+async fn what_is_no_question_is_refused() {
+    let running = testkit::start(Sample).await.unwrap();
+    for (method, code) in [
+        ("/ruleprovider.RuleProvider/EndpointCost", Code::Internal),
+        ("/ruleprovider.RuleProvider/Evaluate", Code::Internal),
+        ("/ruleprovider.RuleProvider/Guess", Code::Unimplemented),
+    ] {
+        let status = misused(running.address, method).await;
+        assert_eq!(status.code(), code, "{method}: {status}");
+    }
+    running.endpoint_cost(ask("5ms")).await.unwrap();
     running.stop().await;
 }
 

@@ -136,8 +136,7 @@ impl RuleProvider for GpuSlice {
         let now = Instant::now();
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, now);
-        let mut answer = CostAnswer::default();
-        answer.nodes.reserve(ask.eligible_nodes.len());
+        let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
         answers::costs(&mut state, &snapshot, ask, now, |node, fit| match fit {
             Fit::Yes { cost, detail, .. } => answer.usable(node, cost, detail),
             Fit::No(no) => answer.unusable(node, no.code, no.detail, no.freeable),

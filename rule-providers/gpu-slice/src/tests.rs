@@ -71,10 +71,10 @@ async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, Stri
         }),
         ..CostQuestion::default()
     };
-    let nodes = provider().endpoint_cost(question).await.unwrap().nodes;
+    let answer = provider().endpoint_cost(question).await.unwrap();
+    let nodes = answer.nodes().into_iter();
     nodes
-        .into_iter()
-        .map(|n| (n.node, n.cost, n.code, n.freeable))
+        .map(|n| (n.node.into(), n.cost, n.code.into(), n.freeable))
         .collect()
 }
 
@@ -237,9 +237,9 @@ proptest! {
                 ..CostQuestion::default()
             };
             let answer = runtime.block_on(provider.endpoint_cost(question)).unwrap();
-            let best = answer.nodes.iter().filter(|n| n.cost >= 0).min_by_key(|n| n.cost);
+            let best = answer.nodes().into_iter().filter(|n| n.cost >= 0).min_by_key(|n| n.cost);
             if let Some(best) = best {
-                feed.apply(pod(&i.to_string(), &best.node, WHOLE, cards));
+                feed.apply(pod(&i.to_string(), best.node, WHOLE, cards));
             }
         }
         let snapshot = feed.snapshot();

@@ -123,21 +123,19 @@ impl Board {
             known,
             wanted,
         } = self;
-        let mut answer = CostAnswer {
-            nodes: Vec::with_capacity(nodes.len()),
-            valid_for,
-        };
+        let mut answer = CostAnswer::with_capacity(nodes.len()).valid_for(valid_for);
         if peers.is_empty() {
             for node in nodes {
                 answer.usable(node, 0, "no peer is placed yet");
             }
             return answer;
         }
+        let mut detail = String::new();
         let pairs = known
             .chunks_exact(peers.len())
             .zip(wanted.chunks_exact(peers.len()));
         for (node, (row, wanted)) in nodes.into_iter().zip(pairs) {
-            let mut detail = String::with_capacity(80);
+            detail.clear();
             let rest = |detail: &mut String, peer: usize| match row[peer] {
                 Known::Rtt { basis, .. } => {
                     detail.push_str(", ");
@@ -153,7 +151,7 @@ impl Board {
                     push_micros(&mut detail, micros);
                     detail.extend([" to ", &peers[peer]]);
                     rest(&mut detail, peer);
-                    answer.usable(node, i64::try_from(micros).unwrap_or(i64::MAX), detail);
+                    answer.usable(node, i64::try_from(micros).unwrap_or(i64::MAX), &detail);
                 }
                 Outcome::OverLimit { micros, peer } => {
                     push_micros(&mut detail, micros);
@@ -169,15 +167,15 @@ impl Board {
                     ) {
                         rest(&mut detail, peer);
                     }
-                    answer.unusable(node, "OverLimit", detail, false);
+                    answer.unusable(node, "OverLimit", &detail, false);
                 }
                 Outcome::Unreachable { seconds, peer } => {
                     _ = write!(detail, "no way to {} for {seconds}s", peers[peer]);
-                    answer.unusable(node, "Unreachable", detail, false);
+                    answer.unusable(node, "Unreachable", &detail, false);
                 }
                 Outcome::NoData { peer } => {
                     detail.extend(["no figure to ", &peers[peer]]);
-                    answer.unusable(node, "NoData", detail, false);
+                    answer.unusable(node, "NoData", &detail, false);
                 }
             }
         }
@@ -256,7 +254,7 @@ mod tests {
         assert!(!board.want(Pair { node: 2, peer: 0 }), "once is enough");
         let answer = board.answer(Some(20_000), Duration::ZERO);
         let said: Vec<String> = answer
-            .nodes
+            .nodes()
             .iter()
             .map(|n| format!("{} {} {}: {}", n.node, n.cost, n.code, n.detail))
             .collect();

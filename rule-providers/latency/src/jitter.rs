@@ -143,12 +143,11 @@ impl Latency {
             _ => "measured",
         });
         self.counts.answered("jitter", bases);
-        let mut answer = CostAnswer {
-            valid_for: VALID_FOR,
-            ..CostAnswer::default()
-        };
+        let nodes = eligible_nodes.len();
+        let mut answer = CostAnswer::with_capacity(nodes).valid_for(VALID_FOR);
+        let mut detail = String::new();
         for (node, outcome) in eligible_nodes.iter().zip(&outcomes) {
-            let mut detail = String::new();
+            detail.clear();
             match *outcome {
                 Outcome::Known { peer: "", .. } => {
                     answer.usable(
@@ -175,14 +174,16 @@ impl Latency {
                         Some(limit) if micros > limit => {
                             detail.push_str(" > ");
                             push_micros(&mut detail, limit);
-                            answer.unusable(node, "OverLimit", detail, false);
+                            answer.unusable(node, "OverLimit", &detail, false);
                         }
-                        _ => answer.usable(node, i64::try_from(micros).unwrap_or(i64::MAX), detail),
+                        _ => {
+                            answer.usable(node, i64::try_from(micros).unwrap_or(i64::MAX), &detail)
+                        }
                     }
                 }
                 Outcome::Unreachable { peer } => {
                     detail.extend(["no way to ", peer]);
-                    answer.unusable(node, "Unreachable", detail, false);
+                    answer.unusable(node, "Unreachable", &detail, false);
                 }
                 Outcome::NoData { few, peer } => {
                     _ = write!(detail, "to {peer}: {few}");
@@ -190,7 +191,7 @@ impl Latency {
                         detail += "; no candidate has them yet, they come with time";
                     }
                     let code = if none { "NothingMeasured" } else { "NoData" };
-                    answer.unusable(node, code, detail, false);
+                    answer.unusable(node, code, &detail, false);
                 }
             }
         }
@@ -232,8 +233,8 @@ mod tests {
         };
         let provider = Latency::new(Feed::default()).measuring(network.clone());
         let answer = provider.cost_of_jitter(ask).unwrap();
-        let said = |n: tautline_sdk::NodeCost| (n.cost, n.code, n.detail);
-        answer.nodes.into_iter().map(said).collect()
+        let said = |n: tautline_sdk::NodeCost<'_>| (n.cost, n.code.into(), n.detail.into());
+        answer.nodes().into_iter().map(said).collect()
     }
 
     #[test]

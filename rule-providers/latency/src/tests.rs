@@ -50,7 +50,8 @@ async fn cost(peers: &[&str], limit: &str) -> Vec<(i64, String)> {
         ..CostQuestion::default()
     };
     let answer = provider().endpoint_cost(ask).await.unwrap();
-    answer.nodes.into_iter().map(|n| (n.cost, n.code)).collect()
+    let said = answer.nodes().into_iter();
+    said.map(|n| (n.cost, n.code.to_owned())).collect()
 }
 
 #[tokio::test]

@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(counts.verifications("out_of_time"), 1);
         assert_eq!(counts.verifications("asked"), 0);
         let answer = board.answer(None, Duration::ZERO);
-        assert!(answer.nodes[0].detail.ends_with(", not verified"));
+        assert!(answer.nodes()[0].detail.ends_with(", not verified"));
     }
 
     #[tokio::test]

@@ -192,7 +192,7 @@ mod tests {
             .endpoint_cost(ask)
             .await
             .unwrap()
-            .nodes
+            .nodes()
             .iter()
             .map(|n| n.cost)
             .collect()

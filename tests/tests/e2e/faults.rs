@@ -36,8 +36,8 @@ impl RuleProvider for Odd {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         let mut say = |node: &str, cost| {
-            answer.nodes.push(NodeCost {
-                node: node.into(),
+            answer.push(NodeCost {
+                node,
                 cost,
                 ..NodeCost::default()
             });
@@ -55,8 +55,8 @@ impl RuleProvider for Odd {
         }
         if matches!(self, Self::UnknownNodes) {
             for node in &ask.eligible_nodes {
-                answer.nodes.push(NodeCost {
-                    node: node.clone(),
+                answer.push(NodeCost {
+                    node,
                     cost: 1,
                     ..NodeCost::default()
                 });

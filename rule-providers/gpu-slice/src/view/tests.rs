@@ -117,7 +117,7 @@ async fn it_answers_as_the_provider_does() {
     assert_eq!(ask.eligible_nodes, ["a", "b"]);
     assert_eq!(view.wanted(ask).unwrap().gpu.unwrap(), "500m of one card");
     let answer = provider.endpoint_cost(ask.clone()).await.unwrap();
-    for (verdict, cost) in view.costs(ask).unwrap().iter().zip(&answer.nodes) {
+    for (verdict, cost) in view.costs(ask).unwrap().iter().zip(answer.nodes()) {
         assert_eq!(verdict.node, cost.node);
         match &verdict.fit {
             Fit::Yes { detail, at, .. } => {

@@ -71,10 +71,9 @@ impl Latency {
             })
             .collect();
         let total: u64 = peers.iter().map(|p| p.count).sum();
-        let mut answer = CostAnswer {
-            valid_for: VALID_FOR,
-            ..CostAnswer::default()
-        };
+        let nodes = ask.eligible_nodes.len();
+        let mut answer = CostAnswer::with_capacity(nodes).valid_for(VALID_FOR);
+        let mut detail = String::new();
         let mut bases = Vec::with_capacity(ask.eligible_nodes.len());
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
         for node in &ask.eligible_nodes {
@@ -117,18 +116,18 @@ impl Latency {
                     Some(_) => {}
                 }
             }
-            let mut detail = String::new();
+            detail.clear();
             match (worst, unknown) {
                 (Some((left, by, peer)), _) if wish.least.is_some_and(|l| left < l) => {
                     push_left(&mut detail, left, peer, by);
                     detail.push_str("; the least is ");
                     push_bits(&mut detail, wish.least.unwrap_or(0));
-                    answer.unusable(node, "TooLittle", detail, false);
+                    answer.unusable(node, "TooLittle", &detail, false);
                     bases.push(by.basis());
                 }
                 (_, Some(peer)) => {
                     detail.extend(["no speed to ", peer, " is known, of NICs or by a table"]);
-                    answer.unusable(node, "NoData", detail, false);
+                    answer.unusable(node, "NoData", &detail, false);
                     bases.push("nothing");
                 }
                 (None, None) => {
@@ -143,7 +142,7 @@ impl Latency {
                 (Some((left, by, peer)), None) => {
                     push_left(&mut detail, left, peer, by);
                     let kilobits = wish.wanted.saturating_sub(left).div_ceil(1_000);
-                    answer.usable(node, i64::try_from(kilobits).unwrap_or(i64::MAX), detail);
+                    answer.usable(node, i64::try_from(kilobits).unwrap_or(i64::MAX), &detail);
                     bases.push(by.basis());
                 }
             }

@@ -50,8 +50,8 @@ fn costs(provider: &Latency, source: &str, peers: &[&str], rule: Rule) -> Vec<St
         ..CostQuestion::default()
     };
     let answer = provider.cost_of_bandwidth(ask).unwrap();
-    let said = |n: tautline_sdk::NodeCost| format!("{} {}: {}", n.cost, n.code, n.detail);
-    answer.nodes.into_iter().map(said).collect()
+    let said = |n: tautline_sdk::NodeCost<'_>| format!("{} {}: {}", n.cost, n.code, n.detail);
+    answer.nodes().into_iter().map(said).collect()
 }
 
 fn check(provider: &Latency, targets: &[&str], rule: Rule) -> (Compliance, String) {

@@ -1,0 +1,173 @@
+//! `EndpointCost` on the wire without a message object for each node: an answer has
+//! thousands of lines while the scheduler waits.
+
+use prost::{
+    DecodeError,
+    bytes::{Buf, BufMut},
+    encoding::{
+        DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint,
+        encoded_len_varint, key_len, skip_field,
+    },
+};
+
+/// Why bytes cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    #[error("{0}")]
+    Wire(#[from] DecodeError),
+    #[error("a field is longer than the message")]
+    Truncated,
+    #[error("a text is not UTF-8")]
+    Text,
+}
+
+/// What is said of one node: a `NodeCost` that is not copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCost<'a> {
+    /// The node.
+    pub node: &'a str,
+    /// Lower is better; negative: the node cannot be used.
+    pub cost: i64,
+    /// If negative, why: CamelCase letters and digits, without figures.
+    pub code: &'a str,
+    /// The same for those who look closer, figures welcome.
+    pub detail: &'a str,
+    /// The node could be used if pods on it had gone.
+    pub freeable: bool,
+}
+
+impl<'a> NodeCost<'a> {
+    /// Appends it to an `EndpointCostResponse`, as prost would.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let text = |tag, text: &str| match text.len() {
+            0 => 0,
+            len => key_len(tag) + encoded_len_varint(len as u64) + len,
+        };
+        let number = |tag, number: u64| match number {
+            0 => 0,
+            _ => key_len(tag) + encoded_len_varint(number),
+        };
+        let (cost, freeable) = (self.cost.cast_unsigned(), u64::from(self.freeable));
+        let len = text(1, self.node)
+            + number(2, cost)
+            + text(16, self.code)
+            + text(17, self.detail)
+            + number(18, freeable);
+        encode_key(1, WireType::LengthDelimited, out);
+        encode_varint(len as u64, out);
+        put_text(1, self.node, out);
+        put_number(2, cost, out);
+        put_text(16, self.code, out);
+        put_text(17, self.detail, out);
+        put_number(18, freeable, out);
+    }
+
+    /// Reads a `NodeCost`.
+    ///
+    /// # Errors
+    /// Bytes that are none.
+    pub fn read(mut rest: &'a [u8]) -> Result<Self, Malformed> {
+        let mut line = Self::default();
+        while rest.has_remaining() {
+            match decode_key(&mut rest)? {
+                (1, WireType::LengthDelimited) => line.node = text(take(&mut rest)?)?,
+                (2, WireType::Varint) => line.cost = decode_varint(&mut rest)?.cast_signed(),
+                (16, WireType::LengthDelimited) => line.code = text(take(&mut rest)?)?,
+                (17, WireType::LengthDelimited) => line.detail = text(take(&mut rest)?)?,
+                (18, WireType::Varint) => line.freeable = decode_varint(&mut rest)? != 0,
+                (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
+            }
+        }
+        Ok(line)
+    }
+}
+
+/// Reads an `EndpointCostResponse`: `each` gets its lines in their order. Gives
+/// `validForMillis`.
+///
+/// # Errors
+/// Bytes that are none; lines before the error were given.
+pub fn read_answer<'a>(
+    mut rest: &'a [u8],
+    mut each: impl FnMut(NodeCost<'a>),
+) -> Result<i64, Malformed> {
+    let mut valid_for_millis = 0;
+    while rest.has_remaining() {
+        match decode_key(&mut rest)? {
+            (1, WireType::LengthDelimited) => each(NodeCost::read(take(&mut rest)?)?),
+            (16, WireType::Varint) => valid_for_millis = decode_varint(&mut rest)?.cast_signed(),
+            (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
+        }
+    }
+    Ok(valid_for_millis)
+}
+
+/// Appends `validForMillis` to an `EndpointCostResponse`.
+pub fn put_valid_for_millis(millis: i64, out: &mut impl BufMut) {
+    put_number(16, millis.cast_unsigned(), out);
+}
+
+/// Appends a node to the `eligibleNodes` of an `EndpointCostRequest`.
+pub fn put_eligible_node(name: &str, out: &mut Vec<u8>) {
+    encode_key(4, WireType::LengthDelimited, out);
+    encode_varint(name.len() as u64, out);
+    out.put_slice(name.as_bytes());
+}
+
+/// Reads the `eligibleNodes` of an `EndpointCostRequest`; gives all the rest of it,
+/// a request too: fields of a message may be taken out.
+///
+/// # Errors
+/// Bytes that are none.
+pub fn read_eligible_nodes<'a>(
+    mut rest: &'a [u8],
+    mut each: impl FnMut(&'a str),
+) -> Result<Vec<u8>, Malformed> {
+    let mut others = Vec::new();
+    while rest.has_remaining() {
+        let field = rest;
+        match decode_key(&mut rest)? {
+            (4, WireType::LengthDelimited) => each(text(take(&mut rest)?)?),
+            (tag, wire) => {
+                skip_field(wire, tag, &mut rest, DecodeContext::default())?;
+                others.put_slice(&field[..field.len() - rest.len()]);
+            }
+        }
+    }
+    Ok(others)
+}
+
+/// Fields that are empty are not written.
+fn put_text(tag: u32, text: &str, out: &mut Vec<u8>) {
+    if !text.is_empty() {
+        encode_key(tag, WireType::LengthDelimited, out);
+        encode_varint(text.len() as u64, out);
+        out.put_slice(text.as_bytes());
+    }
+}
+
+fn put_number(tag: u32, number: u64, out: &mut impl BufMut) {
+    if number != 0 {
+        encode_key(tag, WireType::Varint, out);
+        encode_varint(number, out);
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let len = usize::try_from(decode_varint(rest)?).unwrap_or(usize::MAX);
+    match rest.split_at_checked(len) {
+        Some((field, after)) => {
+            *rest = after;
+            Ok(field)
+        }
+        None => Err(Malformed::Truncated),
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+}
+
+#[cfg(test)]
+#[path = "endpoint_cost_tests.rs"]
+mod tests;

@@ -1,0 +1,143 @@
+//! The answer about costs: written for the wire as it is made, since it has
+//! thousands of nodes and the scheduler waits.
+
+use std::{fmt, time::Duration};
+
+use prost::bytes::Bytes;
+use tautline_proto::endpoint_cost::{NodeCost, put_valid_for_millis, read_answer};
+
+/// Costs in any unit that is the same for all nodes of the answer. A node that
+/// is not named cannot be used.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CostAnswer {
+    /// `nodeAndCost` of an `EndpointCostResponse`.
+    lines: Vec<u8>,
+    /// For how long the same question has this answer, whichever pod of the
+    /// same labels, annotations and requests asks. Zero: for this call only.
+    pub valid_for: Duration,
+}
+
+impl CostAnswer {
+    /// No nodes yet, with room for so many.
+    pub fn with_capacity(nodes: usize) -> Self {
+        // A name, a number and a few words.
+        const LINE: usize = 96;
+        Self {
+            lines: Vec::with_capacity(nodes.saturating_mul(LINE)),
+            valid_for: Duration::ZERO,
+        }
+    }
+
+    /// The same answer, good for a while.
+    #[must_use]
+    pub fn valid_for(self, valid_for: Duration) -> Self {
+        Self { valid_for, ..self }
+    }
+
+    /// Adds a node that can be used; a negative cost would say that it cannot.
+    pub fn usable(&mut self, node: impl AsRef<str>, cost: i64, detail: impl AsRef<str>) {
+        self.push(NodeCost {
+            node: node.as_ref(),
+            cost,
+            detail: detail.as_ref(),
+            ..NodeCost::default()
+        });
+    }
+
+    /// Adds a node that cannot be used, with a code ("OverLimit") and a detail.
+    pub fn unusable(
+        &mut self,
+        node: impl AsRef<str>,
+        code: &str,
+        detail: impl AsRef<str>,
+        freeable: bool,
+    ) {
+        self.push(NodeCost {
+            node: node.as_ref(),
+            cost: -1,
+            code,
+            detail: detail.as_ref(),
+            freeable,
+        });
+    }
+
+    /// Adds a node.
+    pub fn push(&mut self, node: NodeCost<'_>) {
+        node.put(&mut self.lines);
+    }
+
+    /// What was added, in its order.
+    pub fn nodes(&self) -> Vec<NodeCost<'_>> {
+        let mut nodes = Vec::new();
+        // They were written by `push`.
+        _ = read_answer(&self.lines, |node| nodes.push(node));
+        nodes
+    }
+
+    /// As an `EndpointCostResponse`.
+    pub(crate) fn into_wire(mut self) -> Bytes {
+        let millis = i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX);
+        put_valid_for_millis(millis, &mut self.lines);
+        self.lines.into()
+    }
+}
+
+impl<N: AsRef<str>> FromIterator<(N, i64)> for CostAnswer {
+    fn from_iter<I: IntoIterator<Item = (N, i64)>>(costs: I) -> Self {
+        let mut answer = Self::default();
+        for (node, cost) in costs {
+            answer.usable(node, cost, "");
+        }
+        answer
+    }
+}
+
+impl fmt::Debug for CostAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CostAnswer")
+            .field("nodes", &self.nodes())
+            .field("valid_for", &self.valid_for)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use tautline_proto::ruleprovider as wire;
+
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_what_is_sent() {
+        let mut answer: CostAnswer = [("a", 7)].into_iter().collect();
+        answer.usable(String::from("b"), i64::MAX, "near");
+        answer.unusable("c", "OverLimit", format!("{}ms", 31), true);
+        let line = |node, cost, code, detail, freeable| NodeCost {
+            node,
+            cost,
+            code,
+            detail,
+            freeable,
+        };
+        let said = [
+            line("a", 7, "", "", false),
+            line("b", i64::MAX, "", "near", false),
+            line("c", -1, "OverLimit", "31ms", true),
+        ];
+        assert_eq!(answer.nodes(), said);
+        let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
+        let nodes = said.map(|n| wire::NodeCost {
+            node: n.node.into(),
+            cost: n.cost,
+            reason: n.code.into(),
+            detail: n.detail.into(),
+            freeable: n.freeable,
+        });
+        let whole = wire::EndpointCostResponse {
+            node_and_cost: nodes.to_vec(),
+            valid_for_millis: 3_000,
+        };
+        assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));
+    }
+}

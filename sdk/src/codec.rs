@@ -1,0 +1,67 @@
+//! `EndpointCost` between the wire and the trait, without a message in between.
+
+use prost::{
+    Message,
+    bytes::{Buf, BufMut},
+};
+use tautline_proto::{
+    endpoint_cost::{Malformed, read_eligible_nodes},
+    ruleprovider::EndpointCostRequest,
+};
+use tonic::{
+    Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+};
+
+use crate::{CostAnswer, CostQuestion};
+
+/// The codec of the server's end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CostCodec;
+
+impl Codec for CostCodec {
+    type Encode = CostAnswer;
+    type Decode = CostQuestion;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for CostCodec {
+    type Item = CostAnswer;
+    type Error = Status;
+
+    fn encode(&mut self, answer: CostAnswer, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let bytes = answer.into_wire();
+        out.reserve(bytes.len());
+        out.put_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl Decoder for CostCodec {
+    type Item = CostQuestion;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CostQuestion>, Status> {
+        let bytes = from.copy_to_bytes(from.remaining());
+        // As prost's codec says it.
+        let question = question(&bytes).map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Some(question))
+    }
+}
+
+fn question(bytes: &[u8]) -> Result<CostQuestion, Malformed> {
+    let mut nodes = Vec::new();
+    let rest = read_eligible_nodes(bytes, |node| nodes.push(node.to_owned()))?;
+    Ok(CostQuestion {
+        eligible_nodes: nodes,
+        ..EndpointCostRequest::decode(&*rest)?.into()
+    })
+}
