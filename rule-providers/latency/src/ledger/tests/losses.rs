@@ -1,0 +1,93 @@
+//! When losses make a pair unreachable.
+
+use super::*;
+
+#[test]
+fn losses_count_while_someone_is_there_to_answer() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    ledger.report(a, &[pair("b", MILLI)], SECOND * 41);
+    ledger.report(b, &[pair("a", MILLI)], SECOND * 41);
+    ledger.report(a, &[lost("b")], SECOND * 42);
+    ledger.report(a, &[lost("b")], SECOND * 43);
+    let (since, seldom) = (SECOND * 2, true);
+    assert_eq!(
+        ledger.reading(a, b, SECOND * 44),
+        Reading::Unreachable { since, seldom }
+    );
+    // Silent: the node may have gone with its network.
+    let mut silent = with(&["a", "b"]).0;
+    silent.report(a, &[lost("b")], SECOND * 60);
+    silent.leave(b, of[1].1, true, SECOND * 61);
+    assert_eq!(state(&silent.reading(a, b, SECOND * 62)), "unreachable");
+    // Closed: only the agent has gone; what it measured itself still holds.
+    ledger.leave(b, of[1].1, true, SECOND * 44);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 44)), "fresh");
+    // Come again: what was lost meanwhile does not count, nor what is told before
+    // there was time for a visit; what is lost then does.
+    ledger.join("uid-b", &hello("b", "boot"), SECOND * 110);
+    ledger.report(a, &[], SECOND * 110);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 110)), "old");
+    ledger.report(a, &[lost("b")], SECOND * 111);
+    ledger.report(a, &[], SECOND * 144);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 144)), "old");
+    ledger.report(a, &[], SECOND * 145);
+    assert_eq!(state(&ledger.reading(a, b, SECOND * 145)), "unreachable");
+}
+
+#[test]
+fn a_cut_link_that_a_rule_names_is_unreachable_as_soon_as_it_is_told() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let named = |p: Pair| Pair {
+        refresh_millis: 2_000,
+        ..p
+    };
+    ledger.report(of[0].0, &[named(pair("b", MILLI))], SECOND * 10);
+    ledger.report(of[0].0, &[named(lost("b"))], SECOND * 14);
+    let (since, seldom) = (Duration::ZERO, false);
+    assert_eq!(
+        ledger.reading(of[0].0, of[1].0, SECOND * 14),
+        Reading::Unreachable { since, seldom }
+    );
+}
+
+#[test]
+fn old_losses_are_no_news_until_the_stream_has_settled() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    let at = |ledger: &Ledger, s: u32| state(&ledger.reading(a, b, SECOND * s)).to_owned();
+    ledger.report(b, &[], SECOND * 99);
+    ledger.join("uid-a", &hello("a", "boot"), SECOND * 100);
+    ledger.report(a, &[lost("b")], SECOND * 101);
+    assert_eq!(at(&ledger, 104), "nothing");
+    assert_eq!(at(&ledger, 105), "unreachable", "it still says so");
+    // What was known before is known in the next stream too.
+    ledger.join("uid-a", &hello("a", "boot"), SECOND * 106);
+    ledger.report(a, &[lost("b")], SECOND * 106);
+    assert_eq!(at(&ledger, 106), "unreachable");
+}
+
+#[test]
+fn an_echo_since_the_other_direction_was_lost_shows_that_nothing_is_cut() {
+    let (mut ledger, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    let read = |ledger: &Ledger, s: u32| {
+        let there = ledger.reading(a, b, SECOND * s);
+        assert_eq!(there, ledger.reading(b, a, SECOND * s));
+        state(&there).to_owned()
+    };
+    ledger.report(b, &[pair("a", MILLI)], SECOND * 49);
+    ledger.report(a, &[lost("b")], SECOND * 50);
+    assert_eq!(read(&ledger, 51), "unreachable");
+    let before = Pair {
+        age_millis: 1_500,
+        ..pair("a", MILLI)
+    };
+    ledger.report(b, &[before], SECOND * 51);
+    assert_eq!(read(&ledger, 51), "unreachable", "sampled before");
+    ledger.report(b, &[pair("a", MILLI)], SECOND * 52);
+    assert_eq!(read(&ledger, 52), "fresh");
+    // It does not flap when the losses are told again.
+    ledger.report(a, &[lost("b")], SECOND * 80);
+    assert_eq!(read(&ledger, 80), "fresh");
+}
