@@ -1,0 +1,149 @@
+//! Who is let in, and by what proof.
+
+use super::*;
+
+#[tokio::test]
+async fn without_proof_an_agent_is_refused_and_told_the_mend() {
+    let running = start(Identity::default(), None).await;
+    let refused = running.agent("a").await.end().await;
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("--trust-agents"), "{refused}");
+    assert_eq!(running.network.0.metrics.turned_away.get(), 1);
+    assert!(!running.network.is_measuring());
+}
+
+#[tokio::test]
+async fn malformed_beginnings_are_refused_by_field() {
+    let running = start(trusting(), None).await;
+    for (bad, field) in [
+        (
+            Hello {
+                node: String::new(),
+                ..hello("a")
+            },
+            "node",
+        ),
+        (
+            Hello {
+                boot_id: "x y".into(),
+                ..hello("a")
+            },
+            "bootId",
+        ),
+        (
+            Hello {
+                address: "nowhere".into(),
+                ..hello("a")
+            },
+            "address",
+        ),
+    ] {
+        let (send, messages) = mpsc::channel(1);
+        let channel = running.endpoint().connect().await.unwrap();
+        let stream = AgentsClient::new(channel)
+            .follow(ReceiverStream::new(messages))
+            .await;
+        let mut agent = Agent {
+            send,
+            stream: stream.unwrap().into_inner(),
+        };
+        agent.say(Says::Hello(bad)).await;
+        let refused = agent.end().await;
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(
+            refused.message().contains(&format!(", {field}: expected")),
+            "{refused}"
+        );
+    }
+    let unknown = running.agent("x").await.end().await;
+    assert_eq!(unknown.code(), Code::FailedPrecondition);
+}
+
+/// A CA in `dir`, and certificates of it.
+struct Ca {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+    files: TlsFiles,
+}
+
+fn ca(dir: &Path) -> Ca {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let own_key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+    let own = own.signed_by(&own_key, &issuer).unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(dir.join(name), text).unwrap();
+        dir.join(name)
+    };
+    let files = TlsFiles {
+        cert: write("crt", &own.pem()),
+        key: write("key", &own_key.serialize_pem()),
+        client_ca: Some(write("ca", &pem)),
+        alpn: vec![],
+    };
+    Ca { issuer, pem, files }
+}
+
+#[tokio::test]
+async fn a_certificate_speaks_for_its_node_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = ca(dir.path());
+    let identity = Identity {
+        certificates: true,
+        ..Identity::default()
+    };
+    let running = start(identity, Some(ca.files.clone())).await;
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "system:node:a");
+    let own = params.signed_by(&key, &ca.issuer).unwrap();
+    let tls = ClientTlsConfig::new()
+        .domain_name("localhost")
+        .ca_certificate(Certificate::from_pem(&ca.pem))
+        .identity(Pem::from_pem(own.pem(), key.serialize_pem()));
+    let endpoint = Channel::from_shared(format!("https://{}", running.address)).unwrap();
+    let endpoint = endpoint.tls_config(tls).unwrap();
+
+    let mut a = Agent::connect(endpoint.clone(), "a", None).await;
+    a.targets(|_| true).await;
+    let refused = Agent::connect(endpoint, "b", None).await.end().await;
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(
+        refused.message().contains("names a, not node b"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_speaks_for_its_node_only() {
+    let review: Review = Arc::new(|token| {
+        let reviewed = Reviewed {
+            authenticated: token == "good",
+            audiences: vec![AUDIENCE.into()],
+            user: "system:serviceaccount:ns:agent".into(),
+            node: Some("a".into()),
+        };
+        Box::pin(async { Ok(reviewed) })
+    });
+    let identity = Identity {
+        tokens: Some(Arc::new(Tokens::new("ns", "agent", review))),
+        ..Identity::default()
+    };
+    let running = start(identity, None).await;
+    let with = |node: &'static str, token| Agent::connect(running.endpoint(), node, token);
+    with("a", Some("good")).await.targets(|_| true).await;
+    for (node, token) in [("b", Some("good")), ("a", Some("bad")), ("a", None)] {
+        let refused = with(node, token).await.end().await;
+        let expected = match token {
+            Some(_) => Code::PermissionDenied,
+            None => Code::Unauthenticated,
+        };
+        assert_eq!(refused.code(), expected, "{refused}");
+    }
+}
