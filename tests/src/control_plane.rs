@@ -153,6 +153,11 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Seconds of processor time that the API server has used so far.
+    pub fn apiserver_cpu_seconds(&self) -> f64 {
+        self.apiserver.cpu_seconds()
+    }
+
     /// The ends of all logs, for a failed test.
     pub fn logs(&self) -> String {
         [&self.etcd, &self.apiserver]
