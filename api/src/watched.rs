@@ -1,154 +1,178 @@
-//! What a watch decodes of an object: as little as is kept of it. A large cluster
-//! changes thousands of pods a second, and most of a pod's JSON (managed fields,
-//! environments, probes, volumes, container statuses) says nothing of its place.
+//! Pods and nodes as watches bring them: in the API server's protobuf, and of that
+//! as little as is kept. A large cluster changes thousands of pods a second; most of
+//! a pod (managed fields, environments, probes, volumes, container statuses) says
+//! nothing of its place, and JSON would be written by the API server for us alone,
+//! as its own components read protobuf.
+//!
+//! Field numbers are those of the generated.proto of `k8s.io/api` and
+//! `k8s.io/apimachinery`.
 
+mod envelope;
 mod node;
 mod pod;
 
-use std::borrow::Cow;
-
-use k8s_openapi::{
-    api::{
-        core::v1::{Node, Pod, Service},
-        discovery::v1::EndpointSlice,
-    },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
-};
-use kube::Resource;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-use crate::constraint::{ConstraintPolicy, ConstraintPolicyOffer};
+use bytes::Bytes;
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    apimachinery::pkg::{
+        api::resource::Quantity as ApiQuantity,
+        apis::meta::v1::{ObjectMeta, OwnerReference as ApiOwner, Time as ApiTime},
+    },
+    jiff::Timestamp,
+};
+use kube::Resource;
+use prost::Message;
 
-/// A kind that can be watched.
-pub trait Watchable: Resource<DynamicType = ()> + Sized {
+pub use envelope::{Event, OBJECT, STREAM, Status, event, list, status};
+
+/// A kind that is watched in protobuf.
+pub trait Watchable: Resource<DynamicType = ()> + Sized + Send + 'static {
     /// What is decoded of it.
-    type Decoded: DeserializeOwned + Into<Self>;
+    type Decoded: Message + Default + Into<Self>;
 }
 
 impl Watchable for Pod {
-    type Decoded = pod::Decoded;
+    type Decoded = pod::Pod;
 }
 impl Watchable for Node {
-    type Decoded = node::Decoded;
-}
-impl Watchable for Service {
-    type Decoded = Self;
-}
-impl Watchable for EndpointSlice {
-    type Decoded = Self;
-}
-impl Watchable for ConstraintPolicy {
-    type Decoded = Self;
-}
-impl Watchable for ConstraintPolicyOffer {
-    type Decoded = Self;
+    type Decoded = node::Node;
 }
 
-/// An object that a watch brought, or why it cannot be decoded: one that is
-/// malformed must not end the watch on all others.
+/// An object that cannot be decoded, as far as it tells which it is.
 #[derive(Clone, Debug)]
-pub enum Watched<K> {
-    /// Its fields as far as they are decoded.
-    Usable(K),
-    /// It is not of its kind.
-    Malformed {
-        /// Which object it is.
-        metadata: Box<ObjectMeta>,
-        /// What is wrong.
-        error: String,
-    },
+pub struct Malformed {
+    /// Its name, namespace and version.
+    pub metadata: Box<ObjectMeta>,
+    /// What is wrong.
+    pub error: String,
 }
 
-impl<'de, K: Watchable> Deserialize<'de> for Watched<K> {
-    /// Of JSON text alone. The API server writes an event's type before its object,
-    /// so that text is what there is.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <&RawValue>::deserialize(deserializer)?.get();
-        let error = match serde_json::from_str::<K::Decoded>(text) {
-            Ok(decoded) => return Ok(Self::Usable(decoded.into())),
-            Err(error) => error.to_string(),
-        };
-        #[derive(Deserialize)]
-        struct Bare {
-            metadata: Option<Metadata>,
-        }
-        let bare: Bare = serde_json::from_str(text).map_err(D::Error::custom)?;
-        // A position in one long line helps nobody.
-        let error = match error.split_once(" at line ") {
-            Some((error, _)) => error.to_owned(),
-            None => error,
-        };
-        Ok(Self::Malformed {
-            metadata: Box::new(bare.metadata.unwrap_or_default().into()),
-            error,
+/// An object's fields as far as they are decoded.
+///
+/// # Errors
+/// If it is not of its kind. That must not end the watch on all others.
+pub fn object<K: Watchable>(raw: Bytes) -> Result<K, Malformed> {
+    K::Decoded::decode(raw.clone())
+        .map(Into::into)
+        .map_err(|error| {
+            let named = Named::decode(raw).unwrap_or_default();
+            let metadata = named.metadata.unwrap_or_default();
+            let metadata = Box::new(ObjectMeta {
+                name: some(metadata.name),
+                namespace: some(metadata.namespace),
+                resource_version: some(metadata.resource_version),
+                ..ObjectMeta::default()
+            });
+            Malformed {
+                metadata,
+                error: error.to_string(),
+            }
         })
-    }
 }
 
-impl<K: Watchable> Resource for Watched<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Usable(object) => object.meta(),
-            Self::Malformed { metadata, .. } => metadata,
-        }
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Usable(object) => object.meta_mut(),
-            Self::Malformed { metadata, .. } => metadata,
-        }
-    }
+/// Only what names an object.
+#[derive(Clone, PartialEq, Message)]
+struct Named {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<Name>,
 }
 
-/// Metadata without managed fields.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, PartialEq, Message)]
+struct Name {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    namespace: String,
+    #[prost(string, tag = "6")]
+    resource_version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<Time>,
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    namespace: String,
+    #[prost(string, tag = "5")]
+    uid: String,
+    #[prost(string, tag = "6")]
+    resource_version: String,
+    #[prost(message, optional, tag = "9")]
     deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    finalizers: Option<Vec<String>>,
-    owner_references: Option<Vec<OwnerReference>>,
+    #[prost(btree_map = "string, string", tag = "11")]
+    labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "12")]
+    annotations: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "13")]
+    owner_references: Vec<OwnerReference>,
+    #[prost(string, repeated, tag = "14")]
+    finalizers: Vec<String>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+struct Time {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OwnerReference {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(string, tag = "4")]
+    uid: String,
+    #[prost(string, tag = "5")]
+    api_version: String,
+    #[prost(bool, optional, tag = "6")]
+    controller: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Quantity {
+    #[prost(string, tag = "1")]
+    string: String,
+}
+
+type Amounts = BTreeMap<String, Quantity>;
 
 impl From<Metadata> for ObjectMeta {
     fn from(of: Metadata) -> Self {
+        let owner = |o: OwnerReference| ApiOwner {
+            api_version: o.api_version,
+            kind: o.kind,
+            name: o.name,
+            uid: o.uid,
+            controller: o.controller,
+            block_owner_deletion: None,
+        };
+        let time = |t: Time| ApiTime(Timestamp::from_second(t.seconds).unwrap_or_default());
         Self {
-            name: of.name,
-            namespace: of.namespace,
-            uid: of.uid,
-            resource_version: of.resource_version,
-            creation_timestamp: of.creation_timestamp,
-            deletion_timestamp: of.deletion_timestamp,
-            labels: of.labels,
-            annotations: of.annotations,
-            finalizers: of.finalizers,
-            owner_references: of.owner_references,
+            name: some(of.name),
+            namespace: some(of.namespace),
+            uid: some(of.uid),
+            resource_version: some(of.resource_version),
+            deletion_timestamp: of.deletion_timestamp.map(time),
+            labels: Some(of.labels),
+            annotations: Some(of.annotations),
+            owner_references: Some(of.owner_references.into_iter().map(owner).collect()),
+            finalizers: Some(of.finalizers),
             ..Self::default()
         }
     }
+}
+
+/// Go writes an empty string where JSON leaves the field out.
+fn some(text: String) -> Option<String> {
+    Some(text).filter(|t| !t.is_empty())
+}
+
+fn amounts(of: Amounts) -> Option<BTreeMap<String, ApiQuantity>> {
+    let amounts = of.into_iter().map(|(n, q)| (n, ApiQuantity(q.string)));
+    Some(amounts.collect()).filter(|m: &BTreeMap<_, _>| !m.is_empty())
 }
 
 #[cfg(test)]

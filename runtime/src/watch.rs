@@ -1,16 +1,24 @@
 //! Watches on a cluster that keep a [`Feed`] in step. They restart by themselves
 //! with backoff; a malformed object is logged, counted and left out.
 
+mod protobuf;
+
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use anyhow::Result;
-use futures::{Stream, StreamExt, TryStreamExt};
-use k8s_openapi::api::{
-    core::v1::{Node, Pod, Service},
-    discovery::v1::EndpointSlice,
+use futures::{Stream, StreamExt};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod, Service},
+        discovery::v1::EndpointSlice,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
-use kube_runtime::{WatchStreamExt, watcher};
+use kube_runtime::{
+    WatchStreamExt,
+    watcher::{self, Event, watcher},
+};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -19,12 +27,16 @@ use prometheus_client::{
 use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, convert,
-    watched::{Watchable, Watched},
+    watched::{Malformed, Watchable},
 };
 use tautline_core::index::{Kind, Object};
 use tokio_util::sync::CancellationToken;
 
 use crate::{admin::Readiness, feed::Feed, tasks::Tasks};
+
+/// What a watch brought of an object.
+type Brought<K> = Result<K, Malformed>;
+type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
@@ -91,11 +103,11 @@ pub struct Watch<'a> {
 
 impl Watch<'_> {
     pub fn pods(&self, tasks: &mut Tasks) {
-        self.kind::<Pod>(Kind::Pod, |o| Ok(Some(Object::Pod(convert::pod(o)))), tasks);
+        self.protobuf::<Pod>(Kind::Pod, |o| Ok(Some(Object::Pod(convert::pod(o)))), tasks);
     }
 
     pub fn nodes(&self, tasks: &mut Tasks) {
-        self.kind::<Node>(
+        self.protobuf::<Node>(
             Kind::Node,
             |o| Ok(Some(Object::Node(convert::node(o)))),
             tasks,
@@ -104,7 +116,7 @@ impl Watch<'_> {
 
     /// Those Services that lead to providers.
     pub fn services(&self, tasks: &mut Tasks) {
-        self.kind::<Service>(
+        self.json::<Service>(
             Kind::Service,
             |o| {
                 let service = convert::service(o);
@@ -116,7 +128,7 @@ impl Watch<'_> {
     }
 
     pub fn endpoint_slices(&self, tasks: &mut Tasks) {
-        self.kind::<EndpointSlice>(
+        self.json::<EndpointSlice>(
             Kind::EndpointSlice,
             |o| Ok(Some(Object::EndpointSlice(convert::endpoint_slice(o)))),
             tasks,
@@ -125,7 +137,7 @@ impl Watch<'_> {
 
     /// Policies and offers.
     pub fn rules(&self, tasks: &mut Tasks) {
-        self.kind::<ConstraintPolicy>(
+        self.json::<ConstraintPolicy>(
             Kind::Policy,
             |o| {
                 convert::policy(o)
@@ -134,7 +146,7 @@ impl Watch<'_> {
             },
             tasks,
         );
-        self.kind::<ConstraintPolicyOffer>(
+        self.json::<ConstraintPolicyOffer>(
             Kind::Offer,
             |o| {
                 convert::offer(o)
@@ -145,13 +157,44 @@ impl Watch<'_> {
         );
     }
 
-    fn kind<K>(
+    /// A kind that only few objects are of, or that there is no protobuf of.
+    fn json<K>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let mut on = self.on(kind, convert);
+        let (api, stop) = (Api::all(self.client.clone()), tasks.stop_token());
+        tasks.spawn(&format!("watch {}", K::plural(&())), async move {
+            let events = watcher(api, watcher::Config::default()).default_backoff();
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = next(&mut events, &stop).await {
+                on(event.map(guarded).map_err(Into::into));
+            }
+            Ok(())
+        });
+    }
+
+    /// A kind that may change thousands of times a second.
+    fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
+        let on = self.on(kind, convert);
+        let (client, stop) = (self.client.clone(), tasks.stop_token());
+        tasks.spawn(&format!("watch {}", K::plural(&())), async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = protobuf::follow(&client, on) => {}
+            }
+            Ok(())
+        });
+    }
+
+    /// Keeps the feed in step with what a watch says.
+    fn on<K>(
         &self,
         kind: Kind,
-        convert: fn(&K) -> Result<Option<Object>, String>,
-        tasks: &mut Tasks,
-    ) where
-        K: Watchable + Clone + Debug + Send + Sync + 'static,
+        convert: Convert<K>,
+    ) -> impl FnMut(Result<Event<Brought<K>>>) + Send + use<K>
+    where
+        K: Resource<DynamicType = ()> + Send + 'static,
     {
         let name = K::plural(&()).into_owned();
         self.readiness.expect(&name);
@@ -160,41 +203,39 @@ impl Watch<'_> {
         let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
-        let stop = tasks.stop_token();
-        let api: Api<Watched<K>> = Api::all(self.client.clone());
-        tasks.spawn(&format!("watch {name}"), async move {
-            let mut listing = None;
-            let mut refused: Vec<String> = Vec::new();
-            let key = |watched: &Watched<K>| match watched.namespace() {
-                Some(namespace) => format!("{namespace}/{}", watched.name_any()),
-                None => watched.name_any(),
-            };
-            let take = |watched: &Watched<K>| {
+        let mut listing = None;
+        let mut refused: Vec<String> = Vec::new();
+        move |event| {
+            let take = |brought: &Brought<K>| {
                 events.inc();
-                let object = match watched {
-                    Watched::Usable(object) => convert(object),
-                    Watched::Malformed { error, .. } => Err(error.clone()),
+                let object = match brought {
+                    Ok(object) => convert(object),
+                    Err(malformed) => Err(malformed.error.clone()),
                 };
                 match object {
                     Ok(object) => {
-                        feed.accept(kind, &key(watched));
+                        feed.accept(kind, &key(brought));
                         Ok(object)
                     }
                     Err(error) => {
                         malformed.inc();
-                        let object = key(watched);
+                        let object = key(brought);
                         tracing::warn!(kind = %name, %object, %error, "object cannot be used");
                         feed.refuse(kind, &object, error);
                         Err(())
                     }
                 }
             };
-            let handle = |event| match event {
-                watcher::Event::Init => {
+            match event {
+                Err(error) => {
+                    errors.inc();
+                    tracing::warn!(kind = %name, error = format!("{error:#}"), "watch starts again; are the CRDs installed?");
+                }
+                Ok(Event::Init) => {
                     listing = Some(feed.listing(kind));
                     refused.clear();
                 }
-                watcher::Event::InitApply(o) => match (take(&o), &mut listing) {
+                Ok(Event::InitApply(o)) => match (take(&o), &mut listing) {
                     (Ok(Some(object)), Some(listing)) => listing.take(object),
                     // A limit must not vanish by a slip: what was good stays.
                     (Err(()), Some(listing)) => {
@@ -203,7 +244,7 @@ impl Watch<'_> {
                     }
                     _ => {}
                 },
-                watcher::Event::InitDone => {
+                Ok(Event::InitDone) => {
                     for gone in feed
                         .refused(kind)
                         .into_keys()
@@ -216,20 +257,46 @@ impl Watch<'_> {
                     }
                     readiness.done(&label.kind);
                 }
-                watcher::Event::Apply(o) => match take(&o) {
+                Ok(Event::Apply(o)) => match take(&o) {
                     Ok(Some(object)) => feed.apply(object),
                     Ok(None) => feed.delete(kind, &key(&o)),
                     Err(()) => {}
                 },
-                watcher::Event::Delete(o) => {
+                Ok(Event::Delete(o)) => {
                     events.inc();
                     feed.accept(kind, &key(&o));
                     feed.delete(kind, &key(&o));
                 }
-            };
-            follow(api, errors, stop, handle).await;
-            Ok(())
-        });
+            }
+        }
+    }
+}
+
+fn key<K: Resource>(brought: &Brought<K>) -> String {
+    let meta: &ObjectMeta = match brought {
+        Ok(object) => object.meta(),
+        Err(malformed) => &malformed.metadata,
+    };
+    let name = meta.name.as_deref().unwrap_or_default();
+    match &meta.namespace {
+        Some(namespace) => [namespace, "/", name].concat(),
+        None => name.to_owned(),
+    }
+}
+
+fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Brought<K>> {
+    let brought = |guard: DeserializeGuard<K>| {
+        guard.0.map_err(|invalid| Malformed {
+            metadata: Box::new(invalid.metadata),
+            error: invalid.error,
+        })
+    };
+    match event {
+        Event::Apply(o) => Event::Apply(brought(o)),
+        Event::Delete(o) => Event::Delete(brought(o)),
+        Event::Init => Event::Init,
+        Event::InitApply(o) => Event::InitApply(brought(o)),
+        Event::InitDone => Event::InitDone,
     }
 }
 
@@ -292,29 +359,6 @@ pub fn list_of<K>(
         }
         Ok(())
     });
-}
-
-async fn follow<K>(
-    api: Api<Watched<K>>,
-    errors: Counter,
-    stop: CancellationToken,
-    mut handle: impl FnMut(watcher::Event<Watched<K>>),
-) where
-    K: Watchable + Clone + Debug + Send + Sync + 'static,
-{
-    let events = watcher(api, watcher::Config::default())
-        .default_backoff()
-        .into_stream();
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = next(&mut events, &stop).await {
-        match event {
-            Ok(event) => handle(event),
-            Err(error) => {
-                errors.inc();
-                tracing::warn!(kind = %K::plural(&()), %error, "watch starts again; are the CRDs installed?");
-            }
-        }
-    }
 }
 
 async fn next<S: Stream + Unpin>(events: &mut S, stop: &CancellationToken) -> Option<S::Item> {

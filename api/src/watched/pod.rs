@@ -2,65 +2,167 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{
-        self as corev1, NodeAffinity, PodCondition, PodExtendedResourceClaimStatus,
-        PodResourceClaim, PodResourceClaimStatus, PodSchedulingGate, ResourceRequirements,
-        Toleration,
-    },
-    apimachinery::pkg::api::resource::Quantity,
-};
-use serde::Deserialize;
+use k8s_openapi::api::core::v1 as corev1;
+use prost::Message;
 
-use super::Metadata;
+use super::{Amounts, Metadata, amounts, some};
 
-#[derive(Deserialize)]
-pub struct Decoded {
+#[derive(Clone, PartialEq, Message)]
+pub struct Pod {
+    #[prost(message, optional, tag = "1")]
     metadata: Option<Metadata>,
+    #[prost(message, optional, tag = "2")]
     spec: Option<Spec>,
+    #[prost(message, optional, tag = "3")]
     status: Option<Status>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, PartialEq, Message)]
 struct Spec {
-    node_name: Option<String>,
-    scheduler_name: Option<String>,
-    priority: Option<i32>,
-    scheduling_gates: Option<Vec<PodSchedulingGate>>,
-    node_selector: Option<BTreeMap<String, String>>,
+    #[prost(message, repeated, tag = "2")]
+    containers: Vec<Container>,
+    #[prost(btree_map = "string, string", tag = "7")]
+    node_selector: BTreeMap<String, String>,
+    #[prost(string, tag = "10")]
+    node_name: String,
+    #[prost(message, optional, tag = "18")]
     affinity: Option<Affinity>,
-    tolerations: Option<Vec<Toleration>>,
-    containers: Option<Vec<Container>>,
-    init_containers: Option<Vec<Container>>,
-    overhead: Option<BTreeMap<String, Quantity>>,
-    resource_claims: Option<Vec<PodResourceClaim>>,
+    #[prost(string, tag = "19")]
+    scheduler_name: String,
+    #[prost(message, repeated, tag = "20")]
+    init_containers: Vec<Container>,
+    #[prost(message, repeated, tag = "22")]
+    tolerations: Vec<Toleration>,
+    #[prost(int32, optional, tag = "25")]
+    priority: Option<i32>,
+    #[prost(btree_map = "string, message", tag = "32")]
+    overhead: Amounts,
+    #[prost(message, repeated, tag = "38")]
+    scheduling_gates: Vec<Gate>,
+    #[prost(message, repeated, tag = "39")]
+    resource_claims: Vec<Claim>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, PartialEq, Message)]
+struct Container {
+    #[prost(message, optional, tag = "8")]
+    resources: Option<Resources>,
+    #[prost(string, optional, tag = "24")]
+    restart_policy: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resources {
+    #[prost(btree_map = "string, message", tag = "1")]
+    limits: Amounts,
+    #[prost(btree_map = "string, message", tag = "2")]
+    requests: Amounts,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Affinity {
+    #[prost(message, optional, tag = "1")]
     node_affinity: Option<NodeAffinity>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Container {
-    restart_policy: Option<String>,
-    resources: Option<ResourceRequirements>,
+#[derive(Clone, PartialEq, Message)]
+struct NodeAffinity {
+    #[prost(message, optional, tag = "1")]
+    required: Option<NodeSelector>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, PartialEq, Message)]
+struct NodeSelector {
+    #[prost(message, repeated, tag = "1")]
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Term {
+    #[prost(message, repeated, tag = "1")]
+    match_expressions: Vec<Requirement>,
+    #[prost(message, repeated, tag = "2")]
+    match_fields: Vec<Requirement>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Requirement {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    operator: String,
+    #[prost(string, repeated, tag = "3")]
+    values: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Toleration {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    operator: String,
+    #[prost(string, tag = "3")]
+    value: String,
+    #[prost(string, tag = "4")]
+    effect: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Gate {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Claim {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, optional, tag = "3")]
+    resource_claim_name: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    resource_claim_template_name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Status {
-    phase: Option<String>,
-    conditions: Option<Vec<PodCondition>>,
-    resource_claim_statuses: Option<Vec<PodResourceClaimStatus>>,
-    extended_resource_claim_status: Option<PodExtendedResourceClaimStatus>,
+    #[prost(string, tag = "1")]
+    phase: String,
+    #[prost(message, repeated, tag = "2")]
+    conditions: Vec<Condition>,
+    #[prost(message, repeated, tag = "15")]
+    resource_claim_statuses: Vec<ClaimStatus>,
+    #[prost(message, optional, tag = "18")]
+    extended_resource_claim_status: Option<ExtendedClaim>,
 }
 
-impl From<Decoded> for corev1::Pod {
-    fn from(of: Decoded) -> Self {
+#[derive(Clone, PartialEq, Message)]
+struct Condition {
+    #[prost(string, tag = "1")]
+    type_: String,
+    #[prost(string, tag = "2")]
+    status: String,
+    #[prost(string, tag = "5")]
+    reason: String,
+    #[prost(string, tag = "6")]
+    message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ClaimStatus {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, optional, tag = "2")]
+    resource_claim_name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ExtendedClaim {
+    #[prost(string, tag = "2")]
+    resource_claim_name: String,
+}
+
+impl From<Pod> for corev1::Pod {
+    fn from(of: Pod) -> Self {
         Self {
             metadata: of.metadata.unwrap_or_default().into(),
             spec: of.spec.map(Into::into),
@@ -71,22 +173,27 @@ impl From<Decoded> for corev1::Pod {
 
 impl From<Spec> for corev1::PodSpec {
     fn from(of: Spec) -> Self {
-        let containers = |list: Vec<Container>| list.into_iter().map(Into::into).collect();
+        let gate = |g: Gate| corev1::PodSchedulingGate { name: g.name };
+        let claim = |c: Claim| corev1::PodResourceClaim {
+            name: c.name,
+            resource_claim_name: c.resource_claim_name,
+            resource_claim_template_name: c.resource_claim_template_name,
+        };
         Self {
-            node_name: of.node_name,
-            scheduler_name: of.scheduler_name,
-            priority: of.priority,
-            scheduling_gates: of.scheduling_gates,
-            node_selector: of.node_selector,
+            containers: list(of.containers, Into::into),
+            node_selector: Some(of.node_selector),
+            node_name: some(of.node_name),
             affinity: of.affinity.map(|a| corev1::Affinity {
-                node_affinity: a.node_affinity,
+                node_affinity: a.node_affinity.map(Into::into),
                 ..corev1::Affinity::default()
             }),
-            tolerations: of.tolerations,
-            containers: of.containers.map(containers).unwrap_or_default(),
-            init_containers: of.init_containers.map(containers),
-            overhead: of.overhead,
-            resource_claims: of.resource_claims,
+            scheduler_name: some(of.scheduler_name),
+            init_containers: Some(list(of.init_containers, Into::into)),
+            tolerations: Some(list(of.tolerations, Into::into)),
+            priority: of.priority,
+            overhead: amounts(of.overhead),
+            scheduling_gates: Some(list(of.scheduling_gates, gate)),
+            resource_claims: Some(list(of.resource_claims, claim)),
             ..Self::default()
         }
     }
@@ -96,20 +203,77 @@ impl From<Container> for corev1::Container {
     fn from(of: Container) -> Self {
         Self {
             restart_policy: of.restart_policy,
-            resources: of.resources,
+            resources: of.resources.map(|r| corev1::ResourceRequirements {
+                limits: amounts(r.limits),
+                requests: amounts(r.requests),
+                claims: None,
+            }),
             ..Self::default()
+        }
+    }
+}
+
+impl From<NodeAffinity> for corev1::NodeAffinity {
+    fn from(of: NodeAffinity) -> Self {
+        let requirement = |r: Requirement| corev1::NodeSelectorRequirement {
+            key: r.key,
+            operator: r.operator,
+            values: Some(r.values),
+        };
+        let term = |t: Term| corev1::NodeSelectorTerm {
+            match_expressions: Some(list(t.match_expressions, requirement)),
+            match_fields: Some(list(t.match_fields, requirement)),
+        };
+        Self {
+            required_during_scheduling_ignored_during_execution: of.required.map(|r| {
+                corev1::NodeSelector {
+                    node_selector_terms: list(r.terms, term),
+                }
+            }),
+            preferred_during_scheduling_ignored_during_execution: None,
+        }
+    }
+}
+
+impl From<Toleration> for corev1::Toleration {
+    fn from(of: Toleration) -> Self {
+        Self {
+            key: some(of.key),
+            operator: some(of.operator),
+            value: some(of.value),
+            effect: some(of.effect),
+            toleration_seconds: None,
         }
     }
 }
 
 impl From<Status> for corev1::PodStatus {
     fn from(of: Status) -> Self {
+        let condition = |c: Condition| corev1::PodCondition {
+            type_: c.type_,
+            status: c.status,
+            reason: some(c.reason),
+            message: some(c.message),
+            ..corev1::PodCondition::default()
+        };
+        let claim = |c: ClaimStatus| corev1::PodResourceClaimStatus {
+            name: c.name,
+            resource_claim_name: c.resource_claim_name,
+        };
+        let extended = |c: ExtendedClaim| corev1::PodExtendedResourceClaimStatus {
+            resource_claim_name: c.resource_claim_name,
+            ..corev1::PodExtendedResourceClaimStatus::default()
+        };
         Self {
-            phase: of.phase,
-            conditions: of.conditions,
-            resource_claim_statuses: of.resource_claim_statuses,
-            extended_resource_claim_status: of.extended_resource_claim_status,
+            phase: some(of.phase),
+            conditions: Some(list(of.conditions, condition)),
+            resource_claim_statuses: Some(list(of.resource_claim_statuses, claim)),
+            extended_resource_claim_status: of.extended_resource_claim_status.map(extended),
             ..Self::default()
         }
     }
+}
+
+fn list<A, B>(of: Vec<A>, into: impl FnMut(A) -> B) -> Vec<B> {
+    of.into_iter().map(into).collect()
 }

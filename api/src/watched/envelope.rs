@@ -1,0 +1,135 @@
+//! What protobuf objects come in: each begins with four magic bytes and says its
+//! type; a watch sends its events one after another, each after its length.
+
+use bytes::{Buf, Bytes, BytesMut};
+use prost::{DecodeError, Message};
+
+/// The media type of one answer.
+pub const OBJECT: &str = "application/vnd.kubernetes.protobuf";
+/// That of a watch.
+pub const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
+const MAGIC: &[u8] = b"k8s\0";
+/// No event is longer: etcd takes no object of a tenth of this.
+const LONGEST_BYTES: usize = 64 << 20;
+
+/// What went wrong with an envelope: nothing after it can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("an object does not begin as protobuf of Kubernetes does; is a proxy in between?")]
+    NoMagic,
+    #[error("an event of {0} bytes; the longest are of {LONGEST_BYTES}")]
+    TooLong(usize),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// What a watch says, the object as its bytes.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// It has come or changed.
+    Applied(Bytes),
+    /// It is gone; these are its last bytes.
+    Deleted(Bytes),
+    /// Nothing changed up to this version.
+    Bookmark(Bytes),
+    /// It ends: why.
+    Error(Status),
+}
+
+/// One page of a list, the objects as their bytes.
+#[derive(Clone, PartialEq, Message)]
+pub struct List {
+    #[prost(message, required, tag = "1")]
+    pub metadata: ListMeta,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub items: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ListMeta {
+    #[prost(string, tag = "2")]
+    pub resource_version: String,
+    /// Where the next page begins; empty: there is none.
+    #[prost(string, tag = "3")]
+    pub continue_: String,
+}
+
+/// Why the API server did not do what it was asked for.
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    /// For people.
+    #[prost(string, tag = "3")]
+    pub message: String,
+    /// For programs, one word.
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    /// As in HTTP.
+    #[prost(int32, tag = "6")]
+    pub code: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WatchEvent {
+    #[prost(string, tag = "1")]
+    type_: String,
+    #[prost(message, required, tag = "2")]
+    object: RawExtension,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawExtension {
+    #[prost(bytes = "bytes", tag = "1")]
+    raw: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Unknown {
+    #[prost(bytes = "bytes", tag = "2")]
+    raw: Bytes,
+}
+
+/// A list's page.
+pub fn list(body: Bytes) -> Result<List, EnvelopeError> {
+    Ok(List::decode(opened(body)?)?)
+}
+
+/// The answer to what failed.
+pub fn status(body: Bytes) -> Result<Status, EnvelopeError> {
+    Ok(Status::decode(opened(body)?)?)
+}
+
+/// Takes the next event from what has come of a watch; `None`: more must come.
+pub fn event(buffer: &mut BytesMut) -> Result<Option<Event>, EnvelopeError> {
+    let Some(length) = buffer.first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > LONGEST_BYTES {
+        return Err(EnvelopeError::TooLong(length));
+    }
+    if buffer.len() < 4 + length {
+        return Ok(None);
+    }
+    buffer.advance(4);
+    let event = WatchEvent::decode(buffer.split_to(length).freeze())?;
+    let object = opened(event.object.raw)?;
+    Ok(Some(match &*event.type_ {
+        "DELETED" => Event::Deleted(object),
+        "BOOKMARK" => Event::Bookmark(object),
+        "ERROR" => Event::Error(Status::decode(object)?),
+        _ => Event::Applied(object),
+    }))
+}
+
+/// What is in an envelope.
+pub(super) fn opened(mut body: Bytes) -> Result<Bytes, EnvelopeError> {
+    if !body.starts_with(MAGIC) {
+        return Err(EnvelopeError::NoMagic);
+    }
+    body.advance(MAGIC.len());
+    Ok(Unknown::decode(body)?.raw)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Lists and watches in protobuf, as kube's watcher does in JSON: a list page by
+//! page, then a watch from there, again and again from where it ended, and a new
+//! list where the API server no longer knows what changed since.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bytes::BytesMut;
+use http::{StatusCode, header};
+use http_body_util::BodyExt;
+use kube::{
+    Client, ResourceExt,
+    api::{ListParams, Request, WatchParams},
+    client::Body,
+};
+use kube_runtime::{
+    utils::Backoff,
+    watcher::{DefaultBackoff, Event},
+};
+use tautline_api::watched::{self, Status, Watchable};
+
+use super::Brought;
+
+const PAGE: u32 = 500;
+/// The API server ends a watch after 290 s, which is kube's default; a connection
+/// that has been silent for longer is dead.
+const SILENCE: Duration = Duration::from_secs(295);
+/// A watch that ends sooner than this has failed.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Never ends; `on` gets every event, and why the watch had to start again.
+pub(super) async fn follow<K: Watchable>(
+    client: &Client,
+    mut on: impl FnMut(Result<Event<Brought<K>>>),
+) {
+    let mut backoff = DefaultBackoff::default();
+    let mut version = None;
+    loop {
+        let done = match &mut version {
+            None => list(client, &mut on)
+                .await
+                .map(|listed| version = Some(listed)),
+            Some(version) => watch(client, version, &mut on).await,
+        };
+        match done {
+            Ok(()) => backoff.reset(),
+            Err(error) => {
+                if error.downcast_ref::<Gone>().is_some() {
+                    version = None;
+                }
+                on(Err(error));
+                tokio::time::sleep(backoff.next().unwrap_or(SHORTEST)).await;
+            }
+        }
+    }
+}
+
+/// The API server no longer knows what changed since the version asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Gone(String);
+
+/// All there is; gives its version.
+async fn list<K: Watchable>(
+    client: &Client,
+    on: &mut impl FnMut(Result<Event<Brought<K>>>),
+) -> Result<String> {
+    on(Ok(Event::Init));
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let request = Request::new(K::url_path(&(), None)).list(&params)?;
+        let body = send(client, request, watched::OBJECT).await?;
+        let page = watched::list(body.collect().await?.to_bytes())?;
+        for item in page.items {
+            on(Ok(Event::InitApply(watched::object(item))));
+        }
+        if page.metadata.continue_.is_empty() {
+            on(Ok(Event::InitDone));
+            return Ok(page.metadata.resource_version);
+        }
+        params.continue_token = Some(page.metadata.continue_);
+    }
+}
+
+/// What changes after `version`, which is kept in step, until the watch ends.
+async fn watch<K: Watchable>(
+    client: &Client,
+    version: &mut String,
+    on: &mut impl FnMut(Result<Event<Brought<K>>>),
+) -> Result<()> {
+    let request = Request::new(K::url_path(&(), None)).watch(&WatchParams::default(), version)?;
+    let began = Instant::now();
+    let mut body = send(client, request, watched::STREAM).await?;
+    let mut buffer = BytesMut::new();
+    while let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        buffer.extend_from_slice(&data);
+        while let Some(event) = watched::event(&mut buffer)? {
+            let (raw, deleted) = match event {
+                watched::Event::Applied(raw) => (raw, Some(false)),
+                watched::Event::Deleted(raw) => (raw, Some(true)),
+                watched::Event::Bookmark(raw) => (raw, None),
+                watched::Event::Error(status) => return Err(refused(status)),
+            };
+            let object = watched::object::<K>(raw);
+            let now = match &object {
+                Ok(object) => object.resource_version(),
+                Err(malformed) => malformed.metadata.resource_version.clone(),
+            };
+            *version = now.unwrap_or_else(|| version.clone());
+            match deleted {
+                Some(false) => on(Ok(Event::Apply(object))),
+                Some(true) => on(Ok(Event::Delete(object))),
+                None => {}
+            }
+        }
+    }
+    if began.elapsed() < SHORTEST {
+        bail!("the watch ended at once");
+    }
+    Ok(())
+}
+
+async fn send(
+    client: &Client,
+    request: http::Request<Vec<u8>>,
+    accept: &'static str,
+) -> Result<Body> {
+    let mut request = request.map(Body::from);
+    let headers = request.headers_mut();
+    headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));
+    let response = client.send(request).await?;
+    let code = response.status();
+    if code == StatusCode::OK {
+        return Ok(response.into_body());
+    }
+    let body = response.into_body().collect().await?.to_bytes();
+    // Before it knows who asks, the API server answers in JSON or text.
+    let status = watched::status(body.clone()).unwrap_or_else(|_| Status {
+        code: code.as_u16().into(),
+        message: String::from_utf8_lossy(&body).trim().to_owned(),
+        ..Status::default()
+    });
+    Err(refused(status))
+}
+
+fn refused(status: Status) -> anyhow::Error {
+    let said = format!("{} ({} {})", status.message, status.code, status.reason);
+    match status.code {
+        410 => Gone(said).into(),
+        _ => anyhow::anyhow!(said),
+    }
+}
