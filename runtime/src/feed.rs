@@ -2,11 +2,14 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
@@ -28,14 +31,18 @@ impl Versions {
 }
 
 /// An index that is kept in step from somewhere. Cheap to clone; all clones are
-/// one. Writes are short and synchronous; reads never wait.
+/// one. Writes are short and synchronous; a read waits for one write at most.
 #[derive(Clone, Debug)]
 pub struct Feed(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     index: Mutex<Index>,
+    /// The index as it was last read. Of what nobody reads no snapshot is made: the
+    /// writes after one copy what they touch.
     now: ArcSwap<Snapshot>,
+    /// The index has changed since. Set and cleared while the index is locked.
+    stale: AtomicBool,
     versions: watch::Sender<Versions>,
     /// Objects that could not be used, and why.
     refused: Mutex<BTreeMap<(Kind, String), String>>,
@@ -46,6 +53,7 @@ impl Default for Feed {
         Self(Arc::new(Inner {
             index: Mutex::default(),
             now: ArcSwap::default(),
+            stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
             refused: Mutex::default(),
         }))
@@ -55,7 +63,17 @@ impl Default for Feed {
 impl Feed {
     /// The cluster at this moment.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.0.now.load_full()
+        let Inner {
+            index, now, stale, ..
+        } = &*self.0;
+        if stale.load(Ordering::Acquire) {
+            let index = index.lock();
+            if stale.load(Ordering::Acquire) {
+                now.store(Arc::new(index.snapshot()));
+                stale.store(false, Ordering::Release);
+            }
+        }
+        now.load_full()
     }
 
     /// Wakes when anything has changed.
@@ -80,7 +98,13 @@ impl Feed {
 
     /// An object of this key can be used again, or is gone.
     pub fn accept(&self, kind: Kind, key: &str) {
-        let was = self.0.refused.lock().remove(&(kind, key.to_owned()));
+        let mut refused = self.0.refused.lock();
+        // Hardly ever is there any.
+        if refused.is_empty() {
+            return;
+        }
+        let was = refused.remove(&(kind, key.to_owned()));
+        drop(refused);
         if was.is_some() {
             self.changed(kind);
         }
@@ -123,14 +147,9 @@ impl Feed {
             if !change(&mut index) {
                 return;
             }
-            self.publish(&index);
+            self.0.stale.store(true, Ordering::Release);
         }
         self.changed(kind);
-    }
-
-    /// Takes the locked index, so that snapshots are published in order.
-    fn publish(&self, index: &MutexGuard<'_, Index>) {
-        self.0.now.store(Arc::new(index.snapshot()));
     }
 
     fn changed(&self, kind: Kind) {
@@ -151,8 +170,8 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Takes an object of the kind. Readers see it when the next snapshot is
-    /// published: at the end of the list, or with another change.
+    /// Takes an object of the kind. Readers see it at the end of the list, or with
+    /// another change.
     pub fn take(&mut self, object: Object) {
         debug_assert_eq!(object.kind(), self.kind);
         self.gone.remove(&*object.key());
@@ -174,7 +193,7 @@ impl Listing {
             if deleted == 0 && !self.changed {
                 return;
             }
-            self.feed.publish(&index);
+            self.feed.0.stale.store(true, Ordering::Release);
         }
         self.feed.changed(self.kind);
     }

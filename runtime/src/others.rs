@@ -32,6 +32,8 @@ use crate::feed::Feed;
 const LOOK: Duration = Duration::from_secs(3);
 /// The most that a look may take.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// How long changes of offers are gathered.
+const SETTLE: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
 /// An object without its contents.
@@ -135,6 +137,11 @@ pub async fn follow(client: Client, feed: Feed, kinds: Kinds, stop: Cancellation
         tokio::select! {
             () = stop.cancelled() => return,
             changed = changes.changed() => if changed.is_err() { return },
+        }
+        // Pods change far more often than offers: they must not wake this each time.
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SETTLE) => {}
         }
     }
 }
