@@ -178,13 +178,10 @@ impl Watch<'_> {
     fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
         let on = self.on(kind, convert);
         let (client, stop) = (self.client.clone(), tasks.stop_token());
-        tasks.spawn(&format!("watch {}", K::plural(&())), async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = protobuf::follow(&client, on) => {}
-            }
-            Ok(())
-        });
+        tasks.spawn(
+            &format!("watch {}", K::plural(&())),
+            protobuf::on_thread(client, stop, on),
+        );
     }
 
     /// Keeps the feed in step with what a watch says.

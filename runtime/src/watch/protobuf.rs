@@ -18,6 +18,7 @@ use kube_runtime::{
     watcher::{DefaultBackoff, Event},
 };
 use tautline_api::watched::{self, Status, Watchable};
+use tokio_util::sync::CancellationToken;
 
 use super::Brought;
 
@@ -28,11 +29,33 @@ const SILENCE: Duration = Duration::from_secs(295);
 /// A watch that ends sooner than this has failed.
 const SHORTEST: Duration = Duration::from_secs(1);
 
+/// Follows a kind until told to stop, on a thread of its own: there an event wakes no
+/// other thread, and that is most of what an event costs.
+pub(super) async fn on_thread<K: Watchable>(
+    client: Client,
+    stop: CancellationToken,
+    on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
+) -> Result<()> {
+    // A thread that is never told to stop would keep the process from ending.
+    let stop = stop.child_token();
+    let _told = stop.clone().drop_guard();
+    let following = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = follow(&client, on) => {}
+            }
+        });
+        Ok(())
+    };
+    tokio::task::spawn_blocking(following).await?
+}
+
 /// Never ends; `on` gets every event, and why the watch had to start again.
-pub(super) async fn follow<K: Watchable>(
-    client: &Client,
-    mut on: impl FnMut(Result<Event<Brought<K>>>),
-) {
+async fn follow<K: Watchable>(client: &Client, mut on: impl FnMut(Result<Event<Brought<K>>>)) {
     let mut backoff = DefaultBackoff::default();
     let mut version = None;
     loop {
