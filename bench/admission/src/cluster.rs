@@ -10,6 +10,9 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
+/// A list of no pods of version 1: they are watched in protobuf.
+const NO_PODS: &[u8] = b"k8s\0\x12\x05\x0a\x03\x12\x011";
+
 /// A client of it.
 pub fn client(objects: Vec<Value>) -> Client {
     let objects = Arc::new(objects);
@@ -29,10 +32,12 @@ fn answer(
         .uri()
         .query()
         .is_some_and(|q| q.contains("watch=true"));
+    let whole = |body: Bytes| Response::new(Full::new(body).boxed_unsync());
     let (status, body) = match (request.method().as_str(), path) {
         ("GET", _) if watching => {
             return Response::new(UnsyncBoxBody::new(StreamBody::new(stream::pending())));
         }
+        ("GET", "/api/v1/pods") => return whole(Bytes::from_static(NO_PODS)),
         ("GET", "/apis/mutations.example.com/v1") => (200, discovery()),
         ("GET", path) if !path.starts_with("/openapi") => (200, list(objects, path)),
         _ => (
@@ -41,7 +46,7 @@ fn answer(
             "reason": "NotFound", "message": "not here", "metadata": {}}),
         ),
     };
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())).boxed_unsync());
+    let mut response = whole(Bytes::from(body.to_string()));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
     response
 }
