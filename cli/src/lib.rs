@@ -40,6 +40,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tautline_runtime::telemetry::{self, LogFormat};
+use tokio::runtime::{Builder, Runtime};
 
 /// The input was understood and the answer is no (a pod has no node, an object
 /// is not there).
@@ -140,6 +141,22 @@ impl Cli {
     }
 }
 
+impl Command {
+    /// One thread for servers whose answers take little of a core: kube-scheduler asks
+    /// one question at a time, and threads that wake each other are a third of the CPU
+    /// of an answer. The others have work for several.
+    fn runtime(&self) -> std::io::Result<Runtime> {
+        let mut builder = match self {
+            Command::Extender(_) => Builder::new_current_thread(),
+            Command::Provider(provider) if provider.answers_alone() => {
+                Builder::new_current_thread()
+            }
+            _ => Builder::new_multi_thread(),
+        };
+        builder.enable_all().build()
+    }
+}
+
 /// The command line, under the name that this process was called by.
 fn parse() -> Cli {
     let mut command = invoked::with_name(Cli::command(), invoked::name());
@@ -160,7 +177,7 @@ pub fn run() -> ExitCode {
     }
     // One TLS implementation for every client and server of the process.
     _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = match tokio::runtime::Runtime::new() {
+    let runtime = match cli.command.runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: no async runtime: {error}");

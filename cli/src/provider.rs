@@ -67,6 +67,13 @@ pub(crate) struct GpuSliceArgs {
     replicas: ReplicaArgs,
 }
 
+impl Command {
+    /// Whether questions are all of its work; `latency` hears thousands of agents too.
+    pub(crate) fn answers_alone(&self) -> bool {
+        !matches!(self, Command::Latency(_))
+    }
+}
+
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {

@@ -21,6 +21,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    runtime::Builder,
 };
 
 const WARM_UP: usize = 200;
@@ -35,8 +36,17 @@ fn main() -> Result<()> {
     }
 }
 
-#[tokio::main]
-async fn play(role: &[&str]) -> Result<()> {
+fn play(role: &[&str]) -> Result<()> {
+    let mut runtime = match role {
+        // As `tautline extender` runs.
+        ["extender", ..] => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = runtime.enable_all().build()?;
+    runtime.block_on(played(role))
+}
+
+async fn played(role: &[&str]) -> Result<()> {
     match role {
         [] => compare().await,
         ["floor"] => servers::floor().await,
