@@ -23,7 +23,7 @@ use tautline_proto::ruleprovider as wire;
 use tokio::time::Instant;
 
 use crate::{
-    cache,
+    cache::{self, Known},
     client::{Discovery, question},
     codec::encode_nodes,
 };
@@ -217,16 +217,25 @@ impl Discovery {
             provider: Arc::clone(&provider),
             question: head(asked, ask, rule, false).encode_to_vec(),
         };
-        if let Some(costs) = self.cache().get(&key, &asked.nodes) {
-            self.metrics().cached(&rule.name, &provider);
-            record.outcome = Outcome::Costs(costs);
-            record.reused = true;
-            return record;
-        }
-        let raw = question(head(asked, ask, rule, true).encode_to_vec(), nodes);
-        let result = self
-            .endpoint_cost(snapshot, service, raw, &asked.nodes)
-            .await;
+        let known = self.cache().get(&key, &asked.nodes);
+        let known = match known {
+            Some(Known { costs, missing }) if missing.is_empty() => {
+                self.metrics().cached(&rule.name, &provider);
+                record.outcome = Outcome::Costs(costs);
+                record.reused = true;
+                return record;
+            }
+            known => known,
+        };
+        let of_pod = head(asked, ask, rule, true).encode_to_vec();
+        let (to_ask, raw) = match &known {
+            Some(known) => (
+                &known.missing,
+                question(of_pod, &encode_nodes(&known.missing)),
+            ),
+            None => (&*asked.nodes, question(of_pod, nodes)),
+        };
+        let result = self.endpoint_cost(snapshot, service, raw, to_ask).await;
         record.took = start.elapsed();
         match result {
             Ok(answer) => {
@@ -235,8 +244,11 @@ impl Discovery {
                 let odd = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
                 self.metrics().odd_nodes(&rule.name, &provider, odd);
                 self.cache()
-                    .put(key, &asked.nodes, &answer.costs, answer.valid_for_millis);
-                record.outcome = Outcome::Costs(answer.costs);
+                    .put(key, to_ask, &answer.costs, answer.valid_for_millis);
+                record.outcome = Outcome::Costs(match known {
+                    Some(known) => known.with(&answer.costs, &asked.nodes),
+                    None => answer.costs,
+                });
             }
             Err(error) => {
                 let code = error.code();

@@ -27,6 +27,8 @@ use tautline_sdk::{
 #[derive(Clone, Default)]
 struct Counting {
     asked: Arc<Mutex<u32>>,
+    /// The nodes of the last question.
+    about: Arc<Mutex<Vec<String>>>,
     valid_for: Duration,
     delay: Duration,
     bytes: usize,
@@ -41,6 +43,7 @@ impl Counting {
 impl RuleProvider for Counting {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         *self.asked.lock().unwrap() += 1;
+        *self.about.lock().unwrap() = ask.eligible_nodes.clone();
         tokio::time::sleep(self.delay).await;
         let mut answer = CostAnswer::default().valid_for(self.valid_for);
         for node in ask.eligible_nodes {
@@ -114,12 +117,16 @@ fn discovery() -> Discovery {
 }
 
 async fn ask(discovery: &Discovery, snapshot: &Snapshot) -> Round {
+    ask_about(discovery, snapshot, &["n1", "n2"]).await
+}
+
+async fn ask_about(discovery: &Discovery, snapshot: &Snapshot, nodes: &[&str]) -> Round {
     let subject = Subject {
         namespace: "ns".into(),
         name: "pod".into(),
         ..Subject::default()
     };
-    let nodes: NodeSet = ["n1", "n2"].into_iter().collect();
+    let nodes: NodeSet = nodes.iter().copied().collect();
     let question = Question {
         subject,
         nodes: Arc::new(nodes),
@@ -299,6 +306,15 @@ async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
     );
     assert_eq!(first.plan.verdicts, second.plan.verdicts);
     assert_eq!(provider.asked(), 1);
+    // Of other nodes those are asked about that it does not know.
+    let third = ask_about(&discovery, &snapshot, &["n3", "n2"]).await;
+    assert!(!third.rules[0].reused);
+    assert_eq!(third.plan.usable().count(), 2);
+    assert_eq!(*provider.about.lock().unwrap(), ["n3"]);
+    let all = ask_about(&discovery, &snapshot, &["n1", "n2", "n3"]).await;
+    assert!(all.rules[0].reused);
+    assert_eq!(all.plan.usable().count(), 3);
+    assert_eq!(provider.asked(), 2);
 }
 
 #[tokio::test]

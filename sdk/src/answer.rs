@@ -12,8 +12,9 @@ use tautline_proto::endpoint_cost::{NodeCost, put_valid_for_millis, read_answer}
 pub struct CostAnswer {
     /// `nodeAndCost` of an `EndpointCostResponse`.
     lines: Vec<u8>,
-    /// For how long the same question has this answer, whichever pod of the
-    /// same labels, annotations and requests asks. Zero: for this call only.
+    /// For how long each line answers the same question, whichever pod of the same
+    /// labels, annotations and requests asks, and beside whichever other nodes. Zero:
+    /// for this call only.
     pub valid_for: Duration,
 }
 

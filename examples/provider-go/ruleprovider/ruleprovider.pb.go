@@ -416,9 +416,9 @@ type EndpointCostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A node that is not named cannot be used.
 	NodeAndCost []*NodeCost `protobuf:"bytes,1,rep,name=nodeAndCost,proto3" json:"nodeAndCost,omitempty"`
-	// For how long, in milliseconds, the same question (rule, peers, workload's
-	// labels, annotations and requests; whichever pod asks) has this answer.
-	// 0: for this call only.
+	// For how long, in milliseconds, each node's line answers the same question
+	// (rule, peers, workload's labels, annotations and requests; whichever pod
+	// asks, and beside whichever other nodes). 0: for this call only.
 	ValidForMillis int64 `protobuf:"varint,16,opt,name=validForMillis,proto3" json:"validForMillis,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

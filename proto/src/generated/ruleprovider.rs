@@ -116,9 +116,9 @@ pub struct EndpointCostResponse {
     /// A node that is not named cannot be used.
     #[prost(message, repeated, tag = "1")]
     pub node_and_cost: ::prost::alloc::vec::Vec<NodeCost>,
-    /// For how long, in milliseconds, the same question (rule, peers, workload's
-    /// labels, annotations and requests; whichever pod asks) has this answer.
-    /// 0: for this call only.
+    /// For how long, in milliseconds, each node's line answers the same question
+    /// (rule, peers, workload's labels, annotations and requests; whichever pod
+    /// asks, and beside whichever other nodes). 0: for this call only.
     #[prost(int64, tag = "16")]
     pub valid_for_millis: i64,
 }
