@@ -25,7 +25,7 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Bounds for the conditions of an invocation together, and for each of its
-    /// mutations; four times as many units for all that a policy does to one
+    /// mutations; three times as many units for all that a policy does to one
     /// request. The deadline is one for the whole request.
     pub limits: Limits,
     /// Whether variables' values, each mutation's diff and what was passed over

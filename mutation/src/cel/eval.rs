@@ -167,6 +167,8 @@ impl Run<'_> {
         value: Value,
     ) -> Result<(), RunError> {
         self.scope.budget.charge_made(ENTRY_BYTES)?;
+        // Looked for, then put there.
+        self.scope.budget.charge(2)?;
         let key = access::charged_key(self.scope.budget, key)?;
         if map.contains_key(&key) {
             return Err(RunError::failed("insert failed: key already exists"));

@@ -15,7 +15,7 @@ use crate::step::{Mutator, StepError};
 /// MiB.
 const OBJECT_BYTES: usize = 4 << 20;
 /// What a policy may spend on one request, in what one expression may.
-const SHARES: u64 = 4;
+const SHARES: u64 = 3;
 
 impl Session<'_> {
     pub(super) fn invoke(&mut self, due: &Due<'_>, pass: u8) -> Result<(), Stop> {

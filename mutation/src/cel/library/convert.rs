@@ -177,16 +177,19 @@ pub(super) const ROWS: &[Row] = &[
             "timestamp(string): timestamp",
             "timestamp(int): timestamp",
         ],
-        |_, arguments| match arguments {
+        |scope, arguments| match arguments {
             [value @ Value::Timestamp(_)] => Ok(value.clone()),
             [Value::Int(seconds)] => jiff::Timestamp::from_second(*seconds)
                 .ok()
                 .and_then(super::time::in_range)
                 .map(Value::Timestamp)
                 .ok_or_else(|| RunError::failed("timestamp overflow")),
-            [Value::String(text)] => timestamp(text)
-                .map(Value::Timestamp)
-                .map_err(RunError::failed),
+            [Value::String(text)] => {
+                scope.budget.charge_read(text.len())?;
+                timestamp(text)
+                    .map(Value::Timestamp)
+                    .map_err(RunError::failed)
+            }
             _ => Err(RunError::no_overload()),
         },
     ),

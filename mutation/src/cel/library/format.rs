@@ -200,12 +200,14 @@ fn bytes(
     content: &[u8],
 ) -> Result<(), RunError> {
     scope.budget.charge_made(content.len() * 2)?;
+    let digits = match kind {
+        'x' => b"0123456789abcdef",
+        _ => b"0123456789ABCDEF",
+    };
+    out.reserve(content.len() * 2);
     for byte in content {
-        if kind == 'x' {
-            put(out, format_args!("{byte:02x}"));
-        } else {
-            put(out, format_args!("{byte:02X}"));
-        }
+        out.push(char::from(digits[usize::from(byte >> 4)]));
+        out.push(char::from(digits[usize::from(byte & 15)]));
     }
     Ok(())
 }

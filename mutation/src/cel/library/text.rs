@@ -227,7 +227,8 @@ fn replace(
     new: &str,
     count: i64,
 ) -> Result<Value, RunError> {
-    scope.budget.charge_read(text.len())?;
+    // Searched twice.
+    scope.budget.charge_read(2 * text.len())?;
     let limit = usize::try_from(count).unwrap_or(usize::MAX);
     let found = text.matches(old).take(limit).count();
     let kept = text.len() - found * old.len();
