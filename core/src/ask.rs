@@ -60,15 +60,14 @@ impl Ask {
 /// Whether any offer governs the pod: cheap, for the pods that none does.
 pub fn is_governed(snapshot: &Snapshot, pod: &Subject) -> bool {
     snapshot
-        .offers_in(&pod.namespace)
-        .iter()
+        .offers_for(&pod.namespace, &pod.labels)
         .any(|e| governing_targets(&e.offer, pod).next().is_some())
 }
 
 /// What each offer that governs the pod asks, by offer name.
 pub fn asks(snapshot: &Snapshot, pod: &Subject) -> Vec<Ask> {
     let mut asks = Vec::new();
-    for entry in snapshot.offers_in(&pod.namespace) {
+    for entry in snapshot.offers_for(&pod.namespace, &pod.labels) {
         let roles: Vec<usize> = governing_targets(&entry.offer, pod).collect();
         if roles.is_empty() {
             continue;

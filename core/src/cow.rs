@@ -7,11 +7,16 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-const SHARDS: usize = 256;
+/// A map has as many shards as keep them at so many entries, by powers of
+/// [`GROWTH`], up to [`MOST_SHARDS`].
+const FULL: usize = 16;
+const GROWTH: usize = 4;
+const MOST_SHARDS: usize = 256;
 type Shard<V> = Arc<HashMap<Arc<str>, V>>;
 
 /// A copy-on-write map from names to values. A clone is one reference count; the
-/// first write to a shard after a clone copies that shard alone (1/256th).
+/// first write to a shard after a clone copies that shard alone: some sixteen
+/// entries, or of a large map 1/256th.
 #[derive(Clone, Debug)]
 pub struct CowMap<V> {
     shards: Arc<[Shard<V>]>,
@@ -21,10 +26,8 @@ pub struct CowMap<V> {
 
 impl<V> Default for CowMap<V> {
     fn default() -> Self {
-        // One shared empty shard: an empty map costs no 256 tables.
-        let empty: Shard<V> = Arc::default();
         Self {
-            shards: (0..SHARDS).map(|_| Arc::clone(&empty)).collect(),
+            shards: Arc::new([Shard::default()]),
             hasher: DefaultHashBuilder::default(),
             len: 0,
         }
@@ -36,7 +39,25 @@ impl<V: Clone> CowMap<V> {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key.as_bytes());
         // The inner table uses the low and the highest bits; take some between.
-        (hasher.finish() >> 32) as usize % SHARDS
+        (hasher.finish() >> 32) as usize % self.shards.len()
+    }
+
+    /// Spreads the entries over more shards once those are full.
+    fn grow(&mut self) {
+        let count = self.shards.len();
+        if self.len < FULL * count || count >= MOST_SHARDS {
+            return;
+        }
+        let empty: Shard<V> = Arc::default();
+        let old = std::mem::replace(
+            &mut self.shards,
+            (0..GROWTH * count).map(|_| Arc::clone(&empty)).collect(),
+        );
+        for (key, value) in old.iter().flat_map(|shard| shard.iter()) {
+            let i = self.shard(key);
+            let shard = &mut Arc::make_mut(&mut self.shards)[i];
+            Arc::make_mut(shard).insert(Arc::clone(key), value.clone());
+        }
     }
 
     pub fn get(&self, key: &str) -> Option<&V> {
@@ -51,6 +72,7 @@ impl<V: Clone> CowMap<V> {
     }
 
     pub fn insert(&mut self, key: &str, value: V) -> Option<V> {
+        self.grow();
         let i = self.shard(key);
         let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
         let old = match shard.get_mut(key) {
@@ -88,7 +110,8 @@ impl<V: Clone> CowMap<V> {
     }
 
     /// What differs from `earlier`, as key, value there and value here. Costs what
-    /// was written since, if this came from `earlier` by writes.
+    /// was written since, if this came from `earlier` by writes (all there is, where
+    /// it has outgrown its shards since).
     pub fn diff<'a>(
         &'a self,
         earlier: &'a Self,
@@ -97,12 +120,16 @@ impl<V: Clone> CowMap<V> {
             of: &'a CowMap<V>,
             than: &'a CowMap<V>,
         ) -> impl Iterator<Item = (&'a str, &'a V)> {
-            let same = Arc::ptr_eq(&of.shards, &than.shards);
-            of.shards
+            let alike = of.shards.len() == than.shards.len();
+            let shards = match Arc::ptr_eq(&of.shards, &than.shards) {
+                true => &[][..],
+                false => &of.shards,
+            };
+            shards
                 .iter()
-                .zip(than.shards.iter())
-                .filter(move |(a, b)| !same && !Arc::ptr_eq(a, b))
-                .flat_map(|(shard, _)| shard.iter())
+                .enumerate()
+                .filter(move |(i, shard)| !(alike && Arc::ptr_eq(shard, &than.shards[*i])))
+                .flat_map(|(_, shard)| shard.iter())
                 .map(|(k, v)| (&**k, v))
         }
         let here = touched(self, earlier).map(|(k, v)| (k, earlier.get(k), Some(v)));
@@ -131,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_map_and_snapshots_stay(ops in proptest::collection::vec((any::<bool>(), "[a-e]{1,2}", 0..9u8), 0..80)) {
+        fn behaves_as_a_map_and_snapshots_stay(ops in proptest::collection::vec((any::<bool>(), "[a-j]{1,2}", 0..9u8), 0..200)) {
             let (mut cow, mut map) = (CowMap::default(), BTreeMap::new());
             let mut kept: Vec<(CowMap<u8>, BTreeMap<String, u8>)> = Vec::new();
             for (insert, key, value) in ops {

@@ -2,6 +2,7 @@
 //! (apply, delete, reset) and many readers take immutable snapshots of.
 
 mod members;
+mod offers;
 mod shared;
 mod snapshot;
 
@@ -218,24 +219,33 @@ impl Index {
             return true;
         };
         // Look before writing: most pods are no offer's business.
-        let selects =
-            |entry: &OfferEntry, pod: &Pod| entry.offer.targets.iter().any(|t| selects_pod(t, pod));
-        let touched: Vec<usize> = (0..offers.len())
-            .filter(|i| {
-                [&old, &new]
+        let pods = [&old, &new].into_iter().flatten();
+        let mut touched: Vec<usize> = pods
+            .flat_map(|pod| {
+                let selects = |at: &usize| {
+                    offers.list()[*at]
+                        .offer
+                        .targets
+                        .iter()
+                        .any(|t| selects_pod(t, pod))
+                };
+                offers
+                    .candidates(&pod.labels)
                     .into_iter()
-                    .flatten()
-                    .any(|p| selects(&offers[*i], p))
+                    .filter(selects)
+                    .collect::<Vec<_>>()
             })
             .collect();
         if touched.is_empty() {
             return true;
         }
+        touched.sort_unstable();
+        touched.dedup();
         let name = Arc::clone(&either.name);
         if let Some(offers) = self.now.offers.get_mut(&either.namespace) {
             let offers = Arc::make_mut(offers);
-            for i in touched {
-                let OfferEntry { offer, members } = &mut offers[i];
+            for at in touched {
+                let OfferEntry { offer, members } = offers.entry_mut(at);
                 for (target, members) in offer.targets.iter().zip(members) {
                     match &new {
                         Some(pod) if selects_pod(target, pod) => {
@@ -342,7 +352,12 @@ impl Index {
     fn select_again(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
         let before = self.now.clone();
         if let Some(offers) = self.now.offers.get_mut(namespace) {
-            for OfferEntry { offer, members } in Arc::make_mut(offers) {
+            let offers = Arc::make_mut(offers);
+            for at in 0..offers.list().len() {
+                if !offers.list()[at].offer.targets.iter().any(&which) {
+                    continue;
+                }
+                let OfferEntry { offer, members } = offers.entry_mut(at);
                 for (target, members) in offer.targets.iter().zip(members) {
                     if which(target) {
                         *members = members_of(target, namespace, &before, members);
@@ -354,13 +369,8 @@ impl Index {
 
     fn put_offer(&mut self, new: Offer) -> bool {
         let namespace = Arc::clone(&new.namespace);
-        let at = self
-            .now
-            .offers_in(&namespace)
-            .binary_search_by(|e| e.offer.name.cmp(&new.name));
-        if let Ok(i) = at
-            && *self.now.offers_in(&namespace)[i].offer == new
-        {
+        let known = self.now.offer(&namespace, &new.name);
+        if known.is_some_and(|e| *e.offer == new) {
             return false;
         }
         let none = CowMap::default();
@@ -372,10 +382,12 @@ impl Index {
             members: members.collect(),
             offer: Arc::new(new),
         };
-        edit(&mut self.now.offers, &namespace, |list| match at {
-            Ok(i) => list[i] = entry,
-            Err(i) => list.insert(i, entry),
-        });
+        if self.now.offers.get(&namespace).is_none() {
+            self.now.offers.insert(&namespace, Arc::default());
+        }
+        if let Some(offers) = self.now.offers.get_mut(&namespace) {
+            Arc::make_mut(offers).put(entry);
+        }
         true
     }
 
@@ -383,17 +395,17 @@ impl Index {
         let Some((namespace, name)) = offer_key.split_once('/') else {
             return false;
         };
-        if !self
-            .now
-            .offers_in(namespace)
-            .iter()
-            .any(|e| &*e.offer.name == name)
-        {
+        if self.now.offer(namespace, name).is_none() {
             return false;
         }
-        edit(&mut self.now.offers, namespace, |list| {
-            list.retain(|e| &*e.offer.name != name)
+        let empty = self.now.offers.get_mut(namespace).is_some_and(|offers| {
+            let offers = Arc::make_mut(offers);
+            offers.remove(name);
+            offers.is_empty()
         });
+        if empty {
+            self.now.offers.remove(namespace);
+        }
         true
     }
 }

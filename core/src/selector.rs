@@ -28,6 +28,24 @@ impl Labels {
         }
     }
 
+    /// One pair as [`packed`](Self::packed) gives it; `None`: no object has it.
+    pub(crate) fn pack(key: &str, value: &str) -> Option<Box<str>> {
+        let sound = !key.contains('\0') && !value.contains('\0');
+        sound.then(|| [key, "\0", value].concat().into())
+    }
+
+    /// Each pair in one piece.
+    pub(crate) fn packed(&self) -> impl Iterator<Item = &str> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || {
+            let key = rest.find('\0')?;
+            let value = key + 1 + rest.get(key + 1..)?.find('\0')?;
+            let pair = rest.get(..value);
+            rest = rest.get(value + 1..)?;
+            pair
+        })
+    }
+
     /// All pairs in the order in which they were given.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut parts = self.0.split_terminator('\0');
@@ -203,6 +221,9 @@ mod tests {
                 prop_assert_eq!(labels.get(k), Some(v.as_str()));
             }
             prop_assert_eq!(labels.iter().count(), pairs.len());
+            let packed: Vec<&str> = labels.packed().collect();
+            let each: Vec<Box<str>> = pairs.iter().filter_map(|(k, v)| Labels::pack(k, v)).collect();
+            prop_assert_eq!(packed, each.iter().map(|p| &**p).collect::<Vec<_>>());
         }
 
         #[test]

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::members::members_of;
+use super::{members::members_of, offers::Offers};
 use crate::{
     cow::CowMap,
     model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, Target, key},
     reference::Reference,
+    selector::Labels,
 };
 
 /// An offer with the objects that each of its targets selects.
@@ -79,7 +80,7 @@ pub struct Snapshot {
     pub(super) slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
     pub(super) policies: CowMap<Arc<Policy>>,
     /// Offers by namespace, by name within one.
-    pub(super) offers: CowMap<Arc<Vec<OfferEntry>>>,
+    pub(super) offers: CowMap<Arc<Offers>>,
     pub(super) providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
     pub(super) others: CowMap<Arc<Other>>,
@@ -152,13 +153,12 @@ impl Snapshot {
 
     /// Every offer, namespace by namespace.
     pub fn offers(&self) -> impl Iterator<Item = &OfferEntry> {
-        self.offers.values().flat_map(|list| list.iter())
+        let all = self.offers.values().flat_map(|offers| offers.list());
+        all.map(Arc::as_ref)
     }
 
     pub fn offer(&self, namespace: &str, name: &str) -> Option<&OfferEntry> {
-        let list = self.offers_in(namespace);
-        let at = list.binary_search_by(|e| (*e.offer.name).cmp(name)).ok()?;
-        list.get(at)
+        self.offers.get(namespace)?.get(name).map(Arc::as_ref)
     }
 
     /// Offers that differ from `earlier`, themselves or in what they select, as
@@ -169,19 +169,18 @@ impl Snapshot {
     ) -> Vec<(Option<&'a OfferEntry>, Option<&'a OfferEntry>)> {
         let mut changed = Vec::new();
         for (_, old, new) in self.offers.diff(&earlier.offers) {
-            let (old, new) = (old.map_or(&[][..], |l| l), new.map_or(&[][..], |l| l));
-            let find = |list: &'a [OfferEntry], name: &Arc<str>| {
-                let at = list.binary_search_by(|e| e.offer.name.cmp(name)).ok()?;
-                list.get(at)
-            };
-            for entry in new {
+            let list = |offers: Option<&'a Arc<Offers>>| offers.map_or(&[][..], |o| o.list());
+            let find = |offers: Option<&'a Arc<Offers>>, name: &str| offers?.get(name);
+            for entry in list(new) {
                 let before = find(old, &entry.offer.name);
-                if before.is_none_or(|b| !b.is_same(entry)) {
-                    changed.push((before, Some(entry)));
+                if before.is_none_or(|b| !Arc::ptr_eq(b, entry) && !b.is_same(entry)) {
+                    changed.push((before.map(Arc::as_ref), Some(&**entry)));
                 }
             }
-            for entry in old.iter().filter(|e| find(new, &e.offer.name).is_none()) {
-                changed.push((Some(entry), None));
+            for entry in list(old) {
+                if find(new, &entry.offer.name).is_none() {
+                    changed.push((Some(&**entry), None));
+                }
             }
         }
         changed
@@ -193,8 +192,24 @@ impl Snapshot {
     }
 
     /// The offers of a namespace, by name.
-    pub fn offers_in(&self, namespace: &str) -> &[OfferEntry] {
-        self.offers.get(namespace).map_or(&[], |v| v)
+    pub fn offers_in(&self, namespace: &str) -> &[Arc<OfferEntry>] {
+        self.offers.get(namespace).map_or(&[], |o| o.list())
+    }
+
+    /// Of these the ones that may select a pod with such labels, by name.
+    pub fn offers_for(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+    ) -> impl Iterator<Item = &OfferEntry> {
+        let offers = self
+            .offers
+            .get(namespace)
+            .map(|o| (o.list(), o.candidates(labels)));
+        let candidates = offers
+            .into_iter()
+            .flat_map(|(list, at)| at.into_iter().map(|i| &list[i]));
+        candidates.map(Arc::as_ref)
     }
 
     /// Whether a target of an offer in `namespace` selects anything: for offers that

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     model::Target,
-    selector::{Labels, Selector},
+    selector::{Expression, Labels, Selector},
 };
 
 fn pod(name: &str, app: &str, node: Option<&str>) -> Object {
@@ -18,15 +18,26 @@ fn pod(name: &str, app: &str, node: Option<&str>) -> Object {
     })
 }
 
+/// Of an application, or of any (`*`).
+fn selector(app: &str) -> Selector {
+    match app {
+        "*" => Selector {
+            match_expressions: vec![Expression::new("app", "Exists", vec![]).unwrap()],
+            ..Selector::default()
+        },
+        app => Selector {
+            match_labels: vec![("app".into(), app.to_owned())],
+            ..Selector::default()
+        },
+    }
+}
+
 fn offer(name: &str, apps: &[&str]) -> Object {
     let target = |app: &&str| Target {
         name: (*app).into(),
         kind: TargetKind::Pod,
         api_version: "v1".into(),
-        selector: Some(Selector {
-            match_labels: vec![("app".into(), (*app).to_owned())],
-            ..Selector::default()
-        }),
+        selector: Some(selector(app)),
     };
     Object::Offer(Offer {
         namespace: "ns".into(),
@@ -50,6 +61,26 @@ fn describe(index: &Index) -> Vec<String> {
         let mut on: Vec<&str> = s.pods_on(node).iter().map(|p| &*p.name).collect();
         on.sort_unstable();
         lines.push(format!("{node}: {on:?}"));
+    }
+    for app in ["web", "db"] {
+        let labels: Labels = [("app", app)].into_iter().collect();
+        let selects = |e: &&OfferEntry| {
+            let selectors = e.offer.targets.iter().filter_map(|t| t.selector.as_ref());
+            selectors.into_iter().any(|s| s.matches(&labels))
+        };
+        let found: Vec<_> = s
+            .offers_for("ns", &labels)
+            .filter(selects)
+            .map(|e| &e.offer.name)
+            .collect();
+        let all: Vec<_> = s
+            .offers_in("ns")
+            .iter()
+            .map(Arc::as_ref)
+            .filter(selects)
+            .map(|e| &e.offer.name)
+            .collect();
+        assert_eq!(found, all, "{app}");
     }
     for entry in s.offers_in("ns") {
         for (target, members) in entry.offer.targets.iter().zip(&entry.members) {
@@ -93,14 +124,24 @@ enum Op {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let name = prop::sample::select(vec!["p", "q", "r"]);
+    let offers = prop::sample::select(vec!["n", "o"]);
     let app = prop::sample::select(vec!["web", "db"]);
     let node = prop::sample::select(vec![None, Some("a"), Some("b")]);
     let op = prop_oneof![
         (name.clone(), app, node).prop_map(|(n, a, on)| Op::Apply(pod(n, a, on))),
         name.prop_map(|n| Op::Delete(Kind::Pod, format!("ns/{n}"))),
-        prop::sample::select(vec![&["web"][..], &["web", "db"], &["db"]])
-            .prop_map(|apps| Op::Apply(offer("o", apps))),
-        Just(Op::Delete(Kind::Offer, "ns/o".into())),
+        (
+            offers.clone(),
+            prop::sample::select(vec![
+                &["web"][..],
+                &["web", "db"],
+                &["db"],
+                &["*", "web"],
+                &["*"]
+            ])
+        )
+            .prop_map(|(name, apps)| Op::Apply(offer(name, apps))),
+        offers.prop_map(|name| Op::Delete(Kind::Offer, format!("ns/{name}"))),
     ];
     prop::collection::vec(op, 0..40)
 }

@@ -1,0 +1,106 @@
+//! The offers of a namespace, found by the labels of a pod: each change of a pod asks
+//! which offers select it, and a namespace may have thousands.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::snapshot::OfferEntry;
+use crate::{
+    model::{Offer, TargetKind},
+    selector::{Labels, Selector},
+};
+
+/// All offers of a namespace, by name. Copies share the entries.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offers {
+    list: Vec<Arc<OfferEntry>>,
+    by_label: Arc<ByLabel>,
+}
+
+/// Names of offers by what their targets of pods require.
+#[derive(Clone, Debug, Default)]
+struct ByLabel {
+    /// By one label, as [`Labels`] packs it, that every selected pod has.
+    labels: HashMap<Box<str>, Vec<Arc<str>>>,
+    /// Those with a target that requires no label in particular.
+    any: Vec<Arc<str>>,
+}
+
+impl Offers {
+    pub(super) fn list(&self) -> &[Arc<OfferEntry>] {
+        &self.list
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.list
+            .binary_search_by(|entry| (*entry.offer.name).cmp(name))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<OfferEntry>> {
+        self.list.get(self.position(name).ok()?)
+    }
+
+    /// Where the offers are that may select a pod with such labels, in order; no other
+    /// does.
+    pub(super) fn candidates(&self, labels: &Labels) -> Vec<usize> {
+        let ByLabel { labels: by, any } = &*self.by_label;
+        let names = labels.packed().filter_map(|pair| by.get(pair)).flatten();
+        let mut at: Vec<usize> = names
+            .chain(any)
+            .filter_map(|name| self.position(name).ok())
+            .collect();
+        at.sort_unstable();
+        at.dedup();
+        at
+    }
+
+    /// For a change of what an offer's targets have selected.
+    pub(super) fn entry_mut(&mut self, at: usize) -> &mut OfferEntry {
+        Arc::make_mut(&mut self.list[at])
+    }
+
+    pub(super) fn put(&mut self, entry: OfferEntry) {
+        self.remove(&Arc::clone(&entry.offer.name));
+        let by_label = Arc::make_mut(&mut self.by_label);
+        each_list(by_label, &entry.offer, |names| {
+            names.push(Arc::clone(&entry.offer.name));
+        });
+        if let Err(at) = self.position(&entry.offer.name) {
+            self.list.insert(at, Arc::new(entry));
+        }
+    }
+
+    /// Says whether it was there.
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        let Ok(at) = self.position(name) else {
+            return false;
+        };
+        let old = self.list.remove(at);
+        let by_label = Arc::make_mut(&mut self.by_label);
+        each_list(by_label, &old.offer, |names| names.retain(|n| **n != *name));
+        by_label.labels.retain(|_, names| !names.is_empty());
+        true
+    }
+}
+
+/// Lends each list that the offer is to be in; one twice if two targets lead there.
+fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut Vec<Arc<str>>)) {
+    let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
+    for selector in pods.filter_map(|t| t.selector.as_ref()) {
+        match required(selector) {
+            Some(label) => change(by_label.labels.entry(label).or_default()),
+            None => change(&mut by_label.any),
+        }
+    }
+}
+
+/// A label that all that is selected has, packed.
+fn required(selector: &Selector) -> Option<Box<str>> {
+    let (key, value) = selector.match_labels.first()?;
+    Labels::pack(key, value)
+}
