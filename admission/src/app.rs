@@ -7,6 +7,7 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_runtime::{
     admin::{self, Readiness},
+    cluster::Cluster,
     events::{self, Events},
     feed::Feed,
     http,
@@ -37,6 +38,7 @@ const CERTIFICATE: &str = "certificate";
 /// A server whose ports are bound.
 pub struct App {
     config: Config,
+    cluster: Cluster,
     client: Client,
     listener: TcpListener,
     admin: TcpListener,
@@ -49,7 +51,7 @@ pub struct App {
 impl App {
     /// # Errors
     /// An address that is taken.
-    pub async fn build(config: Config, client: Client) -> Result<Self> {
+    pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let (listener, admin) = (
             admin::bind(config.listen).await?,
             admin::bind(config.admin).await?,
@@ -63,7 +65,8 @@ impl App {
             events,
             queue,
             config,
-            client,
+            client: cluster.client().clone(),
+            cluster,
             listener,
             admin,
             registry: Registry::default(),
@@ -101,7 +104,7 @@ impl App {
         let policy_counters = mutations::Counters::register(ours);
         let feed = Feed::default();
         let watch = Watch {
-            client: &self.client,
+            cluster: &self.cluster,
             feed: &feed,
             metrics: &watch_metrics,
             readiness: &self.readiness,

@@ -204,8 +204,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         };
         return render(&address, args.render.dir.as_deref());
     }
-    let client = args.cluster.client_without_retries().await?;
-    let app = App::build(config(args)?, client).await?;
+    let cluster = args.cluster.without_retries().await?;
+    let app = App::build(config(args)?, cluster).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "admission starting");
     let readiness = app.readiness();
     let mut tasks = Tasks::default();

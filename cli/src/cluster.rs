@@ -6,6 +6,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tautline_runtime::cluster::Cluster;
 
 /// The cluster: by default the pod's own, else the kubeconfig's current context.
 #[derive(Args, Clone, Debug, Default)]
@@ -26,10 +27,15 @@ impl ClusterArgs {
 
     /// For servers, which have deadlines and retries of their own: 429 is also the
     /// word of a disruption budget, and must be heard at once.
-    pub(crate) async fn client_without_retries(&self) -> Result<Client> {
+    pub(crate) async fn without_retries(&self) -> Result<Cluster> {
         let mut config = self.config().await?;
         config.default_retry = false;
-        Ok(Client::try_from(config)?)
+        Ok(Cluster::new(config)?)
+    }
+
+    /// For providers.
+    pub(crate) async fn with_retries(&self) -> Result<Cluster> {
+        Ok(Cluster::new(self.config().await?)?)
     }
 
     async fn config(&self) -> Result<Config> {

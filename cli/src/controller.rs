@@ -86,8 +86,8 @@ fn config(args: Args) -> Config {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = args.cluster.client_without_retries().await?;
-    let app = App::build(config(args), client).await?;
+    let cluster = args.cluster.without_retries().await?;
+    let app = App::build(config(args), cluster).await?;
     tracing::info!(admin = %app.admin_address()?, "controller starting");
     let readiness = app.readiness();
     let mut tasks = Tasks::default();

@@ -156,9 +156,9 @@ fn config(args: Args) -> Result<Config> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = args.cluster.client_without_retries().await?;
+    let cluster = args.cluster.without_retries().await?;
     let config = config(args)?;
-    let app = App::build(config, Feed::default(), Some(client)).await?;
+    let app = App::build(config, Feed::default(), Some(cluster)).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "extender listening");
     let readiness = app.readiness();
     let mut tasks = Tasks::default();

@@ -9,11 +9,12 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use clap::Subcommand;
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::{Api, core::DeserializeGuard};
 use tautline_api::{CostProvider, RuleProvider as RuleScript};
 use tautline_gpu::policy::Name as Policy;
 use tautline_gpu_slice::{Config as GpuConfig, Gauges, GpuSlice};
 use tautline_runtime::{
+    cluster::Cluster,
     feed::Feed,
     tasks::{self, Tasks},
     watch::{self, WatchMetrics},
@@ -79,8 +80,11 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         Command::GpuSlice(args) => {
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
             let replicas = args.replicas.config(listen, tls)?;
-            let (client, mut server, mut tasks) = prepare(args.common).await?;
-            let feed = watched(&client, &mut server, &mut tasks, |_, _| ());
+            let (cluster, mut server, mut tasks) = prepare(args.common).await?;
+            let client = cluster.client().clone();
+            let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
+                watch.pods(tasks);
+            });
             let config = GpuConfig {
                 policy: args.policy,
                 also_record: args.also_record,
@@ -99,14 +103,14 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         }
         Command::Latency(args) => latency::run(args).await,
         Command::Scripted(args) => {
-            let (client, server, mut tasks) = prepare(args).await?;
+            let (cluster, server, mut tasks) = prepare(args).await?;
             let provider = Scripted::default();
             let (costs, compliances) = (provider.clone(), provider.clone());
-            let api: Api<DeserializeGuard<CostProvider>> = Api::all(client.clone());
+            let api: Api<DeserializeGuard<CostProvider>> = Api::all(cluster.client().clone());
             watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {
                 costs.set_costs(l)
             });
-            let api: Api<DeserializeGuard<RuleScript>> = Api::all(client);
+            let api: Api<DeserializeGuard<RuleScript>> = Api::all(cluster.client().clone());
             watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {
                 compliances.set_compliances(l);
             });
@@ -115,19 +119,19 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     }
 }
 
-async fn prepare(args: Args) -> Result<(Client, Server, Tasks)> {
-    let client = args.cluster.client().await?;
+async fn prepare(args: Args) -> Result<(Cluster, Server, Tasks)> {
+    let cluster = args.cluster.with_retries().await?;
     let config = Config {
         listen: args.listen,
         admin: Some(args.admin),
         tls: args.tls.files(),
     };
-    Ok((client, Server::bind(config).await?, Tasks::default()))
+    Ok((cluster, Server::bind(config).await?, Tasks::default()))
 }
 
-/// Pods and nodes, which measuring providers know, and what `more` watches.
+/// Nodes, and what else `more` watches.
 fn watched(
-    client: &Client,
+    cluster: &Cluster,
     server: &mut Server,
     tasks: &mut Tasks,
     more: impl FnOnce(&watch::Watch<'_>, &mut Tasks),
@@ -135,12 +139,11 @@ fn watched(
     let (feed, metrics) = (Feed::default(), WatchMetrics::default());
     metrics.register(&mut server.registry);
     let watch = watch::Watch {
-        client,
+        cluster,
         feed: &feed,
         metrics: &metrics,
         readiness: &server.readiness,
     };
-    watch.pods(tasks);
     watch.nodes(tasks);
     more(&watch, tasks);
     feed

@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use tautline_discovery::Discovery;
 use tautline_runtime::{
     admin::{self, Readiness},
+    cluster::Cluster,
     events::{self, Events},
     feed::Feed,
     http,
@@ -99,6 +100,7 @@ pub(crate) struct Shared {
 /// A controller whose port is bound.
 pub struct App {
     shared: Arc<Shared>,
+    cluster: Cluster,
     queue: events::Queue,
     admin: TcpListener,
     registry: Registry,
@@ -108,7 +110,7 @@ pub struct App {
 impl App {
     /// # Errors
     /// An address that is taken, or TLS files that do not load.
-    pub async fn build(config: Config, client: Client) -> Result<Self> {
+    pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
         let provider_metrics = tautline_discovery::Metrics::default();
@@ -122,7 +124,7 @@ impl App {
             discovery: Discovery::new(config.discovery.clone(), provider_metrics)?,
             config,
             feed: Feed::default(),
-            client,
+            client: cluster.client().clone(),
             metrics,
             events,
             kinds: Kinds::default(),
@@ -131,6 +133,7 @@ impl App {
         });
         Ok(Self {
             shared,
+            cluster,
             queue,
             admin,
             registry,
@@ -154,7 +157,7 @@ impl App {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(&mut self.registry);
         watch::all(
-            &client,
+            &self.cluster,
             &shared.feed,
             &watch_metrics,
             &self.readiness,

@@ -10,6 +10,8 @@ pub mod telemetry;
 pub mod tls;
 
 #[cfg(feature = "cluster")]
+pub mod cluster;
+#[cfg(feature = "cluster")]
 pub mod events;
 #[cfg(feature = "cluster")]
 pub mod feed;

@@ -14,7 +14,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
+use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{
     WatchStreamExt,
     watcher::{self, Event, watcher},
@@ -32,7 +32,9 @@ use tautline_api::{
 use tautline_core::index::{Kind, Object};
 use tokio_util::sync::CancellationToken;
 
-use crate::{admin::Readiness, feed::Feed, tasks::Tasks};
+use protobuf::Which;
+
+use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
 
 /// What a watch brought of an object.
 type Brought<K> = Result<K, Malformed>;
@@ -73,14 +75,14 @@ impl WatchMetrics {
 
 /// Watches every kind that planning needs, as tasks; `readiness` waits for each.
 pub fn all(
-    client: &Client,
+    cluster: &Cluster,
     feed: &Feed,
     metrics: &WatchMetrics,
     readiness: &Readiness,
     tasks: &mut Tasks,
 ) {
     let watch = Watch {
-        client,
+        cluster,
         feed,
         metrics,
         readiness,
@@ -95,7 +97,7 @@ pub fn all(
 /// What each watch needs, for those who watch some kinds only.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    pub client: &'a Client,
+    pub cluster: &'a Cluster,
     pub feed: &'a Feed,
     pub metrics: &'a WatchMetrics,
     pub readiness: &'a Readiness,
@@ -103,12 +105,18 @@ pub struct Watch<'a> {
 
 impl Watch<'_> {
     pub fn pods(&self, tasks: &mut Tasks) {
-        self.protobuf::<Pod>(Kind::Pod, |o| Ok(Some(Object::Pod(convert::pod(o)))), tasks);
+        self.protobuf::<Pod>(Kind::Pod, Which::All, pod, tasks);
+    }
+
+    /// Those that have a node: for who need not know what waits.
+    pub fn placed_pods(&self, tasks: &mut Tasks) {
+        self.protobuf::<Pod>(Kind::Pod, Which::Where("spec.nodeName!="), pod, tasks);
     }
 
     pub fn nodes(&self, tasks: &mut Tasks) {
         self.protobuf::<Node>(
             Kind::Node,
+            Which::All,
             |o| Ok(Some(Object::Node(convert::node(o)))),
             tasks,
         );
@@ -163,7 +171,7 @@ impl Watch<'_> {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let mut on = self.on(kind, convert);
-        let (api, stop) = (Api::all(self.client.clone()), tasks.stop_token());
+        let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             let events = watcher(api, watcher::Config::default()).default_backoff();
             let mut events = std::pin::pin!(events);
@@ -175,12 +183,18 @@ impl Watch<'_> {
     }
 
     /// A kind that may change thousands of times a second.
-    fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
+    fn protobuf<K: Watchable>(
+        &self,
+        kind: Kind,
+        which: Which,
+        convert: Convert<K>,
+        tasks: &mut Tasks,
+    ) {
         let on = self.on(kind, convert);
-        let (client, stop) = (self.client.clone(), tasks.stop_token());
+        let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         tasks.spawn(
             &format!("watch {}", K::plural(&())),
-            protobuf::on_thread(client, stop, on),
+            protobuf::on_thread(cluster, which, stop, on),
         );
     }
 
@@ -267,6 +281,10 @@ impl Watch<'_> {
             }
         }
     }
+}
+
+fn pod(pod: &Pod) -> Result<Option<Object>, String> {
+    Ok(Some(Object::Pod(convert::pod(pod))))
 }
 
 fn key<K: Resource>(brought: &Brought<K>) -> String {

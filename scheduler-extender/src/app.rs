@@ -22,6 +22,7 @@ use tautline_core::{
 use tautline_discovery::Discovery;
 use tautline_runtime::{
     admin::{self, Readiness},
+    cluster::Cluster,
     events::{self, Queue},
     feed::Feed,
     http, lease,
@@ -134,6 +135,7 @@ impl State {
 /// An extender whose ports are bound.
 pub struct App {
     state: Arc<State>,
+    cluster: Option<Cluster>,
     queue: Queue,
     listener: TcpListener,
     admin: TcpListener,
@@ -143,12 +145,12 @@ pub struct App {
 }
 
 impl App {
-    /// Binds the ports. With a client the cluster's watches feed `feed` and pods
-    /// can be bound and woken; without one, `feed` is the caller's to fill.
+    /// Binds the ports. With a cluster its watches feed `feed` and pods can be bound
+    /// and woken; without one, `feed` is the caller's to fill.
     ///
     /// # Errors
     /// An address that is taken, or TLS files that do not load.
-    pub async fn build(config: Config, feed: Feed, client: Option<Client>) -> Result<Self> {
+    pub async fn build(config: Config, feed: Feed, cluster: Option<Cluster>) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
         let provider_metrics = tautline_discovery::Metrics::default();
@@ -175,7 +177,7 @@ impl App {
             turns: Turns::default(),
             config,
             feed,
-            client,
+            client: cluster.as_ref().map(|c| c.client().clone()),
             discovery,
             metrics,
             events,
@@ -183,6 +185,7 @@ impl App {
         let readiness = Readiness::default();
         Ok(Self {
             state,
+            cluster,
             queue,
             listener,
             admin,
@@ -209,10 +212,11 @@ impl App {
     /// Starts everything as tasks of a process.
     pub fn spawn(mut self, tasks: &mut Tasks) {
         let (state, stop) = (self.state, tasks.stop_token());
-        if let Some(client) = state.client.clone() {
+        if let Some(cluster) = self.cluster {
+            let client = cluster.client().clone();
             let metrics = WatchMetrics::default();
             metrics.register(&mut self.registry);
-            watch::all(&client, &state.feed, &metrics, &self.readiness, tasks);
+            watch::all(&cluster, &state.feed, &metrics, &self.readiness, tasks);
             let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
             tasks.spawn("events", async move {
                 queue

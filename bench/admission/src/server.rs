@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, path::Path};
 use anyhow::Result;
 use serde_json::json;
 use tautline_admission::{App, Config, config::Certificate};
-use tautline_runtime::{tasks::Tasks, tls::ServerFiles};
+use tautline_runtime::{cluster::Cluster, tasks::Tasks, tls::ServerFiles};
 use tokio::io::AsyncReadExt;
 
 use crate::{cluster, policies};
@@ -29,7 +29,7 @@ pub async fn run(dir: &Path) -> Result<()> {
         }),
         ..Config::new("tautline-system", "tautline-admission")
     };
-    let app = App::build(config, cluster::client(objects)).await?;
+    let app = App::build(config, Cluster::through(cluster::client(objects))).await?;
     let (port, readiness) = (app.address()?.port(), app.readiness());
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks)?;

@@ -79,13 +79,15 @@ fn targets(text: &str) -> Result<usize, String> {
 pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     raise_open_files();
     let certificates = args.common.tls.asks_clients();
-    let (client, mut server, mut tasks) = prepare(args.common).await?;
+    let (cluster, mut server, mut tasks) = prepare(args.common).await?;
+    let client = cluster.client().clone();
     let keys = match (&args.echo_key, &args.echo_key_secret) {
         (Some(file), _) => Keys::from_file(file).context("--echo-key")?,
         (None, Some((namespace, name))) => echo_key::shared(&client, namespace, name).await?,
         (None, None) => Keys::random()?,
     };
-    let feed = watched(&client, &mut server, &mut tasks, |watch, tasks| {
+    let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
+        watch.placed_pods(tasks);
         watch.rules(tasks);
     });
     let settings = Settings {

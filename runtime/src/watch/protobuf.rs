@@ -21,6 +21,15 @@ use tautline_api::watched::{self, Status, Watchable};
 use tokio_util::sync::CancellationToken;
 
 use super::Brought;
+use crate::cluster::Cluster;
+
+/// Which objects of a kind are followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which {
+    All,
+    /// Those that this field selector selects.
+    Where(&'static str),
+}
 
 const PAGE: u32 = 500;
 /// The API server ends a watch after 290 s, which is kube's default; a connection
@@ -32,7 +41,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// Follows a kind until told to stop, on a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs.
 pub(super) async fn on_thread<K: Watchable>(
-    client: Client,
+    cluster: Cluster,
+    which: Which,
     stop: CancellationToken,
     on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
 ) -> Result<()> {
@@ -44,26 +54,31 @@ pub(super) async fn on_thread<K: Watchable>(
             .enable_all()
             .build()?;
         runtime.block_on(async {
+            let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = follow(&client, on) => {}
+                () = follow(&client, which, on) => {}
             }
-        });
-        Ok(())
+            Ok(())
+        })
     };
     tokio::task::spawn_blocking(following).await?
 }
 
 /// Never ends; `on` gets every event, and why the watch had to start again.
-async fn follow<K: Watchable>(client: &Client, mut on: impl FnMut(Result<Event<Brought<K>>>)) {
+async fn follow<K: Watchable>(
+    client: &Client,
+    which: Which,
+    mut on: impl FnMut(Result<Event<Brought<K>>>),
+) {
     let mut backoff = DefaultBackoff::default();
     let mut version = None;
     loop {
         let done = match &mut version {
-            None => list(client, &mut on)
+            None => list(client, which, &mut on)
                 .await
                 .map(|listed| version = Some(listed)),
-            Some(version) => watch(client, version, &mut on).await,
+            Some(version) => watch(client, which, version, &mut on).await,
         };
         match done {
             Ok(()) => backoff.reset(),
@@ -86,10 +101,14 @@ struct Gone(String);
 /// All there is; gives its version.
 async fn list<K: Watchable>(
     client: &Client,
+    which: Which,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
 ) -> Result<String> {
     on(Ok(Event::Init));
     let mut params = ListParams::default().limit(PAGE);
+    if let Which::Where(fields) = which {
+        params = params.fields(fields);
+    }
     loop {
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
         let body = send(client, request, watched::OBJECT).await?;
@@ -108,10 +127,15 @@ async fn list<K: Watchable>(
 /// What changes after `version`, which is kept in step, until the watch ends.
 async fn watch<K: Watchable>(
     client: &Client,
+    which: Which,
     version: &mut String,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
 ) -> Result<()> {
-    let request = Request::new(K::url_path(&(), None)).watch(&WatchParams::default(), version)?;
+    let mut params = WatchParams::default();
+    if let Which::Where(fields) = which {
+        params = params.fields(fields);
+    }
+    let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
     let began = Instant::now();
     let mut body = send(client, request, watched::STREAM).await?;
     let mut buffer = BytesMut::new();
