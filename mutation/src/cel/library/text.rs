@@ -231,6 +231,8 @@ fn replace(
     scope.budget.charge_read(2 * text.len())?;
     let limit = usize::try_from(count).unwrap_or(usize::MAX);
     let found = text.matches(old).take(limit).count();
+    // Each is an element passed over.
+    scope.budget.charge(found as u64)?;
     let kept = text.len() - found * old.len();
     scope
         .budget
