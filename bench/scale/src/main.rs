@@ -1,7 +1,8 @@
-//! `cargo build --release -p tautline && cargo run --release -p
+//! `cargo build --release -p tautline && MALLOC_ARENA_MAX=1 cargo run --release -p
 //! tautline-bench-scale`: what a large cluster costs the extender. A real etcd and
 //! API server hold the objects; the extender is the release binary under its own
-//! account; a provider that answers at once runs in this process.
+//! account, with the one heap that `deploy/base` gives it; a provider that answers
+//! at once runs in this process.
 //!
 //! Measured: the time from its start until it is ready, the memory it holds then
 //! and at most, a filter of 500 and of all node names, what a burst of pod updates
