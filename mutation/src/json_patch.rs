@@ -94,7 +94,7 @@ fn one(
             let copy = get(document, &patch.from).map_err(bad)?;
             let bytes = copy.map_or(0, size);
             // Counted, copied, looked at for its depth, and dropped.
-            *units += 3 * bytes / BYTES_A_UNIT;
+            *units += 2 * bytes / BYTES_A_UNIT;
             *copied += bytes;
             if *copied > COPY_BYTES {
                 return Err(bad("the copies of this patch are too large"));
