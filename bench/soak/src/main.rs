@@ -270,7 +270,9 @@ async fn logs(cluster: &Cluster) -> Result<Vec<(String, String)>> {
 async fn panics(cluster: &Cluster) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (name, log) in logs(cluster).await? {
-        let lines = log.lines().filter(|l| l.contains("panicked"));
+        let lines = log
+            .lines()
+            .filter(|l| l.contains("panicked") && !l.contains("panicked: false"));
         found.extend(lines.map(|l| format!("{name}: {l}")));
     }
     for member in &cluster.members {
