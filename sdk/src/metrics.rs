@@ -51,17 +51,13 @@ impl Metrics {
     }
 
     /// Counts and times the answer to a call.
-    pub(crate) async fn observed<T, A, E>(
+    pub(crate) async fn observed<T: From<A>, A>(
         &self,
         rpc: &'static str,
-        answer: impl Future<Output = Result<A, E>> + Send,
-    ) -> Result<Response<T>, Status>
-    where
-        T: From<A>,
-        Status: From<E>,
-    {
+        answer: impl Future<Output = Result<A, Status>> + Send,
+    ) -> Result<Response<T>, Status> {
         let start = Instant::now();
-        let result = answer.await.map_err(Status::from);
+        let result = answer.await;
         let code = match result.as_ref().map_err(Status::code) {
             Ok(_) => "OK",
             Err(Code::InvalidArgument) => "INVALID_ARGUMENT",

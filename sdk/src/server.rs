@@ -39,7 +39,7 @@ use crate::{
     Allocator, RuleProvider,
     metrics::Metrics,
     pages::{Page, Pages},
-    service::{AllocatorService, RuleService},
+    service::{AllocatorService, Gate, RuleService},
 };
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -92,7 +92,8 @@ pub struct Server {
     names: Vec<&'static str>,
     /// Metrics of the server; a provider may add its own.
     pub registry: Registry,
-    /// What the provider waits for before it is ready; health follows it.
+    /// What the provider waits for before it is ready. Health follows it, and
+    /// questions get UNAVAILABLE until then.
     pub readiness: Readiness,
 }
 
@@ -164,8 +165,8 @@ impl Server {
     /// # Errors
     /// TLS files that do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
-        let metrics = Metrics::register(&mut self.registry);
-        self.add_service(RuleService::new(provider, metrics));
+        let gate = self.gate();
+        self.add_service(RuleService::new(provider, gate));
         self.launch(tasks)
     }
 
@@ -179,13 +180,17 @@ impl Server {
         allocator: Arc<A>,
         tasks: &mut Tasks,
     ) -> Result<()> {
-        let metrics = Metrics::register(&mut self.registry);
-        self.add_service(RuleService::new(provider, metrics.clone()));
-        self.add_service(AllocatorServer::new(AllocatorService {
-            allocator,
-            metrics,
-        }));
+        let gate = self.gate();
+        self.add_service(RuleService::new(provider, gate.clone()));
+        self.add_service(AllocatorServer::new(AllocatorService { allocator, gate }));
         self.launch(tasks)
+    }
+
+    fn gate(&mut self) -> Gate {
+        Gate {
+            readiness: self.readiness.clone(),
+            metrics: Metrics::register(&mut self.registry),
+        }
     }
 
     fn launch(self, tasks: &mut Tasks) -> Result<()> {

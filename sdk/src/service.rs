@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::Future,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -10,6 +11,7 @@ use tautline_proto::{
     allocator::{self, allocator_server},
     ruleprovider::{self as wire, rule_provider_server::SERVICE_NAME},
 };
+use tautline_runtime::admin::Readiness;
 use tonic::{
     Request, Response, Status,
     body::Body,
@@ -27,22 +29,55 @@ use crate::{
 /// 100,000 node names of 63 bytes fit.
 const MAX_QUESTION_BYTES: usize = 16 << 20;
 
+/// The way into a provider: closed until the server is ready, and counted.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub(crate) readiness: Readiness,
+    pub(crate) metrics: Metrics,
+}
+
+impl Gate {
+    /// Who is asked again within a moment of its start, at the address that it had
+    /// before, would answer from lists that are not there yet: that no card is
+    /// taken, that no rule is known. Callers ask another replica in its place.
+    async fn pass<T, A, E>(
+        self,
+        rpc: &'static str,
+        answer: impl Future<Output = Result<A, E>> + Send,
+    ) -> Result<Response<T>, Status>
+    where
+        T: From<A>,
+        Status: From<E>,
+    {
+        let answer = async {
+            match self.readiness.missing() {
+                missing if missing.is_empty() => answer.await.map_err(Status::from),
+                missing => Err(Status::unavailable(format!(
+                    "not ready: waiting for {}",
+                    missing.join(", ")
+                ))),
+            }
+        };
+        self.metrics.observed(rpc, answer).await
+    }
+}
+
 /// Serves a provider. What tonic generates makes an object of each node's line;
 /// this reads and writes those of EndpointCost in place.
 pub(crate) struct RuleService<P> {
     provider: Arc<P>,
-    metrics: Metrics,
+    gate: Gate,
 }
 
 impl<P> RuleService<P> {
-    pub(crate) fn new(provider: Arc<P>, metrics: Metrics) -> Self {
-        Self { provider, metrics }
+    pub(crate) fn new(provider: Arc<P>, gate: Gate) -> Self {
+        Self { provider, gate }
     }
 }
 
 impl<P> Clone for RuleService<P> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.provider), self.metrics.clone())
+        Self::new(Arc::clone(&self.provider), self.gate.clone())
     }
 }
 
@@ -87,7 +122,7 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
     type Future = BoxFuture<Response<Self::Response>, Status>;
 
     fn call(&mut self, request: Request<wire::EvaluateRequest>) -> Self::Future {
-        let RuleService { provider, metrics } = self.0.clone();
+        let RuleService { provider, gate } = self.0.clone();
         let deadline = deadline::of(request.metadata());
         let ask = request.into_inner();
         let targets = ask.targets.into_iter();
@@ -98,7 +133,7 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
         };
         Box::pin(async move {
             let answer = provider.evaluate(question);
-            metrics.observed("Evaluate", answer).await
+            gate.pass("Evaluate", answer).await
         })
     }
 }
@@ -110,7 +145,7 @@ impl<P: RuleProvider> UnaryService<CostQuestion> for EndpointCost<P> {
     type Future = BoxFuture<Response<Self::Response>, Status>;
 
     fn call(&mut self, request: Request<CostQuestion>) -> Self::Future {
-        let RuleService { provider, metrics } = self.0.clone();
+        let RuleService { provider, gate } = self.0.clone();
         let deadline = deadline::of(request.metadata());
         let question = CostQuestion {
             deadline,
@@ -118,14 +153,14 @@ impl<P: RuleProvider> UnaryService<CostQuestion> for EndpointCost<P> {
         };
         Box::pin(async move {
             let answer = provider.endpoint_cost(question);
-            metrics.observed("EndpointCost", answer).await
+            gate.pass("EndpointCost", answer).await
         })
     }
 }
 
 pub(crate) struct AllocatorService<A> {
     pub(crate) allocator: Arc<A>,
-    pub(crate) metrics: Metrics,
+    pub(crate) gate: Gate,
 }
 
 #[tonic::async_trait]
@@ -145,7 +180,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
             }
             self.allocator.reserve(ask).await
         };
-        self.metrics.observed("Reserve", answer).await
+        self.gate.clone().pass("Reserve", answer).await
     }
 
     async fn confirm(
@@ -154,7 +189,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
     ) -> Result<Response<allocator::ConfirmResponse>, Status> {
         let done = self.allocator.confirm(request.into());
         let answer = async { done.await.map(|()| allocator::ConfirmResponse {}) };
-        self.metrics.observed("Confirm", answer).await
+        self.gate.clone().pass("Confirm", answer).await
     }
 
     async fn release(
@@ -163,7 +198,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
     ) -> Result<Response<allocator::ReleaseResponse>, Status> {
         let done = self.allocator.release(request.into());
         let answer = async { done.await.map(|()| allocator::ReleaseResponse {}) };
-        self.metrics.observed("Release", answer).await
+        self.gate.clone().pass("Release", answer).await
     }
 }
 

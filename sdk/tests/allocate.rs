@@ -9,14 +9,22 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tautline_proto::allocator::ReserveRequest;
+use tautline_proto::{
+    allocator::{
+        ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
+    },
+    ruleprovider::{
+        EndpointCostRequest, EvaluateRequest, rule_provider_client::RuleProviderClient,
+    },
+};
+use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
     Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
-    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider,
+    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server,
     reservations::{Book, Key},
     testkit,
 };
-use tonic::{Code, transport::Channel};
+use tonic::{Code, Status, transport::Channel};
 
 struct Costs;
 
@@ -148,4 +156,60 @@ async fn health_of_both_services() {
         }
     }
     running.stop().await;
+}
+
+/// What each question gets: how it ends, and what is said.
+async fn all_questions(channel: Channel) -> Vec<Result<(), Status>> {
+    let mut rules = RuleProviderClient::new(channel.clone());
+    let mut devices = AllocatorClient::new(channel);
+    vec![
+        rules
+            .endpoint_cost(EndpointCostRequest::default())
+            .await
+            .map(drop),
+        rules.evaluate(EvaluateRequest::default()).await.map(drop),
+        devices.reserve(ask("u1", "n1")).await.map(drop),
+        devices
+            .confirm(ConfirmRequest { id: "t-1".into() })
+            .await
+            .map(drop),
+        devices
+            .release(ReleaseRequest { id: "t-1".into() })
+            .await
+            .map(drop),
+    ]
+}
+
+#[tokio::test]
+async fn no_question_is_answered_before_all_is_there() {
+    let server = Server::bind(testkit::loopback()).await.unwrap();
+    let (address, readiness) = (server.address(), server.readiness.clone());
+    readiness.expect("nodes");
+    readiness.expect("pods");
+    let mut tasks = Tasks::default();
+    let devices = Devices(Mutex::new(Book::new("t")));
+    server
+        .spawn_with_allocator(Costs.into(), devices.into(), &mut tasks)
+        .unwrap();
+    let stop = tasks.stop_token();
+    let done = tokio::spawn(tasks.run(std::future::pending()));
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap();
+    let channel = channel.connect().await.unwrap();
+
+    for (ready, text) in [
+        ("nodes", "not ready: waiting for nodes, pods"),
+        ("pods", "not ready: waiting for pods"),
+    ] {
+        for answer in all_questions(channel.clone()).await {
+            let refused = answer.unwrap_err();
+            let said = (refused.code(), refused.message());
+            assert_eq!(said, (Code::Unavailable, text));
+        }
+        readiness.done(ready);
+    }
+    for answer in all_questions(channel).await {
+        answer.unwrap();
+    }
+    stop.cancel();
+    done.await.unwrap().unwrap();
 }

@@ -38,7 +38,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use prometheus_client::metrics::gauge::Gauge;
 use tautline_runtime::{
-    admin::Readiness,
     lease::{self, Term},
     tasks::Tasks,
 };
@@ -90,7 +89,6 @@ pub struct Replicas<A> {
     inner: Arc<A>,
     role: ArcSwap<Role>,
     open: Open,
-    readiness: Readiness,
     hold: Duration,
     granting: Gauge,
 }
@@ -121,13 +119,14 @@ impl<A: Allocator> Replicas<A> {
         peers.metrics(&mut server.registry);
         let made = Arc::new(Self::new(inner, config.hold, server));
         let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
+        let readiness = server.readiness.clone();
         server.linger(given_up.clone());
         let replicas = Arc::clone(&made);
         tasks.spawn("lease", async move {
             let _given_up = given_up.drop_guard();
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = replicas.readiness.wait() => {}
+                () = readiness.wait() => {}
             }
             replicas
                 .take_part(&client, &config.lease, &peers, &stop)
@@ -148,7 +147,6 @@ impl<A: Allocator> Replicas<A> {
             inner,
             role: ArcSwap::from_pointee(Role::Standby(None)),
             open: Open::default(),
-            readiness: server.readiness.clone(),
             hold,
             granting,
         }
@@ -278,11 +276,6 @@ impl<A: Allocator> Replicas<A> {
         let lost = || not_now("this replica is giving up the Lease");
         if !granting.holds() {
             return Err(lost());
-        }
-        let missing = self.readiness.missing();
-        if !missing.is_empty() {
-            let what = format!("waiting for {}", missing.join(", "));
-            return Err(AllocatorError::NotNow(what));
         }
         let wait = granting.from.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
