@@ -7,6 +7,7 @@
 //! is the server's alone. Prints a Markdown table, and what an index of 150,000
 //! pods holds in memory.
 
+mod asking;
 mod noop;
 mod servers;
 
@@ -31,15 +32,16 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["noop", port, shortlist] => noop::serve(port, shortlist),
+        ["noop", port, shortlist] => noop::serve(port, shortlist, None),
+        ["noop", port, shortlist, one, other] => noop::serve(port, shortlist, Some([one, other])),
         role => play(role),
     }
 }
 
 fn play(role: &[&str]) -> Result<()> {
     let mut runtime = match role {
-        // As `tautline extender` runs.
-        ["extender", ..] => Builder::new_current_thread(),
+        // As `tautline extender` and the providers run.
+        ["extender", ..] | ["provide", ..] => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     let runtime = runtime.enable_all().build()?;
@@ -50,6 +52,7 @@ async fn played(role: &[&str]) -> Result<()> {
     match role {
         [] => compare().await,
         ["floor"] => servers::floor().await,
+        ["provide", port, admin] => asking::provide(port, admin).await,
         ["provider"] => servers::provider().await,
         ["memory"] => servers::memory(),
         ["extender", ports @ ..] => servers::extender(ports).await,

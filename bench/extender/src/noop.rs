@@ -16,24 +16,29 @@ use hyper::{Request, Response, body::Incoming, server::conn::http1, service::ser
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
+use crate::asking::Providers;
+
 static FILTERED: AtomicU64 = AtomicU64::new(0);
 static PRIORITIZED: AtomicU64 = AtomicU64::new(0);
 
 /// Answers until the process is ended. Of the names the first `shortlist` go back,
-/// each with a score; if it is 0, all go back, without.
-pub fn serve(port: &str, shortlist: &str) -> Result<()> {
+/// each with a score; if it is 0, all go back, without. With the ports of two
+/// providers it asks them about all names first.
+pub fn serve(port: &str, shortlist: &str, providers: Option<[&str; 2]>) -> Result<()> {
     let port = port.parse().context("the port")?;
     let shortlist: usize = shortlist.parse().context("the length of the shortlist")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build()?;
     runtime.block_on(async {
+        let providers = providers.map(Providers::at).transpose()?;
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
         let listener = TcpListener::bind(address).await?;
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            let service = service_fn(move |request| answer(request, shortlist));
+            let providers = providers.clone();
+            let service = service_fn(move |request| answer(request, shortlist, providers.clone()));
             tokio::spawn(async move {
                 // The scheduler closes its connections as it ends.
                 _ = http1::Builder::new()
@@ -47,6 +52,7 @@ pub fn serve(port: &str, shortlist: &str) -> Result<()> {
 async fn answer(
     request: Request<Incoming>,
     shortlist: usize,
+    providers: Option<Providers>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     let body = match request.into_body().collect().await {
@@ -56,6 +62,13 @@ async fn answer(
     let body = std::str::from_utf8(&body).unwrap_or_default();
     let text = match path.as_str() {
         "/filter" => {
+            if let Some(providers) = providers
+                && let Err(error) = providers.ask(names(body)).await
+            {
+                // Not counted: the benchmark ends over it.
+                let text = format!(r#"{{"error":"a provider: {:?}"}}"#, error.code());
+                return Ok(Response::new(Full::new(text.into())));
+            }
             FILTERED.fetch_add(1, Relaxed);
             format!(r#"{{"nodenames":[{}]}}"#, first(names(body), shortlist))
         }

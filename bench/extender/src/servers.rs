@@ -44,7 +44,8 @@ pub async fn floor() -> Result<()> {
     }
 }
 
-struct Cheap;
+/// A cost for each node, out of nothing.
+pub struct Cheap;
 
 impl RuleProvider for Cheap {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {

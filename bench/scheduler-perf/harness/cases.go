@@ -29,8 +29,9 @@ type Case struct {
 	// Binds is whether the extender binds.
 	Binds bool
 	// Counts is where the extender's metrics are; empty: there is no extender.
-	Counts string
-	server func(bin binaries) []string
+	Counts    string
+	server    func(bin binaries) []string
+	providers func(bin binaries) []provider
 }
 
 // Cases are all cases, in the order in which they are reported.
@@ -39,11 +40,12 @@ var Cases = []Case{
 	{Name: "go-noop", Asked: true, Counts: extenderURL, server: goNoop},
 	{Name: "rust-noop", Asked: true, Counts: extenderURL, server: rustNoop("0")},
 	{Name: "floor", Asked: true, Counts: extenderURL, server: rustNoop("64")},
-	{Name: "governed", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender()},
-	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Binds: true, Counts: adminURL, server: extender("--bind")},
-	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender()},
+	{Name: "floor-asking", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: knowNothing},
+	{Name: "governed", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
+	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
+	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
-	{Name: "gated", Tautline: true, Counts: adminURL, server: extender()},
+	{Name: "gated", Tautline: true, Counts: adminURL, server: extender(), providers: rules},
 }
 
 // Find is the case of a name.
@@ -79,9 +81,9 @@ func built(root, noop string) binaries {
 
 func goNoop(bin binaries) []string { return []string{bin.goNoop} }
 
-func rustNoop(shortlist string) func(binaries) []string {
+func rustNoop(more ...string) func(binaries) []string {
 	return func(bin binaries) []string {
-		return []string{bin.rustNoop, "noop", "18888", shortlist}
+		return append([]string{bin.rustNoop, "noop", "18888"}, more...)
 	}
 }
 
@@ -92,10 +94,30 @@ func extender(more ...string) func(binaries) []string {
 	}
 }
 
-// providers are the rule providers, and where each says that it is ready.
-func providers(bin binaries) map[string][]string {
-	return map[string][]string{
-		"http://127.0.0.1:18902": {bin.tautline, "provider", "gpu-slice", "--listen", "127.0.0.1:18901", "--admin", "127.0.0.1:18902"},
-		"http://127.0.0.1:18912": {bin.tautline, "provider", "latency", "--listen", "127.0.0.1:18911", "--admin", "127.0.0.1:18912"},
+// provider is a process that answers the extender's questions.
+type provider struct {
+	name string
+	args []string
+	// admin is where it says that it is ready.
+	admin string
+}
+
+// knowNothing are providers that have a cost for each node, out of nothing.
+func knowNothing(bin binaries) []provider {
+	return []provider{
+		{"provider 1", []string{bin.rustNoop, "provide", "18901", "18902"}, "http://127.0.0.1:18902"},
+		{"provider 2", []string{bin.rustNoop, "provide", "18911", "18912"}, "http://127.0.0.1:18912"},
+	}
+}
+
+// rules are the rule providers.
+func rules(bin binaries) []provider {
+	serve := func(name, listen, admin string) provider {
+		args := []string{bin.tautline, "provider", name, "--listen", listen, "--admin", admin}
+		return provider{name, args, "http://" + admin}
+	}
+	return []provider{
+		serve("gpu-slice", "127.0.0.1:18901", "127.0.0.1:18902"),
+		serve("latency", "127.0.0.1:18911", "127.0.0.1:18912"),
 	}
 }

@@ -101,12 +101,12 @@ func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *p
 
 func (h *Harness) serve(tCtx ktesting.TContext, running *servers, c Case, kubeconfig string) error {
 	bin := built(h.Root, h.Noop)
-	if c.Tautline {
-		for admin, args := range providers(bin) {
-			if err := running.start(args[2], args, kubeconfig); err != nil {
+	if c.providers != nil {
+		for _, p := range c.providers(bin) {
+			if err := running.start(p.name, p.args, kubeconfig); err != nil {
 				return err
 			}
-			if err := running.ready(tCtx, admin+"/readyz"); err != nil {
+			if err := running.ready(tCtx, p.admin+"/readyz"); err != nil {
 				return err
 			}
 		}
