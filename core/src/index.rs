@@ -219,23 +219,13 @@ impl Index {
             return true;
         };
         // Look before writing: most pods are no offer's business.
-        let pods = [&old, &new].into_iter().flatten();
-        let mut touched: Vec<usize> = pods
-            .flat_map(|pod| {
-                let selects = |at: &usize| {
-                    offers.list()[*at]
-                        .offer
-                        .targets
-                        .iter()
-                        .any(|t| selects_pod(t, pod))
-                };
-                offers
-                    .candidates(&pod.labels)
-                    .into_iter()
-                    .filter(selects)
-                    .collect::<Vec<_>>()
-            })
-            .collect();
+        let mut touched = Vec::new();
+        for pod in [&old, &new].into_iter().flatten() {
+            touched.extend(offers.candidates(&pod.labels).into_iter().filter(|at| {
+                let mut targets = offers.list()[*at].offer.targets.iter();
+                targets.any(|t| selects_pod(t, pod))
+            }));
+        }
         if touched.is_empty() {
             return true;
         }

@@ -50,6 +50,15 @@ impl NodeSet {
         self.find(self.hash(name), name)
     }
 
+    /// The same; nothing is looked up if the name is the one at `next`. Lists of
+    /// nodes mostly come in the same order.
+    pub fn position_from(&self, next: usize, name: &str) -> Option<usize> {
+        match next < self.len() && self.name(next) == name {
+            true => Some(next),
+            false => self.position(name),
+        }
+    }
+
     pub fn name(&self, position: usize) -> &str {
         slice(&self.text, &self.ends, position)
     }
@@ -117,6 +126,9 @@ mod tests {
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), unique.clone());
             for (i, n) in unique.iter().enumerate() {
                 prop_assert_eq!(set.position(n), Some(i));
+                for next in 0..=unique.len() {
+                    prop_assert_eq!(set.position_from(next, n), Some(i));
+                }
             }
             prop_assert_eq!(set.position("zz"), None);
         }

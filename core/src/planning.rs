@@ -88,12 +88,7 @@ impl Costs {
     /// Takes one line of a provider's answer. Several for a node: the worst
     /// counts, whatever their order.
     pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
-        let in_order = self.next < nodes.len() && nodes.name(self.next) == node;
-        let at = if in_order {
-            Some(self.next)
-        } else {
-            nodes.position(node)
-        };
+        let at = nodes.position_from(self.next, node);
         let Some(at) = at.filter(|at| *at < self.cost.len()) else {
             self.unknown_nodes += 1;
             return;

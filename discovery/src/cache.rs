@@ -68,8 +68,11 @@ impl Cache {
             costs: Costs::new(nodes.len()),
             missing: NodeSet::default(),
         };
+        let mut next = 0;
         for name in nodes.iter() {
-            match kept.nodes.position(name).filter(|at| kept.until[*at] > now) {
+            let at = kept.nodes.position_from(next, name);
+            next = at.map_or(next, |at| at + 1);
+            match at.filter(|at| kept.until[*at] > now) {
                 Some(at) => copy(&kept.costs, at, nodes, name, &mut known.costs),
                 None => _ = known.missing.insert(name),
             }

@@ -59,6 +59,8 @@ pub struct Board {
     most_shapes: usize,
     clock: u64,
     epoch: u32,
+    /// How often all nodes were told of.
+    told: u32,
 }
 
 impl Board {
@@ -73,6 +75,7 @@ impl Board {
             most_shapes: SHAPES,
             clock: 0,
             epoch: 0,
+            told: 0,
         }
     }
 
@@ -108,6 +111,7 @@ impl Board {
     }
 
     fn tell_all(&mut self) {
+        self.told = self.told.wrapping_add(1);
         for node in &mut self.nodes {
             if let Some(room) = &node.room {
                 node.base = self.policy.base(room);
@@ -241,13 +245,20 @@ impl Board {
         best
     }
 
-    /// The number of a shape, for many questions about it; good until a room changes
-    /// or another shape is asked.
-    pub fn ask(&mut self, shape: &Shape) -> usize {
+    /// As long as it is the same, a node whose room and position have not changed
+    /// costs each shape the same.
+    pub fn stamp(&mut self) -> (u32, u32) {
         if self.policy.renew() {
             self.tell_all();
         }
         self.epoch = self.policy.epoch();
+        (self.told, self.epoch)
+    }
+
+    /// The number of a shape, for many questions about it; good until a room changes
+    /// or another shape is asked.
+    pub fn ask(&mut self, shape: &Shape) -> usize {
+        self.stamp();
         self.clock += 1;
         let clock = self.clock;
         if let Some(&at) = self.shapes.get(shape) {

@@ -6,6 +6,8 @@ use std::{fmt, time::Duration};
 use prost::bytes::Bytes;
 use tautline_proto::endpoint_cost::{NodeCost, put_valid_for_millis, read_answer};
 
+use crate::Lines;
+
 /// Costs in any unit that is the same for all nodes of the answer. A node that
 /// is not named cannot be used.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -65,6 +67,18 @@ impl CostAnswer {
     /// Adds a node.
     pub fn push(&mut self, node: NodeCost<'_>) {
         node.put(&mut self.lines);
+    }
+
+    /// Adds a node, and keeps its line for other answers.
+    pub fn push_and_keep(&mut self, node: NodeCost<'_>, kept: &mut Lines) {
+        self.lines.extend_from_slice(kept.keep(node));
+    }
+
+    /// Adds a node as it was kept; false: nothing is kept of it.
+    pub fn push_kept(&mut self, node: &str, kept: &mut Lines) -> bool {
+        let line = kept.find(node);
+        self.lines.extend_from_slice(line.unwrap_or_default());
+        line.is_some()
     }
 
     /// What was added, in its order.

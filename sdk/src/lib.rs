@@ -28,6 +28,7 @@ mod allocate;
 mod answer;
 mod codec;
 mod deadline;
+mod lines;
 mod metrics;
 mod pages;
 pub mod reservations;
@@ -40,6 +41,7 @@ use std::future::Future;
 
 pub use allocate::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
 pub use answer::CostAnswer;
+pub use lines::Lines;
 pub use pages::Page;
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};

@@ -19,6 +19,7 @@ use tautline_sdk::{
 use crate::{
     GpuSlice,
     cost::{self, Asking, Fit},
+    ledger::Parts,
     need::Need,
     state::{Own, State},
 };
@@ -84,7 +85,12 @@ impl GpuSlice {
         };
         let State { ledger, book, .. } = &mut *state;
         let reservation = book.reserve(now, key, ask.hold, |_| {
-            let (names, nodes, board) = ledger.parts();
+            let Parts {
+                names,
+                nodes,
+                board,
+                ..
+            } = ledger.parts();
             let refuse =
                 |why: String| AllocatorError::CannotGive(format!("node {}: {why}", ask.node));
             let Some(entry) = nodes.get(ask.node.as_str()) else {

@@ -4,15 +4,50 @@
 use std::time::Instant;
 
 use tautline_core::Snapshot;
-use tautline_sdk::{Compliance, CostQuestion, EvaluateQuestion, Evaluation, ProviderError};
+use tautline_gpu::dra;
+use tautline_sdk::{
+    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+};
 
 use crate::{
     cost::{self, Asking, Fit},
     evaluate,
+    ledger::Parts,
+    lines,
     need::{Amount, Need},
     refusal::No,
     state::{Own, State},
 };
+
+/// The provider's answer, of lines that are kept as long as they hold.
+///
+/// # Errors
+/// A rule that makes no sense.
+pub(crate) fn answer(
+    state: &mut State,
+    snapshot: &Snapshot,
+    ask: CostQuestion,
+    now: Instant,
+) -> Result<CostAnswer, ProviderError> {
+    let asked = Asked::new(state, snapshot, &ask, now)?;
+    let mut asking = Asking::new(&asked.need);
+    let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
+    let stamp = state.ledger.board.stamp();
+    let mut lines = state.ledger.parts().kept.take(&asked.need, stamp);
+    for name in &ask.eligible_nodes {
+        let of_pod = asked.is_of_pod(name);
+        if !of_pod && answer.push_kept(name, &mut lines) {
+            continue;
+        }
+        let fit = asked.fit(state, snapshot, name, &mut asking, now);
+        match of_pod {
+            true => answer.push(lines::line(name, &fit)),
+            false => answer.push_and_keep(lines::line(name, &fit), &mut lines),
+        }
+    }
+    state.ledger.parts().kept.put(asked.need, stamp, lines);
+    Ok(answer)
+}
 
 /// Tells `each` what the nodes of the question say, in the question's order.
 ///
@@ -25,35 +60,75 @@ pub(crate) fn costs(
     now: Instant,
     mut each: impl FnMut(String, Fit),
 ) -> Result<(), ProviderError> {
-    let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
-    let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
-    let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
-    if need.amount == Amount::Nothing
-        && let Some(claimed) = pod.and_then(|p| state.devices.ask(p))
-    {
-        for name in ask.eligible_nodes {
-            let fit = state.devices.fit(&state.ledger, snapshot, &name, &claimed);
-            each(name, fit);
-        }
-        return Ok(());
-    }
-    // What a pod requests by itself was counted when it was seen.
-    if pod.is_none_or(|p| state.ledger.request_of(p).is_none()) {
-        state.ledger.asked(uid, &need);
-    }
-    let own = Own::of(state, snapshot, &ask, uid, now);
-    let mut asking = Asking::new(&need);
+    let asked = Asked::new(state, snapshot, &ask, now)?;
+    let mut asking = Asking::new(&asked.need);
     for name in ask.eligible_nodes {
-        let freed = own.freed(state, snapshot, &name, now);
-        let (names, nodes, board) = state.ledger.parts();
-        let fit = match (nodes.get(name.as_str()), &freed) {
-            (None, _) => Fit::No(No::unknown_node()),
-            (_, Some((entry, rooms))) => cost::fit(names, board, entry, &mut asking, Some(rooms)),
-            (Some(entry), None) => cost::fit(names, board, entry, &mut asking, None),
-        };
+        let fit = asked.fit(state, snapshot, &name, &mut asking, now);
         each(name, fit);
     }
     Ok(())
+}
+
+/// A question, as far as it is the same for all nodes.
+struct Asked {
+    need: Need,
+    /// Devices that a claim of the pod asks for, in place of the need.
+    claimed: Option<dra::Ask>,
+    own: Own,
+}
+
+impl Asked {
+    /// Reads the question; what is asked is learned from.
+    fn new(
+        state: &mut State,
+        snapshot: &Snapshot,
+        ask: &CostQuestion,
+        now: Instant,
+    ) -> Result<Self, ProviderError> {
+        let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
+        let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
+        let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
+        let claimed = match need.amount {
+            Amount::Nothing => pod.and_then(|p| state.devices.ask(p)),
+            _ => None,
+        };
+        // What a pod requests by itself was counted when it was seen.
+        if claimed.is_none() && pod.is_none_or(|p| state.ledger.request_of(p).is_none()) {
+            state.ledger.asked(uid, &need);
+        }
+        let own = Own::of(state, snapshot, ask, uid, now);
+        Ok(Self { need, claimed, own })
+    }
+
+    /// Whether the node says to this pod what it says to no other that is like it.
+    fn is_of_pod(&self, name: &str) -> bool {
+        self.claimed.is_some() || self.own.is_on(name)
+    }
+
+    fn fit(
+        &self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        name: &str,
+        asking: &mut Asking<'_>,
+        now: Instant,
+    ) -> Fit {
+        if let Some(claimed) = &self.claimed {
+            return state.devices.fit(&state.ledger, snapshot, name, claimed);
+        }
+        let freed = self.own.freed(state, snapshot, name, now);
+        let Parts {
+            names,
+            nodes,
+            board,
+            ..
+        } = state.ledger.parts();
+        match (nodes.get(name), &freed) {
+            (None, _) => Fit::No(No::unknown_node()),
+            (_, Some((entry, rooms))) => cost::fit(names, board, entry, asking, Some(rooms)),
+            (Some(entry), None) => cost::fit(names, board, entry, asking, None),
+        }
+    }
 }
 
 /// Whether the pods of the question still have what they were given.

@@ -13,7 +13,10 @@ use tautline_gpu::{
     policy::Policy,
 };
 
-use crate::need::{self, Amount, Need};
+use crate::{
+    lines::Kept,
+    need::{self, Amount, Need},
+};
 
 /// The distribution is read again once so many more pods have come ...
 const LEARN_EVERY: u32 = 64;
@@ -43,12 +46,22 @@ pub(crate) struct Entry {
     pub(crate) position: f64,
 }
 
+/// What answers are made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) nodes: &'a HashMap<Arc<str>, Entry>,
+    pub(crate) board: &'a mut Board,
+    /// What nodes said last; who changes is forgotten.
+    pub(crate) kept: &'a mut Kept,
+}
+
 /// All nodes.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) names: Names,
     pub(crate) board: Board,
     nodes: HashMap<Arc<str>, Entry>,
+    kept: Kept,
     seen: Arc<Snapshot>,
     unused: Vec<usize>,
     slots: usize,
@@ -66,6 +79,7 @@ impl Ledger {
             names,
             board: Board::new(policy),
             nodes: HashMap::new(),
+            kept: Kept::default(),
             seen: Arc::default(),
             unused: Vec::new(),
             slots: 0,
@@ -99,9 +113,13 @@ impl Ledger {
         self.nodes.iter()
     }
 
-    /// The parts that a cost is made of.
-    pub(crate) fn parts(&mut self) -> (&Names, &HashMap<Arc<str>, Entry>, &mut Board) {
-        (&self.names, &self.nodes, &mut self.board)
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            names: &self.names,
+            nodes: &self.nodes,
+            board: &mut self.board,
+            kept: &mut self.kept,
+        }
     }
 
     /// Takes over what has changed since the last time; `held` tells what is
@@ -137,6 +155,7 @@ impl Ledger {
 
     /// One node's work. Whether the node is new or has gone.
     fn read(&mut self, now: &Snapshot, name: &str, held: &[Held]) -> bool {
+        self.kept.forget(name);
         let Some(node) = now.node(name) else {
             let gone = self.nodes.remove(name);
             for slot in gone.iter().flat_map(|e| &e.slots) {
@@ -180,6 +199,7 @@ impl Ledger {
 
     /// By name each node's place depends on all others.
     fn order(&mut self) {
+        self.kept.clear();
         let mut order: Vec<(&Arc<str>, &mut Entry)> = self.nodes.iter_mut().collect();
         order.sort_unstable_by(|a, b| a.0.cmp(b.0));
         let count = order.len() as f64;

@@ -14,6 +14,7 @@ mod counted;
 mod evaluate;
 mod lanes;
 mod ledger;
+mod lines;
 mod metrics;
 mod need;
 mod refusal;
@@ -136,12 +137,7 @@ impl RuleProvider for GpuSlice {
         let now = Instant::now();
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, now);
-        let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
-        answers::costs(&mut state, &snapshot, ask, now, |node, fit| match fit {
-            Fit::Yes { cost, detail, .. } => answer.usable(node, cost, detail),
-            Fit::No(no) => answer.unusable(node, no.code, no.detail, no.freeable),
-        })?;
-        Ok(answer)
+        answers::answer(&mut state, &snapshot, ask, now)
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {

@@ -13,7 +13,7 @@ use tautline_sdk::{CostQuestion, reservations::Book};
 use crate::{
     allocate::{self, Grant},
     claims::Devices,
-    ledger::{Entry, Ledger},
+    ledger::{Entry, Ledger, Parts},
 };
 
 /// A confirmed reservation that the watch has not settled is looked into once it is so
@@ -126,6 +126,11 @@ impl Own {
         }
     }
 
+    /// Whether the pod has something there.
+    pub(crate) fn is_on(&self, node: &str) -> bool {
+        self.nodes.iter().any(|n| n == node)
+    }
+
     /// What is reserved for a pod that is about to be bound.
     pub(crate) fn reserved(state: &State, uid: &str, now: Instant) -> Self {
         Self {
@@ -143,7 +148,7 @@ impl Own {
         name: &str,
         now: Instant,
     ) -> Option<(Entry, Vec<Room>)> {
-        if !self.nodes.iter().any(|n| n == name) {
+        if !self.is_on(name) {
             return None;
         }
         let node = snapshot.node(name)?;
@@ -155,7 +160,7 @@ impl Own {
         let others = snapshot.pods_on(name).iter().map(|p| &**p);
         let others = others.filter(|p| !same(p));
         let inventory = inventory::read(&state.ledger.names, node, others, &held);
-        let (_, nodes, board) = state.ledger.parts();
+        let Parts { nodes, board, .. } = state.ledger.parts();
         let known = nodes.get(name)?;
         let pools = inventory.pools.iter();
         let rooms = pools

@@ -249,3 +249,40 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// What is kept from answer to answer is what would be worked out anew.
+    #[test]
+    fn kept_lines_are_fresh_ones(
+        steps in proptest::collection::vec((0..6_u8, 0..4_usize, 0..6_usize, 1..5_i64), 1..40)
+    ) {
+        let names = ["a", "b", "c", "unknown"];
+        let feed = Feed::default();
+        for name in &names[..3] { feed.apply(node(name, WHOLE, 4, &[])); }
+        let provider = GpuSlice::new(feed.clone(), Config::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (step, at, which, cards) in steps {
+            let (name, pod_name) = (names[at], format!("pod-{which}"));
+            match step {
+                0 => _ = feed.apply(pod(&pod_name, name, WHOLE, cards)),
+                1 => feed.delete(tautline_core::index::Kind::Pod, &format!("ml/{pod_name}")),
+                2 if at < 3 => _ = feed.apply(node(name, WHOLE, cards, &[(PRODUCT, "NVIDIA-L4")])),
+                3 if at < 3 => feed.delete(tautline_core::index::Kind::Node, name),
+                _ => {}
+            }
+            let question = CostQuestion {
+                source: Reference::pod("ml", &pod_name),
+                rule: Rule { request: cards.to_string(), ..Rule::default() },
+                eligible_nodes: names.iter().cycle().skip(at).take(4).map(|n| (*n).to_owned()).collect(),
+                ..CostQuestion::default()
+            };
+            let answer = runtime.block_on(provider.endpoint_cost(question.clone())).unwrap();
+            let (mut state, now) = (provider.state.lock(), Instant::now());
+            let snapshot = state.sync(&feed, now);
+            let mut fresh = CostAnswer::default();
+            let each = |node: String, fit| fresh.push(lines::line(&node, &fit));
+            answers::costs(&mut state, &snapshot, question, now, each).unwrap();
+            prop_assert_eq!(answer, fresh);
+        }
+    }
+}
