@@ -264,9 +264,9 @@ proptest! {
         for (step, at, which, cards) in steps {
             let (name, pod_name) = (names[at], format!("pod-{which}"));
             match step {
-                0 => _ = feed.apply(pod(&pod_name, name, WHOLE, cards)),
+                0 => feed.apply(pod(&pod_name, name, WHOLE, cards)),
                 1 => feed.delete(tautline_core::index::Kind::Pod, &format!("ml/{pod_name}")),
-                2 if at < 3 => _ = feed.apply(node(name, WHOLE, cards, &[(PRODUCT, "NVIDIA-L4")])),
+                2 if at < 3 => feed.apply(node(name, WHOLE, cards, &[(PRODUCT, "NVIDIA-L4")])),
                 3 if at < 3 => feed.delete(tautline_core::index::Kind::Node, name),
                 _ => {}
             }
