@@ -40,9 +40,10 @@ pub(crate) fn answer(
             continue;
         }
         let fit = asked.fit(state, snapshot, name, &mut asking, now);
-        match of_pod {
-            true => answer.push(lines::line(name, &fit)),
-            false => answer.push_and_keep(lines::line(name, &fit), &mut lines),
+        // What is no node is never forgotten either.
+        match !of_pod && state.ledger.node(name).is_some() {
+            true => answer.push_and_keep(lines::line(name, &fit), &mut lines),
+            false => answer.push(lines::line(name, &fit)),
         }
     }
     state.ledger.parts().kept.put(asked.need, stamp, lines);

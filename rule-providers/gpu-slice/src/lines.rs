@@ -17,7 +17,7 @@ pub(crate) type Stamp = (u32, u32);
 pub(crate) struct Kept(VecDeque<(Need, Stamp, Lines)>);
 
 impl Kept {
-    /// The lines of a need, to be [put](Self::put) back.
+    /// The lines of a need, as far as they hold; to be [put](Self::put) back.
     pub(crate) fn take(&mut self, need: &Need, stamp: Stamp) -> Lines {
         let known = self.0.iter().position(|(n, ..)| n == need);
         let known = known.and_then(|at| self.0.remove(at));
