@@ -41,7 +41,7 @@ impl Gate {
     /// before, would answer from lists that are not there yet: that no card is
     /// taken, that no rule is known. Callers ask another replica in its place.
     async fn pass<T, A, E>(
-        self,
+        &self,
         rpc: &'static str,
         answer: impl Future<Output = Result<A, E>> + Send,
     ) -> Result<Response<T>, Status>
@@ -180,7 +180,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
             }
             self.allocator.reserve(ask).await
         };
-        self.gate.clone().pass("Reserve", answer).await
+        self.gate.pass("Reserve", answer).await
     }
 
     async fn confirm(
@@ -189,7 +189,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
     ) -> Result<Response<allocator::ConfirmResponse>, Status> {
         let done = self.allocator.confirm(request.into());
         let answer = async { done.await.map(|()| allocator::ConfirmResponse {}) };
-        self.gate.clone().pass("Confirm", answer).await
+        self.gate.pass("Confirm", answer).await
     }
 
     async fn release(
@@ -198,7 +198,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
     ) -> Result<Response<allocator::ReleaseResponse>, Status> {
         let done = self.allocator.release(request.into());
         let answer = async { done.await.map(|()| allocator::ReleaseResponse {}) };
-        self.gate.clone().pass("Release", answer).await
+        self.gate.pass("Release", answer).await
     }
 }
 

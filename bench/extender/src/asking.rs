@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use bytes::{Buf, BufMut, Bytes};
 use hyper::http::uri::PathAndQuery;
 use tautline_proto::endpoint_cost::put_eligible_node;
-use tautline_sdk::{Config, Server};
-use tokio_util::sync::CancellationToken;
+use tautline_sdk::Config;
 use tonic::{
     Request, Status,
     client::Grpc,
@@ -99,10 +98,5 @@ pub async fn provide(port: &str, admin: &str) -> Result<()> {
         admin: Some(at(admin)?),
         ..Config::default()
     };
-    let mut tasks = tautline_runtime::tasks::Tasks::default();
-    Server::bind(config)
-        .await?
-        .spawn(Cheap.into(), &mut tasks)?;
-    let stop = CancellationToken::new();
-    tasks.run(stop.cancelled()).await
+    tautline_sdk::serve(Cheap, config).await
 }
