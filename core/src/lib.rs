@@ -7,6 +7,7 @@
 pub mod ask;
 pub mod binding;
 pub mod compliance;
+mod costs;
 pub mod cow;
 pub mod duration;
 pub mod fit;

@@ -5,12 +5,11 @@
 //! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
 //! leaves as they are.
 
+pub use crate::costs::{Costs, Note};
 use crate::nodes::NodeSet;
 
 /// The fixed-point 1.
 const ONE: u64 = 1 << 62;
-/// No provider of this kind of cost: not named in the answer.
-const NO_COST: i64 = i64::MIN;
 /// kube-scheduler's `MaxExtenderPriority`.
 pub const MAX_SCORE: u8 = 10;
 
@@ -30,159 +29,6 @@ pub mod code {
     /// It answered something that is no answer (too large, malformed).
     pub const BAD_ANSWER: &str = "ProviderBadAnswer";
     pub const POLICY_MISSING: &str = "PolicyMissing";
-}
-
-/// One provider's answer for the nodes of a question, by their positions; in a few
-/// allocations, whatever the number of nodes.
-#[derive(Clone, Debug, Default)]
-pub struct Costs {
-    cost: Vec<i64>,
-    /// By position; empty as long as there is none.
-    notes: Vec<Kept>,
-    /// The texts of all notes.
-    text: String,
-    /// The code that was written last: most lines have the one before.
-    code: Span,
-    /// Named in the answer and not in the question; left out.
-    pub unknown_nodes: usize,
-    /// Named more than once; the worst counts.
-    pub duplicate_nodes: usize,
-    /// Where the next line's node is if the answer keeps the question's order.
-    next: usize,
-}
-
-/// What a provider says of a node besides the cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Note<'a> {
-    /// A short stable code, "" if none was given or it is not fit to be one.
-    pub code: &'a str,
-    pub detail: &'a str,
-    /// Usable once pods on the node had gone.
-    pub freeable: bool,
-}
-
-/// A part of the text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Span {
-    start: u32,
-    end: u32,
-}
-
-/// A note whose texts are elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Kept {
-    code: Span,
-    detail: Span,
-    freeable: bool,
-}
-
-impl Costs {
-    /// No costs yet for `nodes` nodes.
-    pub fn new(nodes: usize) -> Self {
-        Self {
-            cost: vec![NO_COST; nodes],
-            ..Self::default()
-        }
-    }
-
-    /// Takes one line of a provider's answer. Several for a node: the worst
-    /// counts, whatever their order.
-    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
-        let at = nodes.position_from(self.next, node);
-        let Some(at) = at.filter(|at| *at < self.cost.len()) else {
-            self.unknown_nodes += 1;
-            return;
-        };
-        self.next = at + 1;
-        let cost = cost.max(NO_COST + 1);
-        let note = Note {
-            code: clean_code(note.code),
-            ..note
-        };
-        let old = self.cost[at];
-        if old != NO_COST {
-            self.duplicate_nodes += 1;
-            let worse = match (old < 0, cost < 0) {
-                (false, false) => cost > old,
-                (true, true) => (cost, note) < (old, self.note(at).unwrap_or_default()),
-                (_, new_is_negative) => new_is_negative,
-            };
-            if !worse {
-                return;
-            }
-        }
-        self.cost[at] = cost;
-        self.keep(at, note);
-    }
-
-    fn keep(&mut self, at: usize, note: Note<'_>) {
-        if self.notes.is_empty() {
-            if note == Note::default() {
-                return;
-            }
-            self.notes = vec![Kept::default(); self.cost.len()];
-        }
-        if !note.code.is_empty() && self.slice(self.code) != note.code {
-            self.code = self.write(note.code);
-        }
-        self.notes[at] = Kept {
-            code: match note.code {
-                "" => Span::default(),
-                _ => self.code,
-            },
-            detail: self.write(note.detail),
-            freeable: note.freeable,
-        };
-    }
-
-    fn write(&mut self, text: &str) -> Span {
-        // Answers are bounded far below 4 GiB, so offsets fit.
-        let at = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let start = at(&self.text);
-        self.text.push_str(text);
-        Span {
-            start,
-            end: at(&self.text),
-        }
-    }
-
-    fn slice(&self, span: Span) -> &str {
-        let range = span.start as usize..span.end as usize;
-        self.text.get(range).unwrap_or_default()
-    }
-
-    /// The cost at a position; `None` if the answer did not name the node.
-    pub fn get(&self, at: usize) -> Option<i64> {
-        self.cost.get(at).copied().filter(|c| *c != NO_COST)
-    }
-
-    pub fn note(&self, at: usize) -> Option<Note<'_>> {
-        let kept = self.notes.get(at)?;
-        let note = Note {
-            code: self.slice(kept.code),
-            detail: self.slice(kept.detail),
-            freeable: kept.freeable,
-        };
-        (note != Note::default()).then_some(note)
-    }
-
-    /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
-        self.cost.len() * 8 + self.notes.len() * size_of::<Kept>() + self.text.len()
-    }
-
-    fn usable(&self, at: usize) -> bool {
-        self.cost.get(at).is_some_and(|c| *c >= 0)
-    }
-}
-
-/// Codes end up in events that are counted by their exact text: letters only, so
-/// that no figure makes each node's reason a new one.
-fn clean_code(code: &str) -> &str {
-    let fit = code.len() <= 40
-        && code.starts_with(|c: char| c.is_ascii_uppercase())
-        && code.chars().all(|c| c.is_ascii_alphabetic());
-    if fit { code } else { "" }
 }
 
 /// What came of asking one rule.
@@ -305,7 +151,7 @@ impl Plan {
 impl Answer<'_> {
     fn admits(&self, at: usize) -> bool {
         match self.outcome {
-            Outcome::Costs(costs) => costs.usable(at),
+            Outcome::Costs(costs) => costs.is_usable(at),
             Outcome::Unavailable { reject, .. } => !reject,
         }
     }
@@ -321,7 +167,7 @@ fn badness(usable: &[bool], answers: &[Answer<'_>]) -> Vec<u64> {
         };
         let in_use = || {
             costs
-                .cost
+                .raw()
                 .iter()
                 .zip(usable)
                 .filter(|(_, u)| **u)
@@ -344,7 +190,7 @@ fn badness(usable: &[bool], answers: &[Answer<'_>]) -> Vec<u64> {
         if span == 0 {
             continue;
         }
-        for ((sum, cost), usable) in sums.iter_mut().zip(&costs.cost).zip(usable) {
+        for ((sum, cost), usable) in sums.iter_mut().zip(costs.raw()).zip(usable) {
             if *usable {
                 let above = u128::from(cost.abs_diff(low));
                 *sum += weight * (above * u128::from(ONE) / u128::from(span));

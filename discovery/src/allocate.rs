@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use crate::{
     CallError, Discovery, Question,
-    round::{provider_name, target, wire_rule},
+    asking::{target, wire_rule},
+    round::provider_name,
 };
 
 /// What is left for a Binding on its way when nothing more is written.

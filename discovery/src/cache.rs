@@ -1,5 +1,5 @@
-//! Answers that their provider calls valid for a while, used again for the same
-//! question from another pod.
+//! What providers said, used again for the same question from another pod: for as long
+//! as it is valid, or after only the changes were asked for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,44 +8,95 @@ use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, fnv1a_64},
 };
+use tautline_proto::endpoint_cost::{Malformed, Validity};
 use tokio::time::Instant;
 
-/// However long a provider says; relabeling must act within a second, and does
-/// because the key holds the provider.
+use crate::codec::{Answer, RawAnswer};
+
+/// However long a provider says, and however well it tells of changes: then all is asked
+/// anew. Relabeling must act within a second, and does because the key holds the provider.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Questions of so many shapes are kept: some 300 KB each at 5,000 nodes.
 const MOST: usize = 128;
 
 /// What makes two questions the same: the provider and all of the question but
 /// its nodes and the asking pod's name and UID.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub provider: Arc<str>,
-    pub question: Vec<u8>,
+    hash: u64,
+    provider: Arc<str>,
+    question: Vec<u8>,
+}
+
+impl Key {
+    pub(crate) fn new(provider: Arc<str>, question: Vec<u8>) -> Self {
+        // The key itself is compared as well, so a collision is a miss, not a lie.
+        let hash = question.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
+            (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self {
+            hash: hash ^ fnv1a_64(&[&provider]),
+            provider,
+            question,
+        }
+    }
+
+    /// The same for equal keys.
+    pub(crate) fn number(&self) -> u64 {
+        self.hash
+    }
 }
 
 /// What the provider said of nodes, in one answer or several.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 struct Kept {
     nodes: NodeSet,
     costs: Costs,
-    /// By position.
-    until: Vec<Instant>,
+    holds: Holds,
+}
+
+/// What lines hold by.
+#[derive(Clone, Debug)]
+enum Holds {
+    /// Until then, by position.
+    Until(Vec<Instant>),
+    /// As of the provider's version, until all is asked anew.
+    AsOf(u64, Instant),
 }
 
 /// What is known of the nodes of a question.
 #[derive(Debug)]
-pub(crate) struct Known {
-    pub costs: Costs,
-    /// Of these nothing is.
+pub(crate) enum Found {
+    Nothing,
+    All(Costs),
+    /// Of some nodes valid lines.
+    Part(Part),
+    /// Lines that hold but for what has changed since.
+    AsOf(AsOf),
+}
+
+#[derive(Debug)]
+pub(crate) struct Part {
+    costs: Costs,
     pub missing: NodeSet,
 }
 
-impl Known {
+#[derive(Debug)]
+pub(crate) struct AsOf {
+    pub version: u64,
+    /// Of these there is no line.
+    pub missing: NodeSet,
+    /// Where the lines of the question's nodes are.
+    at: Vec<Option<usize>>,
+}
+
+impl Part {
     /// The costs of all nodes of the question, `said` being about those missing.
     pub(crate) fn with(mut self, said: &Costs, nodes: &NodeSet) -> Costs {
-        for (at, name) in self.missing.iter().enumerate() {
-            copy(said, at, nodes, name, &mut self.costs);
+        for (from, name) in self.missing.iter().enumerate() {
+            if let Some(to) = nodes.position(name) {
+                self.costs.copy(to, said, from);
+            }
         }
         self.costs
     }
@@ -55,107 +106,152 @@ impl Known {
 pub(crate) struct Cache(DashMap<u64, (Key, Arc<Kept>)>);
 
 impl Cache {
-    /// What valid answers say of `nodes`; `None`: nothing. kube-scheduler looks at
-    /// other nodes of a large cluster for each pod, so often it is a part.
-    pub(crate) fn get(&self, key: &Key, nodes: &NodeSet) -> Option<Known> {
-        let kept = {
-            let entry = self.0.get(&hash(key))?;
-            let (stored, kept) = entry.value();
-            (stored == key).then(|| Arc::clone(kept))?
+    /// What is known of `nodes`. kube-scheduler looks at other nodes of a large cluster
+    /// for each pod, so often it is a part.
+    pub(crate) fn find(&self, key: &Key, nodes: &NodeSet) -> Found {
+        let kept = match self.0.get(&key.hash) {
+            Some(entry) if entry.value().0 == *key => Arc::clone(&entry.value().1),
+            _ => return Found::Nothing,
         };
         let now = Instant::now();
-        let mut known = Known {
-            costs: Costs::new(nodes.len()),
-            missing: NodeSet::default(),
+        let holds = |at: &usize| match &kept.holds {
+            Holds::Until(until) => until[*at] > now,
+            Holds::AsOf(_, until) => *until > now,
         };
-        let mut next = 0;
-        for name in nodes.iter() {
+        let (mut next, mut missing) = (0, NodeSet::default());
+        let line = |name| {
             let at = kept.nodes.position_from(next, name);
             next = at.map_or(next, |at| at + 1);
-            match at.filter(|at| kept.until[*at] > now) {
-                Some(at) => copy(&kept.costs, at, nodes, name, &mut known.costs),
-                None => _ = known.missing.insert(name),
+            let at = at.filter(holds);
+            if at.is_none() {
+                missing.insert(name);
+            }
+            at
+        };
+        let at: Vec<Option<usize>> = nodes.iter().map(line).collect();
+        match kept.holds {
+            Holds::AsOf(version, until) if until > now => Found::AsOf(AsOf {
+                version,
+                missing,
+                at,
+            }),
+            _ if missing.len() == nodes.len() => Found::Nothing,
+            _ => {
+                let costs = kept.costs.pick(at.into_iter());
+                match missing.is_empty() {
+                    true => Found::All(costs),
+                    false => Found::Part(Part { costs, missing }),
+                }
             }
         }
-        (known.missing.len() < nodes.len()).then_some(known)
+    }
+
+    /// Takes over what has changed since, and of the nodes that were missing all. Gives
+    /// the costs of `nodes`; `None`: it is not about the lines that are kept (any more).
+    ///
+    /// # Errors
+    /// An answer that is none.
+    pub(crate) fn advance(
+        &self,
+        key: &Key,
+        known: &AsOf,
+        answer: &RawAnswer,
+        nodes: &NodeSet,
+    ) -> Result<Option<Costs>, Malformed> {
+        let valid = answer.validity()?;
+        if valid.changed_since != known.version || valid.version == 0 {
+            return Ok(None);
+        }
+        let Some(mut entry) = self.0.get_mut(&key.hash) else {
+            return Ok(None);
+        };
+        let (stored, kept) = entry.value_mut();
+        let Kept {
+            nodes: all,
+            costs,
+            holds,
+        } = Arc::make_mut(kept);
+        match holds {
+            Holds::AsOf(version, _) if *version == known.version && stored == key => {
+                *version = valid.version;
+            }
+            _ => return Ok(None),
+        }
+        for name in known.missing.iter() {
+            all.insert(name);
+        }
+        answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
+        let at = known.at.iter().zip(nodes.iter());
+        Ok(Some(costs.pick(
+            at.map(|(at, name)| at.or_else(|| all.position(name))),
+        )))
     }
 
     /// Keeps an answer for as long as its provider says, beside those about other
-    /// nodes.
-    pub(crate) fn put(&self, key: Key, nodes: &NodeSet, costs: &Costs, valid_for_millis: i64) {
-        let Ok(millis @ 1..) = u64::try_from(valid_for_millis) else {
-            return;
+    /// nodes, or until the provider tells of changes.
+    pub(crate) fn put(&self, key: Key, nodes: &NodeSet, answer: &Answer) {
+        let (now, Answer { costs, valid }) = (Instant::now(), answer);
+        let until = match *valid {
+            Validity { millis: 1.., .. } => {
+                Some(now + Duration::from_millis(valid.millis.unsigned_abs()).min(LONGEST))
+            }
+            Validity { version: 0, .. } => return,
+            Validity { .. } => None,
         };
-        let now = Instant::now();
         if self.0.len() >= MOST {
-            self.0
-                .retain(|_, (_, kept)| kept.until.iter().any(|u| *u > now));
+            self.0.retain(|_, (_, kept)| match &kept.holds {
+                Holds::Until(until) => until.iter().any(|u| *u > now),
+                Holds::AsOf(_, until) => *until > now,
+            });
             if self.0.len() >= MOST {
                 self.0.clear();
             }
         }
-        let until = now + Duration::from_millis(millis).min(LONGEST);
-        let mut entry = self.0.entry(hash(&key)).or_default();
-        let (stored, before) = entry.value_mut();
-        if *stored != key {
-            *before = Arc::default();
-            *stored = key;
+        let mut kept = Kept {
+            nodes: nodes.clone(),
+            costs: costs.clone(),
+            holds: match until {
+                Some(until) => Holds::Until(vec![until; nodes.len()]),
+                None => Holds::AsOf(valid.version, now + LONGEST),
+            },
+        };
+        match self.0.entry(key.hash) {
+            dashmap::Entry::Occupied(mut entry) => {
+                let (stored, before) = entry.get();
+                if *stored == key {
+                    kept.add_valid(before, now);
+                }
+                entry.insert((key, Arc::new(kept)));
+            }
+            dashmap::Entry::Vacant(entry) => _ = entry.insert((key, Arc::new(kept))),
         }
-        let still =
-            |at: usize| before.until[at] > now && nodes.position(before.nodes.name(at)).is_none();
-        let others: Vec<usize> = (0..before.nodes.len()).filter(|at| still(*at)).collect();
-        let mut kept = Kept::default();
-        for name in nodes.iter() {
-            kept.nodes.insert(name);
-        }
-        kept.until = vec![until; nodes.len()];
-        for at in &others {
-            kept.nodes.insert(before.nodes.name(*at));
-            kept.until.push(before.until[*at]);
-        }
-        kept.costs = Costs::new(kept.nodes.len());
-        for (at, name) in nodes.iter().enumerate() {
-            copy(costs, at, &kept.nodes, name, &mut kept.costs);
-        }
-        for at in others {
-            copy(
-                &before.costs,
-                at,
-                &kept.nodes,
-                before.nodes.name(at),
-                &mut kept.costs,
-            );
-        }
-        *before = Arc::new(kept);
     }
 }
 
-/// Takes what is said of the node at `at` over into the costs of other nodes; that
-/// it was not named, too.
-fn copy(from: &Costs, at: usize, nodes: &NodeSet, name: &str, to: &mut Costs) {
-    if let Some(cost) = from.get(at) {
-        to.add(nodes, name, cost, from.note(at).unwrap_or_default());
+impl Kept {
+    /// Takes over lines about other nodes that are valid still.
+    fn add_valid(&mut self, before: &Self, now: Instant) {
+        let (Holds::Until(until), Holds::Until(then)) = (&mut self.holds, &before.holds) else {
+            return;
+        };
+        for (from, name) in before.nodes.iter().enumerate() {
+            if then[from] > now && self.nodes.position(name).is_none() {
+                let to = self.nodes.insert(name);
+                self.costs.copy(to, &before.costs, from);
+                until.push(then[from]);
+            }
+        }
     }
-}
-
-fn hash(key: &Key) -> u64 {
-    // The stored key is compared as well, so a collision is a miss, not a lie.
-    let question: u64 = key.question.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
-        (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
-    });
-    question ^ fnv1a_64(&[&key.provider])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use tautline_core::planning::Note;
+    use tautline_proto::endpoint_cost::{NodeCost, put_validity};
 
     fn key(provider: &str) -> Key {
-        Key {
-            provider: provider.into(),
-            question: vec![1],
-        }
+        Key::new(provider.into(), vec![1])
     }
 
     fn set(names: &[&str]) -> NodeSet {
@@ -165,10 +261,13 @@ mod tests {
     /// What is known of `names`: costs, and who is missing.
     fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>)> {
         let nodes = set(names);
-        let known = cache.get(&key("ns/p"), &nodes)?;
-        let costs = (0..nodes.len()).map(|at| known.costs.get(at)).collect();
-        let missing = known.missing.iter().map(str::to_owned).collect();
-        Some((costs, missing))
+        let (costs, missing) = match cache.find(&key("ns/p"), &nodes) {
+            Found::All(costs) => (costs, NodeSet::default()),
+            Found::Part(Part { costs, missing }) => (costs, missing),
+            _ => return None,
+        };
+        let costs = (0..nodes.len()).map(|at| costs.get(at)).collect();
+        Some((costs, missing.iter().map(str::to_owned).collect()))
     }
 
     fn put(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64) {
@@ -185,7 +284,11 @@ mod tests {
             };
             costs.add(&nodes, name, *cost, note);
         }
-        cache.put(key("ns/p"), &nodes, &costs, millis);
+        let valid = Validity {
+            millis,
+            ..Validity::default()
+        };
+        cache.put(key("ns/p"), &nodes, &Answer { costs, valid });
     }
 
     #[tokio::test(start_paused = true)]
@@ -196,10 +299,13 @@ mod tests {
             known(&cache, &["b", "a", "gone"]).unwrap(),
             (vec![Some(-1), Some(5), None], vec![])
         );
-        let known_b = cache.get(&key("ns/p"), &set(&["b"])).unwrap();
-        assert_eq!(known_b.costs.note(0).unwrap().code, "Full");
+        let Found::All(of_b) = cache.find(&key("ns/p"), &set(&["b"])) else {
+            panic!("b is not known");
+        };
+        assert_eq!(of_b.note(0).unwrap().code, "Full");
         assert_eq!(known(&cache, &["d"]), None);
-        assert!(cache.get(&key("ns/q"), &set(&["a"])).is_none());
+        let other = cache.find(&key("ns/q"), &set(&["a"]));
+        assert!(matches!(other, Found::Nothing), "{other:?}");
 
         tokio::time::advance(Duration::from_millis(60)).await;
         let missing = vec!["d".to_owned()];
@@ -221,6 +327,63 @@ mod tests {
         );
         tokio::time::advance(Duration::from_millis(60)).await;
         assert_eq!(known(&cache, &all), None);
+    }
+
+    /// An answer as it comes.
+    fn told(lines: &[(&str, i64)], version: u64, changed_since: u64) -> RawAnswer {
+        let mut bytes = Vec::new();
+        for (node, cost) in lines {
+            let line = NodeCost {
+                node,
+                cost: *cost,
+                ..NodeCost::default()
+            };
+            line.put(&mut bytes);
+        }
+        let valid = Validity {
+            version,
+            changed_since,
+            ..Validity::default()
+        };
+        put_validity(valid, &mut bytes);
+        RawAnswer::new(bytes.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_hold_but_for_what_has_changed_since_their_version() {
+        let (cache, key) = (Cache::default(), key("ns/p"));
+        let as_of = |names: &[&str]| match cache.find(&key, &set(names)) {
+            Found::AsOf(known) => Some(known),
+            _ => None,
+        };
+        let advance = |known: &AsOf, names: &[&str], answer: &RawAnswer| {
+            let costs = cache.advance(&key, known, answer, &set(names)).unwrap()?;
+            Some((0..names.len()).map(|at| costs.get(at)).collect())
+        };
+        let first = told(&[("a", 5)], 10, 0).read(&set(&["a", "gone"])).unwrap();
+        cache.put(key.clone(), &set(&["a", "gone"]), &first);
+        let (one, other) = (as_of(&["b", "a"]).unwrap(), as_of(&["a", "gone"]).unwrap());
+        assert_eq!(one.version, 10);
+        assert_eq!(one.missing.iter().collect::<Vec<_>>(), ["b"]);
+        assert!(other.missing.is_empty());
+        // Whole, or since another version, or without one: not about these lines.
+        for not in [told(&[], 11, 0), told(&[], 11, 9), told(&[], 0, 10)] {
+            assert_eq!(advance(&one, &["b", "a"], &not), None);
+        }
+        let changes = told(&[("b", 2), ("gone", 8), ("not asked", 1)], 12, 10);
+        let costs: Option<Vec<_>> = advance(&one, &["b", "a"], &changes);
+        assert_eq!(costs, Some(vec![Some(2), Some(5)]));
+        // Asked before, told later: the lines are of another version by now.
+        assert_eq!(
+            advance(&other, &["a", "gone"], &told(&[("a", 1)], 11, 10)),
+            None
+        );
+        let all = as_of(&["gone", "a", "b"]).unwrap();
+        assert_eq!((all.version, all.missing.len()), (12, 0));
+        let costs = advance(&all, &["gone", "a", "b"], &told(&[], 12, 12));
+        assert_eq!(costs, Some(vec![Some(8), Some(5), Some(2)]));
+        tokio::time::advance(LONGEST).await;
+        assert!(as_of(&["a"]).is_none(), "all is asked anew");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,17 +3,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tautline_core::{
     Snapshot,
     model::{ProviderUnavailable, Service},
-    nodes::NodeSet,
     planning::{code, fnv1a_64},
     providers::{self, Address},
 };
 use tautline_proto::{
     allocator::allocator_client::AllocatorClient,
+    endpoint_cost::Malformed,
     ruleprovider::{EvaluateRequest, EvaluateResponse, rule_provider_client::RuleProviderClient},
 };
 use tautline_runtime::tls::ClientFiles;
@@ -23,7 +22,7 @@ use tonic::{Code, Request, Status, transport::Channel};
 
 use crate::{
     cache::Cache,
-    codec::{Answer, CostCodec, RawQuestion},
+    codec::{CostCodec, RawAnswer, RawQuestion},
     metrics::Metrics,
     pool::{Permit, Pool, PoolError},
 };
@@ -71,6 +70,12 @@ pub enum CallError {
     BadAnswer(String),
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<Malformed> for CallError {
+    fn from(error: Malformed) -> Self {
+        Self::BadAnswer(format!("malformed answer: {error}"))
+    }
 }
 
 impl CallError {
@@ -185,29 +190,28 @@ impl Discovery {
         snapshot: &Snapshot,
         service: &Service,
         question: RawQuestion,
-        nodes: &NodeSet,
-    ) -> Result<Answer, CallError> {
+        same: Option<u64>,
+    ) -> Result<RawAnswer, CallError> {
         let max = self.0.config.max_answer_bytes;
-        let answer = self
-            .call(snapshot, service, |channel, left| {
-                let question = question.clone();
-                async move {
-                    let mut client =
-                        tonic::client::Grpc::new(channel).max_decoding_message_size(max);
-                    client
-                        .ready()
-                        .await
-                        .map_err(|e| Status::unavailable(e.to_string()))?;
-                    let path = PathAndQuery::from_static("/ruleprovider.RuleProvider/EndpointCost");
-                    let mut request = Request::new(question);
-                    request.set_timeout(left);
-                    Ok(client.unary(request, path, CostCodec).await?.into_inner())
-                }
-            })
-            .await?;
-        answer
-            .read(nodes)
-            .map_err(|e| CallError::BadAnswer(format!("malformed answer: {e}")))
+        let way = Way {
+            same,
+            ..Way::as_provider(self.0.config.deadline)
+        };
+        self.call_by(way, snapshot, service, |channel, left| {
+            let question = question.clone();
+            async move {
+                let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
+                client
+                    .ready()
+                    .await
+                    .map_err(|e| Status::unavailable(e.to_string()))?;
+                let path = PathAndQuery::from_static("/ruleprovider.RuleProvider/EndpointCost");
+                let mut request = Request::new(question);
+                request.set_timeout(left);
+                Ok(client.unary(request, path, CostCodec).await?.into_inner())
+            }
+        })
+        .await
     }
 
     /// Asks a provider whether placed objects keep to a rule. The same objects and
@@ -255,18 +259,7 @@ impl Discovery {
     }
 
     /// One call within the deadline. A failure of the connection is tried again
-    /// once, elsewhere if there is an elsewhere: all of these may be repeated.
-    async fn call<T, F: Future<Output = Result<T, Status>>>(
-        &self,
-        snapshot: &Snapshot,
-        service: &Service,
-        attempt: impl Fn(Channel, Duration) -> F,
-    ) -> Result<T, CallError> {
-        let as_provider = Way::as_provider(self.0.config.deadline);
-        self.call_by(as_provider, snapshot, service, attempt).await
-    }
-
-    /// The same in another way.
+    /// once, elsewhere if there is an elsewhere, if it may be repeated.
     pub(crate) async fn call_by<T, F: Future<Output = Result<T, Status>>>(
         &self,
         way: Way,
@@ -428,13 +421,5 @@ fn tls_name(service: &Service) -> String {
     match &service.external_name {
         Some(host) => host.trim_end_matches('.').to_owned(),
         None => format!("{}.{}.svc", service.name, service.namespace),
-    }
-}
-
-/// The encoded nodes of a round, shared by its rules.
-pub(crate) fn question(head: Vec<u8>, nodes: &Bytes) -> RawQuestion {
-    RawQuestion {
-        head: head.into(),
-        nodes: nodes.clone(),
     }
 }

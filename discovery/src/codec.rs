@@ -7,7 +7,7 @@ use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, Note},
 };
-use tautline_proto::endpoint_cost::{Malformed, put_eligible_node, read_answer};
+use tautline_proto::endpoint_cost::{Malformed, Validity, put_eligible_node, read_answer};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
@@ -38,26 +38,39 @@ pub(crate) struct RawAnswer(Bytes);
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub costs: Costs,
-    pub valid_for_millis: i64,
+    pub valid: Validity,
 }
 
 impl RawAnswer {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
     /// Reads the answer against the nodes that were asked about.
     pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, Malformed> {
-        let mut answer = Answer {
-            costs: Costs::new(nodes.len()),
-            valid_for_millis: 0,
-        };
-        let costs = &mut answer.costs;
-        answer.valid_for_millis = read_answer(&self.0, |line| {
+        let mut costs = Costs::new(nodes.len());
+        let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
+        Ok(Answer { costs, valid })
+    }
+
+    /// Gives `each` line: the node, its cost, and what is said of it.
+    pub(crate) fn lines(
+        &self,
+        mut each: impl FnMut(&str, i64, Note<'_>),
+    ) -> Result<Validity, Malformed> {
+        read_answer(&self.0, |line| {
             let note = Note {
                 code: line.code,
                 detail: clip(line.detail),
                 freeable: line.freeable,
             };
-            costs.add(nodes, line.node, line.cost, note);
-        })?;
-        Ok(answer)
+            each(line.node, line.cost, note);
+        })
+    }
+
+    /// What its lines hold by.
+    pub(crate) fn validity(&self) -> Result<Validity, Malformed> {
+        read_answer(&self.0, |_| {})
     }
 }
 
@@ -75,7 +88,7 @@ pub(crate) fn fuzz_answer(data: &[u8]) {
     use tautline_proto::ruleprovider::EndpointCostResponse;
 
     let nodes: NodeSet = ["a", "node-1"].into_iter().collect();
-    let read = RawAnswer(Bytes::copy_from_slice(data)).read(&nodes);
+    let read = RawAnswer::new(Bytes::copy_from_slice(data)).read(&nodes);
     if <EndpointCostResponse as prost::Message>::decode(data).is_ok() {
         assert!(read.is_ok(), "{read:?}");
     }
@@ -117,7 +130,7 @@ impl Decoder for CostCodec {
 
     fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<RawAnswer>, Status> {
         let len = src.remaining();
-        Ok(Some(RawAnswer(src.copy_to_bytes(len))))
+        Ok(Some(RawAnswer::new(src.copy_to_bytes(len))))
     }
 }
 
@@ -160,11 +173,12 @@ mod tests {
                 line("zz", 1, "", false),
             ],
             valid_for_millis: 1500,
+            ..EndpointCostResponse::default()
         };
-        let read = RawAnswer(answer.encode_to_vec().into())
+        let read = RawAnswer::new(answer.encode_to_vec().into())
             .read(&nodes)
             .unwrap();
-        assert_eq!(read.valid_for_millis, 1500);
+        assert_eq!(read.valid.millis, 1500);
         assert_eq!(
             [0, 1, 2].map(|i| read.costs.get(i)),
             [Some(i64::MAX), Some(-7), None]

@@ -3,6 +3,7 @@
 //! every rule of a pod at once ([`round`]).
 
 pub mod allocate;
+mod asking;
 pub mod breaker;
 mod cache;
 pub mod client;

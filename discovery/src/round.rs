@@ -2,13 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use futures::future::join_all;
-use prost::Message;
 use tautline_core::{
     Snapshot,
     ask::{self, Ask, Subject},
@@ -17,16 +16,10 @@ use tautline_core::{
     nodes::NodeSet,
     planning::{Answer, Outcome, Plan, code},
     quantity,
-    reference::Reference,
 };
-use tautline_proto::ruleprovider as wire;
 use tokio::time::Instant;
 
-use crate::{
-    cache::{self, Known},
-    client::{Discovery, question},
-    codec::encode_nodes,
-};
+use crate::{asking::Said, client::Discovery};
 
 /// What is known of the pod besides what makes offers govern it.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +118,7 @@ impl Discovery {
     pub async fn round(&self, snapshot: &Snapshot, question: Question) -> Round {
         let (start, at) = (Instant::now(), SystemTime::now());
         let asks = ask::asks(snapshot, &question.subject);
-        let nodes_on_wire = encode_nodes(&question.nodes);
+        let nodes_on_wire = OnceLock::new();
         let mut calls = Vec::new();
         for ask in &asks {
             for rule in &ask.rules {
@@ -188,7 +181,7 @@ impl Discovery {
         asked: &Question,
         ask: &Ask,
         rule: &Rule,
-        nodes: &Bytes,
+        nodes: &OnceLock<Bytes>,
     ) -> RuleRecord {
         let start = Instant::now();
         let reject = self.rejects(ask);
@@ -213,42 +206,20 @@ impl Discovery {
         };
         let provider = provider_name(service);
         record.provider = Some(Arc::clone(&provider));
-        let key = cache::Key {
-            provider: Arc::clone(&provider),
-            question: head(asked, ask, rule, false).encode_to_vec(),
-        };
-        let known = self.cache().get(&key, &asked.nodes);
-        let known = match known {
-            Some(Known { costs, missing }) if missing.is_empty() => {
-                self.metrics().cached(&rule.name, &provider);
-                record.outcome = Outcome::Costs(costs);
-                record.reused = true;
-                return record;
-            }
-            known => known,
-        };
-        let of_pod = head(asked, ask, rule, true).encode_to_vec();
-        let (to_ask, raw) = match &known {
-            Some(known) => (
-                &known.missing,
-                question(of_pod, &encode_nodes(&known.missing)),
-            ),
-            None => (&*asked.nodes, question(of_pod, nodes)),
-        };
-        let result = self.endpoint_cost(snapshot, service, raw, to_ask).await;
+        let result = self.costs(snapshot, service, asked, ask, rule, nodes).await;
         record.took = start.elapsed();
         match result {
-            Ok(answer) => {
+            Ok(Said::Known(costs)) => {
+                self.metrics().cached(&rule.name, &provider);
+                record.outcome = Outcome::Costs(costs);
+                record.took = Duration::ZERO;
+                record.reused = true;
+            }
+            Ok(Said::Told { costs, odd }) => {
                 self.metrics()
                     .call(&rule.name, &provider, "OK", record.took);
-                let odd = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
                 self.metrics().odd_nodes(&rule.name, &provider, odd);
-                self.cache()
-                    .put(key, to_ask, &answer.costs, answer.valid_for_millis);
-                record.outcome = Outcome::Costs(match known {
-                    Some(known) => known.with(&answer.costs, &asked.nodes),
-                    None => answer.costs,
-                });
+                record.outcome = Outcome::Costs(costs);
             }
             Err(error) => {
                 let code = error.code();
@@ -286,59 +257,5 @@ fn missing(ask: &Ask, policy: &Arc<str>, reject: bool) -> RuleRecord {
         )),
         took: Duration::ZERO,
         reused: false,
-    }
-}
-
-/// All of a question but its nodes. Without `identity` it is the same for every
-/// pod of one shape.
-fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::EndpointCostRequest {
-    let subject = &asked.subject;
-    let mut source = Reference::pod(&subject.namespace, &subject.name);
-    if !identity {
-        source.name.clear();
-    }
-    let peer = |p: &ask::Peer| wire::Peer {
-        role: p.role.to_string(),
-        target: Some(target(p.reference.clone())),
-        node: p.node.as_deref().unwrap_or_default().to_owned(),
-    };
-    wire::EndpointCostRequest {
-        source: Some(target(source)),
-        rule: Some(wire_rule(rule)),
-        peer_nodes: ask.peer_nodes().into_iter().map(str::to_owned).collect(),
-        eligible_nodes: Vec::new(),
-        workload: Some(wire::Workload {
-            labels: subject
-                .labels
-                .iter()
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .collect(),
-            annotations: asked.annotations.clone(),
-            requests: asked.requests.clone(),
-            uid: if identity {
-                subject.uid.clone()
-            } else {
-                String::new()
-            },
-        }),
-        peers: ask.peers.iter().map(peer).collect(),
-    }
-}
-
-pub(crate) fn wire_rule(rule: &Rule) -> wire::PolicyRule {
-    wire::PolicyRule {
-        name: rule.name.to_string(),
-        request: rule.request.clone(),
-        limit: rule.limit.clone(),
-    }
-}
-
-pub(crate) fn target(reference: Reference) -> wire::Target {
-    wire::Target {
-        cluster: reference.cluster,
-        namespace: reference.namespace,
-        api_version: reference.api_version,
-        kind: reference.kind,
-        name: reference.name,
     }
 }

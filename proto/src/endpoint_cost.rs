@@ -82,29 +82,48 @@ impl<'a> NodeCost<'a> {
     }
 }
 
-/// Reads an `EndpointCostResponse`: `each` gets its lines in their order. Gives
-/// `validForMillis`.
+/// For how long, or against what, the lines of an answer hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Validity {
+    /// They answer the same question for so long; 0: for this call only.
+    pub millis: i64,
+    /// What they are as of; 0: they are not numbered.
+    pub version: u64,
+    /// All that has changed since that version is among them; 0: the eligible nodes are.
+    pub changed_since: u64,
+}
+
+/// Reads an `EndpointCostResponse`: `each` gets its lines in their order.
 ///
 /// # Errors
 /// Bytes that are none; lines before the error were given.
 pub fn read_answer<'a>(
     mut rest: &'a [u8],
     mut each: impl FnMut(NodeCost<'a>),
-) -> Result<i64, Malformed> {
-    let mut valid_for_millis = 0;
+) -> Result<Validity, Malformed> {
+    let mut valid = Validity::default();
     while rest.has_remaining() {
         match decode_key(&mut rest)? {
             (1, WireType::LengthDelimited) => each(NodeCost::read(take(&mut rest)?)?),
-            (16, WireType::Varint) => valid_for_millis = decode_varint(&mut rest)?.cast_signed(),
+            (16, WireType::Varint) => valid.millis = decode_varint(&mut rest)?.cast_signed(),
+            (17, WireType::Varint) => valid.version = decode_varint(&mut rest)?,
+            (18, WireType::Varint) => valid.changed_since = decode_varint(&mut rest)?,
             (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
         }
     }
-    Ok(valid_for_millis)
+    Ok(valid)
 }
 
-/// Appends `validForMillis` to an `EndpointCostResponse`.
-pub fn put_valid_for_millis(millis: i64, out: &mut impl BufMut) {
-    put_number(16, millis.cast_unsigned(), out);
+/// Appends it to an `EndpointCostResponse`.
+pub fn put_validity(valid: Validity, out: &mut impl BufMut) {
+    put_number(16, valid.millis.cast_unsigned(), out);
+    put_number(17, valid.version, out);
+    put_number(18, valid.changed_since, out);
+}
+
+/// Appends `knownVersion` to an `EndpointCostRequest`.
+pub fn put_known_version(version: u64, out: &mut impl BufMut) {
+    put_number(18, version, out);
 }
 
 /// Appends a node to the `eligibleNodes` of an `EndpointCostRequest`.

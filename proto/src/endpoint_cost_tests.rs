@@ -61,8 +61,26 @@ fn any_request() -> impl Strategy<Value = EndpointCostRequest> {
                 }),
                 peer_nodes,
                 eligible_nodes,
+                known_version: u64::from(more) << 40,
             },
         )
+}
+
+fn any_validity() -> impl Strategy<Value = Validity> {
+    (any::<i64>(), 0..3_u64, any::<u64>()).prop_map(|(millis, version, changed_since)| Validity {
+        millis,
+        version,
+        changed_since,
+    })
+}
+
+fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostResponse {
+    EndpointCostResponse {
+        node_and_cost,
+        valid_for_millis: valid.millis,
+        version: valid.version,
+        changed_since: valid.changed_since,
+    }
 }
 
 /// As the SDK reads a request.
@@ -76,17 +94,18 @@ fn read(data: &[u8]) -> Result<EndpointCostRequest, Malformed> {
 
 proptest! {
     #[test]
-    fn answers_are_the_bytes_that_prost_writes(nodes in vec(any_node(), 0..9), valid: i64) {
+    fn answers_are_the_bytes_that_prost_writes(nodes in vec(any_node(), 0..9), valid in any_validity()) {
         let mut ours = Vec::new();
         nodes.iter().for_each(|n| line(n).put(&mut ours));
-        put_valid_for_millis(valid, &mut ours);
-        let answer = EndpointCostResponse { node_and_cost: nodes, valid_for_millis: valid };
-        prop_assert_eq!(ours, answer.encode_to_vec());
+        put_validity(valid, &mut ours);
+        prop_assert_eq!(ours, answer(nodes, valid).encode_to_vec());
     }
 
     #[test]
-    fn answers_are_read_as_prost_does(nodes in vec(any_node(), 0..9), valid: i64, more in unknown()) {
-        let answer = EndpointCostResponse { node_and_cost: nodes, valid_for_millis: valid };
+    fn answers_are_read_as_prost_does(
+        nodes in vec(any_node(), 0..9), valid in any_validity(), more in unknown()
+    ) {
+        let answer = answer(nodes, valid);
         let bytes = [more.clone(), answer.encode_to_vec(), more].concat();
         let mut lines = Vec::new();
         prop_assert_eq!(read_answer(&bytes, |l| lines.push(l)).unwrap(), valid);
@@ -100,10 +119,11 @@ proptest! {
     }
 
     #[test]
-    fn nodes_are_written_as_prost_does(eligible_nodes in vec(".{0,140}", 0..9)) {
+    fn nodes_are_written_as_prost_does(eligible_nodes in vec(".{0,140}", 0..9), known_version: u64) {
         let mut ours = Vec::new();
         eligible_nodes.iter().for_each(|n| put_eligible_node(n, &mut ours));
-        let request = EndpointCostRequest { eligible_nodes, ..EndpointCostRequest::default() };
+        put_known_version(known_version, &mut ours);
+        let request = EndpointCostRequest { eligible_nodes, known_version, ..EndpointCostRequest::default() };
         prop_assert_eq!(ours, request.encode_to_vec());
     }
 
@@ -125,7 +145,8 @@ proptest! {
         }
         let (ours, theirs) = (read_answer(&bytes, drop), EndpointCostResponse::decode(&*bytes));
         if let Ok(theirs) = theirs {
-            prop_assert_eq!(ours.unwrap(), theirs.valid_for_millis);
+            let valid = ours.unwrap();
+            prop_assert_eq!(answer(theirs.node_and_cost.clone(), valid), theirs);
         }
     }
 }

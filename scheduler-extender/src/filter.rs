@@ -72,6 +72,11 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, Wir
     } else {
         "placeable"
     });
+    // Why other nodes are not usable the scheduler reads only if none is left. Where
+    // others filter after us, a whole answer (no shortlist) has it all the same.
+    if !short.is_empty() && state.config.shortlist > 0 {
+        (failed, unresolvable) = Default::default();
+    }
     Ok(match nodes {
         Nodes::Objects(list) => {
             let items = wire::items(WHAT, list)?;

@@ -4,7 +4,7 @@
 use std::{fmt, time::Duration};
 
 use prost::bytes::Bytes;
-use tautline_proto::endpoint_cost::{NodeCost, put_valid_for_millis, read_answer};
+use tautline_proto::endpoint_cost::{NodeCost, Validity, put_validity, read_answer};
 
 use crate::Lines;
 
@@ -18,6 +18,12 @@ pub struct CostAnswer {
     /// labels, annotations and requests asks, and beside whichever other nodes. Zero:
     /// for this call only.
     pub valid_for: Duration,
+    /// What the lines are as of: [`Changes::version`](crate::Changes::version). Zero:
+    /// they are not numbered.
+    pub version: u64,
+    /// The question's `known_version` if all nodes are named whose line has changed
+    /// since, eligible or not. Zero: the eligible nodes are.
+    pub changed_since: u64,
 }
 
 impl CostAnswer {
@@ -27,7 +33,7 @@ impl CostAnswer {
         const LINE: usize = 96;
         Self {
             lines: Vec::with_capacity(nodes.saturating_mul(LINE)),
-            valid_for: Duration::ZERO,
+            ..Self::default()
         }
     }
 
@@ -91,8 +97,12 @@ impl CostAnswer {
 
     /// As an `EndpointCostResponse`.
     pub(crate) fn into_wire(mut self) -> Bytes {
-        let millis = i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX);
-        put_valid_for_millis(millis, &mut self.lines);
+        let valid = Validity {
+            millis: i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX),
+            version: self.version,
+            changed_since: self.changed_since,
+        };
+        put_validity(valid, &mut self.lines);
         self.lines.into()
     }
 }
@@ -112,6 +122,8 @@ impl fmt::Debug for CostAnswer {
         f.debug_struct("CostAnswer")
             .field("nodes", &self.nodes())
             .field("valid_for", &self.valid_for)
+            .field("version", &self.version)
+            .field("changed_since", &self.changed_since)
             .finish()
     }
 }
@@ -141,6 +153,7 @@ mod tests {
             line("c", -1, "OverLimit", "31ms", true),
         ];
         assert_eq!(answer.nodes(), said);
+        (answer.version, answer.changed_since) = (9, 7);
         let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
         let nodes = said.map(|n| wire::NodeCost {
             node: n.node.into(),
@@ -152,6 +165,8 @@ mod tests {
         let whole = wire::EndpointCostResponse {
             node_and_cost: nodes.to_vec(),
             valid_for_millis: 3_000,
+            version: 9,
+            changed_since: 7,
         };
         assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));
     }

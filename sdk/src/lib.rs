@@ -26,6 +26,7 @@
 
 mod allocate;
 mod answer;
+mod changes;
 mod codec;
 mod deadline;
 mod lines;
@@ -41,6 +42,7 @@ use std::future::Future;
 
 pub use allocate::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
 pub use answer::CostAnswer;
+pub use changes::Changes;
 pub use lines::Lines;
 pub use pages::Page;
 pub use server::{Config, Server, serve};

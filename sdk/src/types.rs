@@ -96,6 +96,10 @@ pub struct CostQuestion {
     pub workload: Option<Workload>,
     /// The peers one by one; empty from callers that send `peer_nodes` alone.
     pub peers: Vec<Peer>,
+    /// The version of an answer to the same question that the caller still has the
+    /// lines of, and wants to know the changes since; 0: of none. May be left alone:
+    /// [`Changes`](crate::Changes) is for those who can tell.
+    pub known_version: u64,
     /// When the caller stops waiting; `None` if it does not say.
     pub deadline: Option<Instant>,
 }
@@ -242,6 +246,7 @@ impl From<wire::EndpointCostRequest> for CostQuestion {
             eligible_nodes: ask.eligible_nodes,
             workload: ask.workload.map(Workload::from),
             peers: ask.peers.into_iter().map(peer).collect(),
+            known_version: ask.known_version,
             deadline: None,
         }
     }

@@ -420,8 +420,15 @@ type EndpointCostResponse struct {
 	// (rule, peers, workload's labels, annotations and requests; whichever pod
 	// asks, and beside whichever other nodes). 0: for this call only.
 	ValidForMillis int64 `protobuf:"varint,16,opt,name=validForMillis,proto3" json:"validForMillis,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the lines are as of, for a later question's knownVersion; no two processes
+	// give the same. 0: they are not numbered. Without meaning beside validForMillis.
+	Version uint64 `protobuf:"varint,17,opt,name=version,proto3" json:"version,omitempty"`
+	// The question's knownVersion: the lines are those of the eligible nodes, and of all
+	// other nodes whose line has changed since. 0: of the eligible nodes alone, and what
+	// was known is void.
+	ChangedSince  uint64 `protobuf:"varint,18,opt,name=changedSince,proto3" json:"changedSince,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndpointCostResponse) Reset() {
@@ -464,6 +471,20 @@ func (x *EndpointCostResponse) GetNodeAndCost() []*NodeCost {
 func (x *EndpointCostResponse) GetValidForMillis() int64 {
 	if x != nil {
 		return x.ValidForMillis
+	}
+	return 0
+}
+
+func (x *EndpointCostResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *EndpointCostResponse) GetChangedSince() uint64 {
+	if x != nil {
+		return x.ChangedSince
 	}
 	return 0
 }
@@ -611,6 +632,9 @@ type EndpointCostRequest struct {
 	EligibleNodes []string  `protobuf:"bytes,4,rep,name=eligibleNodes,proto3" json:"eligibleNodes,omitempty"`
 	Workload      *Workload `protobuf:"bytes,16,opt,name=workload,proto3" json:"workload,omitempty"`
 	Peers         []*Peer   `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
+	// The version of an answer to the same question (see validForMillis) whose lines the
+	// caller still has; eligibleNodes are then those that it has no line of. 0: none.
+	KnownVersion  uint64 `protobuf:"varint,18,opt,name=knownVersion,proto3" json:"knownVersion,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +711,13 @@ func (x *EndpointCostRequest) GetPeers() []*Peer {
 	return nil
 }
 
+func (x *EndpointCostRequest) GetKnownVersion() uint64 {
+	if x != nil {
+		return x.KnownVersion
+	}
+	return 0
+}
+
 var File_ruleprovider_proto protoreflect.FileDescriptor
 
 const file_ruleprovider_proto_rawDesc = "" +
@@ -727,10 +758,12 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x04cost\x18\x02 \x01(\x03R\x04cost\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x11 \x01(\tR\x06detail\x12\x1a\n" +
-	"\bfreeable\x18\x12 \x01(\bR\bfreeable\"x\n" +
+	"\bfreeable\x18\x12 \x01(\bR\bfreeable\"\xb6\x01\n" +
 	"\x14EndpointCostResponse\x128\n" +
 	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
-	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\"\x9d\x03\n" +
+	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
+	"\aversion\x18\x11 \x01(\x04R\aversion\x12\"\n" +
+	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\"\x9d\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +
@@ -748,14 +781,15 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x04Peer\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12,\n" +
 	"\x06target\x18\x02 \x01(\v2\x14.ruleprovider.TargetR\x06target\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\x93\x02\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xb7\x02\n" +
 	"\x13EndpointCostRequest\x12,\n" +
 	"\x06source\x18\x01 \x01(\v2\x14.ruleprovider.TargetR\x06source\x12,\n" +
 	"\x04rule\x18\x02 \x01(\v2\x18.ruleprovider.PolicyRuleR\x04rule\x12\x1c\n" +
 	"\tpeerNodes\x18\x03 \x03(\tR\tpeerNodes\x12$\n" +
 	"\religibleNodes\x18\x04 \x03(\tR\religibleNodes\x122\n" +
 	"\bworkload\x18\x10 \x01(\v2\x16.ruleprovider.WorkloadR\bworkload\x12(\n" +
-	"\x05peers\x18\x11 \x03(\v2\x12.ruleprovider.PeerR\x05peers2\xb0\x01\n" +
+	"\x05peers\x18\x11 \x03(\v2\x12.ruleprovider.PeerR\x05peers\x12\"\n" +
+	"\fknownVersion\x18\x12 \x01(\x04R\fknownVersion2\xb0\x01\n" +
 	"\fRuleProvider\x12I\n" +
 	"\bEvaluate\x12\x1d.ruleprovider.EvaluateRequest\x1a\x1e.ruleprovider.EvaluateResponse\x12U\n" +
 	"\fEndpointCost\x12!.ruleprovider.EndpointCostRequest\x1a\".ruleprovider.EndpointCostResponseB Z\x1etautline.io/proto/ruleproviderb\x06proto3"

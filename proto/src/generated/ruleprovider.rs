@@ -121,6 +121,15 @@ pub struct EndpointCostResponse {
     /// asks, and beside whichever other nodes). 0: for this call only.
     #[prost(int64, tag = "16")]
     pub valid_for_millis: i64,
+    /// What the lines are as of, for a later question's knownVersion; no two processes
+    /// give the same. 0: they are not numbered. Without meaning beside validForMillis.
+    #[prost(uint64, tag = "17")]
+    pub version: u64,
+    /// The question's knownVersion: the lines are those of the eligible nodes, and of all
+    /// other nodes whose line has changed since. 0: of the eligible nodes alone, and what
+    /// was known is void.
+    #[prost(uint64, tag = "18")]
+    pub changed_since: u64,
 }
 /// What is known of the workload that asks.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -172,6 +181,10 @@ pub struct EndpointCostRequest {
     pub workload: ::core::option::Option<Workload>,
     #[prost(message, repeated, tag = "17")]
     pub peers: ::prost::alloc::vec::Vec<Peer>,
+    /// The version of an answer to the same question (see validForMillis) whose lines the
+    /// caller still has; eligibleNodes are then those that it has no line of. 0: none.
+    #[prost(uint64, tag = "18")]
+    pub known_version: u64,
 }
 /// Generated client implementations.
 pub mod rule_provider_client {

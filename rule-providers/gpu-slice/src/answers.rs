@@ -33,8 +33,18 @@ pub(crate) fn answer(
     let mut asking = Asking::new(&asked.need);
     let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
     let stamp = state.ledger.board.stamp();
-    let mut lines = state.ledger.parts().kept.take(&asked.need, stamp);
-    for name in &ask.eligible_nodes {
+    let kept = state.ledger.parts().kept;
+    kept.hold(stamp);
+    let mut lines = kept.take(&asked.need);
+    let mut changed: Vec<String> = Vec::new();
+    if !asked.is_of_pod_somewhere() {
+        answer.version = kept.changes().version();
+        if let Some(nodes) = kept.changes().since(ask.known_version) {
+            changed = nodes.into_iter().map(str::to_owned).collect();
+            answer.changed_since = ask.known_version;
+        }
+    }
+    for name in ask.eligible_nodes.iter().chain(&changed) {
         let of_pod = asked.is_of_pod(name);
         if !of_pod && answer.push_kept(name, &mut lines) {
             continue;
@@ -46,7 +56,7 @@ pub(crate) fn answer(
             false => answer.push(lines::line(name, &fit)),
         }
     }
-    state.ledger.parts().kept.put(asked.need, stamp, lines);
+    state.ledger.parts().kept.put(asked.need, lines);
     Ok(answer)
 }
 
@@ -104,6 +114,11 @@ impl Asked {
     /// Whether the node says to this pod what it says to no other that is like it.
     fn is_of_pod(&self, name: &str) -> bool {
         self.claimed.is_some() || self.own.is_on(name)
+    }
+
+    /// Whether any node does.
+    fn is_of_pod_somewhere(&self) -> bool {
+        self.claimed.is_some() || self.own.is_anywhere()
     }
 
     fn fit(

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tautline_sdk::{Lines, NodeCost};
+use tautline_sdk::{Changes, Lines, NodeCost};
 
 use crate::{cost::Fit, need::Need};
 
@@ -12,35 +12,51 @@ const NEEDS: usize = 4;
 /// When all nodes' costs were void last: [`tautline_gpu::Board::stamp`].
 pub(crate) type Stamp = (u32, u32);
 
-/// Lines of the needs that were asked last.
+/// Lines of the needs that were asked last, and what has changed.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(VecDeque<(Need, Stamp, Lines)>);
+pub(crate) struct Kept {
+    needs: VecDeque<(Need, Lines)>,
+    stamp: Stamp,
+    changes: Changes,
+}
 
 impl Kept {
-    /// The lines of a need, as far as they hold; to be [put](Self::put) back.
-    pub(crate) fn take(&mut self, need: &Need, stamp: Stamp) -> Lines {
-        let known = self.0.iter().position(|(n, ..)| n == need);
-        let known = known.and_then(|at| self.0.remove(at));
-        known
-            .filter(|(_, then, _)| *then == stamp)
-            .map_or_else(Lines::default, |(.., lines)| lines)
+    /// Nothing holds if all costs have become void since.
+    pub(crate) fn hold(&mut self, stamp: Stamp) {
+        if self.stamp != stamp {
+            self.clear();
+            self.stamp = stamp;
+        }
     }
 
-    pub(crate) fn put(&mut self, need: Need, stamp: Stamp, lines: Lines) {
-        self.0.truncate(NEEDS - 1);
-        self.0.push_front((need, stamp, lines));
+    /// The lines of a need; to be [put](Self::put) back.
+    pub(crate) fn take(&mut self, need: &Need) -> Lines {
+        let known = self.needs.iter().position(|(n, _)| n == need);
+        let known = known.and_then(|at| self.needs.remove(at));
+        known.map_or_else(Lines::default, |(_, lines)| lines)
+    }
+
+    pub(crate) fn put(&mut self, need: Need, lines: Lines) {
+        self.needs.truncate(NEEDS - 1);
+        self.needs.push_front((need, lines));
+    }
+
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// A node has changed.
     pub(crate) fn forget(&mut self, node: &str) {
-        for (_, _, lines) in &mut self.0 {
+        self.changes.node(node);
+        for (_, lines) in &mut self.needs {
             lines.forget(node);
         }
     }
 
     /// All nodes have.
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.changes.all();
+        self.needs.clear();
     }
 }
 

@@ -131,6 +131,11 @@ impl Own {
         self.nodes.iter().any(|n| n == node)
     }
 
+    /// Whether it has something on any.
+    pub(crate) fn is_anywhere(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
     /// What is reserved for a pod that is about to be bound.
     pub(crate) fn reserved(state: &State, uid: &str, now: Instant) -> Self {
         Self {

@@ -49,7 +49,7 @@ impl rule_provider_server::RuleProvider for Devices {
             .collect();
         Ok(Response::new(EndpointCostResponse {
             node_and_cost,
-            valid_for_millis: 0,
+            ..EndpointCostResponse::default()
         }))
     }
 

@@ -1,0 +1,260 @@
+//! What one provider said of many nodes, in a few allocations.
+
+use crate::nodes::NodeSet;
+
+/// Not named in the answer.
+const NO_COST: i64 = i64::MIN;
+/// So many bytes of texts that are not needed any more are not worth a copy.
+const SLACK: usize = 1024;
+
+/// One provider's answer for the nodes of a question, by their positions; in a few
+/// allocations, whatever the number of nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Costs {
+    cost: Vec<i64>,
+    /// By position; empty as long as there is none.
+    notes: Vec<Kept>,
+    /// The texts of all notes.
+    text: String,
+    /// The code that was written last: most lines have the one before.
+    code: Span,
+    /// Named in the answer and not in the question; left out.
+    pub unknown_nodes: usize,
+    /// Named more than once; the worst counts.
+    pub duplicate_nodes: usize,
+    /// Where the next line's node is if the answer keeps the question's order.
+    next: usize,
+    /// The length of the texts when all of them were needed.
+    packed: usize,
+}
+
+/// What a provider says of a node besides the cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Note<'a> {
+    /// A short stable code, "" if none was given or it is not fit to be one.
+    pub code: &'a str,
+    pub detail: &'a str,
+    /// Usable once pods on the node had gone.
+    pub freeable: bool,
+}
+
+/// A part of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// A note whose texts are elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    code: Span,
+    detail: Span,
+    freeable: bool,
+}
+
+impl Costs {
+    /// No costs yet for `nodes` nodes.
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            cost: vec![NO_COST; nodes],
+            ..Self::default()
+        }
+    }
+
+    /// Takes one line of a provider's answer. Several for a node: the worst
+    /// counts, whatever their order.
+    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
+        let at = nodes.position_from(self.next, node);
+        let Some(at) = at.filter(|at| *at < self.cost.len()) else {
+            self.unknown_nodes += 1;
+            return;
+        };
+        self.next = at + 1;
+        let cost = cost.max(NO_COST + 1);
+        let note = Note {
+            code: clean_code(note.code),
+            ..note
+        };
+        let old = self.cost[at];
+        if old != NO_COST {
+            self.duplicate_nodes += 1;
+            let worse = match (old < 0, cost < 0) {
+                (false, false) => cost > old,
+                (true, true) => (cost, note) < (old, self.note(at).unwrap_or_default()),
+                (_, new_is_negative) => new_is_negative,
+            };
+            if !worse {
+                return;
+            }
+        }
+        self.cost[at] = cost;
+        self.keep(at, note);
+    }
+
+    /// Takes a line in place of the one before, if any. Of other nodes than these,
+    /// nothing.
+    pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
+        if let Some(at) = nodes.position_from(self.next, node) {
+            self.next = at + 1;
+            self.set(at, cost.max(NO_COST + 1), note);
+            if self.text.len() > 2 * self.packed + SLACK {
+                *self = self.pick((0..self.cost.len()).map(Some));
+            }
+        }
+    }
+
+    /// The lines at these positions, in this order; at `None` is a node that was not
+    /// named.
+    pub fn pick(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
+        let mut picked = Self::new(at.len());
+        for (to, at) in at.enumerate() {
+            if let Some(at) = at {
+                picked.copy(to, self, at);
+            }
+        }
+        picked.packed = picked.text.len();
+        picked
+    }
+
+    /// Takes over what another answer says at `from`, that the node was not named too.
+    pub fn copy(&mut self, to: usize, other: &Self, from: usize) {
+        let cost = other.cost.get(from).copied().unwrap_or(NO_COST);
+        self.set(to, cost, other.note(from).unwrap_or_default());
+    }
+
+    fn set(&mut self, at: usize, cost: i64, note: Note<'_>) {
+        if self.cost.len() <= at {
+            self.cost.resize(at + 1, NO_COST);
+            if !self.notes.is_empty() {
+                self.notes.resize(at + 1, Kept::default());
+            }
+        }
+        self.cost[at] = cost;
+        let note = Note {
+            code: clean_code(note.code),
+            ..note
+        };
+        self.keep(at, note);
+    }
+
+    fn keep(&mut self, at: usize, note: Note<'_>) {
+        if self.notes.is_empty() {
+            if note == Note::default() {
+                return;
+            }
+            self.notes = vec![Kept::default(); self.cost.len()];
+        }
+        if !note.code.is_empty() && self.slice(self.code) != note.code {
+            self.code = self.write(note.code);
+        }
+        self.notes[at] = Kept {
+            code: match note.code {
+                "" => Span::default(),
+                _ => self.code,
+            },
+            detail: self.write(note.detail),
+            freeable: note.freeable,
+        };
+    }
+
+    fn write(&mut self, text: &str) -> Span {
+        // Answers are bounded far below 4 GiB, so offsets fit.
+        let at = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let start = at(&self.text);
+        self.text.push_str(text);
+        Span {
+            start,
+            end: at(&self.text),
+        }
+    }
+
+    fn slice(&self, span: Span) -> &str {
+        let range = span.start as usize..span.end as usize;
+        self.text.get(range).unwrap_or_default()
+    }
+
+    /// The cost at a position; `None` if the answer did not name the node.
+    pub fn get(&self, at: usize) -> Option<i64> {
+        self.cost.get(at).copied().filter(|c| *c != NO_COST)
+    }
+
+    pub fn note(&self, at: usize) -> Option<Note<'_>> {
+        let kept = self.notes.get(at)?;
+        let note = Note {
+            code: self.slice(kept.code),
+            detail: self.slice(kept.detail),
+            freeable: kept.freeable,
+        };
+        (note != Note::default()).then_some(note)
+    }
+
+    /// Bytes held, roughly.
+    pub fn weight(&self) -> usize {
+        self.cost.len() * 8 + self.notes.len() * size_of::<Kept>() + self.text.len()
+    }
+
+    pub(crate) fn is_usable(&self, at: usize) -> bool {
+        self.cost.get(at).is_some_and(|c| *c >= 0)
+    }
+
+    /// By position; where the answer did not name the node, below every cost.
+    pub(crate) fn raw(&self) -> &[i64] {
+        &self.cost
+    }
+}
+
+/// Codes end up in events that are counted by their exact text: letters only, so
+/// that no figure makes each node's reason a new one.
+fn clean_code(code: &str) -> &str {
+    let fit = code.len() <= 40
+        && code.starts_with(|c: char| c.is_ascii_uppercase())
+        && code.chars().all(|c| c.is_ascii_alphabetic());
+    if fit { code } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The texts of a note: a code, a detail, whether it is freeable.
+    type Said = (Option<i64>, String, String, bool);
+
+    fn said(costs: &Costs, at: usize) -> Said {
+        let note = costs.note(at).unwrap_or_default();
+        let (code, detail) = (note.code.to_owned(), note.detail.to_owned());
+        (costs.get(at), code, detail, note.freeable)
+    }
+
+    proptest! {
+        /// What was said last counts, in whatever order nodes come and are picked, and
+        /// memory is bounded by what is still needed.
+        #[test]
+        fn replaced_and_picked_lines_are_those_said_last(
+            lines in prop::collection::vec((0..6_usize, -2..9_i64, "(Full|Busy)?", "[a-z]{0,9}", any::<bool>()), 0..400),
+            at in prop::collection::vec(prop::option::of(0..6_usize), 0..12),
+        ) {
+            let mut nodes = NodeSet::default();
+            let mut costs = Costs::default();
+            let mut last: Vec<Said> = vec![(None, String::new(), String::new(), false); 6];
+            (0..6).for_each(|i| _ = nodes.insert(&format!("n{i}")));
+            for (i, cost, code, detail, freeable) in lines {
+                let note = Note { code: &code, detail: &detail, freeable };
+                costs.replace(&nodes, &format!("n{i}"), cost, note);
+                costs.replace(&nodes, "elsewhere", cost, note);
+                last[i] = (Some(cost), code, detail, freeable);
+                prop_assert!(costs.text.len() <= 2 * 6 * 13 + SLACK + 13, "{costs:?}");
+            }
+            for (i, last) in last.iter().enumerate() {
+                prop_assert_eq!(&said(&costs, i), last);
+            }
+            let picked = costs.pick(at.iter().copied());
+            for (to, at) in at.iter().enumerate() {
+                let none = (None, String::new(), String::new(), false);
+                prop_assert_eq!(said(&picked, to), at.map_or(none, |at| last[at].clone()));
+            }
+        }
+    }
+}

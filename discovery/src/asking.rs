@@ -1,0 +1,147 @@
+//! What one rule's provider says of the nodes of a question: from what is kept of
+//! earlier answers, as far as that holds, and from the provider.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use prost::Message;
+use tautline_core::{
+    Snapshot,
+    ask::{self, Ask},
+    model::{Rule, Service},
+    planning::Costs,
+    reference::Reference,
+};
+use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
+
+use crate::{
+    CallError,
+    cache::{Found, Key},
+    client::Discovery,
+    codec::{RawQuestion, encode_nodes},
+    round::{Question, provider_name},
+};
+
+/// Where the costs come from.
+pub(crate) enum Said {
+    /// Earlier answers that their provider still calls valid.
+    Known(Costs),
+    /// The provider, just now, with so many nodes that are none of the question's, or
+    /// were named before.
+    Told { costs: Costs, odd: usize },
+}
+
+impl Discovery {
+    pub(crate) async fn costs(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        asked: &Question,
+        ask: &Ask,
+        rule: &Rule,
+        all_nodes: &OnceLock<Bytes>,
+    ) -> Result<Said, CallError> {
+        let nodes = &*asked.nodes;
+        let of_any_pod = head(asked, ask, rule, false).encode_to_vec();
+        let key = Key::new(provider_name(service), of_any_pod);
+        let found = self.cache().find(&key, nodes);
+        if let Found::All(costs) = found {
+            return Ok(Said::Known(costs));
+        }
+        let of_pod = head(asked, ask, rule, true).encode_to_vec();
+        let question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
+            head: head.into(),
+            nodes,
+        };
+        // Whoever numbers answers knows only its own.
+        let mut same = None;
+        match found {
+            Found::AsOf(known) => {
+                same = Some(key.number());
+                let mut of_changes = of_pod.clone();
+                put_known_version(known.version, &mut of_changes);
+                let raw = question(of_changes, encode_nodes(&known.missing));
+                let answer = self.endpoint_cost(snapshot, service, raw, same).await?;
+                if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes)? {
+                    return Ok(Said::Told { costs, odd: 0 });
+                }
+                // It has started anew, or too much has changed, or what it says is for
+                // this pod alone.
+            }
+            Found::Part(known) => {
+                let raw = question(of_pod, encode_nodes(&known.missing));
+                let answer = self.endpoint_cost(snapshot, service, raw, same).await?;
+                let answer = answer.read(&known.missing)?;
+                self.cache().put(key, &known.missing, &answer);
+                return Ok(Said::Told {
+                    odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
+                    costs: known.with(&answer.costs, nodes),
+                });
+            }
+            Found::Nothing | Found::All(_) => {}
+        }
+        let all = all_nodes.get_or_init(|| encode_nodes(nodes));
+        let raw = question(of_pod, all.clone());
+        let answer = self.endpoint_cost(snapshot, service, raw, same).await?;
+        let answer = answer.read(nodes)?;
+        self.cache().put(key, nodes, &answer);
+        let odd = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
+        let costs = answer.costs;
+        Ok(Said::Told { costs, odd })
+    }
+}
+
+/// All of a question but its nodes. Without `identity` it is the same for every
+/// pod of one shape.
+fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::EndpointCostRequest {
+    let subject = &asked.subject;
+    let mut source = Reference::pod(&subject.namespace, &subject.name);
+    if !identity {
+        source.name.clear();
+    }
+    let peer = |p: &ask::Peer| wire::Peer {
+        role: p.role.to_string(),
+        target: Some(target(p.reference.clone())),
+        node: p.node.as_deref().unwrap_or_default().to_owned(),
+    };
+    wire::EndpointCostRequest {
+        source: Some(target(source)),
+        rule: Some(wire_rule(rule)),
+        peer_nodes: ask.peer_nodes().into_iter().map(str::to_owned).collect(),
+        eligible_nodes: Vec::new(),
+        workload: Some(wire::Workload {
+            labels: subject
+                .labels
+                .iter()
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .collect(),
+            annotations: asked.annotations.clone(),
+            requests: asked.requests.clone(),
+            uid: if identity {
+                subject.uid.clone()
+            } else {
+                String::new()
+            },
+        }),
+        peers: ask.peers.iter().map(peer).collect(),
+        known_version: 0,
+    }
+}
+
+pub(crate) fn wire_rule(rule: &Rule) -> wire::PolicyRule {
+    wire::PolicyRule {
+        name: rule.name.to_string(),
+        request: rule.request.clone(),
+        limit: rule.limit.clone(),
+    }
+}
+
+pub(crate) fn target(reference: Reference) -> wire::Target {
+    wire::Target {
+        cluster: reference.cluster,
+        namespace: reference.namespace,
+        api_version: reference.api_version,
+        kind: reference.kind,
+        name: reference.name,
+    }
+}
