@@ -13,11 +13,12 @@ use tautline_core::{
     reference::Reference,
 };
 use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
+use tokio::time::Instant;
 
 use crate::{
     CallError,
     cache::{Found, Key},
-    client::Discovery,
+    client::{Discovery, First},
     codec::{RawQuestion, encode_nodes},
     round::{Question, provider_name},
 };
@@ -53,26 +54,32 @@ impl Discovery {
             head: head.into(),
             nodes,
         };
-        // Whoever numbers answers knows only its own.
-        let mut same = None;
+        let until = Instant::now() + self.config().deadline;
+        let call = async |raw, first: First<'_>| {
+            self.endpoint_cost(snapshot, service, raw, first, until)
+                .await
+        };
+        let mut link = None;
         match found {
             Found::AsOf(known) => {
-                same = Some(key.number());
                 let mut of_changes = of_pod.clone();
                 put_known_version(known.version, &mut of_changes);
                 let raw = question(of_changes, encode_nodes(&known.missing));
-                let answer = self.endpoint_cost(snapshot, service, raw, same).await?;
+                let (answer, by) = call(raw, First::Address(&known.by)).await?;
                 if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes)? {
                     return Ok(Said::Told { costs, odd: 0 });
                 }
                 // It has started anew, or too much has changed, or what it says is for
-                // this pod alone.
+                // this pod alone, or all was asked for meanwhile.
+                self.metrics()
+                    .asked_anew(&rule.name, &provider_name(service));
+                link = Some(by);
             }
             Found::Part(known) => {
                 let raw = question(of_pod, encode_nodes(&known.missing));
-                let answer = self.endpoint_cost(snapshot, service, raw, same).await?;
+                let (answer, by) = call(raw, First::Turn).await?;
                 let answer = answer.read(&known.missing)?;
-                self.cache().put(key, &known.missing, &answer);
+                self.cache().put(key, &known.missing, &answer, &by.address);
                 return Ok(Said::Told {
                     odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
                     costs: known.with(&answer.costs, nodes),
@@ -82,9 +89,10 @@ impl Discovery {
         }
         let all = all_nodes.get_or_init(|| encode_nodes(nodes));
         let raw = question(of_pod, all.clone());
-        let answer = self.endpoint_cost(snapshot, service, raw, same).await?;
+        let first = link.as_ref().map(|l| First::Address(&l.address));
+        let (answer, by) = call(raw, first.unwrap_or(First::Turn)).await?;
         let answer = answer.read(nodes)?;
-        self.cache().put(key, nodes, &answer);
+        self.cache().put(key, nodes, &answer, &by.address);
         let odd = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
         let costs = answer.costs;
         Ok(Said::Told { costs, odd })

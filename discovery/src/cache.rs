@@ -1,12 +1,19 @@
 //! What providers said, used again for the same question from another pod: for as long
 //! as it is valid, or after only the changes were asked for.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use dashmap::DashMap;
 use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, fnv1a_64},
+    providers::Address,
 };
 use tautline_proto::endpoint_cost::{Malformed, Validity};
 use tokio::time::Instant;
@@ -16,7 +23,7 @@ use crate::codec::{Answer, RawAnswer};
 /// However long a provider says, and however well it tells of changes: then all is asked
 /// anew. Relabeling must act within a second, and does because the key holds the provider.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Questions of so many shapes are kept: some 300 KB each at 5,000 nodes.
+/// Questions of so many shapes are kept: some 300 KB to 1 MB each at 5,000 nodes.
 const MOST: usize = 128;
 
 /// What makes two questions the same: the provider and all of the question but
@@ -40,11 +47,6 @@ impl Key {
             question,
         }
     }
-
-    /// The same for equal keys.
-    pub(crate) fn number(&self) -> u64 {
-        self.hash
-    }
 }
 
 /// What the provider said of nodes, in one answer or several.
@@ -60,8 +62,15 @@ struct Kept {
 enum Holds {
     /// Until then, by position.
     Until(Vec<Instant>),
-    /// As of the provider's version, until all is asked anew.
-    AsOf(u64, Instant),
+    /// As of a version of who answers at this address.
+    AsOf {
+        version: u64,
+        by: Arc<Address>,
+        /// Then all is asked anew.
+        until: Instant,
+        /// Which answer's nodes these are: another's have other positions.
+        serial: u64,
+    },
 }
 
 /// What is known of the nodes of a question.
@@ -84,10 +93,12 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct AsOf {
     pub version: u64,
+    pub by: Arc<Address>,
     /// Of these there is no line.
     pub missing: NodeSet,
     /// Where the lines of the question's nodes are.
     at: Vec<Option<usize>>,
+    serial: u64,
 }
 
 impl Part {
@@ -103,20 +114,23 @@ impl Part {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Cache(DashMap<u64, (Key, Arc<Kept>)>);
+pub(crate) struct Cache {
+    kept: DashMap<u64, (Key, Arc<Kept>)>,
+    serial: AtomicU64,
+}
 
 impl Cache {
     /// What is known of `nodes`. kube-scheduler looks at other nodes of a large cluster
     /// for each pod, so often it is a part.
     pub(crate) fn find(&self, key: &Key, nodes: &NodeSet) -> Found {
-        let kept = match self.0.get(&key.hash) {
+        let kept = match self.kept.get(&key.hash) {
             Some(entry) if entry.value().0 == *key => Arc::clone(&entry.value().1),
             _ => return Found::Nothing,
         };
         let now = Instant::now();
         let holds = |at: &usize| match &kept.holds {
             Holds::Until(until) => until[*at] > now,
-            Holds::AsOf(_, until) => *until > now,
+            Holds::AsOf { until, .. } => *until > now,
         };
         let (mut next, mut missing) = (0, NodeSet::default());
         let line = |name| {
@@ -129,11 +143,18 @@ impl Cache {
             at
         };
         let at: Vec<Option<usize>> = nodes.iter().map(line).collect();
-        match kept.holds {
-            Holds::AsOf(version, until) if until > now => Found::AsOf(AsOf {
+        match &kept.holds {
+            Holds::AsOf {
                 version,
+                by,
+                until,
+                serial,
+            } if *until > now => Found::AsOf(AsOf {
+                version: *version,
+                by: Arc::clone(by),
                 missing,
                 at,
+                serial: *serial,
             }),
             _ if missing.len() == nodes.len() => Found::Nothing,
             _ => {
@@ -159,28 +180,35 @@ impl Cache {
         nodes: &NodeSet,
     ) -> Result<Option<Costs>, Malformed> {
         let valid = answer.validity()?;
-        if valid.changed_since != known.version || valid.version == 0 {
+        if valid.changed_since != known.version || valid.version == 0 || valid.millis > 0 {
             return Ok(None);
         }
-        let Some(mut entry) = self.0.get_mut(&key.hash) else {
+        let Some(mut entry) = self.kept.get_mut(&key.hash) else {
             return Ok(None);
         };
-        let (stored, kept) = entry.value_mut();
+        let (_, kept) = entry.value_mut();
         let Kept {
             nodes: all,
             costs,
             holds,
         } = Arc::make_mut(kept);
-        match holds {
-            Holds::AsOf(version, _) if *version == known.version && stored == key => {
-                *version = valid.version;
-            }
+        let version = match holds {
+            Holds::AsOf {
+                version, serial, ..
+            } if *serial == known.serial => version,
             _ => return Ok(None),
+        };
+        if valid.version >= *version {
+            *version = valid.version;
+            for name in known.missing.iter() {
+                all.insert(name);
+            }
+            answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
+        } else if !known.missing.is_empty() {
+            // Another answer, of a later version, was here first, and did not say what
+            // is missing.
+            return Ok(None);
         }
-        for name in known.missing.iter() {
-            all.insert(name);
-        }
-        answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
         let at = known.at.iter().zip(nodes.iter());
         Ok(Some(costs.pick(
             at.map(|(at, name)| at.or_else(|| all.position(name))),
@@ -189,33 +217,41 @@ impl Cache {
 
     /// Keeps an answer for as long as its provider says, beside those about other
     /// nodes, or until the provider tells of changes.
-    pub(crate) fn put(&self, key: Key, nodes: &NodeSet, answer: &Answer) {
+    pub(crate) fn put(&self, key: Key, nodes: &NodeSet, answer: &Answer, by: &Address) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
-        let until = match *valid {
+        let holds = match *valid {
             Validity { millis: 1.., .. } => {
-                Some(now + Duration::from_millis(valid.millis.unsigned_abs()).min(LONGEST))
+                let millis = Duration::from_millis(valid.millis.unsigned_abs());
+                Holds::Until(vec![now + millis.min(LONGEST); nodes.len()])
             }
-            Validity { version: 0, .. } => return,
-            Validity { .. } => None,
+            Validity { version: 0, .. } => {
+                // Who numbered its answers does so no longer.
+                let held = |(_, kept): &(Key, Arc<Kept>)| matches!(kept.holds, Holds::AsOf { .. });
+                self.kept.remove_if(&key.hash, |_, value| held(value));
+                return;
+            }
+            Validity { version, .. } => Holds::AsOf {
+                version,
+                by: Arc::new(by.clone()),
+                until: now + LONGEST,
+                serial: self.serial.fetch_add(1, Ordering::Relaxed),
+            },
         };
-        if self.0.len() >= MOST {
-            self.0.retain(|_, (_, kept)| match &kept.holds {
+        if self.kept.len() >= MOST {
+            self.kept.retain(|_, (_, kept)| match &kept.holds {
                 Holds::Until(until) => until.iter().any(|u| *u > now),
-                Holds::AsOf(_, until) => *until > now,
+                Holds::AsOf { until, .. } => *until > now,
             });
-            if self.0.len() >= MOST {
-                self.0.clear();
+            if self.kept.len() >= MOST {
+                self.kept.clear();
             }
         }
         let mut kept = Kept {
             nodes: nodes.clone(),
             costs: costs.clone(),
-            holds: match until {
-                Some(until) => Holds::Until(vec![until; nodes.len()]),
-                None => Holds::AsOf(valid.version, now + LONGEST),
-            },
+            holds,
         };
-        match self.0.entry(key.hash) {
+        match self.kept.entry(key.hash) {
             dashmap::Entry::Occupied(mut entry) => {
                 let (stored, before) = entry.get();
                 if *stored == key {
@@ -254,6 +290,13 @@ mod tests {
         Key::new(provider.into(), vec![1])
     }
 
+    fn there() -> Address {
+        Address {
+            host: "10.0.0.1".into(),
+            port: 5309,
+        }
+    }
+
     fn set(names: &[&str]) -> NodeSet {
         names.iter().copied().collect()
     }
@@ -288,7 +331,7 @@ mod tests {
             millis,
             ..Validity::default()
         };
-        cache.put(key("ns/p"), &nodes, &Answer { costs, valid });
+        cache.put(key("ns/p"), &nodes, &Answer { costs, valid }, &there());
     }
 
     #[tokio::test(start_paused = true)]
@@ -349,41 +392,95 @@ mod tests {
         RawAnswer::new(bytes.into())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn lines_hold_but_for_what_has_changed_since_their_version() {
-        let (cache, key) = (Cache::default(), key("ns/p"));
-        let as_of = |names: &[&str]| match cache.find(&key, &set(names)) {
+    type Said = Option<Vec<Option<i64>>>;
+
+    /// The costs of nodes after the answer to a question that was begun with `known`.
+    fn advance(cache: &Cache, known: &AsOf, names: &[&str], answer: &RawAnswer) -> Said {
+        let costs = cache.advance(&key("ns/p"), known, answer, &set(names));
+        let costs = costs.unwrap()?;
+        Some((0..names.len()).map(|at| costs.get(at)).collect())
+    }
+
+    fn as_of(cache: &Cache, names: &[&str]) -> Option<AsOf> {
+        match cache.find(&key("ns/p"), &set(names)) {
             Found::AsOf(known) => Some(known),
             _ => None,
-        };
-        let advance = |known: &AsOf, names: &[&str], answer: &RawAnswer| {
-            let costs = cache.advance(&key, known, answer, &set(names)).unwrap()?;
-            Some((0..names.len()).map(|at| costs.get(at)).collect())
-        };
-        let first = told(&[("a", 5)], 10, 0).read(&set(&["a", "gone"])).unwrap();
-        cache.put(key.clone(), &set(&["a", "gone"]), &first);
-        let (one, other) = (as_of(&["b", "a"]).unwrap(), as_of(&["a", "gone"]).unwrap());
-        assert_eq!(one.version, 10);
+        }
+    }
+
+    /// A whole answer about these nodes.
+    fn put_told(cache: &Cache, names: &[&str], answer: &RawAnswer) {
+        let nodes = set(names);
+        let answer = answer.read(&nodes).unwrap();
+        cache.put(key("ns/p"), &nodes, &answer, &there());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_hold_but_for_what_has_changed_since_their_version() {
+        let cache = Cache::default();
+        put_told(&cache, &["a", "gone"], &told(&[("a", 5)], 10, 0));
+        let one = as_of(&cache, &["b", "a"]).unwrap();
+        assert_eq!((one.version, &*one.by), (10, &there()));
         assert_eq!(one.missing.iter().collect::<Vec<_>>(), ["b"]);
-        assert!(other.missing.is_empty());
         // Whole, or since another version, or without one: not about these lines.
         for not in [told(&[], 11, 0), told(&[], 11, 9), told(&[], 0, 10)] {
-            assert_eq!(advance(&one, &["b", "a"], &not), None);
+            assert_eq!(advance(&cache, &one, &["b", "a"], &not), None);
         }
         let changes = told(&[("b", 2), ("gone", 8), ("not asked", 1)], 12, 10);
-        let costs: Option<Vec<_>> = advance(&one, &["b", "a"], &changes);
+        let costs = advance(&cache, &one, &["b", "a"], &changes);
         assert_eq!(costs, Some(vec![Some(2), Some(5)]));
-        // Asked before, told later: the lines are of another version by now.
-        assert_eq!(
-            advance(&other, &["a", "gone"], &told(&[("a", 1)], 11, 10)),
-            None
-        );
-        let all = as_of(&["gone", "a", "b"]).unwrap();
+        let all = as_of(&cache, &["gone", "a", "b"]).unwrap();
         assert_eq!((all.version, all.missing.len()), (12, 0));
-        let costs = advance(&all, &["gone", "a", "b"], &told(&[], 12, 12));
+        let costs = advance(&cache, &all, &["gone", "a", "b"], &told(&[], 12, 12));
         assert_eq!(costs, Some(vec![Some(8), Some(5), Some(2)]));
         tokio::time::advance(LONGEST).await;
-        assert!(as_of(&["a"]).is_none(), "all is asked anew");
+        assert!(as_of(&cache, &["a"]).is_none(), "all is asked anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_answers_that_cross_the_later_version_holds() {
+        let cache = Cache::default();
+        put_told(&cache, &["a", "b"], &told(&[("a", 5), ("b", 6)], 10, 0));
+        let begun = || as_of(&cache, &["a", "b"]).unwrap();
+        let (early, late) = (begun(), begun());
+        let lacking = as_of(&cache, &["a", "c"]).unwrap();
+        let of_late = told(&[("a", 1)], 12, 10);
+        let costs = advance(&cache, &late, &["a", "b"], &of_late);
+        assert_eq!(costs, Some(vec![Some(1), Some(6)]));
+        // Told of an earlier version: what is kept is newer.
+        let costs = advance(&cache, &early, &["a", "b"], &told(&[("a", 3)], 11, 10));
+        assert_eq!(costs, Some(vec![Some(1), Some(6)]));
+        let of_lacking = told(&[("a", 3), ("c", 9)], 11, 10);
+        assert_eq!(advance(&cache, &lacking, &["a", "c"], &of_lacking), None);
+        assert_eq!(begun().version, 12);
+        // Of the same version, and beyond it.
+        for (version, cost) in [(12, 1), (13, 4)] {
+            let answer = told(&[("a", cost), ("c", 9)], version, 10);
+            let costs = advance(&cache, &lacking, &["a", "c"], &answer);
+            assert_eq!(costs, Some(vec![Some(cost), Some(9)]), "{version}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn positions_of_an_answer_are_not_those_of_another() {
+        let cache = Cache::default();
+        let lines = [("a", 1), ("b", 2), ("c", 3)];
+        put_told(&cache, &["a", "b", "c"], &told(&lines, 10, 0));
+        let begun = as_of(&cache, &["a", "b", "c"]).unwrap();
+        // Another asks for all meanwhile: the same version, other nodes and places.
+        put_told(&cache, &["c", "b"], &told(&lines[1..], 10, 0));
+        assert_eq!(
+            advance(&cache, &begun, &["a", "b", "c"], &told(&[], 10, 10)),
+            None
+        );
+        let begun = as_of(&cache, &["b", "c"]).unwrap();
+        // Who does not number its answers any longer is not asked for changes.
+        put_told(&cache, &["b", "c"], &told(&lines[1..], 0, 0));
+        assert_eq!(
+            advance(&cache, &begun, &["b", "c"], &told(&[], 10, 10)),
+            None
+        );
+        assert!(as_of(&cache, &["b", "c"]).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use crate::{
     cache::Cache,
     codec::{CostCodec, RawAnswer, RawQuestion},
     metrics::Metrics,
-    pool::{Permit, Pool, PoolError},
+    pool::{Link, Permit, Pool, PoolError},
 };
 
 /// How providers are called.
@@ -91,27 +91,40 @@ impl CallError {
     }
 }
 
+/// Which address is called first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum First<'a> {
+    /// Each in turn.
+    Turn,
+    /// For calls of one number the same, as long as it can answer.
+    Number(u64),
+    /// This one, if it is there still.
+    Address(&'a Address),
+}
+
 /// How a call goes about it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Way<'a> {
     pub port: providers::PortRule,
     pub deadline: Duration,
     /// It may be repeated, so it is when the connection fails.
     pub again: bool,
     /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
     pub not_now: bool,
-    /// Calls of one such number go to the same address, as long as it can answer.
-    pub same: Option<u64>,
+    pub first: First<'a>,
+    /// When the deadline is over, if it does not begin with this call.
+    pub until: Option<Instant>,
 }
 
-impl Way {
+impl Way<'_> {
     fn as_provider(deadline: Duration) -> Self {
         Self {
             port: providers::PROVIDER_PORT,
             deadline,
             again: true,
             not_now: false,
-            same: None,
+            first: First::Turn,
+            until: None,
         }
     }
 
@@ -190,14 +203,16 @@ impl Discovery {
         snapshot: &Snapshot,
         service: &Service,
         question: RawQuestion,
-        same: Option<u64>,
-    ) -> Result<RawAnswer, CallError> {
+        first: First<'_>,
+        until: Instant,
+    ) -> Result<(RawAnswer, Arc<Link>), CallError> {
         let max = self.0.config.max_answer_bytes;
         let way = Way {
-            same,
+            first,
+            until: Some(until),
             ..Way::as_provider(self.0.config.deadline)
         };
-        self.call_by(way, snapshot, service, |channel, left| {
+        self.call_at(way, snapshot, service, |channel, left| {
             let question = question.clone();
             async move {
                 let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
@@ -226,7 +241,7 @@ impl Discovery {
         ask: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
         let way = Way {
-            same: Some(number_of(&ask)),
+            first: First::Number(number_of(&ask)),
             ..Way::as_provider(self.0.config.deadline)
         };
         self.call_by(way, snapshot, service, |channel, left| {
@@ -262,11 +277,23 @@ impl Discovery {
     /// once, elsewhere if there is an elsewhere, if it may be repeated.
     pub(crate) async fn call_by<T, F: Future<Output = Result<T, Status>>>(
         &self,
-        way: Way,
+        way: Way<'_>,
         snapshot: &Snapshot,
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F,
     ) -> Result<T, CallError> {
+        let answered = self.call_at(way, snapshot, service, attempt).await;
+        answered.map(|(answer, _)| answer)
+    }
+
+    /// The same, with who has answered.
+    async fn call_at<T, F: Future<Output = Result<T, Status>>>(
+        &self,
+        way: Way<'_>,
+        snapshot: &Snapshot,
+        service: &Service,
+        attempt: impl Fn(Channel, Duration) -> F,
+    ) -> Result<(T, Arc<Link>), CallError> {
         let mut addresses = providers::addresses(
             service,
             snapshot.slices_of(&service.namespace, &service.name),
@@ -275,18 +302,22 @@ impl Discovery {
         if addresses.is_empty() {
             return Err(CallError::NotReady);
         }
-        let first = match way.same {
-            None => self.0.pool.turn(),
+        let first = match way.first {
+            First::Turn => self.0.pool.turn(),
             // Rendezvous hashing: an address that comes or goes moves only its share.
-            Some(number) => {
+            First::Number(number) => {
                 let number = number.to_string();
                 addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
                 0
             }
+            First::Address(known) => {
+                let there = addresses.iter().position(|a| a == known);
+                there.unwrap_or_else(|| self.0.pool.turn())
+            }
         };
         let tls_name = service.tls_required.then(|| tls_name(service));
         let limit = way.deadline;
-        let deadline = Instant::now() + limit;
+        let deadline = way.until.unwrap_or_else(|| Instant::now() + limit);
         let mut failed: Option<(Permit, Status)> = None;
         loop {
             let skip = failed.as_ref().map(|(permit, _)| &permit.link);
@@ -338,7 +369,7 @@ impl Discovery {
         addresses: &[Address],
         first: usize,
         tls_name: Option<&str>,
-        skip: Option<&Arc<crate::pool::Link>>,
+        skip: Option<&Arc<Link>>,
     ) -> Result<Permit, CallError> {
         self.0
             .pool
@@ -349,9 +380,10 @@ impl Discovery {
             })
     }
 
-    fn answered<T>(&self, permit: Permit, answer: T) -> Result<T, CallError> {
+    fn answered<T>(&self, permit: Permit, answer: T) -> Result<(T, Arc<Link>), CallError> {
+        let link = Arc::clone(&permit.link);
         permit.record(true);
-        Ok(answer)
+        Ok((answer, link))
     }
 
     fn timed_out<T>(&self, permit: Permit, limit: Duration) -> Result<T, CallError> {
@@ -359,7 +391,7 @@ impl Discovery {
         Err(CallError::Timeout(limit))
     }
 
-    fn failed(&self, way: Way, permit: Permit, status: &Status) -> CallError {
+    fn failed(&self, way: Way<'_>, permit: Permit, status: &Status) -> CallError {
         let text = format!("{:?}: {}", status.code(), status.message());
         match status.code() {
             Code::DeadlineExceeded => {

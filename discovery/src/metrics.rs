@@ -40,6 +40,7 @@ pub struct Metrics {
     ignored: Family<Skipped, Counter>,
     odd_nodes: Family<ByProvider, Counter>,
     cached: Family<ByProvider, Counter>,
+    asked_anew: Family<ByProvider, Counter>,
     /// Addresses whose breaker is open.
     pub(crate) open: Gauge,
 }
@@ -53,6 +54,7 @@ impl Default for Metrics {
             ignored: Family::default(),
             odd_nodes: Family::default(),
             cached: Family::default(),
+            asked_anew: Family::default(),
             open: Gauge::default(),
         }
     }
@@ -85,6 +87,11 @@ impl Metrics {
             "provider_answers_reused",
             "Answers used again while their provider calls them valid",
             self.cached.clone(),
+        );
+        r.register(
+            "provider_asked_anew",
+            "Questions about changes that another about all nodes had to follow",
+            self.asked_anew.clone(),
         );
         r.register(
             "provider_breakers_open",
@@ -134,5 +141,13 @@ impl Metrics {
             provider: provider.into(),
         };
         self.cached.get_or_create(&by).inc();
+    }
+
+    pub(crate) fn asked_anew(&self, rule: &str, provider: &str) {
+        let by = ByProvider {
+            rule: rule.into(),
+            provider: provider.into(),
+        };
+        self.asked_anew.get_or_create(&by).inc();
     }
 }

@@ -33,6 +33,7 @@ struct Key {
 /// A channel with its breaker.
 #[derive(Debug)]
 pub(crate) struct Link {
+    pub address: Address,
     pub channel: Channel,
     breaker: Mutex<Breaker>,
     used: Mutex<Instant>,
@@ -163,6 +164,7 @@ impl Pool {
         self.links
             .retain(|_, link| now.duration_since(*link.used.lock()) < IDLE);
         let link = Arc::new(Link {
+            address: address.clone(),
             channel: self.channel(&key)?,
             breaker: Mutex::default(),
             used: Mutex::new(now),

@@ -17,7 +17,10 @@ use tautline_proto::underlay::{
 };
 use tonic::{Code, Request, Status};
 
-use crate::{CallError, Discovery, client::Way};
+use crate::{
+    CallError, Discovery,
+    client::{First, Way},
+};
 
 /// Why an offer was not taken up.
 #[derive(Debug, thiserror::Error)]
@@ -195,13 +198,14 @@ impl Discovery {
             .await
     }
 
-    fn way(&self, again: bool) -> Way {
+    fn way(&self, again: bool) -> Way<'static> {
         Way {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
             again,
             not_now: false,
-            same: None,
+            first: First::Turn,
+            until: None,
         }
     }
 }

@@ -16,7 +16,9 @@ const MOST: usize = 4096;
 /// [`known_version`](crate::CostQuestion::known_version) it answers with the lines of
 /// the eligible nodes and of those [changed since](Self::since), and names that version
 /// in [`changed_since`](crate::CostAnswer::changed_since). An answer that is the asking
-/// pod's alone (it has something there already) must not be numbered.
+/// pod's alone (it has something there already) must not be numbered, and a node that has
+/// no cost any longer is named, with a negative one. Version and changes are to be read
+/// before the lines, and a change noted once lines show it: one lock over all will do.
 #[derive(Clone, Debug)]
 pub struct Changes {
     /// As many changes as there were, from a start that no other process has.

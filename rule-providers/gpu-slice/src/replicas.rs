@@ -152,6 +152,11 @@ impl<A: Allocator> Replicas<A> {
         }
     }
 
+    /// Whether this replica is the one that grants.
+    fn grants(&self) -> bool {
+        matches!(&**self.role.load(), Role::Granting(granting) if granting.holds())
+    }
+
     fn take(&self, role: Role) {
         self.granting.set(matches!(role, Role::Granting(_)).into());
         self.role.store(Arc::new(role));

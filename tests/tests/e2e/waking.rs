@@ -23,6 +23,29 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
     let bound = async |world: &Governed, pod: &str| {
         objects::bound(&client, "default", pod, async || world.state("web").await).await
     };
+    // The extender wakes, or the controller. What else happens in the cluster may make
+    // kube-scheduler try again by itself first: then another pod is to tell.
+    let woken = async |world: &Governed, name: &str, node: &str, by_extender: bool| {
+        for turn in 0..5 {
+            let pod = format!("{name}-{turn}");
+            world.judge.set(&[("n1", -1), ("n2", -1)]);
+            rejected(world, &pod).await;
+            let costs = ["n1", "n2"].map(|n| (n, if n == node { 1 } else { -1 }));
+            world.judge.set(&costs);
+            assert_eq!(bound(world, &pod).await, node);
+            let wakes = match by_extender {
+                true => world.extender.metric("tautline_wakes_total").await,
+                false => world.metric("tautline_wakes_total").await,
+            };
+            if wakes >= 1.0 {
+                return;
+            }
+        }
+        panic!(
+            "five pods found a node, none was woken: {}",
+            world.state("web").await
+        );
+    };
 
     // The extender has found out that a controller runs.
     let look = async || {
@@ -34,10 +57,7 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
         world.state("web").await
     })
     .await;
-    rejected(&world, "web-0").await;
-    world.judge.set(&[("n1", -1), ("n2", 1)]);
-    assert_eq!(bound(&world, "web-0").await, "n2");
-    world.metric_reaches("tautline_wakes_total", 1.0).await;
+    woken(&world, "web-0", "n2", false).await;
     assert_eq!(world.extender.metric("tautline_wakes_total").await, 0.0);
 
     // A relabelled provider is a cause of its own.
@@ -62,11 +82,8 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
         .knows("default", "web", |rule| rule["provider"].is_string())
         .await;
     assert_eq!(world.controllers[0].process.terminate(), Some(0));
-    rejected(&world, "web-2").await;
-    world.judge.set(&[("n1", 1), ("n2", -1)]);
-    assert_eq!(bound(&world, "web-2").await, "n1");
-    let woken = world.extender.metric("tautline_wakes_total").await;
-    assert!(woken >= 1.0, "{woken}");
+    woken(&world, "web-2", "n1", true).await;
+    let wakes = world.extender.metric("tautline_wakes_total").await;
 
     // A pod that something else keeps out is not woken over and over.
     let big = json!({"apiVersion": "v1", "kind": "Pod",
@@ -83,5 +100,5 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
         world.state("web").await
     })
     .await;
-    assert_eq!(world.extender.metric("tautline_wakes_total").await, woken);
+    assert_eq!(world.extender.metric("tautline_wakes_total").await, wakes);
 }

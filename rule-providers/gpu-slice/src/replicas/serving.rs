@@ -5,7 +5,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use kube::Client;
 use tautline_runtime::tasks::{self, Tasks};
-use tautline_sdk::{Allocator, RuleProvider, Server};
+use tautline_sdk::{
+    Allocator, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Server,
+};
 
 use super::{Config, Replicas};
 
@@ -28,6 +31,33 @@ pub async fn serve<P: RuleProvider + Allocator>(
         Some(config) => Replicas::of_lease(inner, config, client, &mut server, &mut tasks)?,
     };
     tracing::info!(address = %server.address(), "rule provider listening");
-    server.spawn_with_allocator(provider, allocator, &mut tasks)?;
+    let costs = Costs {
+        provider,
+        replicas: Arc::clone(&allocator),
+    };
+    server.spawn_with_allocator(Arc::new(costs), allocator, &mut tasks)?;
     tasks.run(tasks::signal()).await
+}
+
+/// What a replica says. One that does not grant does not know of all that is reserved:
+/// it numbers no answer, so that whoever asks for changes asks the one that grants.
+struct Costs<P> {
+    provider: Arc<P>,
+    replicas: Arc<Replicas<P>>,
+}
+
+impl<P: RuleProvider + Allocator> RuleProvider for Costs<P> {
+    async fn endpoint_cost(&self, mut ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        if self.replicas.grants() {
+            return self.provider.endpoint_cost(ask).await;
+        }
+        ask.known_version = 0;
+        let mut answer = self.provider.endpoint_cost(ask).await?;
+        answer.version = 0;
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        self.provider.evaluate(ask).await
+    }
 }
