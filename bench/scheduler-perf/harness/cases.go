@@ -4,6 +4,7 @@
 package harness
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 )
@@ -20,7 +21,7 @@ const (
 // Case is what runs beside the scheduler, and what must be seen of it.
 type Case struct {
 	Name string
-	// Tautline is whether its kinds, offers and providers are there.
+	// Tautline is whether its kinds and offers are there.
 	Tautline bool
 	// Governed is whether an offer selects the pods.
 	Governed bool
@@ -45,6 +46,7 @@ var Cases = []Case{
 	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
 	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
+	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watchers},
 	{Name: "gated", Tautline: true, Counts: adminURL, server: extender(), providers: rules},
 }
 
@@ -108,6 +110,16 @@ func knowNothing(bin binaries) []provider {
 		{"provider 1", []string{bin.rustNoop, "provide", "18901", "18902"}, "http://127.0.0.1:18902"},
 		{"provider 2", []string{bin.rustNoop, "provide", "18911", "18912"}, "http://127.0.0.1:18912"},
 	}
+}
+
+// watchers read all events of pods and forget them.
+func watchers(bin binaries) []provider {
+	var all []provider
+	for i := range 3 {
+		address := fmt.Sprintf("127.0.0.1:%d", 18901+i)
+		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), []string{bin.goNoop, "watch", address}, "http://" + address})
+	}
+	return all
 }
 
 // rules are the rule providers.

@@ -1,5 +1,7 @@
 // Command noop is a scheduler extender that does nothing: every node passes, none
 // is better than another. As plain as one writes it in Go.
+//
+// As "noop watch ADDRESS" it is no extender but a process that watches pods.
 package main
 
 import (
@@ -7,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"os"
 	"sync/atomic"
 
 	extender "k8s.io/kube-scheduler/extender/v1"
@@ -15,6 +18,9 @@ import (
 var filtered, prioritized atomic.Int64
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "watch" {
+		log.Fatal(watch(os.Args[2]))
+	}
 	http.HandleFunc("POST /filter", func(w http.ResponseWriter, r *http.Request) {
 		var args extender.ExtenderArgs
 		if err := json.NewDecoder(r.Body).Decode(&args); err != nil {

@@ -29,6 +29,7 @@ var cases = []struct{ name, title string }{
 	{"governed-bind", "the same, Tautline binds"},
 	{"ungoverned", "Tautline, pods not governed"},
 	{"gated-noop", "a no-op in Go behind the gate"},
+	{"gated-watched", "the same, three processes watch pods"},
 	{"gated", "Tautline behind the gate"},
 }
 
@@ -55,12 +56,15 @@ func (f *Figures) of(name string, nodes int, figure func(Result) float64) []floa
 
 func throughput(r Result) float64 { return r.PodsPerSecond }
 
-// ratios are those of each round, of one case to another.
+// ratios are those of each round that has both, of one case to another.
 func (f *Figures) ratios(name, to string, nodes int) []float64 {
-	over, under := f.of(name, nodes, throughput), f.of(to, nodes, throughput)
 	var found []float64
-	for i := range min(len(over), len(under)) {
-		found = append(found, over[i]/under[i])
+	for _, round := range f.Rounds {
+		one := Figures{Rounds: [][]Result{round}}
+		over, under := one.of(name, nodes, throughput), one.of(to, nodes, throughput)
+		if len(over) > 0 && len(under) > 0 {
+			found = append(found, over[0]/under[0])
+		}
 	}
 	return found
 }

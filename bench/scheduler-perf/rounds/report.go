@@ -26,6 +26,8 @@ var goals = []Goal{
 	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.80}},
 	{"not governed, of the faster no-op", "ungoverned", func(f *Figures, nodes int) string { return f.faster("go-noop", "rust-noop", nodes) }, map[int]float64{500: 0.95, 5000: 0.95}},
 	{"behind the gate, of the no-op behind it", "gated", always("gated-noop"), map[int]float64{500: 0.97, 5000: 0.97}},
+	{"the no-op behind it, three processes watch pods, of that without", "gated-watched", always("gated-noop"), nil},
+	{"behind the gate, of that", "gated", always("gated-watched"), nil},
 	{"behind the gate, of no extender", "gated", always("bare"), nil},
 	{"governed, Tautline binds, of the floor", "governed-bind", always("floor"), nil},
 }
@@ -39,7 +41,7 @@ const (
 func (f *Figures) report() string {
 	var text strings.Builder
 	sizes := f.sizes()
-	fmt.Fprintf(&text, "%d rounds; Kubernetes %s, etcd %s, %s; %s, %s cores, %s. Medians over the rounds.\n",
+	fmt.Fprintf(&text, "%d rounds; Kubernetes %s, etcd %s, %s; %s, %s cores, %s. Medians over the rounds that a case is in.\n",
 		len(f.Rounds), f.Versions["kubernetes"], f.Versions["etcd"], f.Versions["go"],
 		f.Machine["processor"], f.Machine["cores"], f.Machine["memory"])
 	text.WriteString("\n![Pods a second of each case](scheduler-perf.svg)\n" +
