@@ -97,6 +97,10 @@ impl Costs {
     pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
         if let Some(at) = nodes.position_from(self.next, node) {
             self.next = at + 1;
+            let note = Note {
+                code: clean_code(note.code),
+                ..note
+            };
             self.set(at, cost.max(NO_COST + 1), note);
             if self.text.len() > 2 * self.packed + SLACK {
                 *self = self.pick((0..self.cost.len()).map(Some));
@@ -131,10 +135,6 @@ impl Costs {
             }
         }
         self.cost[at] = cost;
-        let note = Note {
-            code: clean_code(note.code),
-            ..note
-        };
         self.keep(at, note);
     }
 

@@ -1,7 +1,7 @@
 //! What one rule's provider says of the nodes of a question: from what is kept of
 //! earlier answers, as far as that holds, and from the provider.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use prost::Message;
@@ -33,6 +33,11 @@ pub(crate) enum Said {
 }
 
 impl Discovery {
+    /// The costs of all nodes of a question; `all_nodes` are its nodes as they stand on
+    /// the wire, for all rules of a round.
+    ///
+    /// # Errors
+    /// What kept the provider from answering.
     pub(crate) async fn costs(
         &self,
         snapshot: &Snapshot,
@@ -44,7 +49,8 @@ impl Discovery {
     ) -> Result<Said, CallError> {
         let nodes = &*asked.nodes;
         let of_any_pod = head(asked, ask, rule, false).encode_to_vec();
-        let key = Key::new(provider_name(service), of_any_pod);
+        let provider = provider_name(service);
+        let key = Key::new(Arc::clone(&provider), of_any_pod);
         let found = self.cache().find(&key, nodes);
         if let Found::All(costs) = found {
             return Ok(Said::Known(costs));
@@ -59,7 +65,7 @@ impl Discovery {
             self.endpoint_cost(snapshot, service, raw, first, until)
                 .await
         };
-        let mut link = None;
+        let (mut link, mut part) = (None, None);
         match found {
             Found::AsOf(known) => {
                 let mut of_changes = of_pod.clone();
@@ -71,31 +77,28 @@ impl Discovery {
                 }
                 // It has started anew, or too much has changed, or what it says is for
                 // this pod alone, or all was asked for meanwhile.
-                self.metrics()
-                    .asked_anew(&rule.name, &provider_name(service));
+                self.metrics().asked_anew(&rule.name, &provider);
                 link = Some(by);
             }
-            Found::Part(known) => {
-                let raw = question(of_pod, encode_nodes(&known.missing));
-                let (answer, by) = call(raw, First::Turn).await?;
-                let answer = answer.read(&known.missing)?;
-                self.cache().put(key, &known.missing, &answer, &by.address);
-                return Ok(Said::Told {
-                    odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
-                    costs: known.with(&answer.costs, nodes),
-                });
-            }
+            Found::Part(known) => part = Some(known),
             Found::Nothing | Found::All(_) => {}
         }
-        let all = all_nodes.get_or_init(|| encode_nodes(nodes));
-        let raw = question(of_pod, all.clone());
+        let (to_ask, encoded) = match &part {
+            Some(known) => (&known.missing, encode_nodes(&known.missing)),
+            None => (nodes, all_nodes.get_or_init(|| encode_nodes(nodes)).clone()),
+        };
         let first = link.as_ref().map(|l| First::Address(&l.address));
+        let raw = question(of_pod, encoded);
         let (answer, by) = call(raw, first.unwrap_or(First::Turn)).await?;
-        let answer = answer.read(nodes)?;
-        self.cache().put(key, nodes, &answer, &by.address);
-        let odd = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
-        let costs = answer.costs;
-        Ok(Said::Told { costs, odd })
+        let answer = answer.read(to_ask)?;
+        self.cache().put(key, to_ask, &answer, &by.address);
+        Ok(Said::Told {
+            odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
+            costs: match part {
+                Some(known) => known.with(&answer.costs, nodes),
+                None => answer.costs,
+            },
+        })
     }
 }
 

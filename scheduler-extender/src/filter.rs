@@ -48,6 +48,12 @@ fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
 }
 
 fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, WireError> {
+    let short = round
+        .plan
+        .shortlist(&round.nodes, state.config.shortlist, &round.subject.uid);
+    // Why other nodes are not usable kube-scheduler reads only if none is left. Where
+    // others filter after us, a whole answer (no shortlist) has it all the same.
+    let told = short.is_empty() || state.config.shortlist == 0;
     let (mut failed, mut unresolvable) = (Vec::new(), Vec::new());
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, verdict) in round.plan.verdicts.iter().enumerate() {
@@ -58,25 +64,19 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, Wir
             } else {
                 &mut unresolvable
             };
-            list.push((round.nodes.name(at), reason.as_str()));
+            if told {
+                list.push((round.nodes.name(at), reason.as_str()));
+            }
         }
     }
     for (reason, count) in counts {
         state.metrics.rejected_nodes(reason, count);
     }
-    let short = round
-        .plan
-        .shortlist(&round.nodes, state.config.shortlist, &round.subject.uid);
     state.metrics.pod(if short.is_empty() {
         "rejected"
     } else {
         "placeable"
     });
-    // Why other nodes are not usable the scheduler reads only if none is left. Where
-    // others filter after us, a whole answer (no shortlist) has it all the same.
-    if !short.is_empty() && state.config.shortlist > 0 {
-        (failed, unresolvable) = Default::default();
-    }
     Ok(match nodes {
         Nodes::Objects(list) => {
             let items = wire::items(WHAT, list)?;

@@ -61,3 +61,53 @@ impl<P: RuleProvider + Allocator> RuleProvider for Costs<P> {
         self.provider.evaluate(ask).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tautline_core::{index::Object, model};
+    use tautline_runtime::feed::Feed;
+    use tautline_sdk::{LONGEST_HOLD, testkit};
+
+    use super::{
+        super::{Granting, Role},
+        *,
+    };
+    use crate::GpuSlice;
+
+    #[tokio::test]
+    async fn only_the_replica_that_grants_numbers_its_answers() {
+        let feed = Feed::default();
+        feed.apply(Object::Node(model::Node {
+            name: "n1".into(),
+            ..model::Node::default()
+        }));
+        let provider = Arc::new(GpuSlice::new(feed, crate::Config::default()));
+        let mut server = Server::bind(testkit::loopback()).await.unwrap();
+        let replicas = Replicas::new(Arc::clone(&provider), LONGEST_HOLD, &mut server);
+        let replicas = Arc::new(replicas);
+        let costs = Costs {
+            provider,
+            replicas: Arc::clone(&replicas),
+        };
+        let ask = async |known_version| {
+            let question = CostQuestion {
+                eligible_nodes: vec!["n1".into()],
+                known_version,
+                ..CostQuestion::default()
+            };
+            let answer = costs.endpoint_cost(question).await.unwrap();
+            assert_eq!(answer.nodes().len(), 1);
+            (answer.version, answer.changed_since)
+        };
+        assert_eq!(ask(0).await, (0, 0));
+        let (from, term) = (Instant::now(), None);
+        replicas.take(Role::Granting(Granting { term, from }));
+        let (version, _) = ask(0).await;
+        assert_ne!(version, 0);
+        assert_eq!(ask(version).await, (version, version));
+        replicas.take(Role::Standby(None));
+        assert_eq!(ask(version).await, (0, 0));
+    }
+}
