@@ -44,6 +44,9 @@ struct Inner {
     /// The index has changed since. Set and cleared while the index is locked.
     stale: AtomicBool,
     versions: watch::Sender<Versions>,
+    /// The same without pods, which change thousands of times for each other kind:
+    /// who does not follow them is not to be woken by them.
+    but_pods: watch::Sender<Versions>,
     /// Objects that could not be used, and why.
     refused: Mutex<BTreeMap<(Kind, String), String>>,
 }
@@ -55,6 +58,7 @@ impl Default for Feed {
             now: ArcSwap::default(),
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
+            but_pods: watch::Sender::new(Versions::default()),
             refused: Mutex::default(),
         }))
     }
@@ -79,6 +83,11 @@ impl Feed {
     /// Wakes when anything has changed.
     pub fn changes(&self) -> watch::Receiver<Versions> {
         self.0.versions.subscribe()
+    }
+
+    /// Wakes when anything but a pod has changed; pods are at version 0 in it.
+    pub fn changes_but_pods(&self) -> watch::Receiver<Versions> {
+        self.0.but_pods.subscribe()
     }
 
     /// Notes that an object as it is now cannot be used; what was good of it stays.
@@ -153,7 +162,11 @@ impl Feed {
     }
 
     fn changed(&self, kind: Kind) {
-        self.0.versions.send_modify(|v| v.0[kind as usize] += 1);
+        let count = |versions: &mut Versions| versions.0[kind as usize] += 1;
+        self.0.versions.send_modify(count);
+        if kind != Kind::Pod {
+            self.0.but_pods.send_modify(count);
+        }
     }
 }
 
@@ -216,6 +229,19 @@ mod tests {
         let mut names: Vec<String> = snapshot.pods().map(|p| p.name.to_string()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_pod_wakes_only_who_follows_pods() {
+        let feed = Feed::default();
+        let (all, but_pods) = (feed.changes(), feed.changes_but_pods());
+        feed.apply(pod("a"));
+        assert!(all.has_changed().unwrap());
+        assert!(!but_pods.has_changed().unwrap());
+        feed.refuse(Kind::Offer, "ns/bad", "why".to_owned());
+        assert!(but_pods.has_changed().unwrap());
+        let now = *but_pods.borrow();
+        assert!(now.changed(&Versions::default(), &[Kind::Offer]));
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Kinds {
 /// Follows every kind that an offer names, until told to stop.
 pub async fn follow(client: Client, feed: Feed, kinds: Kinds, stop: CancellationToken) {
     let mut running: HashMap<Gvk, (DropGuard, JoinHandle<()>)> = HashMap::new();
-    let mut changes = feed.changes();
+    let mut changes = feed.changes_but_pods();
     let mut last = None;
     loop {
         let now = *changes.borrow_and_update();
@@ -138,7 +138,7 @@ pub async fn follow(client: Client, feed: Feed, kinds: Kinds, stop: Cancellation
             () = stop.cancelled() => return,
             changed = changes.changed() => if changed.is_err() { return },
         }
-        // Pods change far more often than offers: they must not wake this each time.
+        // Offers that come together are looked at once.
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(SETTLE) => {}

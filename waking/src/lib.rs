@@ -86,7 +86,7 @@ impl Waking {
     /// Looks at rejected pods on every change that may matter, and on a tick,
     /// until told to stop. Where `ours` is false somebody else does it.
     pub async fn run(self, ours: impl Fn() -> bool, stop: CancellationToken) {
-        let mut changes = self.feed.changes();
+        let mut changes = self.feed.changes_but_pods();
         let mut rejected = Rejected::default();
         loop {
             let before = *changes.borrow_and_update();

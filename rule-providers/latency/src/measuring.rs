@@ -128,7 +128,7 @@ async fn sweep(network: Network, stop: CancellationToken) {
 }
 
 async fn nodes(network: Network, stop: CancellationToken) {
-    let mut changes = network.0.feed.changes();
+    let mut changes = network.0.feed.changes_but_pods();
     let mut last = None;
     loop {
         let now = *changes.borrow_and_update();

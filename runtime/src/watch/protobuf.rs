@@ -2,7 +2,13 @@
 //! page, then a watch from there, again and again from where it ended, and a new
 //! list where the API server no longer knows what changed since.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 use bytes::BytesMut;
@@ -37,9 +43,16 @@ const PAGE: u32 = 500;
 const SILENCE: Duration = Duration::from_secs(295);
 /// A watch that ends sooner than this has failed.
 const SHORTEST: Duration = Duration::from_secs(1);
+/// Once it has taken what there was, a watch rests for so long: in a busy cluster a
+/// few events then cost one wake instead of one each, here and for the API server,
+/// which is not asked to wake us while we rest. After a quiet time an event is taken
+/// at once. For the few pods that are bound meanwhile, a provider that hands something
+/// out holds a reservation.
+const REST: Duration = Duration::from_millis(20);
 
 /// Follows a kind until told to stop, on a thread of its own: there an event wakes no
-/// other thread, and that is most of what an event costs.
+/// other thread, and that is most of what an event costs. The thread may sleep, as
+/// nothing else lives on it.
 pub(super) async fn on_thread<K: Watchable>(
     cluster: Cluster,
     which: Which,
@@ -49,15 +62,22 @@ pub(super) async fn on_thread<K: Watchable>(
     // A thread that is never told to stop would keep the process from ending.
     let stop = stop.child_token();
     let _told = stop.clone().drop_guard();
+    let watching = Arc::new(AtomicBool::new(false));
     let following = move || {
+        let resting = Arc::clone(&watching);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            .on_thread_park(move || {
+                if resting.load(Ordering::Relaxed) {
+                    std::thread::sleep(REST);
+                }
+            })
             .build()?;
         runtime.block_on(async {
             let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = follow(&client, which, on) => {}
+                () = follow(&client, which, &watching, on) => {}
             }
             Ok(())
         })
@@ -69,6 +89,7 @@ pub(super) async fn on_thread<K: Watchable>(
 async fn follow<K: Watchable>(
     client: &Client,
     which: Which,
+    watching: &AtomicBool,
     mut on: impl FnMut(Result<Event<Brought<K>>>),
 ) {
     let mut backoff = DefaultBackoff::default();
@@ -78,8 +99,12 @@ async fn follow<K: Watchable>(
             None => list(client, which, &mut on)
                 .await
                 .map(|listed| version = Some(listed)),
-            Some(version) => watch(client, which, version, &mut on).await,
+            Some(version) => {
+                watching.store(true, Ordering::Relaxed);
+                watch(client, which, version, &mut on).await
+            }
         };
+        watching.store(false, Ordering::Relaxed);
         match done {
             Ok(()) => backoff.reset(),
             Err(error) => {
