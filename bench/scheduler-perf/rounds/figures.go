@@ -25,7 +25,7 @@ var cases = []struct{ name, title string }{
 	{"rust-noop", "a no-op in Rust"},
 	{"floor", "the floor: a no-op in Rust, 64 names back"},
 	{"floor-asking", "the floor, two providers asked"},
-	{"floor-knowing", "the same, three processes watch pods"},
+	{"floor-knowing", "the floor, two asked, three watch pods"},
 	{"governed", "Tautline, pods governed by 2 rules"},
 	{"governed-bind", "the same, Tautline binds"},
 	{"ungoverned", "Tautline, pods not governed"},

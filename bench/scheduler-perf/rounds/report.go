@@ -21,7 +21,7 @@ func always(name string) func(*Figures, int) string {
 var goals = []Goal{
 	{"governed, of the floor", "governed", always("floor"), map[int]float64{500: 0.85, 5000: 0.85}},
 	{"the floor, two providers asked, of the floor", "floor-asking", always("floor"), nil},
-	{"the same, three processes watch pods, of the floor", "floor-knowing", always("floor"), nil},
+	{"the floor, two asked, three processes watch pods, of the floor", "floor-knowing", always("floor"), nil},
 	{"governed, of that", "governed", always("floor-knowing"), nil},
 	{"governed, of the no-op in Go", "governed", always("go-noop"), map[int]float64{500: 1, 5000: 1}},
 	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.80}},
