@@ -102,9 +102,14 @@ impl Costs {
                 ..note
             };
             self.set(at, cost.max(NO_COST + 1), note);
-            if self.text.len() > 2 * self.packed + SLACK {
-                *self = self.pick((0..self.cost.len()).map(Some));
-            }
+            self.repack();
+        }
+    }
+
+    /// Drops the texts that are not needed any more, once they are worth a copy.
+    pub fn repack(&mut self) {
+        if self.text.len() > 2 * self.packed + SLACK {
+            *self = self.pick((0..self.cost.len()).map(Some));
         }
     }
 

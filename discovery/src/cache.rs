@@ -66,6 +66,8 @@ enum Holds {
     AsOf {
         version: u64,
         by: Arc<Address>,
+        /// Until then there is no later version.
+        fresh: Instant,
         /// Then all is asked anew.
         until: Instant,
         /// Which answer's nodes these are: another's have other positions.
@@ -147,9 +149,10 @@ impl Cache {
             Holds::AsOf {
                 version,
                 by,
+                fresh,
                 until,
                 serial,
-            } if *until > now => Found::AsOf(AsOf {
+            } if *until > now && (*fresh <= now || !missing.is_empty()) => Found::AsOf(AsOf {
                 version: *version,
                 by: Arc::clone(by),
                 missing,
@@ -180,7 +183,7 @@ impl Cache {
         nodes: &NodeSet,
     ) -> Result<Option<Costs>, Malformed> {
         let valid = answer.validity()?;
-        if valid.changed_since != known.version || valid.version == 0 || valid.millis > 0 {
+        if valid.changed_since != known.version || valid.version == 0 {
             return Ok(None);
         }
         let Some(mut entry) = self.kept.get_mut(&key.hash) else {
@@ -192,14 +195,18 @@ impl Cache {
             costs,
             holds,
         } = Arc::make_mut(kept);
-        let version = match holds {
+        let (version, fresh) = match holds {
             Holds::AsOf {
-                version, serial, ..
-            } if *serial == known.serial => version,
+                version,
+                fresh,
+                serial,
+                ..
+            } if *serial == known.serial => (version, fresh),
             _ => return Ok(None),
         };
         if valid.version >= *version {
             *version = valid.version;
+            *fresh = holds_until(valid);
             for name in known.missing.iter() {
                 all.insert(name);
             }
@@ -220,9 +227,16 @@ impl Cache {
     pub(crate) fn put(&self, key: Key, nodes: &NodeSet, answer: &Answer, by: &Address) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
         let holds = match *valid {
-            Validity { millis: 1.., .. } => {
-                let millis = Duration::from_millis(valid.millis.unsigned_abs());
-                Holds::Until(vec![now + millis.min(LONGEST); nodes.len()])
+            Validity {
+                version: 0,
+                millis: 1..,
+                ..
+            } => {
+                let until = holds_until(*valid);
+                if self.add(&key, nodes, costs, until) {
+                    return;
+                }
+                Holds::Until(vec![until; nodes.len()])
             }
             Validity { version: 0, .. } => {
                 // Who numbered its answers does so no longer.
@@ -233,6 +247,7 @@ impl Cache {
             Validity { version, .. } => Holds::AsOf {
                 version,
                 by: Arc::new(by.clone()),
+                fresh: holds_until(*valid),
                 until: now + LONGEST,
                 serial: self.serial.fetch_add(1, Ordering::Relaxed),
             },
@@ -262,9 +277,55 @@ impl Cache {
             dashmap::Entry::Vacant(entry) => _ = entry.insert((key, Arc::new(kept))),
         }
     }
+
+    /// Writes an answer among the lines that are kept, unless most of them are over:
+    /// so nodes that have gone do not pile up.
+    fn add(&self, key: &Key, nodes: &NodeSet, said: &Costs, until: Instant) -> bool {
+        let Some(mut entry) = self.kept.get_mut(&key.hash) else {
+            return false;
+        };
+        let (stored, kept) = entry.value_mut();
+        let fit = stored == key && kept.mostly_valid();
+        if fit {
+            Arc::make_mut(kept).add(nodes, said, until);
+        }
+        fit
+    }
+}
+
+/// Until when an answer that comes now is valid, by its provider.
+fn holds_until(valid: Validity) -> Instant {
+    let millis = u64::try_from(valid.millis).unwrap_or(0);
+    Instant::now() + Duration::from_millis(millis).min(LONGEST)
 }
 
 impl Kept {
+    fn mostly_valid(&self) -> bool {
+        let now = Instant::now();
+        match &self.holds {
+            Holds::Until(until) => {
+                2 * until.iter().filter(|then| **then > now).count() > until.len()
+            }
+            Holds::AsOf { .. } => false,
+        }
+    }
+
+    fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
+        let Holds::Until(until) = &mut self.holds else {
+            return;
+        };
+        let mut next = 0;
+        for (from, name) in nodes.iter().enumerate() {
+            let at = self.nodes.position_from(next, name);
+            let to = at.unwrap_or_else(|| self.nodes.insert(name));
+            next = to + 1;
+            self.costs.copy(to, said, from);
+            until.resize(self.nodes.len(), then);
+            until[to] = then;
+        }
+        self.costs.repack();
+    }
+
     /// Takes over lines about other nodes that are valid still.
     fn add_valid(&mut self, before: &Self, now: Instant) {
         let (Holds::Until(until), Holds::Until(then)) = (&mut self.holds, &before.holds) else {
@@ -372,8 +433,49 @@ mod tests {
         assert_eq!(known(&cache, &all), None);
     }
 
+    /// Other nodes are asked about again and again, in another order, and nodes go.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_over_and_what_was_said_anew_does_not_pile_up() {
+        let cache = Cache::default();
+        for round in 0..400_i64 {
+            let name = |n: i64| format!("node-{}", (3 * round + n) % (20 + round));
+            let mut nodes: Vec<String> = (0..10).map(name).collect();
+            if round % 2 == 0 {
+                nodes.reverse();
+            }
+            let lines: Vec<(&str, i64)> = nodes.iter().map(|n| (&**n, round % 5 - 1)).collect();
+            put(&cache, &lines, &["gone"], 50);
+            let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+            let (costs, missing) = known(&cache, &names).unwrap();
+            assert_eq!(costs, vec![Some(round % 5 - 1); names.len()]);
+            assert!(missing.is_empty());
+            tokio::time::advance(Duration::from_millis(5)).await;
+            let entry = cache.kept.get(&key("ns/p").hash).unwrap();
+            // Ten rounds' lines are valid, and some more may be over.
+            let (lines, bytes) = (entry.1.nodes.len(), entry.1.costs.weight());
+            assert!(
+                lines <= 2 * 10 * 11 + 11 && bytes < 20_000,
+                "{lines} lines, {bytes} bytes"
+            );
+        }
+    }
+
     /// An answer as it comes.
     fn told(lines: &[(&str, i64)], version: u64, changed_since: u64) -> RawAnswer {
+        fresh(lines, version, changed_since, 0)
+    }
+
+    type Said = Option<Vec<Option<i64>>>;
+
+    /// The costs of nodes after the answer to a question that was begun with `known`.
+    fn advance(cache: &Cache, known: &AsOf, names: &[&str], answer: &RawAnswer) -> Said {
+        let costs = cache.advance(&key("ns/p"), known, answer, &set(names));
+        let costs = costs.unwrap()?;
+        Some((0..names.len()).map(|at| costs.get(at)).collect())
+    }
+
+    /// The same answer; for so long its provider will know no later version.
+    fn fresh(lines: &[(&str, i64)], version: u64, changed_since: u64, millis: i64) -> RawAnswer {
         let mut bytes = Vec::new();
         for (node, cost) in lines {
             let line = NodeCost {
@@ -384,21 +486,12 @@ mod tests {
             line.put(&mut bytes);
         }
         let valid = Validity {
+            millis,
             version,
             changed_since,
-            ..Validity::default()
         };
         put_validity(valid, &mut bytes);
         RawAnswer::new(bytes.into())
-    }
-
-    type Said = Option<Vec<Option<i64>>>;
-
-    /// The costs of nodes after the answer to a question that was begun with `known`.
-    fn advance(cache: &Cache, known: &AsOf, names: &[&str], answer: &RawAnswer) -> Said {
-        let costs = cache.advance(&key("ns/p"), known, answer, &set(names));
-        let costs = costs.unwrap()?;
-        Some((0..names.len()).map(|at| costs.get(at)).collect())
     }
 
     fn as_of(cache: &Cache, names: &[&str]) -> Option<AsOf> {
@@ -435,6 +528,34 @@ mod tests {
         assert_eq!(costs, Some(vec![Some(8), Some(5), Some(2)]));
         tokio::time::advance(LONGEST).await;
         assert!(as_of(&cache, &["a"]).is_none(), "all is asked anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_no_later_version_can_be_known_nobody_is_asked() {
+        let cache = Cache::default();
+        let both = ["a", "b"];
+        let lines = [("a", 5), ("b", 6)];
+        put_told(&cache, &both, &fresh(&lines, 10, 0, 20));
+        let said = known(&cache, &["b", "a"]).unwrap();
+        assert_eq!(said, (vec![Some(6), Some(5)], vec![]));
+        // Of a node that is not known it is asked all the same.
+        let more = as_of(&cache, &["a", "c"]).unwrap();
+        let answer = fresh(&[("c", 7)], 10, 10, 15);
+        let costs = advance(&cache, &more, &["a", "c"], &answer);
+        assert_eq!(costs, Some(vec![Some(5), Some(7)]));
+        tokio::time::advance(Duration::from_millis(14)).await;
+        assert!(known(&cache, &["c", "a"]).is_some());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let begun = as_of(&cache, &both).unwrap();
+        assert_eq!(begun.version, 10);
+        let costs = advance(&cache, &begun, &both, &fresh(&[("a", 1)], 11, 10, 20));
+        assert_eq!(costs, Some(vec![Some(1), Some(6)]));
+        assert!(known(&cache, &both).is_some());
+        // An answer that does not say for how long.
+        tokio::time::advance(Duration::from_millis(20)).await;
+        let begun = as_of(&cache, &both).unwrap();
+        advance(&cache, &begun, &both, &told(&[], 11, 11)).unwrap();
+        assert_eq!(as_of(&cache, &both).unwrap().version, 11);
     }
 
     #[tokio::test(start_paused = true)]

@@ -328,6 +328,7 @@ struct Record {
     changes: Changes,
     /// How many lines each answer had.
     lines: Vec<usize>,
+    nothing_new_for: Duration,
 }
 
 impl Numbered {
@@ -349,6 +350,7 @@ impl RuleProvider for Numbered {
             costs,
             changes,
             lines,
+            nothing_new_for,
         } = &mut *self.0.lock().unwrap();
         let mut answer = CostAnswer::default();
         answer.version = changes.version();
@@ -356,6 +358,7 @@ impl RuleProvider for Numbered {
         if changed.is_some() {
             answer.changed_since = ask.known_version;
         }
+        answer.valid_for = *nothing_new_for;
         let mut nodes = changed.unwrap_or_default();
         nodes.extend(ask.eligible_nodes.iter().map(String::as_str));
         lines.push(nodes.len());
@@ -400,6 +403,29 @@ async fn who_numbers_its_answers_is_asked_only_for_what_has_changed() {
     assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(-1)]);
     assert_eq!(provider.lines(), [0, 2]);
     assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(7)]);
+    assert_eq!(provider.lines(), [1]);
+}
+
+#[tokio::test]
+async fn who_says_that_it_will_know_nothing_later_is_not_asked_until_then() {
+    let provider = Numbered::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    let ask = async |nodes: &[&str]| costs(&ask_about(&discovery, &snapshot, nodes).await);
+    provider.0.lock().unwrap().nothing_new_for = Duration::from_secs(50);
+    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(1)]);
+    assert_eq!(ask(&["b"]).await, [Some(1)]);
+    assert_eq!(provider.lines(), [2]);
+    provider.0.lock().unwrap().nothing_new_for = Duration::ZERO;
+    assert_eq!(ask(&["a", "c"]).await, [Some(1), Some(1)]);
+    assert_eq!(
+        provider.lines(),
+        [1],
+        "c is new, and what holds has changed"
+    );
+    provider.set("b", 7);
+    assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(1)]);
     assert_eq!(provider.lines(), [1]);
 }
 

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use arc_swap::ArcSwap;
@@ -47,6 +48,8 @@ struct Inner {
     /// The same without pods, which change thousands of times for each other kind:
     /// who does not follow them is not to be woken by them.
     but_pods: watch::Sender<Versions>,
+    /// When the watch of pods looks again, if it rests.
+    pods_rest: Mutex<Option<Instant>>,
     /// Objects that could not be used, and why.
     refused: Mutex<BTreeMap<(Kind, String), String>>,
 }
@@ -59,6 +62,7 @@ impl Default for Feed {
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
             but_pods: watch::Sender::new(Versions::default()),
+            pods_rest: Mutex::default(),
             refused: Mutex::default(),
         }))
     }
@@ -88,6 +92,17 @@ impl Feed {
     /// Wakes when anything but a pod has changed; pods are at version 0 in it.
     pub fn changes_but_pods(&self) -> watch::Receiver<Versions> {
         self.0.but_pods.subscribe()
+    }
+
+    /// Until then no pod changes here: its watch rests. Of a snapshot that is taken
+    /// after this, the pods are those of then too.
+    pub fn pods_rest_until(&self) -> Option<Instant> {
+        *self.0.pods_rest.lock()
+    }
+
+    /// Whoever writes pods writes none until then.
+    pub fn rest_pods(&self, until: Instant) {
+        *self.0.pods_rest.lock() = Some(until);
     }
 
     /// Notes that an object as it is now cannot be used; what was good of it stays.

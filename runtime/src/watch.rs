@@ -192,9 +192,15 @@ impl Watch<'_> {
     ) {
         let on = self.on(kind, convert);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
+        let feed = self.feed.clone();
+        let rests = move |until| {
+            if kind == Kind::Pod {
+                feed.rest_pods(until);
+            }
+        };
         tasks.spawn(
             &format!("watch {}", K::plural(&())),
-            protobuf::on_thread(cluster, which, stop, on),
+            protobuf::on_thread(cluster, which, stop, on, rests),
         );
     }
 

@@ -421,7 +421,8 @@ type EndpointCostResponse struct {
 	// asks, and beside whichever other nodes). 0: for this call only.
 	ValidForMillis int64 `protobuf:"varint,16,opt,name=validForMillis,proto3" json:"validForMillis,omitempty"`
 	// What the lines are as of, for a later question's knownVersion; no two processes
-	// give the same. 0: they are not numbered. Without meaning beside validForMillis.
+	// give the same. 0: they are not numbered. With a version validForMillis says for how
+	// long no later one will be known: until then it need not be asked for.
 	Version uint64 `protobuf:"varint,17,opt,name=version,proto3" json:"version,omitempty"`
 	// The question's knownVersion: the lines are those of the eligible nodes, and of all
 	// other nodes whose line has changed since. 0: of the eligible nodes alone, and what

@@ -122,7 +122,8 @@ pub struct EndpointCostResponse {
     #[prost(int64, tag = "16")]
     pub valid_for_millis: i64,
     /// What the lines are as of, for a later question's knownVersion; no two processes
-    /// give the same. 0: they are not numbered. Without meaning beside validForMillis.
+    /// give the same. 0: they are not numbered. With a version validForMillis says for how
+    /// long no later one will be known: until then it need not be asked for.
     #[prost(uint64, tag = "17")]
     pub version: u64,
     /// The question's knownVersion: the lines are those of the eligible nodes, and of all

@@ -6,7 +6,7 @@ use tautline_core::{
     model,
 };
 use tautline_runtime::feed::Feed;
-use tautline_sdk::{Reference, Rule};
+use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider};
 
 use super::*;
 use crate::Config;
@@ -113,6 +113,41 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
     assert!(provider.reserve_at(soon, ask("b", "n", "1")).is_err());
     let later = now + Duration::from_secs(361);
     provider.reserve_at(later, ask("b", "n", "1")).unwrap();
+}
+
+/// While the watch rests nothing else can be known, but for what is reserved.
+#[tokio::test]
+async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
+    const REST: Duration = Duration::from_secs(60);
+    let feed = Feed::default();
+    feed.apply(node("n", 1));
+    let provider = provider(&feed);
+    let holds = async || {
+        let question = CostQuestion {
+            rule: ask("a", "n", "500m").rule,
+            eligible_nodes: vec!["n".into()],
+            ..CostQuestion::default()
+        };
+        provider.endpoint_cost(question).await.unwrap().valid_for
+    };
+    assert_eq!(holds().await, Duration::ZERO);
+    feed.rest_pods(Instant::now() + REST);
+    let held = holds().await;
+    assert!(held > Duration::ZERO && held <= REST, "{held:?}");
+    feed.rest_pods(Instant::now());
+    assert_eq!(holds().await, Duration::ZERO);
+    feed.rest_pods(Instant::now() + REST);
+    let id = provider
+        .reserve_at(Instant::now(), ask("b", "n", "1"))
+        .unwrap()
+        .id;
+    assert_eq!(holds().await, Duration::ZERO);
+    provider.release_at(Instant::now(), &id);
+    assert_eq!(
+        holds().await,
+        Duration::ZERO,
+        "the next may be reserved at any time"
+    );
 }
 
 /// One thing that happens.

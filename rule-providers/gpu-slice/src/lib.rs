@@ -135,9 +135,18 @@ impl GpuSlice {
 impl RuleProvider for GpuSlice {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         let now = Instant::now();
+        // Asked before the snapshot is taken, so that it has all that came before.
+        let rests_until = self.feed.pods_rest_until();
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, now);
-        answers::answer(&mut state, &snapshot, ask, now)
+        let mut answer = answers::answer(&mut state, &snapshot, ask, now)?;
+        if let Some(until) = rests_until
+            && answer.version != 0
+            && !state.reserves
+        {
+            answer.valid_for = until.saturating_duration_since(Instant::now());
+        }
+        Ok(answer)
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {

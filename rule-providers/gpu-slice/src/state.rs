@@ -26,6 +26,9 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) book: Book<Grant>,
     pub(crate) devices: Devices,
+    /// It has been asked to: then what is free changes with each pod that is bound,
+    /// and not with the watch alone.
+    pub(crate) reserves: bool,
     seen: Arc<Snapshot>,
 }
 
@@ -35,6 +38,7 @@ impl State {
             ledger,
             book: Book::new(prefix),
             devices: Devices::default(),
+            reserves: false,
             seen: Arc::default(),
         }
     }
@@ -49,6 +53,7 @@ impl State {
             book,
             devices,
             seen,
+            ..
         } = self;
         let mut touched = book.expire(now);
         for (old, new) in snapshot.changed_pods(seen) {

@@ -47,17 +47,19 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// few events then cost one wake instead of one each, here and for the API server,
 /// which is not asked to wake us while we rest. After a quiet time an event is taken
 /// at once. For the few pods that are bound meanwhile, a provider that hands something
-/// out holds a reservation.
+/// out holds a reservation. What is known cannot change while the watch rests, so
+/// answers made of it hold for as long.
 const REST: Duration = Duration::from_millis(20);
 
 /// Follows a kind until told to stop, on a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs. The thread may sleep, as
-/// nothing else lives on it.
+/// nothing else lives on it: `rests` is told until when, before it does.
 pub(super) async fn on_thread<K: Watchable>(
     cluster: Cluster,
     which: Which,
     stop: CancellationToken,
     on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
+    rests: impl Fn(Instant) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that is never told to stop would keep the process from ending.
     let stop = stop.child_token();
@@ -69,6 +71,7 @@ pub(super) async fn on_thread<K: Watchable>(
             .enable_all()
             .on_thread_park(move || {
                 if resting.load(Ordering::Relaxed) {
+                    rests(Instant::now() + REST);
                     std::thread::sleep(REST);
                 }
             })

@@ -22,6 +22,7 @@ mod gpu;
 mod gpu_audit;
 mod gpu_between;
 mod gpu_evaluate;
+mod gpu_fresh;
 mod gpu_leaks;
 mod gpu_pods;
 mod gpu_restart;

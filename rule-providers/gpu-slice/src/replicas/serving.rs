@@ -1,6 +1,6 @@
 //! A provider that reserves, as a process.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use kube::Client;
@@ -40,7 +40,7 @@ pub async fn serve<P: RuleProvider + Allocator>(
 }
 
 /// What a replica says. One that does not grant does not know of all that is reserved:
-/// it numbers no answer, so that whoever asks for changes asks the one that grants.
+/// it numbers no answer, and none holds for a while, so that whoever asks for changes asks the one that grants.
 struct Costs<P> {
     provider: Arc<P>,
     replicas: Arc<Replicas<P>>,
@@ -54,7 +54,7 @@ impl<P: RuleProvider + Allocator> RuleProvider for Costs<P> {
         ask.known_version = 0;
         let mut answer = self.provider.endpoint_cost(ask).await?;
         answer.version = 0;
-        Ok(answer)
+        Ok(answer.valid_for(Duration::ZERO))
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
@@ -83,6 +83,7 @@ mod tests {
             name: "n1".into(),
             ..model::Node::default()
         }));
+        feed.rest_pods(Instant::now() + Duration::from_secs(60));
         let provider = Arc::new(GpuSlice::new(feed, crate::Config::default()));
         let mut server = Server::bind(testkit::loopback()).await.unwrap();
         let replicas = Replicas::new(Arc::clone(&provider), LONGEST_HOLD, &mut server);
@@ -99,6 +100,7 @@ mod tests {
             };
             let answer = costs.endpoint_cost(question).await.unwrap();
             assert_eq!(answer.nodes().len(), 1);
+            assert_eq!(answer.valid_for.is_zero(), answer.version == 0);
             (answer.version, answer.changed_since)
         };
         assert_eq!(ask(0).await, (0, 0));

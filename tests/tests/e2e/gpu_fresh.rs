@@ -1,0 +1,53 @@
+//! Between two looks at the pods `gpu-slice` learns nothing, and says so: until then it
+//! need not be asked again.
+
+use std::cell::Cell;
+
+use serde_json::json;
+use tautline_proto::ruleprovider::{
+    EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
+};
+use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, root};
+
+use crate::gpu::{self, CARDS};
+
+#[tokio::test]
+async fn gpu_fresh_answers_hold_until_the_next_look_at_pods() {
+    let _alone = crate::ALONE.lock().await;
+    let plane = ControlPlane::start().await.unwrap();
+    objects::apply_kustomization_but(&plane.client, &root().join("deploy"), &["Deployment"])
+        .await
+        .unwrap();
+    let provider = gpu::provider(&plane).await;
+    gpu::node(&plane.client, "n1", json!({CARDS: "2"})).await;
+    let question = EndpointCostRequest {
+        rule: Some(PolicyRule {
+            name: "gpu-slice".into(),
+            request: "500m".into(),
+            ..PolicyRule::default()
+        }),
+        eligible_nodes: vec!["n1".into()],
+        ..EndpointCostRequest::default()
+    };
+    let pods = Cell::new(0);
+    let says = async || {
+        let to = format!("http://127.0.0.1:{}", provider.port);
+        let mut client = RuleProviderClient::connect(to).await.ok()?;
+        client.endpoint_cost(question.clone()).await.ok()?;
+        // The watch takes a pod, and rests.
+        let name = format!("pod-{}", pods.replace(pods.get() + 1));
+        gpu::pod(&plane.client, &name, "any", "n1").await;
+        for _ in 0..20 {
+            let said = client.endpoint_cost(question.clone()).await.ok()?;
+            let said = said.into_inner();
+            if said.valid_for_millis > 0 {
+                return Some((said.version, said.valid_for_millis));
+            }
+        }
+        None
+    };
+    let state = async || provider.process.tail();
+    let what = "an answer holds until the next look";
+    let (version, millis) = eventually(what, PATIENCE, says, state).await;
+    assert!(version > 0 && millis <= 20, "{version} {millis} ms");
+}
