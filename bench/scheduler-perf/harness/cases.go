@@ -42,7 +42,7 @@ var Cases = []Case{
 	{Name: "rust-noop", Asked: true, Counts: extenderURL, server: rustNoop("0")},
 	{Name: "floor", Asked: true, Counts: extenderURL, server: rustNoop("64")},
 	{Name: "floor-asking", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: knowNothing},
-	{Name: "floor-knowing", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: both(knowNothing, watchers)},
+	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watchers},
 	{Name: "governed", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
 	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
@@ -113,18 +113,15 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watchers read all events of pods and forget them.
+// watchers read the events of pods that Tautline's three processes read, and forget them.
 func watchers(bin binaries) []provider {
 	var all []provider
-	for i := range 3 {
+	for i, fields := range []string{"", "", "spec.nodeName!="} {
 		address := fmt.Sprintf("127.0.0.1:%d", 18921+i)
-		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), []string{bin.goNoop, "watch", address}, "http://" + address})
+		args := []string{bin.goNoop, "watch", address, fields}
+		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), args, "http://" + address})
 	}
 	return all
-}
-
-func both(a, b func(binaries) []provider) func(binaries) []provider {
-	return func(bin binaries) []provider { return append(a(bin), b(bin)...) }
 }
 
 // rules are the rule providers.

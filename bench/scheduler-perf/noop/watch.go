@@ -1,20 +1,51 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// watch reads all events of pods, as they come over a connection of its own, and
-// forgets them. It is ready, at /readyz of the address, once they come.
-func watch(address string) error {
+// pause is for how long Tautline's watches take nothing once they have taken what
+// there was.
+const pause = 20 * time.Millisecond
+
+// resting is a connection that rests so before it waits for more.
+type resting struct {
+	net.Conn
+	taken *bufio.Reader
+}
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return resting{conn, bufio.NewReaderSize(conn, 1<<20)}, nil
+}
+
+func (r resting) Read(p []byte) (int, error) {
+	if r.taken.Buffered() == 0 {
+		time.Sleep(pause)
+	}
+	return r.taken.Read(p)
+}
+
+// watch reads the events of the pods that these fields select, over a connection of its
+// own and as often as Tautline does, and forgets them. It is ready, at /readyz of the
+// address, once they come.
+func watch(address, fields string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		return err
@@ -23,11 +54,12 @@ func watch(address string) error {
 	if err != nil {
 		return err
 	}
-	transport, err := rest.HTTPWrappersForConfig(config, &http.Transport{TLSClientConfig: tls})
+	transport, err := rest.HTTPWrappersForConfig(config, &http.Transport{TLSClientConfig: tls, DialContext: dial})
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?watch=true", nil)
+	query := url.Values{"watch": {"true"}, "fieldSelector": {fields}}
+	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?"+query.Encode(), nil)
 	if err != nil {
 		return err
 	}

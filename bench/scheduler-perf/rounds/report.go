@@ -21,11 +21,11 @@ func always(name string) func(*Figures, int) string {
 var goals = []Goal{
 	{"governed, of the floor", "governed", always("floor"), map[int]float64{500: 0.85, 5000: 0.85}},
 	{"the floor, two providers asked, of the floor", "floor-asking", always("floor"), nil},
-	{"the floor, two asked, three processes watch pods, of the floor", "floor-knowing", always("floor"), nil},
-	{"governed, of that", "governed", always("floor-knowing"), nil},
 	{"governed, of the no-op in Go", "governed", always("go-noop"), map[int]float64{500: 1, 5000: 1}},
 	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.80}},
 	{"not governed, of the faster no-op", "ungoverned", func(f *Figures, nodes int) string { return f.faster("go-noop", "rust-noop", nodes) }, map[int]float64{500: 0.95, 5000: 0.95}},
+	{"the no-op in Rust, three processes watch pods, of that without", "noop-watched", always("rust-noop"), nil},
+	{"not governed, of that", "ungoverned", always("noop-watched"), nil},
 	{"behind the gate, of the no-op behind it", "gated", always("gated-noop"), map[int]float64{500: 0.97, 5000: 0.97}},
 	{"the no-op behind it, three processes watch pods, of that without", "gated-watched", always("gated-noop"), nil},
 	{"behind the gate, of that", "gated", always("gated-watched"), nil},
