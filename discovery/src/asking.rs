@@ -51,7 +51,11 @@ impl Discovery {
         let of_any_pod = head(asked, ask, rule, false).encode_to_vec();
         let provider = provider_name(service);
         let key = Key::new(Arc::clone(&provider), of_any_pod);
-        let found = self.cache().find(&key, nodes);
+        // What others are told holds but for a pod that has something already.
+        let placed = snapshot
+            .pod(&asked.subject.namespace, &asked.subject.name)
+            .is_some_and(|pod| pod.node.is_some());
+        let found = self.cache().find(&key, nodes, placed);
         if let Found::All(costs) = found {
             return Ok(Said::Known(costs));
         }
@@ -60,7 +64,8 @@ impl Discovery {
             head: head.into(),
             nodes,
         };
-        let until = Instant::now() + self.config().deadline;
+        let mut begun = Instant::now();
+        let until = begun + self.config().deadline;
         let call = async |raw, first: First<'_>| {
             self.endpoint_cost(snapshot, service, raw, first, until)
                 .await
@@ -72,13 +77,14 @@ impl Discovery {
                 put_known_version(known.version, &mut of_changes);
                 let raw = question(of_changes, encode_nodes(&known.missing));
                 let (answer, by) = call(raw, First::Address(&known.by)).await?;
-                if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes)? {
+                if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes, begun)? {
                     return Ok(Said::Told { costs, odd: 0 });
                 }
                 // It has started anew, or too much has changed, or what it says is for
                 // this pod alone, or all was asked for meanwhile.
                 self.metrics().asked_anew(&rule.name, &provider);
                 link = Some(by);
+                begun = Instant::now();
             }
             Found::Part(known) => part = Some(known),
             Found::Nothing | Found::All(_) => {}
@@ -91,7 +97,7 @@ impl Discovery {
         let raw = question(of_pod, encoded);
         let (answer, by) = call(raw, first.unwrap_or(First::Turn)).await?;
         let answer = answer.read(to_ask)?;
-        self.cache().put(key, to_ask, &answer, &by.address);
+        self.cache().put(key, to_ask, &answer, &by.address, begun);
         Ok(Said::Told {
             odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
             costs: match part {

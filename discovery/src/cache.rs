@@ -123,8 +123,9 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// What is known of `nodes`. kube-scheduler looks at other nodes of a large cluster
-    /// for each pod, so often it is a part.
-    pub(crate) fn find(&self, key: &Key, nodes: &NodeSet) -> Found {
+    /// for each pod, so often it is a part. To a pod that is placed a provider may say
+    /// something else: numbered lines are never all that is to be known.
+    pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Found {
         let kept = match self.kept.get(&key.hash) {
             Some(entry) if entry.value().0 == *key => Arc::clone(&entry.value().1),
             _ => return Found::Nothing,
@@ -152,13 +153,15 @@ impl Cache {
                 fresh,
                 until,
                 serial,
-            } if *until > now && (*fresh <= now || !missing.is_empty()) => Found::AsOf(AsOf {
-                version: *version,
-                by: Arc::clone(by),
-                missing,
-                at,
-                serial: *serial,
-            }),
+            } if *until > now && (placed || *fresh <= now || !missing.is_empty()) => {
+                Found::AsOf(AsOf {
+                    version: *version,
+                    by: Arc::clone(by),
+                    missing,
+                    at,
+                    serial: *serial,
+                })
+            }
             _ if missing.len() == nodes.len() => Found::Nothing,
             _ => {
                 let costs = kept.costs.pick(at.into_iter());
@@ -172,6 +175,7 @@ impl Cache {
 
     /// Takes over what has changed since, and of the nodes that were missing all. Gives
     /// the costs of `nodes`; `None`: it is not about the lines that are kept (any more).
+    /// The question was begun at `asked`, so its answer cannot be of before.
     ///
     /// # Errors
     /// An answer that is none.
@@ -181,6 +185,7 @@ impl Cache {
         known: &AsOf,
         answer: &RawAnswer,
         nodes: &NodeSet,
+        asked: Instant,
     ) -> Result<Option<Costs>, Malformed> {
         let valid = answer.validity()?;
         if valid.changed_since != known.version || valid.version == 0 {
@@ -206,7 +211,7 @@ impl Cache {
         };
         if valid.version >= *version {
             *version = valid.version;
-            *fresh = holds_until(valid);
+            *fresh = holds_until(valid, asked);
             for name in known.missing.iter() {
                 all.insert(name);
             }
@@ -223,8 +228,15 @@ impl Cache {
     }
 
     /// Keeps an answer for as long as its provider says, beside those about other
-    /// nodes, or until the provider tells of changes.
-    pub(crate) fn put(&self, key: Key, nodes: &NodeSet, answer: &Answer, by: &Address) {
+    /// nodes, or until the provider tells of changes. The question was begun at `asked`.
+    pub(crate) fn put(
+        &self,
+        key: Key,
+        nodes: &NodeSet,
+        answer: &Answer,
+        by: &Address,
+        asked: Instant,
+    ) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
         let holds = match *valid {
             Validity {
@@ -232,7 +244,7 @@ impl Cache {
                 millis: 1..,
                 ..
             } => {
-                let until = holds_until(*valid);
+                let until = holds_until(*valid, asked);
                 if self.add(&key, nodes, costs, until) {
                     return;
                 }
@@ -247,7 +259,7 @@ impl Cache {
             Validity { version, .. } => Holds::AsOf {
                 version,
                 by: Arc::new(by.clone()),
-                fresh: holds_until(*valid),
+                fresh: holds_until(*valid, asked),
                 until: now + LONGEST,
                 serial: self.serial.fetch_add(1, Ordering::Relaxed),
             },
@@ -293,10 +305,11 @@ impl Cache {
     }
 }
 
-/// Until when an answer that comes now is valid, by its provider.
-fn holds_until(valid: Validity) -> Instant {
+/// Until when an answer is valid, by its provider, who counts from a later moment than
+/// that of the question: an answer that was long under way is not taken for a new one.
+fn holds_until(valid: Validity, asked: Instant) -> Instant {
     let millis = u64::try_from(valid.millis).unwrap_or(0);
-    Instant::now() + Duration::from_millis(millis).min(LONGEST)
+    asked + Duration::from_millis(millis).min(LONGEST)
 }
 
 impl Kept {
@@ -342,273 +355,4 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tautline_core::planning::Note;
-    use tautline_proto::endpoint_cost::{NodeCost, put_validity};
-
-    fn key(provider: &str) -> Key {
-        Key::new(provider.into(), vec![1])
-    }
-
-    fn there() -> Address {
-        Address {
-            host: "10.0.0.1".into(),
-            port: 5309,
-        }
-    }
-
-    fn set(names: &[&str]) -> NodeSet {
-        names.iter().copied().collect()
-    }
-
-    /// What is known of `names`: costs, and who is missing.
-    fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>)> {
-        let nodes = set(names);
-        let (costs, missing) = match cache.find(&key("ns/p"), &nodes) {
-            Found::All(costs) => (costs, NodeSet::default()),
-            Found::Part(Part { costs, missing }) => (costs, missing),
-            _ => return None,
-        };
-        let costs = (0..nodes.len()).map(|at| costs.get(at)).collect();
-        Some((costs, missing.iter().map(str::to_owned).collect()))
-    }
-
-    fn put(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64) {
-        let mut nodes = set(unnamed);
-        for (name, _) in lines {
-            nodes.insert(name);
-        }
-        let mut costs = Costs::new(nodes.len());
-        for (name, cost) in lines {
-            let code = if *cost < 0 { "Full" } else { "" };
-            let note = Note {
-                code,
-                ..Note::default()
-            };
-            costs.add(&nodes, name, *cost, note);
-        }
-        let valid = Validity {
-            millis,
-            ..Validity::default()
-        };
-        cache.put(key("ns/p"), &nodes, &Answer { costs, valid }, &there());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn valid_answers_serve_other_nodes_too_until_they_end() {
-        let cache = Cache::default();
-        put(&cache, &[("a", 5), ("b", -1)], &["gone"], 100);
-        assert_eq!(
-            known(&cache, &["b", "a", "gone"]).unwrap(),
-            (vec![Some(-1), Some(5), None], vec![])
-        );
-        let Found::All(of_b) = cache.find(&key("ns/p"), &set(&["b"])) else {
-            panic!("b is not known");
-        };
-        assert_eq!(of_b.note(0).unwrap().code, "Full");
-        assert_eq!(known(&cache, &["d"]), None);
-        let other = cache.find(&key("ns/q"), &set(&["a"]));
-        assert!(matches!(other, Found::Nothing), "{other:?}");
-
-        tokio::time::advance(Duration::from_millis(60)).await;
-        let missing = vec!["d".to_owned()];
-        assert_eq!(
-            known(&cache, &["a", "d"]).unwrap(),
-            (vec![Some(5), None], missing)
-        );
-        put(&cache, &[("d", 7), ("b", 3)], &[], 100);
-        let all = ["a", "b", "d", "gone"];
-        assert_eq!(
-            known(&cache, &all).unwrap(),
-            (vec![Some(5), Some(3), Some(7), None], vec![])
-        );
-        tokio::time::advance(Duration::from_millis(41)).await;
-        let missing = vec!["a".to_owned(), "gone".to_owned()];
-        assert_eq!(
-            known(&cache, &all).unwrap(),
-            (vec![None, Some(3), Some(7), None], missing)
-        );
-        tokio::time::advance(Duration::from_millis(60)).await;
-        assert_eq!(known(&cache, &all), None);
-    }
-
-    /// Other nodes are asked about again and again, in another order, and nodes go.
-    #[tokio::test(start_paused = true)]
-    async fn what_is_over_and_what_was_said_anew_does_not_pile_up() {
-        let cache = Cache::default();
-        for round in 0..400_i64 {
-            let name = |n: i64| format!("node-{}", (3 * round + n) % (20 + round));
-            let mut nodes: Vec<String> = (0..10).map(name).collect();
-            if round % 2 == 0 {
-                nodes.reverse();
-            }
-            let lines: Vec<(&str, i64)> = nodes.iter().map(|n| (&**n, round % 5 - 1)).collect();
-            put(&cache, &lines, &["gone"], 50);
-            let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-            let (costs, missing) = known(&cache, &names).unwrap();
-            assert_eq!(costs, vec![Some(round % 5 - 1); names.len()]);
-            assert!(missing.is_empty());
-            tokio::time::advance(Duration::from_millis(5)).await;
-            let entry = cache.kept.get(&key("ns/p").hash).unwrap();
-            // Ten rounds' lines are valid, and some more may be over.
-            let (lines, bytes) = (entry.1.nodes.len(), entry.1.costs.weight());
-            assert!(
-                lines <= 2 * 10 * 11 + 11 && bytes < 20_000,
-                "{lines} lines, {bytes} bytes"
-            );
-        }
-    }
-
-    /// An answer as it comes.
-    fn told(lines: &[(&str, i64)], version: u64, changed_since: u64) -> RawAnswer {
-        fresh(lines, version, changed_since, 0)
-    }
-
-    type Said = Option<Vec<Option<i64>>>;
-
-    /// The costs of nodes after the answer to a question that was begun with `known`.
-    fn advance(cache: &Cache, known: &AsOf, names: &[&str], answer: &RawAnswer) -> Said {
-        let costs = cache.advance(&key("ns/p"), known, answer, &set(names));
-        let costs = costs.unwrap()?;
-        Some((0..names.len()).map(|at| costs.get(at)).collect())
-    }
-
-    /// The same answer; for so long its provider will know no later version.
-    fn fresh(lines: &[(&str, i64)], version: u64, changed_since: u64, millis: i64) -> RawAnswer {
-        let mut bytes = Vec::new();
-        for (node, cost) in lines {
-            let line = NodeCost {
-                node,
-                cost: *cost,
-                ..NodeCost::default()
-            };
-            line.put(&mut bytes);
-        }
-        let valid = Validity {
-            millis,
-            version,
-            changed_since,
-        };
-        put_validity(valid, &mut bytes);
-        RawAnswer::new(bytes.into())
-    }
-
-    fn as_of(cache: &Cache, names: &[&str]) -> Option<AsOf> {
-        match cache.find(&key("ns/p"), &set(names)) {
-            Found::AsOf(known) => Some(known),
-            _ => None,
-        }
-    }
-
-    /// A whole answer about these nodes.
-    fn put_told(cache: &Cache, names: &[&str], answer: &RawAnswer) {
-        let nodes = set(names);
-        let answer = answer.read(&nodes).unwrap();
-        cache.put(key("ns/p"), &nodes, &answer, &there());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn lines_hold_but_for_what_has_changed_since_their_version() {
-        let cache = Cache::default();
-        put_told(&cache, &["a", "gone"], &told(&[("a", 5)], 10, 0));
-        let one = as_of(&cache, &["b", "a"]).unwrap();
-        assert_eq!((one.version, &*one.by), (10, &there()));
-        assert_eq!(one.missing.iter().collect::<Vec<_>>(), ["b"]);
-        // Whole, or since another version, or without one: not about these lines.
-        for not in [told(&[], 11, 0), told(&[], 11, 9), told(&[], 0, 10)] {
-            assert_eq!(advance(&cache, &one, &["b", "a"], &not), None);
-        }
-        let changes = told(&[("b", 2), ("gone", 8), ("not asked", 1)], 12, 10);
-        let costs = advance(&cache, &one, &["b", "a"], &changes);
-        assert_eq!(costs, Some(vec![Some(2), Some(5)]));
-        let all = as_of(&cache, &["gone", "a", "b"]).unwrap();
-        assert_eq!((all.version, all.missing.len()), (12, 0));
-        let costs = advance(&cache, &all, &["gone", "a", "b"], &told(&[], 12, 12));
-        assert_eq!(costs, Some(vec![Some(8), Some(5), Some(2)]));
-        tokio::time::advance(LONGEST).await;
-        assert!(as_of(&cache, &["a"]).is_none(), "all is asked anew");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn while_no_later_version_can_be_known_nobody_is_asked() {
-        let cache = Cache::default();
-        let both = ["a", "b"];
-        let lines = [("a", 5), ("b", 6)];
-        put_told(&cache, &both, &fresh(&lines, 10, 0, 20));
-        let said = known(&cache, &["b", "a"]).unwrap();
-        assert_eq!(said, (vec![Some(6), Some(5)], vec![]));
-        // Of a node that is not known it is asked all the same.
-        let more = as_of(&cache, &["a", "c"]).unwrap();
-        let answer = fresh(&[("c", 7)], 10, 10, 15);
-        let costs = advance(&cache, &more, &["a", "c"], &answer);
-        assert_eq!(costs, Some(vec![Some(5), Some(7)]));
-        tokio::time::advance(Duration::from_millis(14)).await;
-        assert!(known(&cache, &["c", "a"]).is_some());
-        tokio::time::advance(Duration::from_millis(1)).await;
-        let begun = as_of(&cache, &both).unwrap();
-        assert_eq!(begun.version, 10);
-        let costs = advance(&cache, &begun, &both, &fresh(&[("a", 1)], 11, 10, 20));
-        assert_eq!(costs, Some(vec![Some(1), Some(6)]));
-        assert!(known(&cache, &both).is_some());
-        // An answer that does not say for how long.
-        tokio::time::advance(Duration::from_millis(20)).await;
-        let begun = as_of(&cache, &both).unwrap();
-        advance(&cache, &begun, &both, &told(&[], 11, 11)).unwrap();
-        assert_eq!(as_of(&cache, &both).unwrap().version, 11);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_answers_that_cross_the_later_version_holds() {
-        let cache = Cache::default();
-        put_told(&cache, &["a", "b"], &told(&[("a", 5), ("b", 6)], 10, 0));
-        let begun = || as_of(&cache, &["a", "b"]).unwrap();
-        let (early, late) = (begun(), begun());
-        let lacking = as_of(&cache, &["a", "c"]).unwrap();
-        let of_late = told(&[("a", 1)], 12, 10);
-        let costs = advance(&cache, &late, &["a", "b"], &of_late);
-        assert_eq!(costs, Some(vec![Some(1), Some(6)]));
-        // Told of an earlier version: what is kept is newer.
-        let costs = advance(&cache, &early, &["a", "b"], &told(&[("a", 3)], 11, 10));
-        assert_eq!(costs, Some(vec![Some(1), Some(6)]));
-        let of_lacking = told(&[("a", 3), ("c", 9)], 11, 10);
-        assert_eq!(advance(&cache, &lacking, &["a", "c"], &of_lacking), None);
-        assert_eq!(begun().version, 12);
-        // Of the same version, and beyond it.
-        for (version, cost) in [(12, 1), (13, 4)] {
-            let answer = told(&[("a", cost), ("c", 9)], version, 10);
-            let costs = advance(&cache, &lacking, &["a", "c"], &answer);
-            assert_eq!(costs, Some(vec![Some(cost), Some(9)]), "{version}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn positions_of_an_answer_are_not_those_of_another() {
-        let cache = Cache::default();
-        let lines = [("a", 1), ("b", 2), ("c", 3)];
-        put_told(&cache, &["a", "b", "c"], &told(&lines, 10, 0));
-        let begun = as_of(&cache, &["a", "b", "c"]).unwrap();
-        // Another asks for all meanwhile: the same version, other nodes and places.
-        put_told(&cache, &["c", "b"], &told(&lines[1..], 10, 0));
-        assert_eq!(
-            advance(&cache, &begun, &["a", "b", "c"], &told(&[], 10, 10)),
-            None
-        );
-        let begun = as_of(&cache, &["b", "c"]).unwrap();
-        // Who does not number its answers any longer is not asked for changes.
-        put_told(&cache, &["b", "c"], &told(&lines[1..], 0, 0));
-        assert_eq!(
-            advance(&cache, &begun, &["b", "c"], &told(&[], 10, 10)),
-            None
-        );
-        assert!(as_of(&cache, &["b", "c"]).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_for_this_call_only_is_not_kept() {
-        let cache = Cache::default();
-        put(&cache, &[("a", 5)], &[], 0);
-        put(&cache, &[("a", 5)], &[], -3);
-        assert_eq!(known(&cache, &["a"]), None);
-    }
-}
+mod tests;

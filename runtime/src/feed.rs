@@ -213,12 +213,13 @@ impl Listing {
     }
 
     /// The list is complete.
-    pub fn done(self) {
+    pub fn done(mut self) {
+        let changed = std::mem::take(&mut self.changed);
         {
             let mut index = self.feed.0.index.lock();
             let gone = self.gone.iter();
             let deleted = gone.filter(|key| index.delete(self.kind, key)).count();
-            if deleted == 0 && !self.changed {
+            if deleted == 0 && !changed {
                 return;
             }
             self.feed.0.stale.store(true, Ordering::Release);
@@ -226,6 +227,20 @@ impl Listing {
         self.feed.changed(self.kind);
     }
 }
+
+impl Drop for Listing {
+    /// What came counts, even if the next list brings the same and changes nothing.
+    fn drop(&mut self) {
+        if self.changed {
+            {
+                let _index = self.feed.0.index.lock();
+                self.feed.0.stale.store(true, Ordering::Release);
+            }
+            self.feed.changed(self.kind);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,9 +280,11 @@ mod tests {
         for name in ["a", "b", "bad"] {
             feed.apply(pod(name));
         }
+        assert_eq!(names(&feed), ["a", "b", "bad"]);
         let mut cut_short = feed.listing(Kind::Pod);
         cut_short.take(pod("c"));
         drop(cut_short);
+        assert_eq!(names(&feed), ["a", "b", "bad", "c"]);
         let mut listing = feed.listing(Kind::Pod);
         for name in ["b", "d"] {
             listing.take(pod(name));

@@ -122,18 +122,21 @@ async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
     let feed = Feed::default();
     feed.apply(node("n", 1));
     let provider = provider(&feed);
-    let holds = async || {
+    let holds_for = async |request| {
         let question = CostQuestion {
-            rule: ask("a", "n", "500m").rule,
+            rule: ask("a", "n", request).rule,
             eligible_nodes: vec!["n".into()],
             ..CostQuestion::default()
         };
         provider.endpoint_cost(question).await.unwrap().valid_for
     };
+    let holds = async || holds_for("500m").await;
     assert_eq!(holds().await, Duration::ZERO);
     feed.rest_pods(Instant::now() + REST);
     let held = holds().await;
     assert!(held > Duration::ZERO && held <= REST, "{held:?}");
+    // It may have claims of devices, which another like it has not.
+    assert_eq!(holds_for("0").await, Duration::ZERO);
     feed.rest_pods(Instant::now());
     assert_eq!(holds().await, Duration::ZERO);
     feed.rest_pods(Instant::now() + REST);

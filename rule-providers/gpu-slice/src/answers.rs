@@ -19,7 +19,8 @@ use crate::{
     state::{Own, State},
 };
 
-/// The provider's answer, of lines that are kept as long as they hold.
+/// The provider's answer, of lines that are kept as long as they hold. Until
+/// `rests_until` no pod is looked at.
 ///
 /// # Errors
 /// A rule that makes no sense.
@@ -28,6 +29,7 @@ pub(crate) fn answer(
     snapshot: &Snapshot,
     ask: CostQuestion,
     now: Instant,
+    rests_until: Option<Instant>,
 ) -> Result<CostAnswer, ProviderError> {
     let asked = Asked::new(state, snapshot, &ask, now)?;
     let mut asking = Asking::new(&asked.need);
@@ -42,6 +44,13 @@ pub(crate) fn answer(
         if let Some(nodes) = kept.changes().since(ask.known_version) {
             changed = nodes.into_iter().map(str::to_owned).collect();
             answer.changed_since = ask.known_version;
+        }
+        // Of pods that ask for nothing some have claims, which the question does not say.
+        if let Some(until) = rests_until
+            && !state.reserves
+            && asked.need.amount != Amount::Nothing
+        {
+            answer.valid_for = until.saturating_duration_since(now);
         }
     }
     for name in ask.eligible_nodes.iter().chain(&changed) {

@@ -139,14 +139,7 @@ impl RuleProvider for GpuSlice {
         let rests_until = self.feed.pods_rest_until();
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, now);
-        let mut answer = answers::answer(&mut state, &snapshot, ask, now)?;
-        if let Some(until) = rests_until
-            && answer.version != 0
-            && !state.reserves
-        {
-            answer.valid_for = until.saturating_duration_since(Instant::now());
-        }
-        Ok(answer)
+        answers::answer(&mut state, &snapshot, ask, now, rests_until)
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {

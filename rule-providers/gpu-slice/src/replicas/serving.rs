@@ -68,7 +68,7 @@ mod tests {
 
     use tautline_core::{index::Object, model};
     use tautline_runtime::feed::Feed;
-    use tautline_sdk::{LONGEST_HOLD, testkit};
+    use tautline_sdk::{LONGEST_HOLD, Rule, testkit};
 
     use super::{
         super::{Granting, Role},
@@ -96,6 +96,10 @@ mod tests {
             let question = CostQuestion {
                 eligible_nodes: vec!["n1".into()],
                 known_version,
+                rule: Rule {
+                    request: "1".into(),
+                    ..Rule::default()
+                },
                 ..CostQuestion::default()
             };
             let answer = costs.endpoint_cost(question).await.unwrap();
