@@ -12,6 +12,7 @@ use tautline_core::{
     Compliance, Snapshot,
     model::{Offer, Rule, Service},
     planning::code,
+    reference::Reference,
 };
 use tautline_discovery::{Discovery, round::provider_name};
 use tautline_proto::ruleprovider as wire;
@@ -135,7 +136,7 @@ async fn ask(
     detail.provider = provider_name(service).to_string();
     let start = Instant::now();
     let answer = discovery
-        .evaluate(snapshot, service, request(binding, rule))
+        .evaluate(snapshot, service, request(snapshot, binding, rule))
         .await;
     let (compliance, reason) = match answer {
         Ok(answer) => match wire::evaluate_response::ComplianceState::try_from(answer.compliance) {
@@ -158,7 +159,7 @@ async fn ask(
     detail
 }
 
-fn request(binding: &Known, rule: &Rule) -> wire::EvaluateRequest {
+fn request(snapshot: &Snapshot, binding: &Known, rule: &Rule) -> wire::EvaluateRequest {
     let targets: BTreeMap<String, wire::Target> = binding
         .targets
         .iter()
@@ -173,8 +174,16 @@ fn request(binding: &Known, rule: &Rule) -> wire::EvaluateRequest {
             (name.to_string(), target)
         })
         .collect();
+    let node = |pod: &Reference| {
+        let pod = snapshot.pod(&pod.namespace, &pod.name);
+        pod.and_then(|p| p.node.as_deref())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let pods = binding.targets.iter().filter(|(_, r)| r.kind == "Pod");
     wire::EvaluateRequest {
         targets,
+        target_nodes: pods.map(|(name, r)| (name.to_string(), node(r))).collect(),
         rule: Some(wire::PolicyRule {
             name: rule.name.to_string(),
             request: rule.request.clone(),

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Instant,
 };
@@ -48,6 +48,8 @@ struct Inner {
     /// The same without pods, which change thousands of times for each other kind:
     /// who does not follow them is not to be woken by them.
     but_pods: watch::Sender<Versions>,
+    /// A bit for each kind that was listed to its end.
+    listed: AtomicU8,
     /// When the watch of pods looks again, if it rests.
     pods_rest: Mutex<Option<Instant>>,
     /// Objects that could not be used, and why.
@@ -62,6 +64,7 @@ impl Default for Feed {
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
             but_pods: watch::Sender::new(Versions::default()),
+            listed: AtomicU8::new(0),
             pods_rest: Mutex::default(),
             refused: Mutex::default(),
         }))
@@ -92,6 +95,11 @@ impl Feed {
     /// Wakes when anything but a pod has changed; pods are at version 0 in it.
     pub fn changes_but_pods(&self) -> watch::Receiver<Versions> {
         self.0.but_pods.subscribe()
+    }
+
+    /// Whether a list of this kind has come to its end: until then there may be more.
+    pub fn listed(&self, kind: Kind) -> bool {
+        self.0.listed.load(Ordering::Acquire) & (1 << kind as u8) != 0
     }
 
     /// Until then no pod changes here: its watch rests. Of a snapshot that is taken
@@ -212,18 +220,20 @@ impl Listing {
         self.gone.remove(key);
     }
 
-    /// The list is complete.
+    /// The list is complete. The first of a kind is a change, even if it is empty.
     pub fn done(mut self) {
         let changed = std::mem::take(&mut self.changed);
         {
             let mut index = self.feed.0.index.lock();
             let gone = self.gone.iter();
             let deleted = gone.filter(|key| index.delete(self.kind, key)).count();
-            if deleted == 0 && !changed {
+            if deleted == 0 && !changed && self.feed.listed(self.kind) {
                 return;
             }
             self.feed.0.stale.store(true, Ordering::Release);
         }
+        let bit = 1 << self.kind as u8;
+        self.feed.0.listed.fetch_or(bit, Ordering::AcqRel);
         self.feed.changed(self.kind);
     }
 }
@@ -297,6 +307,10 @@ mod tests {
         // "e" came after the list had begun: it is not the list's to take away.
         assert_eq!(names(&feed), ["b", "bad", "d", "e"]);
         assert!(feed.changes().borrow().changed(&before, &[Kind::Pod]));
+        assert!(feed.listed(Kind::Pod) && !feed.listed(Kind::Policy));
+        let before = *feed.changes().borrow();
+        feed.listing(Kind::Policy).done();
+        assert!(feed.changes().borrow().changed(&before, &[Kind::Policy]));
         let before = *feed.changes().borrow();
         let mut same = feed.listing(Kind::Pod);
         for name in ["b", "bad", "d", "e"] {

@@ -108,9 +108,16 @@ impl Watch<'_> {
         self.protobuf::<Pod>(Kind::Pod, Which::All, pod, tasks);
     }
 
-    /// Those that have a node: for who need not know what waits.
-    pub fn placed_pods(&self, tasks: &mut Tasks) {
-        self.protobuf::<Pod>(Kind::Pod, Which::Where("spec.nodeName!="), pod, tasks);
+    /// Those that have a node, from when `wanted` ends: for who need not know what waits,
+    /// and seldom who runs. Readiness waits for them too, unless told before that they
+    /// are not wanted so far.
+    pub fn placed_pods_once(
+        &self,
+        wanted: impl Future<Output = ()> + Send + 'static,
+        tasks: &mut Tasks,
+    ) {
+        let placed = Which::Where("spec.nodeName!=");
+        self.protobuf_once::<Pod>(Kind::Pod, placed, pod, wanted, tasks);
     }
 
     pub fn nodes(&self, tasks: &mut Tasks) {
@@ -190,6 +197,17 @@ impl Watch<'_> {
         convert: Convert<K>,
         tasks: &mut Tasks,
     ) {
+        self.protobuf_once(kind, which, convert, std::future::ready(()), tasks);
+    }
+
+    fn protobuf_once<K: Watchable>(
+        &self,
+        kind: Kind,
+        which: Which,
+        convert: Convert<K>,
+        wanted: impl Future<Output = ()> + Send + 'static,
+        tasks: &mut Tasks,
+    ) {
         let on = self.on(kind, convert);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let feed = self.feed.clone();
@@ -198,10 +216,13 @@ impl Watch<'_> {
                 feed.rest_pods(until);
             }
         };
-        tasks.spawn(
-            &format!("watch {}", K::plural(&())),
-            protobuf::on_thread(cluster, which, stop, on, rests),
-        );
+        tasks.spawn(&format!("watch {}", K::plural(&())), async move {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = wanted => {}
+            }
+            protobuf::on_thread(cluster, which, stop, on, rests).await
+        });
     }
 
     /// Keeps the feed in step with what a watch says.

@@ -125,9 +125,12 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
         let RuleService { provider, gate } = self.0.clone();
         let deadline = deadline::of(request.metadata());
         let ask = request.into_inner();
-        let targets = ask.targets.into_iter();
+        let (targets, nodes) = (ask.targets.into_iter(), ask.target_nodes.into_iter());
         let question = EvaluateQuestion {
             targets: targets.map(|(n, t)| (n, reference(t))).collect(),
+            target_nodes: nodes
+                .map(|(name, node)| (name, Some(node).filter(|n| !n.is_empty())))
+                .collect(),
             rule: ask.rule.unwrap_or_default().into(),
             deadline,
         };

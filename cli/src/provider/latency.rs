@@ -7,8 +7,8 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tautline_latency::{
-    AUDIENCE, Identity, Keys, Latency, Measuring, NODE_EXTRA, Network, RACK, Review, Reviewed,
-    STREAMS, Settings, TARGETS, Tokens, report::Pages,
+    AUDIENCE, Identity, Keys, Latency, Measuring, NODE_EXTRA, Network, Pods, RACK, Review,
+    Reviewed, STREAMS, Settings, TARGETS, Tokens, report::Pages,
 };
 
 use crate::extender::parse_duration;
@@ -86,9 +86,12 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         (None, Some((namespace, name))) => echo_key::shared(&client, namespace, name).await?,
         (None, None) => Keys::random()?,
     };
+    let pods = Pods::when_wanted();
     let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
-        watch.placed_pods(tasks);
         watch.rules(tasks);
+        let (wanted, readiness) = (pods.clone(), watch.readiness.clone());
+        let wanted = wanted.wanted(watch.feed.clone(), move || readiness.done("pods"));
+        watch.placed_pods_once(wanted, tasks);
     });
     let settings = Settings {
         rack_label: args.rack_label,
@@ -113,7 +116,7 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         key_file: args.echo_key,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(feed).measuring(network);
+    let provider = Latency::new(feed).with(pods).measuring(network);
     provider.counts().register(&mut server.registry);
     let pages = Pages::new(provider.clone());
     server.pages(move |path, query| pages.clone().answer(path, query));

@@ -120,6 +120,10 @@ impl Snapshot {
         self.policies.get(&key(namespace, name))
     }
 
+    pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.policies.values()
+    }
+
     /// Pods that wait because of our reason codes.
     pub fn rejected(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.rejected.values()

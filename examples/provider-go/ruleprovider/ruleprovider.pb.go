@@ -227,8 +227,11 @@ func (x *Target) GetName() string {
 type EvaluateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The objects of one binding, by target name.
-	Targets       map[string]*Target `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Rule          *PolicyRule        `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	Targets map[string]*Target `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Rule    *PolicyRule        `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The node that each target runs on, by target name; empty if it is not placed. Of a
+	// target without an entry the caller does not say.
+	TargetNodes   map[string]string `protobuf:"bytes,16,rep,name=targetNodes,proto3" json:"targetNodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +276,13 @@ func (x *EvaluateRequest) GetTargets() map[string]*Target {
 func (x *EvaluateRequest) GetRule() *PolicyRule {
 	if x != nil {
 		return x.Rule
+	}
+	return nil
+}
+
+func (x *EvaluateRequest) GetTargetNodes() map[string]string {
+	if x != nil {
+		return x.TargetNodes
 	}
 	return nil
 }
@@ -736,13 +746,17 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"apiVersion\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x05 \x01(\tR\x04name\"\xd7\x01\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\"\xe9\x02\n" +
 	"\x0fEvaluateRequest\x12D\n" +
 	"\atargets\x18\x01 \x03(\v2*.ruleprovider.EvaluateRequest.TargetsEntryR\atargets\x12,\n" +
-	"\x04rule\x18\x02 \x01(\v2\x18.ruleprovider.PolicyRuleR\x04rule\x1aP\n" +
+	"\x04rule\x18\x02 \x01(\v2\x18.ruleprovider.PolicyRuleR\x04rule\x12P\n" +
+	"\vtargetNodes\x18\x10 \x03(\v2..ruleprovider.EvaluateRequest.TargetNodesEntryR\vtargetNodes\x1aP\n" +
 	"\fTargetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
-	"\x05value\x18\x02 \x01(\v2\x14.ruleprovider.TargetR\x05value:\x028\x01\"\xce\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.ruleprovider.TargetR\x05value:\x028\x01\x1a>\n" +
+	"\x10TargetNodesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
 	"\x10EvaluateResponse\x12N\n" +
 	"\n" +
 	"compliance\x18\x01 \x01(\x0e2..ruleprovider.EvaluateResponse.ComplianceStateR\n" +
@@ -808,7 +822,7 @@ func file_ruleprovider_proto_rawDescGZIP() []byte {
 }
 
 var file_ruleprovider_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_ruleprovider_proto_goTypes = []any{
 	(EvaluateResponse_ComplianceState)(0), // 0: ruleprovider.EvaluateResponse.ComplianceState
 	(*PolicyRule)(nil),                    // 1: ruleprovider.PolicyRule
@@ -821,33 +835,35 @@ var file_ruleprovider_proto_goTypes = []any{
 	(*Peer)(nil),                          // 8: ruleprovider.Peer
 	(*EndpointCostRequest)(nil),           // 9: ruleprovider.EndpointCostRequest
 	nil,                                   // 10: ruleprovider.EvaluateRequest.TargetsEntry
-	nil,                                   // 11: ruleprovider.Workload.LabelsEntry
-	nil,                                   // 12: ruleprovider.Workload.AnnotationsEntry
-	nil,                                   // 13: ruleprovider.Workload.RequestsEntry
+	nil,                                   // 11: ruleprovider.EvaluateRequest.TargetNodesEntry
+	nil,                                   // 12: ruleprovider.Workload.LabelsEntry
+	nil,                                   // 13: ruleprovider.Workload.AnnotationsEntry
+	nil,                                   // 14: ruleprovider.Workload.RequestsEntry
 }
 var file_ruleprovider_proto_depIdxs = []int32{
 	10, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
 	1,  // 1: ruleprovider.EvaluateRequest.rule:type_name -> ruleprovider.PolicyRule
-	0,  // 2: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
-	5,  // 3: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
-	11, // 4: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
-	12, // 5: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
-	13, // 6: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
-	2,  // 7: ruleprovider.Peer.target:type_name -> ruleprovider.Target
-	2,  // 8: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
-	1,  // 9: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
-	7,  // 10: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
-	8,  // 11: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
-	2,  // 12: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
-	3,  // 13: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
-	9,  // 14: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
-	4,  // 15: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
-	6,  // 16: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
-	15, // [15:17] is the sub-list for method output_type
-	13, // [13:15] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	11, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
+	0,  // 3: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
+	5,  // 4: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
+	12, // 5: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
+	13, // 6: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
+	14, // 7: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
+	2,  // 8: ruleprovider.Peer.target:type_name -> ruleprovider.Target
+	2,  // 9: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
+	1,  // 10: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
+	7,  // 11: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
+	8,  // 12: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
+	2,  // 13: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
+	3,  // 14: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
+	9,  // 15: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
+	4,  // 16: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
+	6,  // 17: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
+	16, // [16:18] is the sub-list for method output_type
+	14, // [14:16] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_ruleprovider_proto_init() }
@@ -861,7 +877,7 @@ func file_ruleprovider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ruleprovider_proto_rawDesc), len(file_ruleprovider_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

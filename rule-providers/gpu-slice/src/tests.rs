@@ -168,7 +168,7 @@ async fn an_over_committed_node_is_a_violation() {
             .evaluate(EvaluateQuestion {
                 targets,
                 rule,
-                deadline: None,
+                ..EvaluateQuestion::default()
             })
             .await
             .unwrap()
@@ -189,7 +189,7 @@ async fn an_over_committed_node_is_a_violation() {
         .evaluate(EvaluateQuestion {
             targets,
             rule,
-            deadline: None,
+            ..EvaluateQuestion::default()
         })
         .await
         .unwrap();
@@ -213,7 +213,7 @@ async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
         .evaluate(EvaluateQuestion {
             targets,
             rule,
-            deadline: None,
+            ..EvaluateQuestion::default()
         })
         .await
         .unwrap();

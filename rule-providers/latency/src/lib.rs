@@ -28,6 +28,7 @@ mod memory;
 mod metrics;
 mod network;
 mod places;
+mod pods;
 mod reading;
 pub mod report;
 mod reserved;
@@ -56,6 +57,7 @@ pub use keys::{KeyError, Keys};
 pub use measuring::Measuring;
 pub use network::{Network, PeerRow, RACK, STREAMS, Settings, TARGETS};
 pub use places::ZONE;
+pub use pods::Pods;
 pub use reading::{Figure, Reading};
 pub use table::{BandwidthTable, Table, TableError};
 pub use tokens::{AUDIENCE, NODE_EXTRA, Review, Reviewed, Tokens};
@@ -69,6 +71,7 @@ pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 #[derive(Clone, Debug)]
 pub struct Latency {
     feed: Feed,
+    pods: Pods,
     table: Arc<ArcSwap<Table>>,
     /// What ways carry.
     caps: Arc<ArcSwap<BandwidthTable>>,
@@ -87,6 +90,7 @@ impl Latency {
         let (network, counts) = (Network::default(), Counts::default());
         Self {
             feed,
+            pods: Pods::default(),
             table: Arc::default(),
             caps: Arc::default(),
             reservations: Arc::default(),
@@ -103,6 +107,13 @@ impl Latency {
     pub fn measuring(mut self, network: Network) -> Self {
         self.verifier = Verifier::new(network.clone(), self.counts.clone());
         self.network = network;
+        self
+    }
+
+    /// Has pods in its feed only once they are wanted.
+    #[must_use]
+    pub fn with(mut self, pods: Pods) -> Self {
+        self.pods = pods;
         self
     }
 
@@ -131,12 +142,18 @@ impl RuleProvider for Latency {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         match ask.rule.name.as_str() {
             "jitter" => self.cost_of_jitter(ask),
-            bandwidth::RULE => self.cost_of_bandwidth(ask),
+            bandwidth::RULE => {
+                self.pods.known(&self.feed, ask.deadline).await?;
+                self.cost_of_bandwidth(ask)
+            }
             _ => self.cost_of_latency(ask).await,
         }
     }
 
     async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        if ask.rule.name == bandwidth::RULE || !pods::are_told(&ask) {
+            self.pods.known(&self.feed, ask.deadline).await?;
+        }
         match ask.rule.name.as_str() {
             "jitter" => self.judge(ask, Quantity::Jitter).await,
             bandwidth::RULE => self.judge_bandwidth(ask),

@@ -95,7 +95,7 @@ async fn compliance() {
                 .map(|t| ((*t).to_owned(), Reference::pod("shop", t)))
                 .collect(),
             rule: rule(request, limit),
-            deadline: None,
+            ..EvaluateQuestion::default()
         };
         provider().evaluate(ask).await.unwrap().compliance
     };

@@ -235,7 +235,7 @@ mod tests {
                 ..Rule::default()
             },
             targets: [("source".to_owned(), Reference::pod("ns", "hello-1"))].into(),
-            deadline: None,
+            ..EvaluateQuestion::default()
         };
         let said = provider.evaluate(ask.clone()).await.unwrap();
         assert_eq!(

@@ -204,6 +204,11 @@ async fn placed_by_measurements(measured: &Measured) {
     let reason = &status.details[0].rule_details[0].reason;
     assert!(reason.contains("measured"), "{reason}");
     println!("placed: {reason}");
+    // The controller says where pods are.
+    for replica in &measured.replicas {
+        let pods = "tautline_watch_events_total{kind=\"pods\"}";
+        assert_eq!(replica.metric(pods).await, 0.0);
+    }
 }
 
 /// The other answers meanwhile, and the newcomer knows at once what agents know.

@@ -15,6 +15,7 @@ mod judge;
 mod latency;
 mod leading;
 
+mod bandwidth;
 mod binding;
 mod dra;
 mod dra_costs;

@@ -182,7 +182,7 @@ impl RuleAnswer {
             let evaluation = view.evaluate(&EvaluateQuestion {
                 targets: BTreeMap::from([("pod".to_owned(), target)]),
                 rule: rule.clone(),
-                deadline: None,
+                ..EvaluateQuestion::default()
             })?;
             answer.state = Some(State {
                 compliance: evaluation.compliance.to_string(),

@@ -61,7 +61,7 @@ fn check(provider: &Latency, targets: &[&str], rule: Rule) -> (Compliance, Strin
     let ask = EvaluateQuestion {
         targets: targets.collect(),
         rule,
-        deadline: None,
+        ..EvaluateQuestion::default()
     };
     let said = provider.judge_bandwidth(ask).unwrap();
     (said.compliance, said.reason)

@@ -43,7 +43,7 @@ async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance,
             request: "1ms".into(),
             limit: "4ms".into(),
         },
-        deadline: None,
+        ..EvaluateQuestion::default()
     };
     let quantity = match rule {
         "jitter" => Quantity::Jitter,

@@ -157,6 +157,7 @@ async fn a_pair_without_a_figure_is_measured_before_it_is_judged() {
     let mut request = Request::new(EvaluateRequest {
         targets: ["x", "y"].map(|n| (n.to_owned(), target(n))).into(),
         rule: rule("2ms"),
+        ..EvaluateRequest::default()
     });
     request.set_timeout(PATIENCE);
     let mut client = RuleProviderClient::new(running.endpoint().connect().await.unwrap());

@@ -1,0 +1,72 @@
+//! `latency` follows pods only once a policy has it count what they hold.
+
+use serde_json::{Value, json};
+use tautline_proto::ruleprovider::{
+    EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
+};
+use tautline_tests::{
+    PATIENCE, control_plane::ControlPlane, eventually, objects, root, servers::Server,
+};
+
+const PODS: &str = "tautline_watch_events_total{kind=\"pods\"}";
+
+#[tokio::test]
+async fn bandwidth_is_counted_from_when_a_policy_has_it() {
+    let _alone = crate::ALONE.lock().await;
+    let plane = ControlPlane::start().await.unwrap();
+    let client = &plane.client;
+    objects::apply_kustomization_but(client, &root().join("deploy"), &["Deployment"])
+        .await
+        .unwrap();
+    for (node, pod) in [("n1", "bulk"), ("n2", "store")] {
+        objects::node(client, node, json!({})).await.unwrap();
+        objects::apply_one(client, placed(pod, node)).await.unwrap();
+    }
+    let table = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "carries", "namespace": "default",
+            "labels": {"constraint.ciena.com/bandwidth-table": "enabled"}},
+        "data": {"t": "n1,n2,1G\n"}});
+    objects::apply_one(client, table).await.unwrap();
+    let provider = Server::start(&plane, "latency", &["provider", "latency"])
+        .await
+        .unwrap();
+    assert_eq!(provider.metric(PODS).await, 0.0, "ready without pods");
+
+    let rule = json!({"name": "bandwidth", "request": "600M", "limit": "600M"});
+    let target = |app| json!({"name": app, "apiVersion": "v1", "kind": "Pod", "labelSelector": {"matchLabels": {"app": app}}});
+    let between = json!({"targets": [target("bulk"), target("store")]});
+    objects::policy(client, "default", "bulk", rule, between)
+        .await
+        .unwrap();
+    let question = EndpointCostRequest {
+        rule: Some(PolicyRule {
+            name: "bandwidth".into(),
+            request: "600M".into(),
+            limit: "600M".into(),
+        }),
+        peer_nodes: vec!["n2".into()],
+        eligible_nodes: vec!["n1".into()],
+        ..EndpointCostRequest::default()
+    };
+    let says = async || {
+        let to = format!("http://127.0.0.1:{}", provider.port);
+        let mut client = RuleProviderClient::connect(to).await.ok()?;
+        let said = client.endpoint_cost(question.clone()).await.ok()?;
+        let line = said.into_inner().node_and_cost.pop()?;
+        (line.reason == "TooLittle").then_some(line.detail)
+    };
+    let state = async || provider.process.tail();
+    let detail = eventually("400 Mbit/s are left", PATIENCE, says, state).await;
+    assert_eq!(
+        detail,
+        "400 Mbit/s left to n2, by the table; the least is 600 Mbit/s"
+    );
+    assert!(provider.metric(PODS).await >= 2.0);
+}
+
+fn placed(app: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": app, "namespace": "default", "labels": {"app": app}},
+        "spec": {"nodeName": node, "automountServiceAccountToken": false,
+            "containers": [{"name": "main", "image": "example.com/app:1"}]}})
+}
