@@ -113,12 +113,12 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watchers read the events of pods that Tautline's three processes read, and forget them.
+// watchers read the events of pods, as the extender and gpu-slice do, and forget them.
 func watchers(bin binaries) []provider {
 	var all []provider
-	for i, fields := range []string{"", "", "spec.nodeName!="} {
+	for i := range 2 {
 		address := fmt.Sprintf("127.0.0.1:%d", 18921+i)
-		args := []string{bin.goNoop, "watch", address, fields}
+		args := []string{bin.goNoop, "watch", address}
 		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), args, "http://" + address})
 	}
 	return all

@@ -9,7 +9,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"time"
 
@@ -42,10 +41,9 @@ func (r resting) Read(p []byte) (int, error) {
 	return r.taken.Read(p)
 }
 
-// watch reads the events of the pods that these fields select, over a connection of its
-// own and as often as Tautline does, and forgets them. It is ready, at /readyz of the
-// address, once they come.
-func watch(address, fields string) error {
+// watch reads the events of all pods, over a connection of its own and as often as
+// Tautline does, and forgets them. It is ready, at /readyz of the address, once they come.
+func watch(address string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		return err
@@ -58,8 +56,7 @@ func watch(address, fields string) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{"watch": {"true"}, "fieldSelector": {fields}}
-	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?"+query.Encode(), nil)
+	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?watch=true", nil)
 	if err != nil {
 		return err
 	}
