@@ -180,7 +180,8 @@ fn request(snapshot: &Snapshot, binding: &Known, rule: &Rule) -> wire::EvaluateR
             .unwrap_or_default()
             .to_owned()
     };
-    let pods = binding.targets.iter().filter(|(_, r)| r.kind == "Pod");
+    let ours = |r: &Reference| r.kind == "Pod" && r.cluster.is_empty();
+    let pods = binding.targets.iter().filter(|(_, r)| ours(r));
     wire::EvaluateRequest {
         targets,
         target_nodes: pods.map(|(name, r)| (name.to_string(), node(r))).collect(),

@@ -117,6 +117,9 @@ impl Costs {
     /// named.
     pub fn pick(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
         let mut picked = Self::new(at.len());
+        // A copy that grows is copied again and again.
+        let share = self.text.len() * at.len() / self.cost.len().max(1);
+        picked.text.reserve(share + SLACK);
         for (to, at) in at.enumerate() {
             if let Some(at) = at {
                 picked.copy(to, self, at);

@@ -163,6 +163,7 @@ impl Feed {
 
     /// Makes `objects` all there is of `kind`.
     pub fn reset(&self, kind: Kind, objects: Vec<Object>) {
+        self.0.listed.fetch_or(1 << kind as u8, Ordering::AcqRel);
         self.write(kind, |index| index.reset(kind, objects));
     }
 

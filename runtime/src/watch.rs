@@ -39,6 +39,8 @@ use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
 /// What a watch brought of an object.
 type Brought<K> = Result<K, Malformed>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
+/// Says that what is waited for is not wanted so far.
+pub type NotSoFar = Box<dyn Fn() + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
@@ -109,14 +111,16 @@ impl Watch<'_> {
     }
 
     /// Those that have a node, from when `wanted` ends: for who need not know what waits,
-    /// and seldom who runs. Readiness waits for them too, unless told before that they
-    /// are not wanted so far.
-    pub fn placed_pods_once(
+    /// and seldom who runs. Readiness waits for them too, unless `wanted` says that they
+    /// are not wanted so far, by what it is given.
+    pub fn placed_pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
-        wanted: impl Future<Output = ()> + Send + 'static,
+        wanted: impl FnOnce(NotSoFar) -> F,
         tasks: &mut Tasks,
     ) {
         let placed = Which::Where("spec.nodeName!=");
+        let readiness = self.readiness.clone();
+        let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
         self.protobuf_once::<Pod>(Kind::Pod, placed, pod, wanted, tasks);
     }
 
@@ -210,7 +214,7 @@ impl Watch<'_> {
     ) {
         let on = self.on(kind, convert);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
-        let feed = self.feed.clone();
+        let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
         let rests = move |until| {
             if kind == Kind::Pod {
                 feed.rest_pods(until);
@@ -220,6 +224,10 @@ impl Watch<'_> {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = wanted => {}
+            }
+            // Who is not ready yet waits for these too, wanted late as they may be.
+            if !readiness.missing().is_empty() {
+                readiness.set(&K::plural(&()), false);
             }
             protobuf::on_thread(cluster, which, stop, on, rests).await
         });

@@ -109,9 +109,9 @@ pub struct CostQuestion {
 pub struct EvaluateQuestion {
     /// The objects of one binding, by target name.
     pub targets: BTreeMap<String, Reference>,
-    /// The node that each target runs on, by target name, `None` if it is not placed.
-    /// Tautline's controller says it of all pods, so a provider need not follow them; a
-    /// caller that does not say has no entry.
+    /// The node that each target that is a pod runs on, by target name, `None` if it is
+    /// not placed. Tautline's controller says it, so a provider need not follow pods; a
+    /// caller that does not has no entry.
     pub target_nodes: BTreeMap<String, Option<String>>,
     /// The rule.
     pub rule: Rule,

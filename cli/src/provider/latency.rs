@@ -89,9 +89,8 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     let pods = Pods::when_wanted();
     let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
         watch.rules(tasks);
-        let (wanted, readiness) = (pods.clone(), watch.readiness.clone());
-        let wanted = wanted.wanted(watch.feed.clone(), move || readiness.done("pods"));
-        watch.placed_pods_once(wanted, tasks);
+        let feed = watch.feed.clone();
+        watch.placed_pods_once(|not_so_far| pods.clone().wanted(feed, not_so_far), tasks);
     });
     let settings = Settings {
         rack_label: args.rack_label,

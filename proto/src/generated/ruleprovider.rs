@@ -35,8 +35,8 @@ pub struct EvaluateRequest {
     >,
     #[prost(message, optional, tag = "2")]
     pub rule: ::core::option::Option<PolicyRule>,
-    /// The node that each target runs on, by target name; empty if it is not placed. Of a
-    /// target without an entry the caller does not say.
+    /// The node that each target that is a pod runs on, by target name; empty if it is not
+    /// placed. Of a pod without an entry the caller does not say.
     #[prost(btree_map = "string, string", tag = "16")]
     pub target_nodes: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,

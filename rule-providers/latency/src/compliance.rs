@@ -52,10 +52,13 @@ impl Latency {
     /// The nodes of the targets, each once; `Err` says why there is nothing to judge.
     pub(crate) fn nodes_of(&self, ask: &EvaluateQuestion) -> Result<Vec<String>, Evaluation> {
         let snapshot = self.feed.snapshot();
-        let nodes = ask.targets.iter().map(|(name, target)| {
-            let told = ask.target_nodes.get(name);
-            told.cloned().unwrap_or_else(|| node_of(&snapshot, target))
-        });
+        let nodes = ask
+            .targets
+            .iter()
+            .map(|(name, target)| match ask.target_nodes.get(name) {
+                Some(told) if target.kind == "Pod" => told.clone(),
+                _ => node_of(&snapshot, target),
+            });
         let Some(mut nodes) = nodes.collect::<Option<Vec<String>>>() else {
             let reason = "not every target is placed";
             return Err(Evaluation::new(Compliance::Pending, reason));

@@ -35,7 +35,9 @@ impl Pods {
         loop {
             // Looked at first: what was listed then is in what is counted now.
             let all = feed.listed(Kind::Policy);
-            if *asked.borrow_and_update() || counted(&feed) {
+            let (by_caller, by_policy) = (*asked.borrow_and_update(), counted(&feed));
+            if by_caller || by_policy {
+                tracing::info!(by_caller, by_policy, "pods are followed from now on");
                 return;
             }
             if all {

@@ -27,10 +27,12 @@ async fn bandwidth_is_counted_from_when_a_policy_has_it() {
             "labels": {"constraint.ciena.com/bandwidth-table": "enabled"}},
         "data": {"t": "n1,n2,1G\n"}});
     objects::apply_one(client, table).await.unwrap();
-    let provider = Server::start(&plane, "latency", &["provider", "latency"])
+    let mut provider = Server::start(&plane, "latency", &["provider", "latency"])
         .await
         .unwrap();
-    assert_eq!(provider.metric(PODS).await, 0.0, "ready without pods");
+    let (_, metrics) = provider.admin("/metrics").await.unwrap();
+    let none = format!("{PODS} 0\n");
+    assert!(metrics.contains(&none), "ready without pods: {metrics}");
 
     let rule = json!({"name": "bandwidth", "request": "600M", "limit": "600M"});
     let target = |app| json!({"name": app, "apiVersion": "v1", "kind": "Pod", "labelSelector": {"matchLabels": {"app": app}}});
@@ -38,6 +40,9 @@ async fn bandwidth_is_counted_from_when_a_policy_has_it() {
     objects::policy(client, "default", "bulk", rule, between)
         .await
         .unwrap();
+    let come = async || (provider.metric(PODS).await >= 2.0).then_some(());
+    let tail = async || provider.process.tail();
+    eventually("the policy makes it follow pods", PATIENCE, come, tail).await;
     let question = EndpointCostRequest {
         rule: Some(PolicyRule {
             name: "bandwidth".into(),
@@ -55,13 +60,15 @@ async fn bandwidth_is_counted_from_when_a_policy_has_it() {
         let line = said.into_inner().node_and_cost.pop()?;
         (line.reason == "TooLittle").then_some(line.detail)
     };
-    let state = async || provider.process.tail();
-    let detail = eventually("400 Mbit/s are left", PATIENCE, says, state).await;
+    let tail = async || provider.process.tail();
+    let detail = eventually("400 Mbit/s are left", PATIENCE, says, tail).await;
     assert_eq!(
         detail,
         "400 Mbit/s left to n2, by the table; the least is 600 Mbit/s"
     );
-    assert!(provider.metric(PODS).await >= 2.0);
+
+    provider.restart().await.unwrap();
+    assert!(provider.metric(PODS).await >= 2.0, "not ready before");
 }
 
 fn placed(app: &str, node: &str) -> Value {

@@ -52,12 +52,7 @@ impl Seldom {
             .unwrap();
         let mut listing = self.feed.listing(Kind::Pod);
         for (name, node) in [("x", "a"), ("y", "b")] {
-            listing.take(Object::Pod(model::Pod {
-                namespace: "shop".into(),
-                name: name.into(),
-                node: Some(node.into()),
-                ..model::Pod::default()
-            }));
+            listing.take(pod(name, node));
         }
         listing.done();
         (self.feed, self.provider)
@@ -77,6 +72,15 @@ fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluateQues
         },
         deadline: Some(Instant::now() + PATIENCE),
     }
+}
+
+fn pod(name: &str, node: &str) -> Object {
+    Object::Pod(model::Pod {
+        namespace: "shop".into(),
+        name: name.into(),
+        node: Some(node.into()),
+        ..model::Pod::default()
+    })
 }
 
 fn policy(rule: &str) -> Object {
@@ -100,6 +104,8 @@ async fn who_is_told_where_targets_are_needs_no_pods() {
     };
     let both = [("x", Some("a")), ("y", Some("b"))];
     assert_eq!(judge(&both).await, Compliance::Compliant);
+    // Of what is known here nothing counts.
+    seldom.feed.apply(pod("y", "b"));
     let one = [("x", Some("a")), ("y", None)];
     assert_eq!(judge(&one).await, Compliance::Pending);
     let listing = seldom.feed.listing(Kind::Policy);
@@ -145,6 +151,17 @@ async fn who_has_no_time_is_told_to_ask_again() {
     let error = seldom.provider.endpoint_cost(hurried).await;
     assert!(matches!(error, Err(ProviderError::NotReady(_))));
     seldom.pods_come().await;
+}
+
+#[tokio::test]
+async fn who_starts_with_such_a_policy_waits_for_pods() {
+    let seldom = Seldom::new();
+    let mut listing = seldom.feed.listing(Kind::Policy);
+    listing.take(policy("bandwidth"));
+    listing.done();
+    let not_so_far = Arc::clone(&seldom.not_so_far);
+    seldom.pods_come().await;
+    assert_eq!(not_so_far.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
