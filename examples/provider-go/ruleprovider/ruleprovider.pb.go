@@ -229,8 +229,8 @@ type EvaluateRequest struct {
 	// The objects of one binding, by target name.
 	Targets map[string]*Target `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Rule    *PolicyRule        `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
-	// The node that each target runs on, by target name; empty if it is not placed. Of a
-	// target without an entry the caller does not say.
+	// The node that each target that is a pod runs on, by target name; empty if it is not
+	// placed. Of a pod without an entry the caller does not say.
 	TargetNodes   map[string]string `protobuf:"bytes,16,rep,name=targetNodes,proto3" json:"targetNodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
