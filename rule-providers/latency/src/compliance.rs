@@ -248,4 +248,4 @@ fn windows(figure: &Figure) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,7 +7,7 @@ use tautline_sdk::Reference;
 use super::*;
 use crate::{Table, network::Network};
 
-fn pod(name: &str, node: &str) -> Object {
+pub(crate) fn pod(name: &str, node: &str) -> Object {
     Object::Pod(model::Pod {
         namespace: "shop".into(),
         name: name.into(),

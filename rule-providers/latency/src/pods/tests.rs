@@ -8,7 +8,7 @@ use tautline_sdk::{Compliance, CostQuestion, Reference, Rule, RuleProvider};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::{BandwidthTable, Latency, Table};
+use crate::{BandwidthTable, Latency, Table, compliance::tests::pod};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -72,15 +72,6 @@ fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluateQues
         },
         deadline: Some(Instant::now() + PATIENCE),
     }
-}
-
-fn pod(name: &str, node: &str) -> Object {
-    Object::Pod(model::Pod {
-        namespace: "shop".into(),
-        name: name.into(),
-        node: Some(node.into()),
-        ..model::Pod::default()
-    })
 }
 
 fn policy(rule: &str) -> Object {
