@@ -26,7 +26,7 @@ const PROFILES: [(&str, u32, u32, &[u32]); 4] = [
     ("4g.40gb", 4, 4, &[0]),
 ];
 
-/// DeviceClasses `gpu` (whole cards), `mig` (instances) and `gpu-any`.
+/// DeviceClasses `gpu` (whole cards), `mig` (instances) and `shared` (parts of cards).
 pub async fn classes(client: &Client) -> Result<()> {
     let of_type = |t: &str| {
         format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{t}'")
@@ -34,7 +34,7 @@ pub async fn classes(client: &Client) -> Result<()> {
     for (name, cel) in [
         ("gpu", of_type("gpu")),
         ("mig", of_type("mig")),
-        ("gpu-any", format!("device.driver == '{DRIVER}'")),
+        ("shared", of_type("shared")),
     ] {
         let class: DeviceClass = serde_json::from_value(json!({
             "metadata": {"name": name},

@@ -160,7 +160,7 @@ async fn shares_taints_and_claims_from_templates() {
     // Parts of one card (KEP-5075): rounded up as its policy has it.
     let part = |memory: &str| {
         devices::exactly(
-            "gpu-any",
+            "shared",
             json!({"capacity": {"requests": {"memory": memory}}}),
         )
     };
