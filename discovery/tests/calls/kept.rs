@@ -1,0 +1,192 @@
+//! Answers that are used again: for as long as they are valid, or by what has changed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tautline_core::planning::Outcome;
+use tautline_discovery::Round;
+use tautline_sdk::{
+    Changes, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    testkit,
+};
+
+use crate::{Counting, ask, ask_about, cluster, discovery};
+
+#[tokio::test]
+async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
+    let provider = Counting {
+        valid_for: Duration::from_secs(40),
+        ..Counting::default()
+    };
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    let first = ask(&discovery, &snapshot).await;
+    let second = ask(&discovery, &snapshot).await;
+    assert_eq!(
+        (first.rules[0].reused, second.rules[0].reused),
+        (false, true)
+    );
+    assert_eq!(first.plan.verdicts, second.plan.verdicts);
+    assert_eq!(provider.asked(), 1);
+    // Of other nodes those are asked about that it does not know.
+    let third = ask_about(&discovery, &snapshot, &["n3", "n2"]).await;
+    assert!(!third.rules[0].reused);
+    assert_eq!(third.plan.usable().count(), 2);
+    assert_eq!(*provider.about.lock().unwrap(), ["n3"]);
+    let all = ask_about(&discovery, &snapshot, &["n1", "n2", "n3"]).await;
+    assert!(all.rules[0].reused);
+    assert_eq!(all.plan.usable().count(), 3);
+    assert_eq!(provider.asked(), 2);
+}
+
+/// Costs of nodes by name, with a record of their changes; clones are one.
+#[derive(Clone, Default)]
+struct Numbered(Arc<Mutex<Record>>);
+
+#[derive(Default)]
+struct Record {
+    costs: BTreeMap<String, i64>,
+    changes: Changes,
+    /// How many lines each answer had.
+    lines: Vec<usize>,
+    nothing_new_for: Duration,
+}
+
+impl Numbered {
+    fn set(&self, node: &str, cost: i64) {
+        let mut record = self.0.lock().unwrap();
+        record.costs.insert(node.to_owned(), cost);
+        record.changes.node(node);
+    }
+
+    /// How many lines each answer had since this was asked last.
+    fn lines(&self) -> Vec<usize> {
+        std::mem::take(&mut self.0.lock().unwrap().lines)
+    }
+}
+
+impl RuleProvider for Numbered {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let Record {
+            costs,
+            changes,
+            lines,
+            nothing_new_for,
+        } = &mut *self.0.lock().unwrap();
+        let mut answer = CostAnswer::default();
+        answer.version = changes.version();
+        let changed = changes.since(ask.known_version);
+        if changed.is_some() {
+            answer.changed_since = ask.known_version;
+        }
+        answer.valid_for = *nothing_new_for;
+        let mut nodes = changed.unwrap_or_default();
+        nodes.extend(ask.eligible_nodes.iter().map(String::as_str));
+        lines.push(nodes.len());
+        for node in nodes {
+            answer.usable(node, costs.get(node).copied().unwrap_or(1), "");
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+fn costs(round: &Round) -> Vec<Option<i64>> {
+    match &round.rules[0].outcome {
+        Outcome::Costs(costs) => (0..round.nodes.len()).map(|at| costs.get(at)).collect(),
+        unavailable => panic!("{unavailable:?}"),
+    }
+}
+
+#[tokio::test]
+async fn who_numbers_its_answers_is_asked_only_for_what_has_changed() {
+    let provider = Numbered::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    let ask = async |nodes: &[&str]| costs(&ask_about(&discovery, &snapshot, nodes).await);
+    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(1)]);
+    assert_eq!(provider.lines(), [2]);
+    assert_eq!(ask(&["b", "a"]).await, [Some(1), Some(1)]);
+    assert_eq!(provider.lines(), [0]);
+    provider.set("b", 7);
+    provider.set("elsewhere", 8);
+    assert_eq!(ask(&["c", "b"]).await, [Some(1), Some(7)]);
+    assert_eq!(provider.lines(), [3], "c, and the two that have changed");
+    provider.set("c", -1);
+    assert_eq!(ask(&["a", "b", "c"]).await, [Some(1), Some(7), Some(-1)]);
+    assert_eq!(provider.lines(), [1]);
+    // All may have changed: it is asked for changes, and then for all.
+    provider.0.lock().unwrap().changes.all();
+    assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(-1)]);
+    assert_eq!(provider.lines(), [0, 2]);
+    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(7)]);
+    assert_eq!(provider.lines(), [1]);
+}
+
+#[tokio::test]
+async fn who_says_that_it_will_know_nothing_later_is_not_asked_until_then() {
+    let provider = Numbered::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    let ask = async |nodes: &[&str]| costs(&ask_about(&discovery, &snapshot, nodes).await);
+    provider.0.lock().unwrap().nothing_new_for = Duration::from_secs(50);
+    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(1)]);
+    assert_eq!(ask(&["b"]).await, [Some(1)]);
+    assert_eq!(provider.lines(), [2]);
+    provider.0.lock().unwrap().nothing_new_for = Duration::ZERO;
+    assert_eq!(ask(&["a", "c"]).await, [Some(1), Some(1)]);
+    assert_eq!(
+        provider.lines(),
+        [1],
+        "c is new, and what holds has changed"
+    );
+    provider.set("b", 7);
+    assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(1)]);
+    assert_eq!(provider.lines(), [1]);
+}
+
+#[tokio::test]
+async fn what_one_replica_has_numbered_another_is_not_asked_about() {
+    let replicas = [Numbered::default(), Numbered::default()];
+    let run_a = testkit::start(replicas[0].clone()).await.unwrap();
+    let run_b = testkit::start(replicas[1].clone()).await.unwrap();
+    let addresses = [&run_a, &run_b].map(|r| ("127.0.0.1", r.address.port()));
+    let snapshot = cluster(&addresses);
+    let discovery = discovery();
+    let mut asked = [0, 0];
+    for round in 0..8 {
+        replicas.iter().for_each(|r| r.set("n1", round));
+        let round_costs = costs(&ask(&discovery, &snapshot).await);
+        assert_eq!(round_costs, [Some(round), Some(1)], "round {round}");
+        let lines = replicas.each_ref().map(Numbered::lines);
+        if round > 1 {
+            let changes: Vec<&[usize]> = lines.iter().map(Vec::as_slice).collect();
+            assert!(
+                changes == [&[1][..], &[]] || changes == [&[], &[1][..]],
+                "{lines:?}"
+            );
+            (0..2).for_each(|i| asked[i] += lines[i].len());
+        }
+    }
+    assert!(asked == [6, 0] || asked == [0, 6], "{asked:?}");
+    // The one that was asked goes: the other is asked for all.
+    let gone = usize::from(asked[0] == 0);
+    let mut running = [Some(run_a), Some(run_b)];
+    running[gone].take().unwrap().stop().await;
+    let left = &replicas[1 - gone];
+    left.set("n2", 5);
+    assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(7), Some(5)]);
+    assert_eq!(left.lines().last(), Some(&2));
+    left.set("n2", 6);
+    assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(7), Some(6)]);
+    assert_eq!(left.lines(), [1]);
+}
