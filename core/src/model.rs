@@ -74,6 +74,14 @@ pub struct Pod {
     pub placement: Option<Box<Placement>>,
 }
 
+impl Pod {
+    /// Names of its resource claims, as long as it is not bound.
+    pub fn claims(&self) -> impl Iterator<Item = &str> {
+        let placement = self.placement.iter();
+        placement.flat_map(|p| &p.claims).map(|name| &**name)
+    }
+}
+
 /// What of a pod's spec restricts the nodes it may run on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {

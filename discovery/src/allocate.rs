@@ -109,6 +109,7 @@ impl Discovery {
                     .collect(),
                 annotations: asked.annotations.clone(),
                 requests: asked.requests.clone(),
+                resource_claims: asked.resource_claims.clone(),
                 uid: subject.uid.clone(),
             }),
             hold_millis: i64::try_from(LONGEST_HOLD.as_millis()).unwrap_or(i64::MAX),

@@ -134,6 +134,7 @@ fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::Endpo
                 .collect(),
             annotations: asked.annotations.clone(),
             requests: asked.requests.clone(),
+            resource_claims: asked.resource_claims.clone(),
             uid: if identity {
                 subject.uid.clone()
             } else {

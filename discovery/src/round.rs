@@ -27,6 +27,8 @@ pub struct Question {
     pub subject: Subject,
     pub annotations: BTreeMap<String, String>,
     pub requests: BTreeMap<String, String>,
+    /// Names of its ResourceClaims.
+    pub resource_claims: Vec<String>,
     pub nodes: Arc<NodeSet>,
 }
 
@@ -51,6 +53,7 @@ impl Question {
                 .iter()
                 .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
                 .collect(),
+            resource_claims: pod.claims().map(str::to_owned).collect(),
             nodes: Arc::new(nodes),
         }
     }

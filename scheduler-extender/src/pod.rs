@@ -68,6 +68,7 @@ pub(crate) fn question_of(pod: &Pod, subject: Subject, nodes: NodeSet) -> Questi
             .iter()
             .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
             .collect(),
+        resource_claims: convert::dra::pod_claims(pod).names,
         nodes: Arc::new(nodes),
     }
 }

@@ -211,6 +211,7 @@ mod tests {
                 labels: [("app".to_owned(), "train".to_owned())].into(),
                 annotations: [("a".to_owned(), "b".to_owned())].into(),
                 requests: [("cpu".to_owned(), "1".to_owned())].into(),
+                resource_claims: vec!["gpu".to_owned()],
             }),
             hold: Duration::from_millis(1500),
             forwarded: true,

@@ -58,6 +58,9 @@ pub struct Workload {
     pub annotations: BTreeMap<String, String>,
     /// Its effective resource requests: name to quantity text.
     pub requests: BTreeMap<String, String>,
+    /// The names of the ResourceClaims that its spec and status name; empty also from
+    /// callers that do not say.
+    pub resource_claims: Vec<String>,
 }
 
 impl Workload {
@@ -201,6 +204,7 @@ impl From<wire::Workload> for Workload {
             labels: workload.labels,
             annotations: workload.annotations,
             requests: workload.requests,
+            resource_claims: workload.resource_claims,
         }
     }
 }
@@ -212,6 +216,7 @@ impl From<Workload> for wire::Workload {
             labels: workload.labels,
             annotations: workload.annotations,
             requests: workload.requests,
+            resource_claims: workload.resource_claims,
         }
     }
 }

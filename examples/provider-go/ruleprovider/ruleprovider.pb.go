@@ -427,7 +427,7 @@ type EndpointCostResponse struct {
 	// A node that is not named cannot be used.
 	NodeAndCost []*NodeCost `protobuf:"bytes,1,rep,name=nodeAndCost,proto3" json:"nodeAndCost,omitempty"`
 	// For how long, in milliseconds, each node's line answers the same question
-	// (rule, peers, workload's labels, annotations and requests; whichever pod
+	// (rule, peers, workload's labels, annotations, requests and claims; whichever pod
 	// asks, and beside whichever other nodes). 0: for this call only.
 	ValidForMillis int64 `protobuf:"varint,16,opt,name=validForMillis,proto3" json:"validForMillis,omitempty"`
 	// What the lines are as of, for a later question's knownVersion; no two processes
@@ -507,10 +507,12 @@ type Workload struct {
 	Annotations map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Effective resource requests of the pod: resource name to quantity
 	// ("nvidia.com/gpu": "1", "cpu": "500m").
-	Requests      map[string]string `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Uid           string            `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Requests map[string]string `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Uid      string            `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Names of the ResourceClaims that the pod's spec and status name, in its namespace.
+	ResourceClaims []string `protobuf:"bytes,5,rep,name=resourceClaims,proto3" json:"resourceClaims,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Workload) Reset() {
@@ -569,6 +571,13 @@ func (x *Workload) GetUid() string {
 		return x.Uid
 	}
 	return ""
+}
+
+func (x *Workload) GetResourceClaims() []string {
+	if x != nil {
+		return x.ResourceClaims
+	}
+	return nil
 }
 
 // An object on the other side of the constraint.
@@ -778,12 +787,13 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
 	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
 	"\aversion\x18\x11 \x01(\x04R\aversion\x12\"\n" +
-	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\"\x9d\x03\n" +
+	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\"\xc5\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +
 	"\brequests\x18\x03 \x03(\v2$.ruleprovider.Workload.RequestsEntryR\brequests\x12\x10\n" +
-	"\x03uid\x18\x04 \x01(\tR\x03uid\x1a9\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\x12&\n" +
+	"\x0eresourceClaims\x18\x05 \x03(\tR\x0eresourceClaims\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +

@@ -124,7 +124,7 @@ pub struct EndpointCostResponse {
     #[prost(message, repeated, tag = "1")]
     pub node_and_cost: ::prost::alloc::vec::Vec<NodeCost>,
     /// For how long, in milliseconds, each node's line answers the same question
-    /// (rule, peers, workload's labels, annotations and requests; whichever pod
+    /// (rule, peers, workload's labels, annotations, requests and claims; whichever pod
     /// asks, and beside whichever other nodes). 0: for this call only.
     #[prost(int64, tag = "16")]
     pub valid_for_millis: i64,
@@ -161,6 +161,9 @@ pub struct Workload {
     >,
     #[prost(string, tag = "4")]
     pub uid: ::prost::alloc::string::String,
+    /// Names of the ResourceClaims that the pod's spec and status name, in its namespace.
+    #[prost(string, repeated, tag = "5")]
+    pub resource_claims: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// An object on the other side of the constraint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -45,10 +45,8 @@ pub(crate) fn answer(
             changed = nodes.into_iter().map(str::to_owned).collect();
             answer.changed_since = ask.known_version;
         }
-        // Of pods that ask for nothing some have claims, which the question does not say.
         if let Some(until) = rests_until
             && !state.reserves
-            && asked.need.amount != Amount::Nothing
         {
             answer.valid_for = until.saturating_duration_since(now);
         }
@@ -94,6 +92,8 @@ struct Asked {
     need: Need,
     /// Devices that a claim of the pod asks for, in place of the need.
     claimed: Option<dra::Ask>,
+    /// It names claims. One that is not known yet may come at any time.
+    claims: bool,
     own: Own,
 }
 
@@ -107,17 +107,24 @@ impl Asked {
     ) -> Result<Self, ProviderError> {
         let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
         let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
-        let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
         let claimed = match need.amount {
-            Amount::Nothing => pod.and_then(|p| state.devices.ask(p)),
+            Amount::Nothing => state.devices.ask(ask),
             _ => None,
         };
+        let named = ask.workload.as_ref().map(|w| &w.resource_claims);
+        let claims = named.is_some_and(|names| !names.is_empty());
+        let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
         // What a pod requests by itself was counted when it was seen.
         if claimed.is_none() && pod.is_none_or(|p| state.ledger.request_of(p).is_none()) {
             state.ledger.asked(uid, &need);
         }
         let own = Own::of(state, snapshot, ask, uid, now);
-        Ok(Self { need, claimed, own })
+        Ok(Self {
+            need,
+            claimed,
+            claims,
+            own,
+        })
     }
 
     /// Whether the node says to this pod what it says to no other that is like it.
@@ -125,9 +132,9 @@ impl Asked {
         self.claimed.is_some() || self.own.is_on(name)
     }
 
-    /// Whether any node does.
+    /// Whether any node may.
     fn is_of_pod_somewhere(&self) -> bool {
-        self.claimed.is_some() || self.own.is_anywhere()
+        self.claims || self.claimed.is_some() || self.own.is_anywhere()
     }
 
     fn fit(

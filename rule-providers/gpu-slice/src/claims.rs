@@ -8,7 +8,7 @@ use tautline_gpu::{
     CARD,
     dra::{Allocation, Ask, Card, Claim, Class, Match, NodeDevices, Part, Pools, Slice, ask_of},
 };
-use tautline_sdk::Evaluation;
+use tautline_sdk::{CostQuestion, Evaluation};
 
 use crate::{
     cost::{Fit, ranked},
@@ -28,6 +28,8 @@ pub(crate) struct Devices {
     /// Claims with devices, and without.
     pub(crate) allocated: usize,
     pub(crate) free: usize,
+    /// Claims are told: the cluster has them.
+    told: bool,
 }
 
 impl Devices {
@@ -39,6 +41,7 @@ impl Devices {
     pub(crate) fn set_claims(&mut self, list: Vec<Claim>) {
         self.allocated = list.iter().filter(|c| c.allocated.is_some()).count();
         self.free = list.len() - self.allocated;
+        self.told = true;
         self.pools.reset_claims(list);
         self.nodes.clear();
     }
@@ -55,16 +58,21 @@ impl Devices {
         }
     }
 
-    fn claims(&self, pod: &Pod) -> Vec<&Claim> {
-        let named = pod.placement.as_ref().map_or(&[][..], |p| &p.claims);
-        let named = named.iter().map(|name| &**name);
-        self.pools.claims_of(&pod.uid, &pod.namespace, named)
+    /// What the claims of the pod that asks want; `None`: none of them is known.
+    pub(crate) fn ask(&self, ask: &CostQuestion) -> Option<Ask> {
+        let workload = ask.workload.as_ref()?;
+        let named = workload.resource_claims.iter().map(String::as_str);
+        let namespace = &ask.source.namespace;
+        let claims = self.pools.claims_of(&workload.uid, namespace, named);
+        (!claims.is_empty()).then(|| ask_of(&self.pools, claims))
     }
 
-    /// What a pod's claims want; `None`: it has none.
-    pub(crate) fn ask(&self, pod: &Pod) -> Option<Ask> {
-        let claims = self.claims(pod);
-        (!claims.is_empty()).then(|| ask_of(&self.pools, claims))
+    /// Whether all claims are known that the asking pod names; also where no claims are
+    /// told.
+    pub(crate) fn knows_claims_of(&self, ask: &CostQuestion) -> bool {
+        let namespace = &ask.source.namespace;
+        let mut named = ask.workload.iter().flat_map(|w| &w.resource_claims);
+        !self.told || named.all(|name| self.pools.claim(namespace, name).is_some())
     }
 
     /// What a node says to a pod's claims.
@@ -114,7 +122,7 @@ impl Devices {
 
     /// The first thing wrong with the devices that a pod's claims hold.
     pub(crate) fn evaluate(&self, node: &str, pod: &Pod) -> Option<Evaluation> {
-        let claims = self.claims(pod);
+        let claims = self.pools.claims_of(&pod.uid, &pod.namespace, []);
         if claims.is_empty() {
             return None;
         }
@@ -160,3 +168,7 @@ fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
     let broken = was.saturating_sub(is) as i64;
     ((broken << 20) + left.min((1 << 20) - 1), detail)
 }
+
+#[cfg(test)]
+#[path = "claims_tests.rs"]
+mod tests;

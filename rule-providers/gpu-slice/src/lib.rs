@@ -35,6 +35,7 @@ use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
     reservations::Counts,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use crate::{
@@ -66,6 +67,9 @@ pub struct Config {
 
 /// How often reservations are looked through when nobody asks.
 const TICK: Duration = Duration::from_secs(1);
+/// A claim that a pod names is told here at about the time when the scheduler is told
+/// of it: it is waited for so long, and not longer, as it may be one that cannot be used.
+const CLAIM_LATE: Duration = Duration::from_millis(50);
 
 /// The provider. Clones are one.
 #[derive(Clone, Debug)]
@@ -73,6 +77,8 @@ pub struct GpuSlice {
     feed: Feed,
     also_record: Option<String>,
     state: Arc<Mutex<State>>,
+    /// Wakes when claims are told.
+    claims: watch::Sender<()>,
 }
 
 impl GpuSlice {
@@ -89,6 +95,7 @@ impl GpuSlice {
                 Ledger::of(config),
                 &format!("{started:x}-{process:x}"),
             ))),
+            claims: watch::Sender::default(),
         }
     }
 
@@ -100,6 +107,7 @@ impl GpuSlice {
     /// These are all claims of them.
     pub fn set_claims(&self, list: Vec<dra::Claim>) {
         self.state.lock().devices.set_claims(list);
+        self.claims.send_replace(());
     }
 
     /// These are all their classes.
@@ -120,6 +128,22 @@ impl GpuSlice {
         (devices.allocated, devices.free)
     }
 
+    /// Waits a little until the claims are known that the pod names.
+    async fn know_claims(&self, ask: &CostQuestion) {
+        let mut named = ask.workload.iter().flat_map(|w| &w.resource_claims);
+        if named.next().is_none() {
+            return;
+        }
+        let mut told = self.claims.subscribe();
+        let known = || self.state.lock().devices.knows_claims_of(ask);
+        let come = async { while !known() && told.changed().await.is_ok() {} };
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let late = ask
+            .deadline
+            .map_or(CLAIM_LATE, |d| CLAIM_LATE.min(left(d) / 2));
+        _ = tokio::time::timeout(late, come).await;
+    }
+
     /// Keeps reservations in step with the watch, and tells of them, until told to
     /// stop.
     pub async fn keep(self, gauges: Gauges, stop: CancellationToken) {
@@ -134,6 +158,7 @@ impl GpuSlice {
 
 impl RuleProvider for GpuSlice {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        self.know_claims(&ask).await;
         let now = Instant::now();
         // Asked before the snapshot is taken, so that it has all that came before.
         let rests_until = self.feed.pods_rest_until();

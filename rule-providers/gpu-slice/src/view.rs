@@ -298,6 +298,7 @@ fn workload(pod: &Pod) -> Workload {
             .iter()
             .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
             .collect(),
+        resource_claims: pod.claims().map(str::to_owned).collect(),
     }
 }
 

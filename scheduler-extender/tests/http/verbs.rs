@@ -124,7 +124,8 @@ impl World {
 fn pod(app: &str) -> Value {
     json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u1", "labels": {"app": app},
                         "annotations": {"team": "a"}},
-           "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}})
+           "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "web-gpu"}],
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}})
 }
 
 fn names(app: &str, nodes: &[&str]) -> Value {
@@ -183,6 +184,7 @@ async fn one_round_serves_filter_and_prioritize() {
         ("web", "500m")
     );
     assert_eq!(workload.annotations["team"], "a");
+    assert_eq!(workload.resource_claims, ["web-gpu"]);
 
     let (status, text) = http(world.served.admin, "GET", "/explain/shop/web-0", "").await;
     assert_eq!(status, 200);
