@@ -109,7 +109,7 @@ impl Discovery {
 }
 
 /// All of a question but its nodes. Without `identity` it is the same for every
-/// pod of one shape.
+/// pod of one shape: one of a template's pods has claims of its own as it has a name.
 fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::EndpointCostRequest {
     let subject = &asked.subject;
     let mut source = Reference::pod(&subject.namespace, &subject.name);
@@ -134,7 +134,15 @@ fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::Endpo
                 .collect(),
             annotations: asked.annotations.clone(),
             requests: asked.requests.clone(),
-            resource_claims: asked.resource_claims.clone(),
+            resource_claims: match identity {
+                true => asked.resource_claims.clone(),
+                false => asked
+                    .resource_claims
+                    .first()
+                    .map(|_| String::new())
+                    .into_iter()
+                    .collect(),
+            },
             uid: if identity {
                 subject.uid.clone()
             } else {

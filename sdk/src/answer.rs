@@ -15,8 +15,9 @@ pub struct CostAnswer {
     /// `nodeAndCost` of an `EndpointCostResponse`.
     lines: Vec<u8>,
     /// For how long each line answers the same question, whichever pod of the same
-    /// labels, annotations, requests and claims asks, and beside whichever other nodes. Zero:
-    /// for this call only. With a `version`: for how long no later one will be known.
+    /// labels, annotations and requests asks, all of them with claims or all without, and
+    /// beside whichever other nodes. Zero: for this call only. With a `version`: for how
+    /// long no later one will be known.
     pub valid_for: Duration,
     /// What the lines are as of: [`Changes::version`](crate::Changes::version). Zero:
     /// they are not numbered.

@@ -7,13 +7,13 @@ use std::{
 };
 
 use tautline_core::planning::Outcome;
-use tautline_discovery::Round;
+use tautline_discovery::{Question, Round};
 use tautline_sdk::{
     Changes, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
     testkit,
 };
 
-use crate::{Counting, ask, ask_about, cluster, discovery};
+use crate::{Counting, ask, ask_about, cluster, discovery, question};
 
 #[tokio::test]
 async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
@@ -41,6 +41,25 @@ async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
     assert!(all.rules[0].reused);
     assert_eq!(all.plan.usable().count(), 3);
     assert_eq!(provider.asked(), 2);
+}
+
+#[tokio::test]
+async fn which_claims_a_pod_names_makes_no_difference_and_whether_it_does_makes_one() {
+    let provider = Counting {
+        valid_for: Duration::from_secs(40),
+        ..Counting::default()
+    };
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    for (claims, asked) in [(&[][..], 1), (&["a"], 2), (&["b", "c"], 2), (&[], 2)] {
+        let question = Question {
+            resource_claims: claims.iter().map(|name| (*name).to_owned()).collect(),
+            ..question(&["n1", "n2"])
+        };
+        discovery.round(&snapshot, question).await;
+        assert_eq!(provider.asked(), asked, "{claims:?}");
+    }
 }
 
 /// Costs of nodes by name, with a record of their changes; clones are one.

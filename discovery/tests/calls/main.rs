@@ -124,18 +124,21 @@ async fn ask(discovery: &Discovery, snapshot: &Snapshot) -> Round {
 }
 
 async fn ask_about(discovery: &Discovery, snapshot: &Snapshot, nodes: &[&str]) -> Round {
+    discovery.round(snapshot, question(nodes)).await
+}
+
+fn question(nodes: &[&str]) -> Question {
     let subject = Subject {
         namespace: "ns".into(),
         name: "pod".into(),
         ..Subject::default()
     };
     let nodes: NodeSet = nodes.iter().copied().collect();
-    let question = Question {
+    Question {
         subject,
         nodes: Arc::new(nodes),
         ..Question::default()
-    };
-    discovery.round(snapshot, question).await
+    }
 }
 
 fn code(round: &Round) -> &'static str {

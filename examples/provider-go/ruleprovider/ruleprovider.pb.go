@@ -427,7 +427,7 @@ type EndpointCostResponse struct {
 	// A node that is not named cannot be used.
 	NodeAndCost []*NodeCost `protobuf:"bytes,1,rep,name=nodeAndCost,proto3" json:"nodeAndCost,omitempty"`
 	// For how long, in milliseconds, each node's line answers the same question
-	// (rule, peers, workload's labels, annotations, requests and claims; whichever pod
+	// (rule, peers, workload's labels, annotations, requests; claims or none; whichever pod
 	// asks, and beside whichever other nodes). 0: for this call only.
 	ValidForMillis int64 `protobuf:"varint,16,opt,name=validForMillis,proto3" json:"validForMillis,omitempty"`
 	// What the lines are as of, for a later question's knownVersion; no two processes

@@ -124,7 +124,7 @@ pub struct EndpointCostResponse {
     #[prost(message, repeated, tag = "1")]
     pub node_and_cost: ::prost::alloc::vec::Vec<NodeCost>,
     /// For how long, in milliseconds, each node's line answers the same question
-    /// (rule, peers, workload's labels, annotations, requests and claims; whichever pod
+    /// (rule, peers, workload's labels, annotations, requests; claims or none; whichever pod
     /// asks, and beside whichever other nodes). 0: for this call only.
     #[prost(int64, tag = "16")]
     pub valid_for_millis: i64,
