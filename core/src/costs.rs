@@ -120,10 +120,31 @@ impl Costs {
         // A copy that grows is copied again and again.
         let share = self.text.len() * at.len() / self.cost.len().max(1);
         picked.text.reserve(share + SLACK);
+        if !self.notes.is_empty() {
+            picked.notes = vec![Kept::default(); at.len()];
+        }
+        // The code before, here: most lines have it too.
+        let mut before = Span::default();
         for (to, at) in at.enumerate() {
-            if let Some(at) = at {
-                picked.copy(to, self, at);
+            let Some((at, cost)) = at.and_then(|at| Some((at, *self.cost.get(at)?))) else {
+                continue;
+            };
+            picked.cost[to] = cost;
+            let Some(note) = self.notes.get(at) else {
+                continue;
+            };
+            if note.code.start < note.code.end && note.code != before {
+                before = note.code;
+                picked.same_or_write(self.slice(before));
             }
+            picked.notes[to] = Kept {
+                code: match note.code.start < note.code.end {
+                    true => picked.code,
+                    false => Span::default(),
+                },
+                detail: picked.write(self.slice(note.detail)),
+                freeable: note.freeable,
+            };
         }
         picked.packed = picked.text.len();
         picked
@@ -153,8 +174,8 @@ impl Costs {
             }
             self.notes = vec![Kept::default(); self.cost.len()];
         }
-        if !note.code.is_empty() && self.slice(self.code) != note.code {
-            self.code = self.write(note.code);
+        if !note.code.is_empty() {
+            self.same_or_write(note.code);
         }
         self.notes[at] = Kept {
             code: match note.code {
@@ -164,6 +185,13 @@ impl Costs {
             detail: self.write(note.detail),
             freeable: note.freeable,
         };
+    }
+
+    /// Makes `self.code` that text.
+    fn same_or_write(&mut self, code: &str) {
+        if self.slice(self.code) != code {
+            self.code = self.write(code);
+        }
     }
 
     fn write(&mut self, text: &str) -> Span {

@@ -5,6 +5,8 @@
 //! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
 //! leaves as they are.
 
+use std::sync::Arc;
+
 pub use crate::costs::{Costs, Note};
 use crate::nodes::NodeSet;
 
@@ -63,7 +65,7 @@ pub enum Verdict {
     },
     Unusable {
         /// `rule/Code`: short, stable, without figures.
-        reason: String,
+        reason: Arc<str>,
         /// Removing pods from the node could help.
         freeable: bool,
     },
@@ -100,6 +102,7 @@ impl Plan {
             .filter(|at| usable[*at])
             .map(|at| badness[at])
             .min();
+        let mut said = None;
         let verdicts = (0..nodes)
             .map(|at| match usable[at] {
                 true => {
@@ -109,7 +112,7 @@ impl Plan {
                         score: score(badness, best.unwrap_or(0)),
                     }
                 }
-                false => refusal(at, answers),
+                false => refusal(at, answers, &mut said),
             })
             .collect();
         Self { verdicts }
@@ -222,7 +225,7 @@ fn score(badness: u64, best: u64) -> u8 {
 
 /// Of several rules that refuse a node, the one that preemption cannot help
 /// speaks, then the first by name: independent of their order.
-fn refusal(at: usize, answers: &[Answer<'_>]) -> Verdict {
+fn refusal<'a>(at: usize, answers: &[Answer<'a>], said: &mut Option<Said<'a>>) -> Verdict {
     let refusals = answers.iter().filter(|a| !a.admits(at)).map(|a| {
         let (freeable, code) = match a.outcome {
             Outcome::Unavailable { code, .. } => (false, *code),
@@ -235,17 +238,23 @@ fn refusal(at: usize, answers: &[Answer<'_>]) -> Verdict {
         };
         (freeable, a.rule, code)
     });
-    match refusals.min() {
-        Some((freeable, rule, code)) => Verdict::Unusable {
-            reason: [rule, "/", code].concat(),
-            freeable,
-        },
-        None => Verdict::Unusable {
-            reason: code::UNUSABLE.to_owned(),
-            freeable: false,
-        },
-    }
+    let (freeable, why) = match refusals.min() {
+        Some((freeable, rule, code)) => (freeable, [rule, "/", code]),
+        None => (false, ["", "", code::UNUSABLE]),
+    };
+    let reason = match said {
+        Some((before, reason)) if *before == why => Arc::clone(reason),
+        _ => {
+            let reason: Arc<str> = why.concat().into();
+            *said = Some((why, Arc::clone(&reason)));
+            reason
+        }
+    };
+    Verdict::Unusable { reason, freeable }
 }
+
+/// The last reason with its parts: most nodes that are refused have the same.
+type Said<'a> = ([&'a str; 3], Arc<str>);
 
 /// FNV-1a, 64 bits, over parts with a separator between them.
 pub fn fnv1a_64(parts: &[&str]) -> u64 {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     CallError,
     cache::{Found, Key},
-    client::{Discovery, First},
+    client::{Callee, Discovery, First},
     codec::{RawQuestion, encode_nodes},
     round::{Question, provider_name},
 };
@@ -50,13 +50,18 @@ impl Discovery {
         let nodes = &*asked.nodes;
         let of_any_pod = head(asked, ask, rule, false).encode_to_vec();
         let provider = provider_name(service);
-        let key = Key::new(Arc::clone(&provider), of_any_pod);
+        let key = Key::new(Arc::clone(&provider), of_any_pod.into());
         // What others are told holds but for a pod that has something already.
         let placed = snapshot
             .pod(&asked.subject.namespace, &asked.subject.name)
             .is_some_and(|pod| pod.node.is_some());
         let found = self.cache().find(&key, nodes, placed);
-        if let Found::All(costs) = found {
+        if let Found::All { costs, ahead } = found {
+            // A pod with claims of its own is not asked for on behalf of others.
+            if let Some(due) = ahead.filter(|_| asked.resource_claims.is_empty()) {
+                let callee = Callee::provider(snapshot, service);
+                self.ask_ahead(callee, key, Arc::clone(&rule.name), due);
+            }
             return Ok(Said::Known(costs));
         }
         let of_pod = head(asked, ask, rule, true).encode_to_vec();
@@ -67,8 +72,8 @@ impl Discovery {
         let mut begun = Instant::now();
         let until = begun + self.config().deadline;
         let call = async |raw, first: First<'_>| {
-            self.endpoint_cost(snapshot, service, raw, first, until)
-                .await
+            let callee = Callee::provider(snapshot, service);
+            self.endpoint_cost(callee, raw, first, until).await
         };
         let (mut link, mut part) = (None, None);
         match found {
@@ -87,7 +92,7 @@ impl Discovery {
                 begun = Instant::now();
             }
             Found::Part(known) => part = Some(known),
-            Found::Nothing | Found::All(_) => {}
+            Found::Nothing | Found::All { .. } => {}
         }
         let (to_ask, encoded) = match &part {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),

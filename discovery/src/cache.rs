@@ -1,6 +1,9 @@
 //! What providers said, used again for the same question from another pod: for as long
 //! as it is valid, or after only the changes were asked for.
 
+mod due;
+mod kept;
+
 use std::{
     sync::{
         Arc,
@@ -9,7 +12,10 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use dashmap::DashMap;
+use due::Due;
+use kept::{Holds, Kept};
 use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, fnv1a_64},
@@ -31,12 +37,12 @@ const MOST: usize = 128;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     hash: u64,
-    provider: Arc<str>,
-    question: Vec<u8>,
+    pub provider: Arc<str>,
+    pub question: Bytes,
 }
 
 impl Key {
-    pub(crate) fn new(provider: Arc<str>, question: Vec<u8>) -> Self {
+    pub(crate) fn new(provider: Arc<str>, question: Bytes) -> Self {
         // The key itself is compared as well, so a collision is a miss, not a lie.
         let hash = question.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
@@ -49,41 +55,28 @@ impl Key {
     }
 }
 
-/// What the provider said of nodes, in one answer or several.
-#[derive(Clone, Debug)]
-struct Kept {
-    nodes: NodeSet,
-    costs: Costs,
-    holds: Holds,
-}
-
-/// What lines hold by.
-#[derive(Clone, Debug)]
-enum Holds {
-    /// Until then, by position.
-    Until(Vec<Instant>),
-    /// As of a version of who answers at this address.
-    AsOf {
-        version: u64,
-        by: Arc<Address>,
-        /// Until then there is no later version.
-        fresh: Instant,
-        /// Then all is asked anew.
-        until: Instant,
-        /// Which answer's nodes these are: another's have other positions.
-        serial: u64,
-    },
-}
-
 /// What is known of the nodes of a question.
 #[derive(Debug)]
 pub(crate) enum Found {
     Nothing,
-    All(Costs),
+    /// Valid lines of all nodes; `ahead`: the provider is to be asked again then, before
+    /// they end.
+    All {
+        costs: Costs,
+        ahead: Option<Instant>,
+    },
     /// Of some nodes valid lines.
     Part(Part),
     /// Lines that hold but for what has changed since.
     AsOf(AsOf),
+}
+
+/// What a provider is asked again before its lines end.
+#[derive(Debug)]
+pub(crate) enum Again {
+    /// All lines of these nodes.
+    Lines(NodeSet),
+    Changes(AsOf),
 }
 
 #[derive(Debug)]
@@ -117,7 +110,7 @@ impl Part {
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    kept: DashMap<u64, (Key, Arc<Kept>)>,
+    kept: DashMap<u64, Kept>,
     serial: AtomicU64,
 }
 
@@ -126,9 +119,8 @@ impl Cache {
     /// for each pod, so often it is a part. To a pod that is placed a provider may say
     /// something else: numbered lines are never all that is to be known.
     pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Found {
-        let kept = match self.kept.get(&key.hash) {
-            Some(entry) if entry.value().0 == *key => Arc::clone(&entry.value().1),
-            _ => return Found::Nothing,
+        let Some(kept) = self.kept.get(&key.hash).filter(|kept| kept.key == *key) else {
+            return Found::Nothing;
         };
         let now = Instant::now();
         let holds = |at: &usize| match &kept.holds {
@@ -166,11 +158,47 @@ impl Cache {
             _ => {
                 let costs = kept.costs.pick(at.into_iter());
                 match missing.is_empty() {
-                    true => Found::All(costs),
+                    true => Found::All {
+                        costs,
+                        ahead: kept.due.take(),
+                    },
                     false => Found::Part(Part { costs, missing }),
                 }
             }
         }
+    }
+
+    /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
+    /// has ended.
+    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<Again> {
+        let kept = self.kept.get(&key.hash).filter(|kept| kept.key == *key)?;
+        let now = Instant::now();
+        if kept.due.at() != Some(due) || kept.since + LONGEST <= now {
+            return None;
+        }
+        Some(match &kept.holds {
+            Holds::Until(until) => {
+                let lines = kept.nodes.iter().zip(until);
+                let valid = lines.filter(|(_, until)| **until > now);
+                let nodes: NodeSet = valid.map(|(name, _)| name).collect();
+                if nodes.is_empty() {
+                    return None;
+                }
+                Again::Lines(nodes)
+            }
+            Holds::AsOf {
+                version,
+                by,
+                serial,
+                ..
+            } => Again::Changes(AsOf {
+                version: *version,
+                by: Arc::clone(by),
+                missing: NodeSet::default(),
+                at: Vec::new(),
+                serial: *serial,
+            }),
+        })
     }
 
     /// Takes over what has changed since, and of the nodes that were missing all. Gives
@@ -191,15 +219,16 @@ impl Cache {
         if valid.changed_since != known.version || valid.version == 0 {
             return Ok(None);
         }
-        let Some(mut entry) = self.kept.get_mut(&key.hash) else {
+        let Some(mut kept) = self.kept.get_mut(&key.hash) else {
             return Ok(None);
         };
-        let (_, kept) = entry.value_mut();
         let Kept {
             nodes: all,
             costs,
             holds,
-        } = Arc::make_mut(kept);
+            due,
+            ..
+        } = kept.value_mut();
         let (version, fresh) = match holds {
             Holds::AsOf {
                 version,
@@ -212,6 +241,7 @@ impl Cache {
         if valid.version >= *version {
             *version = valid.version;
             *fresh = holds_until(valid, asked);
+            *due = Due::new(asked, *fresh);
             for name in known.missing.iter() {
                 all.insert(name);
             }
@@ -238,34 +268,34 @@ impl Cache {
         asked: Instant,
     ) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
+        let until = holds_until(*valid, asked);
         let holds = match *valid {
             Validity {
                 version: 0,
                 millis: 1..,
                 ..
             } => {
-                let until = holds_until(*valid, asked);
-                if self.add(&key, nodes, costs, until) {
+                if self.add(&key, nodes, costs, asked, until) {
                     return;
                 }
                 Holds::Until(vec![until; nodes.len()])
             }
             Validity { version: 0, .. } => {
                 // Who numbered its answers does so no longer.
-                let held = |(_, kept): &(Key, Arc<Kept>)| matches!(kept.holds, Holds::AsOf { .. });
-                self.kept.remove_if(&key.hash, |_, value| held(value));
+                let held = |kept: &Kept| matches!(kept.holds, Holds::AsOf { .. });
+                self.kept.remove_if(&key.hash, |_, kept| held(kept));
                 return;
             }
             Validity { version, .. } => Holds::AsOf {
                 version,
                 by: Arc::new(by.clone()),
-                fresh: holds_until(*valid, asked),
+                fresh: until,
                 until: now + LONGEST,
                 serial: self.serial.fetch_add(1, Ordering::Relaxed),
             },
         };
         if self.kept.len() >= MOST {
-            self.kept.retain(|_, (_, kept)| match &kept.holds {
+            self.kept.retain(|_, kept| match &kept.holds {
                 Holds::Until(until) => until.iter().any(|u| *u > now),
                 Holds::AsOf { until, .. } => *until > now,
             });
@@ -274,32 +304,42 @@ impl Cache {
             }
         }
         let mut kept = Kept {
+            key,
             nodes: nodes.clone(),
             costs: costs.clone(),
             holds,
+            due: Due::new(asked, until),
+            since: asked,
         };
-        match self.kept.entry(key.hash) {
+        match self.kept.entry(kept.key.hash) {
             dashmap::Entry::Occupied(mut entry) => {
-                let (stored, before) = entry.get();
-                if *stored == key {
+                let before = entry.get();
+                if before.key == kept.key {
                     kept.add_valid(before, now);
                 }
-                entry.insert((key, Arc::new(kept)));
+                entry.insert(kept);
             }
-            dashmap::Entry::Vacant(entry) => _ = entry.insert((key, Arc::new(kept))),
+            dashmap::Entry::Vacant(entry) => _ = entry.insert(kept),
         }
     }
 
     /// Writes an answer among the lines that are kept, unless most of them are over:
     /// so nodes that have gone do not pile up.
-    fn add(&self, key: &Key, nodes: &NodeSet, said: &Costs, until: Instant) -> bool {
-        let Some(mut entry) = self.kept.get_mut(&key.hash) else {
+    fn add(
+        &self,
+        key: &Key,
+        nodes: &NodeSet,
+        said: &Costs,
+        asked: Instant,
+        until: Instant,
+    ) -> bool {
+        let Some(mut kept) = self.kept.get_mut(&key.hash) else {
             return false;
         };
-        let (stored, kept) = entry.value_mut();
-        let fit = stored == key && kept.mostly_valid();
+        let fit = kept.key == *key && kept.mostly_valid();
         if fit {
-            Arc::make_mut(kept).add(nodes, said, until);
+            kept.add(nodes, said, until);
+            kept.due.or(Due::new(asked, until));
         }
         fit
     }
@@ -310,48 +350,6 @@ impl Cache {
 fn holds_until(valid: Validity, asked: Instant) -> Instant {
     let millis = u64::try_from(valid.millis).unwrap_or(0);
     asked + Duration::from_millis(millis).min(LONGEST)
-}
-
-impl Kept {
-    fn mostly_valid(&self) -> bool {
-        let now = Instant::now();
-        match &self.holds {
-            Holds::Until(until) => {
-                2 * until.iter().filter(|then| **then > now).count() > until.len()
-            }
-            Holds::AsOf { .. } => false,
-        }
-    }
-
-    fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
-        let Holds::Until(until) = &mut self.holds else {
-            return;
-        };
-        let mut next = 0;
-        for (from, name) in nodes.iter().enumerate() {
-            let at = self.nodes.position_from(next, name);
-            let to = at.unwrap_or_else(|| self.nodes.insert(name));
-            next = to + 1;
-            self.costs.copy(to, said, from);
-            until.resize(self.nodes.len(), then);
-            until[to] = then;
-        }
-        self.costs.repack();
-    }
-
-    /// Takes over lines about other nodes that are valid still.
-    fn add_valid(&mut self, before: &Self, now: Instant) {
-        let (Holds::Until(until), Holds::Until(then)) = (&mut self.holds, &before.holds) else {
-            return;
-        };
-        for (from, name) in before.nodes.iter().enumerate() {
-            if then[from] > now && self.nodes.position(name).is_none() {
-                let to = self.nodes.insert(name);
-                self.costs.copy(to, &before.costs, from);
-                until.push(then[from]);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

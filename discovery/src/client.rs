@@ -136,6 +136,27 @@ impl Way<'_> {
     }
 }
 
+/// Who is called, as of one moment.
+#[derive(Debug)]
+pub(crate) struct Callee {
+    addresses: Vec<Address>,
+    tls_name: Option<String>,
+}
+
+impl Callee {
+    pub(crate) fn new(snapshot: &Snapshot, service: &Service, port: providers::PortRule) -> Self {
+        let slices = snapshot.slices_of(&service.namespace, &service.name);
+        Self {
+            addresses: providers::addresses(service, slices, port),
+            tls_name: service.tls_required.then(|| tls_name(service)),
+        }
+    }
+
+    pub(crate) fn provider(snapshot: &Snapshot, service: &Service) -> Self {
+        Self::new(snapshot, service, providers::PROVIDER_PORT)
+    }
+}
+
 /// Finds and calls providers. Cheap to clone; clones share channels.
 #[derive(Clone, Debug)]
 pub struct Discovery(Arc<Inner>);
@@ -200,8 +221,7 @@ impl Discovery {
 
     pub(crate) async fn endpoint_cost(
         &self,
-        snapshot: &Snapshot,
-        service: &Service,
+        callee: Callee,
         question: RawQuestion,
         first: First<'_>,
         until: Instant,
@@ -212,7 +232,7 @@ impl Discovery {
             until: Some(until),
             ..Way::as_provider(self.0.config.deadline)
         };
-        self.call_at(way, snapshot, service, |channel, left| {
+        self.call_at(way, callee, |channel, left| {
             let question = question.clone();
             async move {
                 let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
@@ -282,7 +302,8 @@ impl Discovery {
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F,
     ) -> Result<T, CallError> {
-        let answered = self.call_at(way, snapshot, service, attempt).await;
+        let callee = Callee::new(snapshot, service, way.port);
+        let answered = self.call_at(way, callee, attempt).await;
         answered.map(|(answer, _)| answer)
     }
 
@@ -290,15 +311,13 @@ impl Discovery {
     async fn call_at<T, F: Future<Output = Result<T, Status>>>(
         &self,
         way: Way<'_>,
-        snapshot: &Snapshot,
-        service: &Service,
+        callee: Callee,
         attempt: impl Fn(Channel, Duration) -> F,
     ) -> Result<(T, Arc<Link>), CallError> {
-        let mut addresses = providers::addresses(
-            service,
-            snapshot.slices_of(&service.namespace, &service.name),
-            way.port,
-        );
+        let Callee {
+            mut addresses,
+            tls_name,
+        } = callee;
         if addresses.is_empty() {
             return Err(CallError::NotReady);
         }
@@ -315,7 +334,6 @@ impl Discovery {
                 there.unwrap_or_else(|| self.0.pool.turn())
             }
         };
-        let tls_name = service.tls_required.then(|| tls_name(service));
         let limit = way.deadline;
         let deadline = way.until.unwrap_or_else(|| Instant::now() + limit);
         let mut failed: Option<(Permit, Status)> = None;

@@ -2,6 +2,7 @@
 //! channel to each of their addresses, and asks them: one rule ([`client`]), or
 //! every rule of a pod at once ([`round`]).
 
+mod ahead;
 pub mod allocate;
 mod asking;
 pub mod breaker;

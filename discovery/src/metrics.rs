@@ -41,6 +41,7 @@ pub struct Metrics {
     odd_nodes: Family<ByProvider, Counter>,
     cached: Family<ByProvider, Counter>,
     asked_anew: Family<ByProvider, Counter>,
+    ahead: Family<ByProvider, Counter>,
     /// Addresses whose breaker is open.
     pub(crate) open: Gauge,
 }
@@ -55,6 +56,7 @@ impl Default for Metrics {
             odd_nodes: Family::default(),
             cached: Family::default(),
             asked_anew: Family::default(),
+            ahead: Family::default(),
             open: Gauge::default(),
         }
     }
@@ -94,6 +96,11 @@ impl Metrics {
             self.asked_anew.clone(),
         );
         r.register(
+            "provider_asked_ahead",
+            "Calls among those to rule providers that renewed an answer before it ended",
+            self.ahead.clone(),
+        );
+        r.register(
             "provider_breakers_open",
             "Addresses that are left alone",
             self.open.clone(),
@@ -114,6 +121,16 @@ impl Metrics {
                 outcome,
             })
             .inc();
+    }
+
+    /// A call that no pod waited for.
+    pub(crate) fn ahead(&self, rule: &str, provider: &str, outcome: &'static str, took: Duration) {
+        self.call(rule, provider, outcome, took);
+        let by = ByProvider {
+            rule: rule.into(),
+            provider: provider.into(),
+        };
+        self.ahead.get_or_create(&by).inc();
     }
 
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {

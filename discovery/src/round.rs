@@ -14,7 +14,7 @@ use tautline_core::{
     fit,
     model::{Node, Pod, ProviderUnavailable, Rule, Service},
     nodes::NodeSet,
-    planning::{Answer, Outcome, Plan, code},
+    planning::{Answer, Outcome, Plan, Verdict, code},
     quantity,
 };
 use tokio::time::Instant;
@@ -93,7 +93,9 @@ impl Round {
             Outcome::Costs(costs) => 256 + costs.weight(),
             Outcome::Unavailable { .. } => 256,
         });
-        512 + self.nodes.weight() + self.plan.verdicts.len() * 48 + rules.sum::<usize>()
+        512 + self.nodes.weight()
+            + self.plan.verdicts.len() * size_of::<Verdict>()
+            + rules.sum::<usize>()
     }
 
     /// The rules that had no answer and did not count, with their codes.

@@ -239,7 +239,7 @@ pub(crate) fn record(round: &Planned) -> Record {
             score: verdict.score(),
             reason: match verdict {
                 Verdict::Usable { .. } => None,
-                Verdict::Unusable { reason, .. } => Some(reason.clone()),
+                Verdict::Unusable { reason, .. } => Some(reason.to_string()),
             },
             costs: round.rules.iter().map(cost).collect(),
         }

@@ -65,7 +65,7 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, Wir
                 &mut unresolvable
             };
             if told {
-                list.push((round.nodes.name(at), reason.as_str()));
+                list.push((round.nodes.name(at), &**reason));
             }
         }
     }

@@ -17,7 +17,8 @@ pub struct CostAnswer {
     /// For how long each line answers the same question, whichever pod of the same
     /// labels, annotations and requests asks, all of them with claims or all without, and
     /// beside whichever other nodes. Zero: for this call only. With a `version`: for how
-    /// long no later one will be known.
+    /// long no later one will be known. Who uses the answer again asks for the next before
+    /// this one ends.
     pub valid_for: Duration,
     /// What the lines are as of: [`Changes::version`](crate::Changes::version). Zero:
     /// they are not numbered.

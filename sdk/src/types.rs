@@ -87,7 +87,9 @@ pub struct Peer {
 /// What would each of these nodes cost?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostQuestion {
-    /// Who is to be placed.
+    /// Who is to be placed. Its name is empty, and so is the workload's UID, where an
+    /// answer that is [valid for a time](crate::CostAnswer::valid_for) is asked for again
+    /// before it ends: it will be given to whichever pod comes next.
     pub source: Reference,
     /// By which rule.
     pub rule: Rule,

@@ -213,7 +213,7 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
     match (best, now) {
         (Some((there, name)), None) => {
             let why = match here.map(|at| &round.plan.verdicts[at]) {
-                Some(Verdict::Unusable { reason, .. }) => reason.clone(),
+                Some(Verdict::Unusable { reason, .. }) => reason.to_string(),
                 _ => "its node would not take it any more".to_owned(),
             };
             Ok((name.to_owned(), (true, u64::MAX - there), why))

@@ -3,7 +3,7 @@ use tautline_core::planning::Note;
 use tautline_proto::endpoint_cost::{NodeCost, put_validity};
 
 fn key(provider: &str) -> Key {
-    Key::new(provider.into(), vec![1])
+    Key::new(provider.into(), Bytes::from_static(&[1]))
 }
 
 fn there() -> Address {
@@ -21,7 +21,7 @@ fn set(names: &[&str]) -> NodeSet {
 fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>)> {
     let nodes = set(names);
     let (costs, missing) = match cache.find(&key("ns/p"), &nodes, false) {
-        Found::All(costs) => (costs, NodeSet::default()),
+        Found::All { costs, .. } => (costs, NodeSet::default()),
         Found::Part(Part { costs, missing }) => (costs, missing),
         _ => return None,
     };
@@ -59,7 +59,7 @@ async fn valid_answers_serve_other_nodes_too_until_they_end() {
         known(&cache, &["b", "a", "gone"]).unwrap(),
         (vec![Some(-1), Some(5), None], vec![])
     );
-    let Found::All(of_b) = cache.find(&key("ns/p"), &set(&["b"]), false) else {
+    let Found::All { costs: of_b, .. } = cache.find(&key("ns/p"), &set(&["b"]), false) else {
         panic!("b is not known");
     };
     assert_eq!(of_b.note(0).unwrap().code, "Full");
@@ -106,9 +106,9 @@ async fn what_is_over_and_what_was_said_anew_does_not_pile_up() {
         assert_eq!(costs, vec![Some(round % 5 - 1); names.len()]);
         assert!(missing.is_empty());
         tokio::time::advance(Duration::from_millis(5)).await;
-        let entry = cache.kept.get(&key("ns/p").hash).unwrap();
+        let kept = cache.kept.get(&key("ns/p").hash).unwrap();
         // Ten rounds' lines are valid, and some more may be over.
-        let (lines, bytes) = (entry.1.nodes.len(), entry.1.costs.weight());
+        let (lines, bytes) = (kept.nodes.len(), kept.costs.weight());
         assert!(
             lines <= 2 * 10 * 11 + 11 && bytes < 20_000,
             "{lines} lines, {bytes} bytes"
@@ -277,4 +277,90 @@ async fn an_answer_for_this_call_only_is_not_kept() {
     put(&cache, &[("a", 5)], &[], 0);
     put(&cache, &[("a", 5)], &[], -3);
     assert_eq!(known(&cache, &["a"]), None);
+}
+
+/// When all of `names` are known: when the provider is to be asked again, if this is the
+/// one who has to see to it.
+fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
+    match cache.find(&key("ns/p"), &set(names), false) {
+        Found::All { ahead, .. } => ahead,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lines_again(cache: &Cache, due: Instant) -> Option<Vec<String>> {
+    match cache.again(&key("ns/p"), due)? {
+        Again::Lines(nodes) => Some(nodes.iter().map(str::to_owned).collect()),
+        Again::Changes(known) => panic!("{known:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_used_again_is_renewed_once_before_it_ends() {
+    let (cache, start) = (Cache::default(), Instant::now());
+    put(&cache, &[("a", 5), ("b", 6)], &[], 800);
+    let due = ahead(&cache, &["a"]).unwrap();
+    assert_eq!(due - start, Duration::from_millis(700));
+    assert_eq!(ahead(&cache, &["a"]), None, "somebody sees to it");
+    // Of other nodes an answer is kept beside it: they are asked about with these.
+    tokio::time::advance(Duration::from_millis(100)).await;
+    put(&cache, &[("c", 7)], &[], 800);
+    assert_eq!(ahead(&cache, &["c"]), None);
+    tokio::time::advance(Duration::from_millis(600)).await;
+    assert_eq!(lines_again(&cache, due).unwrap(), ["a", "b", "c"]);
+    put(&cache, &[("a", 1), ("b", 1), ("c", 1)], &[], 800);
+    assert_eq!(lines_again(&cache, due), None, "it has been renewed");
+    let next = ahead(&cache, &["c", "a"]).unwrap();
+    assert_eq!(next - due, Duration::from_millis(700));
+    // Nobody asked again in time: what has ended is not asked for.
+    tokio::time::advance(Duration::from_millis(750)).await;
+    put(&cache, &[("b", 2)], &[], 800);
+    let due = ahead(&cache, &["b"]).unwrap();
+    tokio::time::advance(Duration::from_millis(700)).await;
+    assert_eq!(lines_again(&cache, due).unwrap(), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_end_lines_are_asked_for_by_those_who_need_them() {
+    let cache = Cache::default();
+    put(&cache, &[("gone", -1), ("a", 5)], &[], 8_000);
+    let mut renewed = 0;
+    while let Some(due) = ahead(&cache, &["a"]) {
+        tokio::time::advance(due - Instant::now()).await;
+        let Some(nodes) = lines_again(&cache, due) else {
+            break;
+        };
+        assert_eq!(nodes, ["gone", "a"]);
+        put(&cache, &[("gone", -1), ("a", 5)], &[], 8_000);
+        renewed += 1;
+    }
+    // Each 7.9 s, for a minute.
+    assert_eq!(renewed, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbered_lines_are_renewed_by_their_changes() {
+    let cache = Cache::default();
+    let both = ["a", "b"];
+    put_told(&cache, &both, &fresh(&[("a", 5), ("b", 6)], 10, 0, 30));
+    let due = ahead(&cache, &both).unwrap();
+    tokio::time::advance(Duration::from_millis(22)).await;
+    assert_eq!(due, Instant::now());
+    let Some(Again::Changes(known)) = cache.again(&key("ns/p"), due) else {
+        panic!("nothing to ask for");
+    };
+    assert_eq!((known.version, known.missing.len()), (10, 0));
+    let changes = fresh(&[("a", 1)], 11, 10, 30);
+    assert_eq!(advance(&cache, &known, &[], &changes), Some(vec![]));
+    let said = known_costs(&cache, &both);
+    assert_eq!(said, [Some(1), Some(6)]);
+    assert!(cache.again(&key("ns/p"), due).is_none());
+    // One that says nothing of what will be is not asked on behalf of others.
+    let begun = as_of(&cache, &["a", "c"]).unwrap();
+    advance(&cache, &begun, &["a", "c"], &told(&[], 11, 11)).unwrap();
+    assert!(as_of(&cache, &both).is_some());
+}
+
+fn known_costs(cache: &Cache, names: &[&str]) -> Vec<Option<i64>> {
+    known(cache, names).unwrap().0
 }

@@ -209,3 +209,53 @@ async fn what_one_replica_has_numbered_another_is_not_asked_about() {
     assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(7), Some(6)]);
     assert_eq!(left.lines(), [1]);
 }
+
+/// Its answers hold for 40 ms; notes which pods were asked for.
+#[derive(Clone, Default)]
+struct Noting(Arc<Mutex<Vec<String>>>);
+
+impl RuleProvider for Noting {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        let uid = ask.workload.map_or_else(String::new, |w| w.uid);
+        let who = [ask.source.name, uid].concat();
+        self.0.lock().unwrap().push(who);
+        let mut answer = CostAnswer::default().valid_for(Duration::from_millis(40));
+        for node in ask.eligible_nodes {
+            answer.usable(node, 1, "");
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_use_is_asked_for_before_it_ends_on_behalf_of_no_pod() {
+    let provider = Noting::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
+    let discovery = discovery();
+    // Pods with claims: many questions, each of one pod.
+    let with_claims = || Question {
+        resource_claims: vec!["a".into()],
+        ..question(&["n1", "n2"])
+    };
+    let asked = || provider.0.lock().unwrap().clone();
+    while asked().len() < 5 {
+        discovery.round(&snapshot, with_claims()).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(asked(), ["pod"; 5]);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let round = ask(&discovery, &snapshot).await;
+        assert_eq!(round.plan.usable().count(), 2);
+        if asked().iter().filter(|who| who.is_empty()).count() > 4 {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < until, "{:?}", asked());
+        tokio::task::yield_now().await;
+    }
+}

@@ -644,9 +644,11 @@ func (x *Peer) GetNode() string {
 }
 
 type EndpointCostRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Source *Target                `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	Rule   *PolicyRule            `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who is to be placed. An answer that is in use is asked for again before it ends: then
+	// the name is empty, and so is the workload's uid.
+	Source *Target     `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Rule   *PolicyRule `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The peers' nodes, each once.
 	PeerNodes     []string  `protobuf:"bytes,3,rep,name=peerNodes,proto3" json:"peerNodes,omitempty"`
 	EligibleNodes []string  `protobuf:"bytes,4,rep,name=eligibleNodes,proto3" json:"eligibleNodes,omitempty"`

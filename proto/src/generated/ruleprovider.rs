@@ -179,6 +179,8 @@ pub struct Peer {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointCostRequest {
+    /// Who is to be placed. An answer that is in use is asked for again before it ends: then
+    /// the name is empty, and so is the workload's uid.
     #[prost(message, optional, tag = "1")]
     pub source: ::core::option::Option<Target>,
     #[prost(message, optional, tag = "2")]

@@ -134,7 +134,8 @@ async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
     assert_eq!(holds().await, Duration::ZERO);
     feed.rest_pods(Instant::now() + REST);
     let held = holds().await;
-    assert!(held > Duration::ZERO && held <= REST, "{held:?}");
+    let most = REST + Duration::from_millis(10);
+    assert!(held > Duration::ZERO && held <= most, "{held:?}");
     feed.rest_pods(Instant::now());
     assert_eq!(holds().await, Duration::ZERO);
     feed.rest_pods(Instant::now() + REST);

@@ -1,7 +1,7 @@
 //! The two questions, answered in one place: for the provider, and for
 //! [`View`](crate::View).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tautline_core::Snapshot;
 use tautline_gpu::dra;
@@ -18,6 +18,10 @@ use crate::{
     refusal::No,
     state::{Own, State},
 };
+
+/// An answer holds so much longer than the watch rests: time to ask for the next one, with
+/// what the watch has brought, before this one ends.
+const AFTER_REST: Duration = Duration::from_millis(10);
 
 /// The provider's answer, of lines that are kept as long as they hold. Until
 /// `rests_until` no pod is looked at.
@@ -46,9 +50,10 @@ pub(crate) fn answer(
             answer.changed_since = ask.known_version;
         }
         if let Some(until) = rests_until
+            && until > now
             && !state.reserves
         {
-            answer.valid_for = until.saturating_duration_since(now);
+            answer.valid_for = until + AFTER_REST - now;
         }
     }
     for name in ask.eligible_nodes.iter().chain(&changed) {

@@ -1,0 +1,79 @@
+//! Answers that are in use are renewed before they end, so that of pods of one shape
+//! that come one after the other none waits for a provider.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tautline_proto::endpoint_cost::put_known_version;
+use tokio::time::Instant;
+
+use crate::{
+    CallError,
+    cache::{Again, Key},
+    client::{Callee, Discovery, First},
+    codec::{RawQuestion, encode_nodes},
+};
+
+impl Discovery {
+    /// Asks again when the answer to `key` is due to be renewed. The question is that of
+    /// no pod in particular. Whether it gets its answer concerns nobody: who needs one
+    /// and finds none asks for it.
+    pub(crate) fn ask_ahead(&self, callee: Callee, key: Key, rule: Arc<str>, due: Instant) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(due).await;
+            let Some(again) = this.cache().again(&key, due) else {
+                return;
+            };
+            let begun = Instant::now();
+            let renewed = this.renew(callee, &key, again, begun).await;
+            let outcome = match &renewed {
+                Ok(()) => "OK",
+                Err(error) => error.code(),
+            };
+            let provider = &key.provider;
+            this.metrics()
+                .ahead(&rule, provider, outcome, begun.elapsed());
+            if let Err(error) = renewed {
+                tracing::debug!(%rule, %provider, %error, "asked ahead of pods: no answer");
+            }
+        });
+    }
+
+    async fn renew(
+        &self,
+        callee: Callee,
+        key: &Key,
+        again: Again,
+        begun: Instant,
+    ) -> Result<(), CallError> {
+        let until = begun + self.config().deadline;
+        let head = &key.question;
+        match again {
+            Again::Lines(nodes) => {
+                let question = RawQuestion {
+                    head: head.clone(),
+                    nodes: encode_nodes(&nodes),
+                };
+                let asked = self.endpoint_cost(callee, question, First::Turn, until);
+                let (answer, by) = asked.await?;
+                let answer = answer.read(&nodes)?;
+                self.cache()
+                    .put(key.clone(), &nodes, &answer, &by.address, begun);
+            }
+            Again::Changes(known) => {
+                let mut head = head.to_vec();
+                put_known_version(known.version, &mut head);
+                let question = RawQuestion {
+                    head: head.into(),
+                    nodes: Bytes::new(),
+                };
+                let first = First::Address(&known.by);
+                let (answer, _) = self.endpoint_cost(callee, question, first, until).await?;
+                let none = Default::default();
+                self.cache().advance(key, &known, &answer, &none, begun)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! When a provider is asked again for an answer that is in use, before that ends: so no
+//! pod has to wait for it.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// So long before the end of an answer the next is asked for at least: a call, and the
+/// wait for a processor. Else it is an eighth of the answer's time.
+const LEAST: Duration = Duration::from_millis(8);
+/// And at most so long before.
+const MOST: Duration = Duration::from_millis(100);
+/// Of an answer that holds for longer, the next may cost one pod its wait.
+const LONG: Duration = Duration::from_secs(10);
+
+/// When the next answer is asked for: once, and only if this one is used again.
+#[derive(Debug)]
+pub(super) struct Due {
+    at: Option<Instant>,
+    taken: AtomicBool,
+}
+
+impl Due {
+    /// For an answer that was asked for and holds until then.
+    pub(super) fn new(asked: Instant, until: Instant) -> Self {
+        let holds = until - asked;
+        let before = (holds / 8).clamp(LEAST, MOST);
+        Self {
+            at: (before < holds && holds <= LONG).then(|| until - before),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// The time, for the first who asks.
+    pub(super) fn take(&self) -> Option<Instant> {
+        let at = self.at?;
+        (!self.taken.swap(true, Ordering::Relaxed)).then_some(at)
+    }
+
+    /// Another answer is kept beside this one: the first of the two that is still to be
+    /// renewed counts.
+    pub(super) fn or(&mut self, other: Self) {
+        if self.at.is_none_or(|at| at <= Instant::now()) {
+            *self = other;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Never before most of the answer's time is over, never too late to ask, and
+        /// for one only.
+        #[test]
+        fn in_time_and_once(micros in 0..12_000_000_u64) {
+            let (asked, holds) = (Instant::now(), Duration::from_micros(micros));
+            let due = Due::new(asked, asked + holds);
+            match due.take() {
+                None => prop_assert!(holds <= LEAST || holds > LONG),
+                Some(at) => {
+                    let left = asked + holds - at;
+                    prop_assert!(at > asked && left >= LEAST && left <= MOST);
+                    prop_assert!(left == LEAST || left <= holds / 8);
+                }
+            }
+            prop_assert_eq!(due.take(), None);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is kept of one question: lines, and what they hold by.
+
+use std::sync::Arc;
+
+use tautline_core::{nodes::NodeSet, planning::Costs, providers::Address};
+use tokio::time::Instant;
+
+use super::{Key, due::Due};
+
+/// What the provider said of nodes, in one answer or several.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) key: Key,
+    pub(super) nodes: NodeSet,
+    pub(super) costs: Costs,
+    pub(super) holds: Holds,
+    pub(super) due: Due,
+    /// When the first of these lines was asked for.
+    pub(super) since: Instant,
+}
+
+/// What lines hold by.
+#[derive(Debug)]
+pub(super) enum Holds {
+    /// Until then, by position.
+    Until(Vec<Instant>),
+    /// As of a version of who answers at this address.
+    AsOf {
+        version: u64,
+        by: Arc<Address>,
+        /// Until then there is no later version.
+        fresh: Instant,
+        /// Then all is asked anew.
+        until: Instant,
+        /// Which answer's nodes these are: another's have other positions.
+        serial: u64,
+    },
+}
+
+impl Kept {
+    pub(super) fn mostly_valid(&self) -> bool {
+        let now = Instant::now();
+        match &self.holds {
+            Holds::Until(until) => {
+                2 * until.iter().filter(|then| **then > now).count() > until.len()
+            }
+            Holds::AsOf { .. } => false,
+        }
+    }
+
+    pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
+        let Holds::Until(until) = &mut self.holds else {
+            return;
+        };
+        let mut next = 0;
+        for (from, name) in nodes.iter().enumerate() {
+            let at = self.nodes.position_from(next, name);
+            let to = at.unwrap_or_else(|| self.nodes.insert(name));
+            next = to + 1;
+            self.costs.copy(to, said, from);
+            until.resize(self.nodes.len(), then);
+            until[to] = then;
+        }
+        self.costs.repack();
+    }
+
+    /// Takes over lines about other nodes that are valid still.
+    pub(super) fn add_valid(&mut self, before: &Self, now: Instant) {
+        let (Holds::Until(until), Holds::Until(then)) = (&mut self.holds, &before.holds) else {
+            return;
+        };
+        for (from, name) in before.nodes.iter().enumerate() {
+            if then[from] > now && self.nodes.position(name).is_none() {
+                let to = self.nodes.insert(name);
+                self.costs.copy(to, &before.costs, from);
+                until.push(then[from]);
+            }
+        }
+    }
+}
