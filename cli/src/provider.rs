@@ -82,15 +82,16 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             let replicas = args.replicas.config(listen, tls)?;
             let (cluster, mut server, mut tasks) = prepare(args.common).await?;
             let client = cluster.client().clone();
-            let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
-                watch.pods(tasks);
-            });
             let config = GpuConfig {
                 policy: args.policy,
                 also_record: args.also_record,
                 ..GpuConfig::default()
             };
-            let provider = GpuSlice::new(feed, config);
+            let provider = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
+                let provider = GpuSlice::new(watch.feed.clone(), config);
+                watch.placed_pods_until(provider.reserves(), tasks);
+                provider
+            });
             claims::follow(&client, &provider, &server.readiness, &mut tasks).await?;
             let gauges = Gauges::default();
             gauges.register(&mut server.registry);
@@ -129,13 +130,13 @@ async fn prepare(args: Args) -> Result<(Cluster, Server, Tasks)> {
     Ok((cluster, Server::bind(config).await?, Tasks::default()))
 }
 
-/// Nodes, and what else `more` watches.
-fn watched(
+/// Watches nodes, and what else `more` does.
+fn watched<T>(
     cluster: &Cluster,
     server: &mut Server,
     tasks: &mut Tasks,
-    more: impl FnOnce(&watch::Watch<'_>, &mut Tasks),
-) -> Feed {
+    more: impl FnOnce(&watch::Watch<'_>, &mut Tasks) -> T,
+) -> T {
     let (feed, metrics) = (Feed::default(), WatchMetrics::default());
     metrics.register(&mut server.registry);
     let watch = watch::Watch {
@@ -145,8 +146,7 @@ fn watched(
         readiness: &server.readiness,
     };
     watch.nodes(tasks);
-    more(&watch, tasks);
-    feed
+    more(&watch, tasks)
 }
 
 async fn serve(server: Server, provider: impl RuleProvider, mut tasks: Tasks) -> Result<()> {

@@ -30,6 +30,7 @@ use tautline_api::{
     watched::{Malformed, Watchable},
 };
 use tautline_core::index::{Kind, Object};
+use tokio::sync::watch::{self as changing, Receiver};
 use tokio_util::sync::CancellationToken;
 
 use protobuf::Which;
@@ -39,6 +40,10 @@ use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
 /// What a watch brought of an object.
 type Brought<K> = Result<K, Malformed>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
+
+/// Pods that have a node.
+const PLACED: Which = Which::Where("spec.nodeName!=");
+
 /// Says that what is waited for is not wanted so far.
 pub type NotSoFar = Box<dyn Fn() + Send>;
 
@@ -110,6 +115,27 @@ impl Watch<'_> {
         self.protobuf::<Pod>(Kind::Pod, Which::All, pod, tasks);
     }
 
+    /// Those that have a node, and from when `all` ends those that wait for one too, for
+    /// who need not know of each pod that comes or fails to be placed.
+    pub fn placed_pods_until(
+        &self,
+        all: impl Future<Output = ()> + Send + 'static,
+        tasks: &mut Tasks,
+    ) {
+        let (tell, which) = changing::channel(PLACED);
+        let stop = tasks.stop_token();
+        tasks.spawn("all pods", async move {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = all => {}
+            }
+            tell.send_replace(Which::All);
+            stop.cancelled().await;
+            Ok(())
+        });
+        self.protobuf_once::<Pod>(Kind::Pod, which, pod, std::future::ready(()), tasks);
+    }
+
     /// Those that have a node, from when `wanted` ends: for who need not know what waits,
     /// and seldom who runs. Readiness waits for them too, unless `wanted` says that they
     /// are not wanted so far, by what it is given.
@@ -118,10 +144,10 @@ impl Watch<'_> {
         wanted: impl FnOnce(NotSoFar) -> F,
         tasks: &mut Tasks,
     ) {
-        let placed = Which::Where("spec.nodeName!=");
         let readiness = self.readiness.clone();
         let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
-        self.protobuf_once::<Pod>(Kind::Pod, placed, pod, wanted, tasks);
+        let which = changing::channel(PLACED).1;
+        self.protobuf_once::<Pod>(Kind::Pod, which, pod, wanted, tasks);
     }
 
     pub fn nodes(&self, tasks: &mut Tasks) {
@@ -201,13 +227,14 @@ impl Watch<'_> {
         convert: Convert<K>,
         tasks: &mut Tasks,
     ) {
+        let which = changing::channel(which).1;
         self.protobuf_once(kind, which, convert, std::future::ready(()), tasks);
     }
 
     fn protobuf_once<K: Watchable>(
         &self,
         kind: Kind,
-        which: Which,
+        which: Receiver<Which>,
         convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,

@@ -113,12 +113,13 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watchers read the events of pods, as the extender and gpu-slice do, and forget them.
+// watchers read the events of pods and forget them: one of all, as the extender does, and
+// one of those that have a node, as gpu-slice.
 func watchers(bin binaries) []provider {
 	var all []provider
-	for i := range 2 {
+	for i, fields := range []string{"", "spec.nodeName!="} {
 		address := fmt.Sprintf("127.0.0.1:%d", 18921+i)
-		args := []string{bin.goNoop, "watch", address}
+		args := []string{bin.goNoop, "watch", address, fields}
 		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), args, "http://" + address})
 	}
 	return all

@@ -90,7 +90,9 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
         watch.rules(tasks);
         let feed = watch.feed.clone();
-        watch.placed_pods_once(|not_so_far| pods.clone().wanted(feed, not_so_far), tasks);
+        let wanted = |not_so_far| pods.clone().wanted(watch.feed.clone(), not_so_far);
+        watch.placed_pods_once(wanted, tasks);
+        feed
     });
     let settings = Settings {
         rack_label: args.rack_label,

@@ -71,7 +71,9 @@ impl GpuSlice {
         ask: ReserveQuestion,
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
-        state.reserves = true;
+        state
+            .reserves
+            .send_if_modified(|reserves| !std::mem::replace(reserves, true));
         let need = Need::of(&state.ledger.names, &ask.rule, ask.details.as_ref())
             .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
         let snapshot = state.sync(&self.feed, now);

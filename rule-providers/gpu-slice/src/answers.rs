@@ -51,7 +51,7 @@ pub(crate) fn answer(
         }
         if let Some(until) = rests_until
             && until > now
-            && !state.reserves
+            && !*state.reserves.borrow()
         {
             answer.valid_for = until + AFTER_REST - now;
         }
@@ -182,12 +182,19 @@ pub(crate) fn evaluation(
     } = state;
     let need = Need::of(&ledger.names, &ask.rule, None)?;
     let mut parts = Vec::new();
-    for target in ask.targets.values().filter(|t| t.kind == "Pod") {
+    for (name, target) in ask.targets.iter().filter(|(_, t)| t.kind == "Pod") {
         match snapshot.pod(&target.namespace, &target.name) {
-            None => parts.push(Evaluation::new(
-                Compliance::Error,
-                format!("pod {} is not known", target.name),
-            )),
+            None => parts.push(match ask.target_nodes.get(name) {
+                Some(Some(node)) => Evaluation::new(
+                    Compliance::Error,
+                    format!("pod {} on node {node} is not known yet", target.name),
+                ),
+                // Before it reserves it is not told of pods that wait.
+                _ => Evaluation::new(
+                    Compliance::Pending,
+                    format!("pod {} is not placed, as far as is known", target.name),
+                ),
+            }),
             Some(pod) => {
                 let node = pod.node.as_deref();
                 parts.extend(node.and_then(|node| devices.evaluate(node, pod)));

@@ -115,6 +115,12 @@ impl GpuSlice {
         self.state.lock().devices.set_classes(list);
     }
 
+    /// Ends once it is asked to reserve: then pods that wait for a node matter too.
+    pub fn reserves(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut told = self.state.lock().reserves.subscribe();
+        async move { _ = told.wait_for(|reserves| *reserves).await }
+    }
+
     /// What is reserved and not yet seen with a pod.
     pub fn reservations(&self) -> Counts {
         let now = Instant::now();

@@ -9,6 +9,7 @@ use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu::{Room, inventory};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{CostQuestion, reservations::Book};
+use tokio::sync::watch;
 
 use crate::{
     allocate::{self, Grant},
@@ -27,8 +28,9 @@ pub(crate) struct State {
     pub(crate) book: Book<Grant>,
     pub(crate) devices: Devices,
     /// It has been asked to: then what is free changes with each pod that is bound,
-    /// and not with the watch alone.
-    pub(crate) reserves: bool,
+    /// and not with the watch alone, and of a pod that goes before it is bound what is
+    /// reserved ends.
+    pub(crate) reserves: watch::Sender<bool>,
     seen: Arc<Snapshot>,
 }
 
@@ -38,7 +40,7 @@ impl State {
             ledger,
             book: Book::new(prefix),
             devices: Devices::default(),
-            reserves: false,
+            reserves: watch::Sender::new(false),
             seen: Arc::default(),
         }
     }

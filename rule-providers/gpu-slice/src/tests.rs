@@ -224,6 +224,31 @@ async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
     );
 }
 
+#[tokio::test]
+async fn a_pod_that_it_was_not_told_of_waits_unless_it_is_said_to_be_somewhere() {
+    let provider = provider();
+    for (node, compliance) in [
+        (None, Compliance::Pending),
+        (Some(None), Compliance::Pending),
+        (Some(Some("part".to_owned())), Compliance::Error),
+    ] {
+        let ask = EvaluateQuestion {
+            targets: [("default".to_owned(), Reference::pod("ml", "new"))].into(),
+            target_nodes: node
+                .map(|n| ("default".to_owned(), n))
+                .into_iter()
+                .collect(),
+            rule: Rule {
+                name: "gpu-slice".into(),
+                ..Rule::default()
+            },
+            ..EvaluateQuestion::default()
+        };
+        let said = provider.evaluate(ask).await.unwrap();
+        assert_eq!(said.compliance, compliance, "{said:?}");
+    }
+}
+
 proptest! {
     /// Whatever is placed by the answer, no node gives more than it has.
     #[test]

@@ -24,6 +24,7 @@ use kube_runtime::{
     watcher::{DefaultBackoff, Event},
 };
 use tautline_api::watched::{self, Status, Watchable};
+use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::Brought;
@@ -51,14 +52,15 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// answers made of it hold for as long.
 const REST: Duration = Duration::from_millis(20);
 
-/// Follows a kind until told to stop, on a thread of its own: there an event wakes no
+/// Follows a kind until told to stop; `which` objects may change: then they are listed
+/// anew. It has a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs. The thread may sleep, as
 /// nothing else lives on it: `rests` is told until when, before it does.
 pub(super) async fn on_thread<K: Watchable>(
     cluster: Cluster,
-    which: Which,
+    mut which: Receiver<Which>,
     stop: CancellationToken,
-    on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
+    mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
     rests: impl Fn(Instant) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that is never told to stop would keep the process from ending.
@@ -78,11 +80,14 @@ pub(super) async fn on_thread<K: Watchable>(
             .build()?;
         runtime.block_on(async {
             let client = cluster.client_here()?;
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = follow(&client, which, &watching, on) => {}
+            loop {
+                let now = *which.borrow_and_update();
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = follow(&client, now, &watching, &mut on) => {}
+                    Ok(()) = which.changed() => watching.store(false, Ordering::Relaxed),
+                }
             }
-            Ok(())
         })
     };
     tokio::task::spawn_blocking(following).await?
@@ -93,18 +98,18 @@ async fn follow<K: Watchable>(
     client: &Client,
     which: Which,
     watching: &AtomicBool,
-    mut on: impl FnMut(Result<Event<Brought<K>>>),
+    on: &mut impl FnMut(Result<Event<Brought<K>>>),
 ) {
     let mut backoff = DefaultBackoff::default();
     let mut version = None;
     loop {
         let done = match &mut version {
-            None => list(client, which, &mut on)
+            None => list(client, which, on)
                 .await
                 .map(|listed| version = Some(listed)),
             Some(version) => {
                 watching.store(true, Ordering::Relaxed);
-                watch(client, which, version, &mut on).await
+                watch(client, which, version, on).await
             }
         };
         watching.store(false, Ordering::Relaxed);

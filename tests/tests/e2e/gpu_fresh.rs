@@ -1,5 +1,5 @@
-//! Between two looks at the pods `gpu-slice` learns nothing, and says so: until then it
-//! need not be asked again.
+//! What `gpu-slice` is told of pods. Between two looks it learns nothing, and says so:
+//! until then it need not be asked again.
 
 use std::cell::Cell;
 
@@ -36,7 +36,7 @@ async fn gpu_fresh_answers_hold_until_the_next_look_at_pods() {
         client.endpoint_cost(question.clone()).await.ok()?;
         // The watch takes a pod, and rests.
         let name = format!("pod-{}", pods.replace(pods.get() + 1));
-        gpu::pod(&plane.client, &name, "any", "n1").await;
+        on_node(&plane, &name).await;
         for _ in 0..20 {
             let said = client.endpoint_cost(question.clone()).await.ok()?;
             let said = said.into_inner();
@@ -50,4 +50,43 @@ async fn gpu_fresh_answers_hold_until_the_next_look_at_pods() {
     let what = "an answer holds until the next look";
     let (version, millis) = eventually(what, PATIENCE, says, state).await;
     assert!(version > 0 && millis <= 30, "{version} {millis} ms");
+}
+
+/// A pod that was given the node as it was made.
+async fn on_node(plane: &ControlPlane, name: &str) {
+    let mut pod = gpu::wanting(name, "any", json!({}), None);
+    pod.spec.as_mut().unwrap().node_name = Some("n1".into());
+    gpu::create(&plane.client, &pod).await;
+}
+
+#[tokio::test]
+async fn gpu_fresh_pods_that_wait_are_told_once_it_reserves() {
+    let plane = ControlPlane::start().await.unwrap();
+    objects::apply_kustomization_but(&plane.client, &root().join("deploy"), &["Deployment"])
+        .await
+        .unwrap();
+    let provider = gpu::provider(&plane).await;
+    gpu::node(&plane.client, "n1", json!({CARDS: "2"})).await;
+    let told = async |pods: u32| {
+        let check = async || {
+            let (_, text) = provider.admin("/metrics").await.ok()?;
+            let line = format!("tautline_watch_events_total{{kind=\"pods\"}} {pods}\n");
+            text.contains(&line).then_some(())
+        };
+        let state = async || {
+            let metrics = provider.admin("/metrics").await;
+            format!("{metrics:?}\n{}", provider.process.tail())
+        };
+        eventually(&format!("{pods} pods are told"), PATIENCE, check, state).await;
+    };
+    // No scheduler runs here: it waits.
+    gpu::pod(&plane.client, "waits", "any", "n1").await;
+    on_node(&plane, "placed").await;
+    told(1).await;
+    gpu::reserves(provider.port, "n1", async || provider.process.tail()).await;
+    told(3).await;
+    gpu::pod(&plane.client, "waits-too", "any", "n1").await;
+    told(4).await;
+    gpu::delete(&plane.client, "waits").await;
+    told(5).await;
 }
