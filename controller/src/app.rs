@@ -21,7 +21,7 @@ use tautline_runtime::{
     lease::{self, Term},
     others::{self, Kinds},
     tasks::Tasks,
-    watch::{self, WatchMetrics},
+    watch::{Watch, WatchMetrics},
 };
 use tautline_waking::Waking;
 use tokio::{
@@ -156,13 +156,14 @@ impl App {
         let client = shared.client.clone();
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(&mut self.registry);
-        watch::all(
-            &self.cluster,
-            &shared.feed,
-            &watch_metrics,
-            &self.readiness,
-            tasks,
-        );
+        let watch = Watch {
+            cluster: &self.cluster,
+            feed: &shared.feed,
+            metrics: &watch_metrics,
+            readiness: &self.readiness,
+        };
+        watch.pods(tasks);
+        watch.all_but_pods(tasks);
         let follow = others::follow(
             client.clone(),
             shared.feed.clone(),

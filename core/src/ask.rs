@@ -39,7 +39,7 @@ pub struct Peer {
     /// Name of its target in the offer.
     pub role: Arc<str>,
     pub reference: Reference,
-    /// Where it is: a node, or for endpoints their own name.
+    /// Where it is: the node of a pod, or for endpoints their own name.
     pub node: Option<Arc<str>>,
 }
 
@@ -131,10 +131,12 @@ fn peer(role: &Arc<str>, member: &Member, of: &Subject) -> Option<Peer> {
             if pod.finished || *pod.name == of.name {
                 return None;
             }
+            // One that waits says nothing of a place, and not all callers know of it.
+            let node = pod.node.clone()?;
             Some(Peer {
                 role: Arc::clone(role),
                 reference: member.reference(&of.namespace),
-                node: pod.node.clone(),
+                node: Some(node),
             })
         }
         Member::Endpoint(name) => Some(Peer {

@@ -195,16 +195,10 @@ impl Index {
                 list.push(Arc::clone(new))
             });
         }
-        let waits = |p: &Pod| {
-            !p.finished
-                && p.placement
-                    .as_ref()
-                    .is_some_and(|p| !p.rejected_by.is_empty())
-        };
         keep(
             &mut self.now.rejected,
             key,
-            new.as_ref().filter(|p| waits(p)),
+            new.as_ref().filter(|p| p.is_rejected()),
         );
         let holds = |p: &Pod| !p.underlay.is_empty();
         keep(

@@ -80,6 +80,12 @@ impl Pod {
         let placement = self.placement.iter();
         placement.flat_map(|p| &p.claims).map(|name| &**name)
     }
+
+    /// Whether it waits because rules left it no node, as the scheduler has it.
+    pub fn is_rejected(&self) -> bool {
+        let waits = self.placement.as_ref().filter(|_| !self.finished);
+        waits.is_some_and(|p| !p.rejected_by.is_empty())
+    }
 }
 
 /// What of a pod's spec restricts the nodes it may run on.

@@ -80,28 +80,7 @@ impl WatchMetrics {
     }
 }
 
-/// Watches every kind that planning needs, as tasks; `readiness` waits for each.
-pub fn all(
-    cluster: &Cluster,
-    feed: &Feed,
-    metrics: &WatchMetrics,
-    readiness: &Readiness,
-    tasks: &mut Tasks,
-) {
-    let watch = Watch {
-        cluster,
-        feed,
-        metrics,
-        readiness,
-    };
-    watch.pods(tasks);
-    watch.nodes(tasks);
-    watch.services(tasks);
-    watch.endpoint_slices(tasks);
-    watch.rules(tasks);
-}
-
-/// What each watch needs, for those who watch some kinds only.
+/// Watches of the kinds that planning needs, as tasks; `readiness` waits for each.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub cluster: &'a Cluster,
@@ -111,6 +90,14 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    /// What planning needs beside pods.
+    pub fn all_but_pods(&self, tasks: &mut Tasks) {
+        self.nodes(tasks);
+        self.services(tasks);
+        self.endpoint_slices(tasks);
+        self.rules(tasks);
+    }
+
     pub fn pods(&self, tasks: &mut Tasks) {
         self.protobuf::<Pod>(Kind::Pod, Which::All, pod, tasks);
     }

@@ -3,17 +3,13 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv6Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Result;
 use hyper::{Request, body::Incoming};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_core::{
     Snapshot,
@@ -25,14 +21,13 @@ use tautline_runtime::{
     cluster::Cluster,
     events::{self, Queue},
     feed::Feed,
-    http, lease,
+    http,
     others::{self, Kinds},
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
-    watch::{self, WatchMetrics},
+    watch::{Watch, WatchMetrics},
 };
-use tautline_waking::Waking;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch::Sender};
 
 use crate::{
     events::Events,
@@ -41,12 +36,8 @@ use crate::{
     plans::{Planned, Plans},
     server,
     underlay::Turns,
+    waking,
 };
-
-/// The Lease that controllers lead by.
-const CONTROLLER_LEASE: &str = "tautline-controller";
-/// How often it is looked at.
-const LOOK_FOR_CONTROLLER: Duration = Duration::from_secs(5);
 
 /// How the extender serves.
 #[derive(Clone, Debug)]
@@ -108,6 +99,8 @@ pub struct State {
     pub(crate) turns: Turns,
     pub(crate) explain: Explain,
     pub(crate) events: Events,
+    /// Whether a pod was left without a node, which may have to be woken.
+    pub(crate) rejects: Sender<bool>,
 }
 
 impl State {
@@ -181,6 +174,7 @@ impl App {
             discovery,
             metrics,
             events,
+            rejects: Sender::new(false),
         });
         let readiness = Readiness::default();
         Ok(Self {
@@ -216,7 +210,14 @@ impl App {
             let client = cluster.client().clone();
             let metrics = WatchMetrics::default();
             metrics.register(&mut self.registry);
-            watch::all(&cluster, &state.feed, &metrics, &self.readiness, tasks);
+            let watch = Watch {
+                cluster: &cluster,
+                feed: &state.feed,
+                metrics: &metrics,
+                readiness: &self.readiness,
+            };
+            watch.all_but_pods(tasks);
+            waking::spawn(&state, &client, &watch, &mut self.registry, tasks);
             let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
             tasks.spawn("events", async move {
                 queue
@@ -224,19 +225,11 @@ impl App {
                     .await;
                 Ok(())
             });
-            let others = others::follow(
-                client.clone(),
-                state.feed.clone(),
-                Kinds::default(),
-                stop.clone(),
-            );
+            let others = others::follow(client, state.feed.clone(), Kinds::default(), stop.clone());
             tasks.spawn("other kinds", async move {
                 others.await;
                 Ok(())
             });
-            if state.config.wake {
-                wake(&state, client, &mut self.registry, tasks);
-            }
         }
         let (discovery, tls_stop) = (state.discovery.clone(), stop.clone());
         tasks.spawn("provider TLS", async move {
@@ -273,40 +266,6 @@ impl App {
             http::serve(listener, tls, server::stack(state), stop).await
         });
     }
-}
-
-/// Wakes rejected pods for as long as no controller does: one place for all
-/// replicas is better than each for itself.
-fn wake(state: &State, client: Client, registry: &mut Registry, tasks: &mut Tasks) {
-    let waking = Waking {
-        feed: state.feed.clone(),
-        discovery: state.discovery.clone(),
-        client: client.clone(),
-        metrics: tautline_waking::Metrics::default(),
-    };
-    waking.metrics.register(registry);
-    let ours = Arc::new(AtomicBool::new(false));
-    let (look, looks, stop) = (Arc::clone(&ours), tasks.stop_token(), tasks.stop_token());
-    let leases: Api<Lease> = Api::namespaced(client, &state.config.controller_namespace);
-    tasks.spawn("controller's lease", async move {
-        let mut said = false;
-        loop {
-            let held = lease::is_held(&leases, CONTROLLER_LEASE).await;
-            if let (Err(error), false) = (&held, said) {
-                said = true;
-                tracing::warn!(%error, "whether a controller runs is not known; waking pods here");
-            }
-            look.store(!held.unwrap_or(false), Ordering::Relaxed);
-            tokio::select! {
-                () = looks.cancelled() => return Ok(()),
-                () = tokio::time::sleep(LOOK_FOR_CONTROLLER) => {}
-            }
-        }
-    });
-    tasks.spawn("wake", async move {
-        waking.run(move || ours.load(Ordering::Relaxed), stop).await;
-        Ok(())
-    });
 }
 
 /// `/explain/NAMESPACE/POD`.

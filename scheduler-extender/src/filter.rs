@@ -69,6 +69,11 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, Wir
             }
         }
     }
+    if told && !counts.is_empty() {
+        state
+            .rejects
+            .send_if_modified(|rejects| !std::mem::replace(rejects, true));
+    }
     for (reason, count) in counts {
         state.metrics.rejected_nodes(reason, count);
     }

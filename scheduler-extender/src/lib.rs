@@ -17,6 +17,7 @@ mod preempt;
 mod prioritize;
 mod server;
 mod underlay;
+mod waking;
 pub mod wire;
 
 pub use app::{App, Config, State};

@@ -73,14 +73,14 @@ impl Workload {
     }
 }
 
-/// An object on the other side of the constraint.
+/// An object on the other side of the constraint; a pod only once it is placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Its target's name in the offer.
     pub role: String,
     /// The object.
     pub reference: Reference,
-    /// The node it runs on, if it is placed.
+    /// The node that a pod runs on, the name of an endpoint; none for other kinds.
     pub node: Option<String>,
 }
 

@@ -113,13 +113,13 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watchers read the events of pods and forget them: one of all, as the extender does, and
-// one of those that have a node, as gpu-slice.
+// watchers read the events of pods that have a node and forget them, as many as the extender
+// and gpu-slice do.
 func watchers(bin binaries) []provider {
 	var all []provider
-	for i, fields := range []string{"", "spec.nodeName!="} {
+	for i := range 2 {
 		address := fmt.Sprintf("127.0.0.1:%d", 18921+i)
-		args := []string{bin.goNoop, "watch", address, fields}
+		args := []string{bin.goNoop, "watch", address}
 		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), args, "http://" + address})
 	}
 	return all

@@ -1,8 +1,7 @@
 // Command noop is a scheduler extender that does nothing: every node passes, none
 // is better than another. As plain as one writes it in Go.
 //
-// As "noop watch ADDRESS FIELDS" it is no extender but a process that watches the pods
-// that the field selector selects.
+// As "noop watch ADDRESS" it is no extender but a process that watches placed pods.
 package main
 
 import (
@@ -19,8 +18,8 @@ import (
 var filtered, prioritized atomic.Int64
 
 func main() {
-	if len(os.Args) == 4 && os.Args[1] == "watch" {
-		log.Fatal(watch(os.Args[2], os.Args[3]))
+	if len(os.Args) == 3 && os.Args[1] == "watch" {
+		log.Fatal(watch(os.Args[2]))
 	}
 	http.HandleFunc("POST /filter", func(w http.ResponseWriter, r *http.Request) {
 		var args extender.ExtenderArgs

@@ -42,10 +42,10 @@ func (r resting) Read(p []byte) (int, error) {
 	return r.taken.Read(p)
 }
 
-// watch reads the events of the pods that a field selector selects, over a connection of
-// its own and as often as Tautline does, and forgets them. It is ready, at /readyz of the
-// address, once they come.
-func watch(address, fields string) error {
+// watch reads the events of the pods that have a node, over a connection of its own and
+// as often as Tautline does, and forgets them. It is ready, at /readyz of the address,
+// once they come.
+func watch(address string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func watch(address, fields string) error {
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?watch=true&fieldSelector="+url.QueryEscape(fields), nil)
+	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?watch=true&fieldSelector="+url.QueryEscape("spec.nodeName!="), nil)
 	if err != nil {
 		return err
 	}

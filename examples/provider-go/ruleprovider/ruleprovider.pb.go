@@ -580,13 +580,13 @@ func (x *Workload) GetResourceClaims() []string {
 	return nil
 }
 
-// An object on the other side of the constraint.
+// An object on the other side of the constraint; a pod only once it is placed.
 type Peer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Target name in the offer.
 	Role   string  `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Target *Target `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	// The node it runs on; empty if it is not placed.
+	// The node that a pod runs on, the name of an endpoint; empty for other kinds.
 	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -165,7 +165,7 @@ pub struct Workload {
     #[prost(string, repeated, tag = "5")]
     pub resource_claims: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// An object on the other side of the constraint.
+/// An object on the other side of the constraint; a pod only once it is placed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Peer {
     /// Target name in the offer.
@@ -173,7 +173,7 @@ pub struct Peer {
     pub role: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub target: ::core::option::Option<Target>,
-    /// The node it runs on; empty if it is not placed.
+    /// The node that a pod runs on, the name of an endpoint; empty for other kinds.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
 }

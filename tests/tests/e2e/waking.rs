@@ -60,6 +60,14 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
     woken(&world, "web-0", "n2", false).await;
     assert_eq!(world.extender.metric("tautline_wakes_total").await, 0.0);
 
+    // As long as it does, the extender need not know what waits.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    rejected(&world, "web-waits").await;
+    world.metric_reaches("tautline_rejected_pods", 1.0).await;
+    assert_eq!(world.extender.metric("tautline_rejected_pods").await, 0.0);
+    world.judge.set(&[("n1", 1), ("n2", -1)]);
+    assert_eq!(bound(&world, "web-waits").await, "n1");
+
     // A relabelled provider is a cause of its own.
     world.judge.set(&[("n1", -1), ("n2", -1)]);
     rejected(&world, "web-1").await;
@@ -83,6 +91,21 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
         .await;
     assert_eq!(world.controllers[0].process.terminate(), Some(0));
     woken(&world, "web-2", "n1", true).await;
+
+    // One that begins anew knows what was rejected before.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    rejected(&world, "web-before").await;
+    world.extender.restart().await.unwrap();
+    let look = async || {
+        let known = world.extender.metric("tautline_rejected_pods").await;
+        (known == 1.0).then_some(())
+    };
+    eventually("what waits is known", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    world.judge.set(&[("n1", 1), ("n2", -1)]);
+    assert_eq!(bound(&world, "web-before").await, "n1");
     let wakes = world.extender.metric("tautline_wakes_total").await;
 
     // A pod that something else keeps out is not woken over and over.

@@ -1,0 +1,127 @@
+//! Waking rejected pods for as long as no controller does. Pods that wait are followed
+//! only where there may be one to wake: most wait for an instant, and a watch that brings
+//! them costs the API server and us about twice as much as one of placed pods.
+
+use std::{future::pending, time::Duration};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, Client, api::ListParams};
+use prometheus_client::registry::Registry;
+use tautline_api::convert;
+use tautline_runtime::{lease, tasks::Tasks, watch::Watch};
+use tautline_waking::Waking;
+use tokio::{
+    sync::watch::{Receiver, Sender},
+    time::{sleep, timeout},
+};
+
+use crate::app::State;
+
+/// The Lease that controllers lead by.
+const CONTROLLER_LEASE: &str = "tautline-controller";
+/// How often it is looked at.
+const LOOK_FOR_CONTROLLER: Duration = Duration::from_secs(5);
+/// How often pods are looked for that another replica rejected, or this one before it
+/// began anew.
+const LOOK_FOR_REJECTED: Duration = Duration::from_secs(60);
+/// The most that a page of them may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+const PAGE: u32 = 500;
+
+/// Wakes rejected pods while no controller does, as one place for all replicas is better
+/// than each for itself, and follows pods.
+pub(crate) fn spawn(
+    state: &State,
+    client: &Client,
+    watch: &Watch<'_>,
+    registry: &mut Registry,
+    tasks: &mut Tasks,
+) {
+    let ours = Sender::new(false);
+    let wanted = wanted(client.clone(), ours.subscribe(), state.rejects.subscribe());
+    if state.config.bind {
+        // It needs the labels of each pod that it binds, and what is allocated to it.
+        watch.pods(tasks);
+    } else {
+        watch.placed_pods_until(wanted, tasks);
+    }
+    if !state.config.wake {
+        return;
+    }
+    let waking = Waking {
+        feed: state.feed.clone(),
+        discovery: state.discovery.clone(),
+        client: client.clone(),
+        metrics: tautline_waking::Metrics::default(),
+    };
+    waking.metrics.register(registry);
+    let (here, stop) = (ours.subscribe(), tasks.stop_token());
+    tasks.spawn("wake", async move {
+        waking.run(move || *here.borrow(), stop).await;
+        Ok(())
+    });
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &state.config.controller_namespace);
+    let stop = tasks.stop_token();
+    tasks.spawn("controller's lease", async move {
+        let mut said = false;
+        loop {
+            let held = lease::is_held(&leases, CONTROLLER_LEASE).await;
+            if let (Err(error), false) = (&held, said) {
+                said = true;
+                tracing::warn!(%error, "whether a controller runs is not known; waking pods here");
+            }
+            ours.send_replace(!held.unwrap_or(false));
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = sleep(LOOK_FOR_CONTROLLER) => {}
+            }
+        }
+    });
+}
+
+/// Ends once pods that wait have to be known: it is for us to wake them, and one was
+/// rejected. Never, where this process wakes none.
+async fn wanted(client: Client, mut ours: Receiver<bool>, mut rejects: Receiver<bool>) {
+    loop {
+        if ours.wait_for(|ours| *ours).await.is_err() {
+            return pending().await;
+        }
+        tokio::select! {
+            Ok(_) = rejects.wait_for(|rejects| *rejects) => return,
+            () = rejected_elsewhere(&client) => return,
+            _ = ours.wait_for(|ours| !*ours) => {}
+        }
+    }
+}
+
+/// Ends once a pod waits that some replica rejected.
+async fn rejected_elsewhere(client: &Client) {
+    loop {
+        match is_one_rejected(client).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "whether rejected pods wait is not known");
+            }
+        }
+        sleep(LOOK_FOR_REJECTED).await;
+    }
+}
+
+async fn is_one_rejected(client: &Client) -> Result<bool> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let mut params = ListParams::default().fields("spec.nodeName=").limit(PAGE);
+    loop {
+        let page = timeout(DEADLINE, pods.list(&params)).await;
+        let page = page.context("the API server did not answer in time")??;
+        if page.items.iter().any(|pod| convert::pod(pod).is_rejected()) {
+            return Ok(true);
+        }
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(false);
+        }
+    }
+}
