@@ -16,13 +16,21 @@ use crate::{
 
 impl Discovery {
     /// Asks again when the answer to `key` is due to be renewed. The question is that of
-    /// no pod in particular. Whether it gets its answer concerns nobody: who needs one
-    /// and finds none asks for it.
-    pub(crate) fn ask_ahead(&self, callee: Callee, key: Key, rule: Arc<str>, due: Instant) {
+    /// no pod in particular, and of no more nodes than a pod's, `most`: a provider may
+    /// take the longer, or look the less closely, the more there are. Whether it gets its
+    /// answer concerns nobody: who needs one and finds none asks for it.
+    pub(crate) fn ask_ahead(
+        &self,
+        callee: Callee,
+        key: Key,
+        rule: Arc<str>,
+        due: Instant,
+        most: usize,
+    ) {
         let this = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(due).await;
-            let Some(again) = this.cache().again(&key, due) else {
+            let Some(again) = this.cache().again(&key, due, most) else {
                 return;
             };
             let begun = Instant::now();
@@ -50,16 +58,19 @@ impl Discovery {
         let until = begun + self.config().deadline;
         let head = &key.question;
         match again {
-            Again::Lines(nodes) => {
-                let question = RawQuestion {
-                    head: head.clone(),
-                    nodes: encode_nodes(&nodes),
-                };
-                let asked = self.endpoint_cost(callee, question, First::Turn, until);
-                let (answer, by) = asked.await?;
-                let answer = answer.read(&nodes)?;
-                self.cache()
-                    .put(key.clone(), &nodes, &answer, &by.address, begun);
+            Again::Lines(questions) => {
+                for nodes in questions {
+                    let question = RawQuestion {
+                        head: head.clone(),
+                        nodes: encode_nodes(&nodes),
+                    };
+                    let begun = Instant::now();
+                    let asked = self.endpoint_cost(callee.clone(), question, First::Turn, until);
+                    let (answer, by) = asked.await?;
+                    let answer = answer.read(&nodes)?;
+                    self.cache()
+                        .put(key.clone(), &nodes, &answer, &by.address, begun);
+                }
             }
             Again::Changes(known) => {
                 let mut head = head.to_vec();

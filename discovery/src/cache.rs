@@ -74,8 +74,8 @@ pub(crate) enum Found {
 /// What a provider is asked again before its lines end.
 #[derive(Debug)]
 pub(crate) enum Again {
-    /// All lines of these nodes.
-    Lines(NodeSet),
+    /// All lines of these nodes, in so many questions.
+    Lines(Vec<NodeSet>),
     Changes(AsOf),
 }
 
@@ -168,9 +168,9 @@ impl Cache {
         }
     }
 
-    /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
-    /// has ended.
-    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<Again> {
+    /// What to ask again for, an answer being due to be renewed, of `most` nodes at once;
+    /// `None`: it has been, or has ended.
+    pub(crate) fn again(&self, key: &Key, due: Instant, most: usize) -> Option<Again> {
         let kept = self.kept.get(&key.hash).filter(|kept| kept.key == *key)?;
         let now = Instant::now();
         if kept.due.at() != Some(due) || kept.since + LONGEST <= now {
@@ -180,11 +180,13 @@ impl Cache {
             Holds::Until(until) => {
                 let lines = kept.nodes.iter().zip(until);
                 let valid = lines.filter(|(_, until)| **until > now);
-                let nodes: NodeSet = valid.map(|(name, _)| name).collect();
-                if nodes.is_empty() {
+                let names: Vec<&str> = valid.map(|(name, _)| name).collect();
+                if names.is_empty() {
                     return None;
                 }
-                Again::Lines(nodes)
+                let questions = names.chunks(most.max(1));
+                let questions = questions.map(|names| names.iter().copied().collect());
+                Again::Lines(questions.collect())
             }
             Holds::AsOf {
                 version,
@@ -280,12 +282,8 @@ impl Cache {
                 }
                 Holds::Until(vec![until; nodes.len()])
             }
-            Validity { version: 0, .. } => {
-                // Who numbered its answers does so no longer.
-                let held = |kept: &Kept| matches!(kept.holds, Holds::AsOf { .. });
-                self.kept.remove_if(&key.hash, |_, kept| held(kept));
-                return;
-            }
+            // For this pod: to others what is kept holds.
+            Validity { version: 0, .. } => return,
             Validity { version, .. } => Holds::AsOf {
                 version,
                 by: Arc::new(by.clone()),
@@ -294,7 +292,7 @@ impl Cache {
                 serial: self.serial.fetch_add(1, Ordering::Relaxed),
             },
         };
-        if self.kept.len() >= MOST {
+        if self.kept.len() >= MOST && !self.kept.contains_key(&key.hash) {
             self.kept.retain(|_, kept| match &kept.holds {
                 Holds::Until(until) => until.iter().any(|u| *u > now),
                 Holds::AsOf { until, .. } => *until > now,

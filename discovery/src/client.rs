@@ -137,7 +137,7 @@ impl Way<'_> {
 }
 
 /// Who is called, as of one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Callee {
     addresses: Vec<Address>,
     tls_name: Option<String>,

@@ -30,10 +30,9 @@ use tautline_api::{
     watched::{Malformed, Watchable},
 };
 use tautline_core::index::{Kind, Object};
-use tokio::sync::watch::{self as changing, Receiver};
 use tokio_util::sync::CancellationToken;
 
-use protobuf::Which;
+use protobuf::{Part, Which};
 
 use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
 
@@ -42,7 +41,10 @@ type Brought<K> = Result<K, Malformed>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
 /// Pods that have a node.
-const PLACED: Which = Which::Where("spec.nodeName!=");
+const PLACED: Part = Part {
+    fields: "spec.nodeName!=",
+    others: "spec.nodeName=",
+};
 
 /// Says that what is waited for is not wanted so far.
 pub type NotSoFar = Box<dyn Fn() + Send>;
@@ -99,7 +101,7 @@ impl Watch<'_> {
     }
 
     pub fn pods(&self, tasks: &mut Tasks) {
-        self.protobuf::<Pod>(Kind::Pod, Which::All, pod, tasks);
+        self.protobuf::<Pod>(Kind::Pod, pod, tasks);
     }
 
     /// Those that have a node, and from when `all` ends those that wait for one too, for
@@ -109,14 +111,16 @@ impl Watch<'_> {
         all: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let (tell, which) = changing::channel(PLACED);
-        let stop = tasks.stop_token();
+        let which = Which {
+            part: Some(PLACED),
+            ..Which::default()
+        };
+        let (wider, stop) = (which.all.clone(), tasks.stop_token());
         tasks.spawn("all pods", async move {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = all => {}
+                () = all => wider.cancel(),
             }
-            tell.send_replace(Which::All);
             stop.cancelled().await;
             Ok(())
         });
@@ -133,14 +137,16 @@ impl Watch<'_> {
     ) {
         let readiness = self.readiness.clone();
         let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
-        let which = changing::channel(PLACED).1;
+        let which = Which {
+            part: Some(PLACED),
+            ..Which::default()
+        };
         self.protobuf_once::<Pod>(Kind::Pod, which, pod, wanted, tasks);
     }
 
     pub fn nodes(&self, tasks: &mut Tasks) {
         self.protobuf::<Node>(
             Kind::Node,
-            Which::All,
             |o| Ok(Some(Object::Node(convert::node(o)))),
             tasks,
         );
@@ -207,21 +213,15 @@ impl Watch<'_> {
     }
 
     /// A kind that may change thousands of times a second.
-    fn protobuf<K: Watchable>(
-        &self,
-        kind: Kind,
-        which: Which,
-        convert: Convert<K>,
-        tasks: &mut Tasks,
-    ) {
-        let which = changing::channel(which).1;
-        self.protobuf_once(kind, which, convert, std::future::ready(()), tasks);
+    fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
+        let wanted = std::future::ready(());
+        self.protobuf_once(kind, Which::default(), convert, wanted, tasks);
     }
 
     fn protobuf_once<K: Watchable>(
         &self,
         kind: Kind,
-        which: Receiver<Which>,
+        which: Which,
         convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,

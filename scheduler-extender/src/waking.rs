@@ -4,7 +4,7 @@
 
 use std::{future::pending, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, api::ListParams};
 use prometheus_client::registry::Registry;
@@ -25,7 +25,7 @@ const LOOK_FOR_CONTROLLER: Duration = Duration::from_secs(5);
 /// How often pods are looked for that another replica rejected, or this one before it
 /// began anew.
 const LOOK_FOR_REJECTED: Duration = Duration::from_secs(60);
-/// The most that a page of them may take.
+/// The most that such a look may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;
 
@@ -95,15 +95,22 @@ async fn wanted(client: Client, mut ours: Receiver<bool>, mut rejects: Receiver<
     }
 }
 
-/// Ends once a pod waits that some replica rejected.
+/// Ends once a pod waits that some replica rejected, or may wait: an API server that
+/// takes long to find those without a node among all pods is not asked again and again.
 async fn rejected_elsewhere(client: &Client) {
     loop {
-        match is_one_rejected(client).await {
-            Ok(true) => return,
-            Ok(false) => {}
-            Err(error) => {
+        match timeout(DEADLINE, is_one_rejected(client)).await {
+            Ok(Ok(true)) => return,
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => {
                 let error = format!("{error:#}");
                 tracing::warn!(error, "whether rejected pods wait is not known");
+            }
+            Err(_) => {
+                tracing::warn!(
+                    "the API server lists the pods without a node too slowly; all pods are followed"
+                );
+                return;
             }
         }
         sleep(LOOK_FOR_REJECTED).await;
@@ -114,8 +121,7 @@ async fn is_one_rejected(client: &Client) -> Result<bool> {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut params = ListParams::default().fields("spec.nodeName=").limit(PAGE);
     loop {
-        let page = timeout(DEADLINE, pods.list(&params)).await;
-        let page = page.context("the API server did not answer in time")??;
+        let page = pods.list(&params).await?;
         if page.items.iter().any(|pod| convert::pod(pod).is_rejected()) {
             return Ok(true);
         }

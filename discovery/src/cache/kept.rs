@@ -48,6 +48,8 @@ impl Kept {
         }
     }
 
+    /// Takes over lines that hold until `then`; such as hold for longer were asked for
+    /// later.
     pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
         let Holds::Until(until) = &mut self.holds else {
             return;
@@ -57,6 +59,9 @@ impl Kept {
             let at = self.nodes.position_from(next, name);
             let to = at.unwrap_or_else(|| self.nodes.insert(name));
             next = to + 1;
+            if until.get(to).is_some_and(|until| *until > then) {
+                continue;
+            }
             self.costs.copy(to, said, from);
             until.resize(self.nodes.len(), then);
             until[to] = then;

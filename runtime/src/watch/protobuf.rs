@@ -1,6 +1,7 @@
 //! Lists and watches in protobuf, as kube's watcher does in JSON: a list page by
 //! page, then a watch from there, again and again from where it ended, and a new
-//! list where the API server no longer knows what changed since.
+//! list where the API server no longer knows what changed since. Who follows a part of
+//! a kind may later follow all of it.
 
 use std::{
     sync::{
@@ -24,18 +25,25 @@ use kube_runtime::{
     watcher::{DefaultBackoff, Event},
 };
 use tautline_api::watched::{self, Status, Watchable};
-use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::Brought;
 use crate::cluster::Cluster;
 
-/// Which objects of a kind are followed.
+/// A part of the objects of a kind, by field selectors.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Which {
-    All,
-    /// Those that this field selector selects.
-    Where(&'static str),
+pub(super) struct Part {
+    pub(super) fields: &'static str,
+    /// Selects all others.
+    pub(super) others: &'static str,
+}
+
+/// Which objects of a kind are followed: a part, if there is one, until `all` is
+/// cancelled.
+#[derive(Debug, Default)]
+pub(super) struct Which {
+    pub(super) part: Option<Part>,
+    pub(super) all: CancellationToken,
 }
 
 const PAGE: u32 = 500;
@@ -52,13 +60,12 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// answers made of it hold for as long.
 const REST: Duration = Duration::from_millis(20);
 
-/// Follows a kind until told to stop; `which` objects may change: then they are listed
-/// anew. It has a thread of its own: there an event wakes no
+/// Follows a kind until told to stop. It has a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs. The thread may sleep, as
 /// nothing else lives on it: `rests` is told until when, before it does.
 pub(super) async fn on_thread<K: Watchable>(
     cluster: Cluster,
-    mut which: Receiver<Which>,
+    which: Which,
     stop: CancellationToken,
     mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
     rests: impl Fn(Instant) + Send + Sync + 'static,
@@ -80,14 +87,11 @@ pub(super) async fn on_thread<K: Watchable>(
             .build()?;
         runtime.block_on(async {
             let client = cluster.client_here()?;
-            loop {
-                let now = *which.borrow_and_update();
-                tokio::select! {
-                    () = stop.cancelled() => return Ok(()),
-                    () = follow(&client, now, &watching, &mut on) => {}
-                    Ok(()) = which.changed() => watching.store(false, Ordering::Relaxed),
-                }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = follow(&client, &which, &watching, &mut on) => {}
             }
+            Ok(())
         })
     };
     tokio::task::spawn_blocking(following).await?
@@ -96,26 +100,44 @@ pub(super) async fn on_thread<K: Watchable>(
 /// Never ends; `on` gets every event, and why the watch had to start again.
 async fn follow<K: Watchable>(
     client: &Client,
-    which: Which,
+    which: &Which,
     watching: &AtomicBool,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
 ) {
     let mut backoff = DefaultBackoff::default();
-    let mut version = None;
+    let (mut part, mut version) = (which.part, None);
     loop {
-        let done = match &mut version {
-            None => list(client, which, on)
-                .await
-                .map(|listed| version = Some(listed)),
-            Some(version) => {
-                watching.store(true, Ordering::Relaxed);
-                watch(client, which, version, on).await
+        let widens = which.all.is_cancelled();
+        let narrow = part.is_some() && !widens;
+        let step = async {
+            match (&mut version, part) {
+                // All is watched from where the part was, so what changes among the
+                // others while they are listed is told then.
+                (Some(_), Some(known)) if widens => {
+                    let each = |object| on(Ok(Event::Apply(object)));
+                    pages(client, Some(known.others), each).await?;
+                    part = None;
+                }
+                (Some(version), _) => {
+                    watching.store(true, Ordering::Relaxed);
+                    watch(client, part, version, on).await?;
+                }
+                (None, _) => {
+                    part = part.filter(|_| !widens);
+                    version = Some(list(client, part, on).await?);
+                }
             }
+            Ok(())
+        };
+        let done = tokio::select! {
+            done = step => done,
+            () = which.all.cancelled(), if narrow => Ok(()),
         };
         watching.store(false, Ordering::Relaxed);
         match done {
             Ok(()) => backoff.reset(),
             Err(error) => {
+                let error: anyhow::Error = error;
                 if error.downcast_ref::<Gone>().is_some() {
                     version = None;
                 }
@@ -131,26 +153,35 @@ async fn follow<K: Watchable>(
 #[error("{0}")]
 struct Gone(String);
 
-/// All there is; gives its version.
+/// All there is of a part; gives its version.
 async fn list<K: Watchable>(
     client: &Client,
-    which: Which,
+    part: Option<Part>,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
 ) -> Result<String> {
     on(Ok(Event::Init));
+    let fields = part.map(|part| part.fields);
+    let version = pages(client, fields, |o| on(Ok(Event::InitApply(o)))).await?;
+    on(Ok(Event::InitDone));
+    Ok(version)
+}
+
+/// Each object that a field selector selects; gives their version.
+async fn pages<K: Watchable>(
+    client: &Client,
+    fields: Option<&str>,
+    mut each: impl FnMut(Brought<K>),
+) -> Result<String> {
     let mut params = ListParams::default().limit(PAGE);
-    if let Which::Where(fields) = which {
-        params = params.fields(fields);
-    }
+    params.field_selector = fields.map(str::to_owned);
     loop {
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
         let body = send(client, request, watched::OBJECT).await?;
         let page = watched::list(body.collect().await?.to_bytes())?;
         for item in page.items {
-            on(Ok(Event::InitApply(watched::object(item))));
+            each(watched::object(item));
         }
         if page.metadata.continue_.is_empty() {
-            on(Ok(Event::InitDone));
             return Ok(page.metadata.resource_version);
         }
         params.continue_token = Some(page.metadata.continue_);
@@ -160,14 +191,14 @@ async fn list<K: Watchable>(
 /// What changes after `version`, which is kept in step, until the watch ends.
 async fn watch<K: Watchable>(
     client: &Client,
-    which: Which,
+    part: Option<Part>,
     version: &mut String,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
 ) -> Result<()> {
-    let mut params = WatchParams::default();
-    if let Which::Where(fields) = which {
-        params = params.fields(fields);
-    }
+    let params = WatchParams {
+        field_selector: part.map(|part| part.fields.to_owned()),
+        ..WatchParams::default()
+    };
     let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
     let began = Instant::now();
     let mut body = send(client, request, watched::STREAM).await?;

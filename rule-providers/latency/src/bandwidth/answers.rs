@@ -10,7 +10,7 @@ use tautline_sdk::{
 use super::{By, Part, RULE, left, push_bits, push_left, usage, wish};
 use crate::{
     Latency,
-    costs::{VALID_FOR, check_size},
+    costs::check_size,
     places::{Place, place},
     reserved::{RowKey, row_key},
     table::Row,
@@ -72,7 +72,8 @@ impl Latency {
             .collect();
         let total: u64 = peers.iter().map(|p| p.count).sum();
         let nodes = ask.eligible_nodes.len();
-        let mut answer = CostAnswer::with_capacity(nodes).valid_for(VALID_FOR);
+        // What is reserved changes with each pod, and its own is free to each.
+        let mut answer = CostAnswer::with_capacity(nodes);
         let mut detail = String::new();
         let mut bases = Vec::with_capacity(ask.eligible_nodes.len());
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
