@@ -16,21 +16,13 @@ use crate::{
 
 impl Discovery {
     /// Asks again when the answer to `key` is due to be renewed. The question is that of
-    /// no pod in particular, and of no more nodes than a pod's, `most`: a provider may
-    /// take the longer, or look the less closely, the more there are. Whether it gets its
-    /// answer concerns nobody: who needs one and finds none asks for it.
-    pub(crate) fn ask_ahead(
-        &self,
-        callee: Callee,
-        key: Key,
-        rule: Arc<str>,
-        due: Instant,
-        most: usize,
-    ) {
+    /// no pod in particular. Whether it gets its answer concerns nobody: who needs one
+    /// and finds none asks for it.
+    pub(crate) fn ask_ahead(&self, callee: Callee, key: Key, rule: Arc<str>, due: Instant) {
         let this = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(due).await;
-            let Some(again) = this.cache().again(&key, due, most) else {
+            let Some(again) = this.cache().again(&key, due) else {
                 return;
             };
             let begun = Instant::now();

@@ -60,7 +60,7 @@ impl Discovery {
             // A pod with claims of its own is not asked for on behalf of others.
             if let Some(due) = ahead.filter(|_| asked.resource_claims.is_empty()) {
                 let callee = Callee::provider(snapshot, service);
-                self.ask_ahead(callee, key, Arc::clone(&rule.name), due, nodes.len());
+                self.ask_ahead(callee, key, Arc::clone(&rule.name), due);
             }
             return Ok(Said::Known(costs));
         }

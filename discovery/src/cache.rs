@@ -31,6 +31,10 @@ use crate::codec::{Answer, RawAnswer};
 const LONGEST: Duration = Duration::from_secs(60);
 /// Questions of so many shapes are kept: some 300 KB to 1 MB each at 5,000 nodes.
 const MOST: usize = 128;
+/// So many nodes at the most one question is about that renews an answer: as many as
+/// kube-scheduler names of 5,000. A provider may take the longer, or look the less
+/// closely, the more there are.
+const AT_ONCE: usize = 500;
 
 /// What makes two questions the same: the provider and all of the question but
 /// its nodes and the asking pod's name and UID.
@@ -168,9 +172,9 @@ impl Cache {
         }
     }
 
-    /// What to ask again for, an answer being due to be renewed, of `most` nodes at once;
-    /// `None`: it has been, or has ended.
-    pub(crate) fn again(&self, key: &Key, due: Instant, most: usize) -> Option<Again> {
+    /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
+    /// has ended.
+    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<Again> {
         let kept = self.kept.get(&key.hash).filter(|kept| kept.key == *key)?;
         let now = Instant::now();
         if kept.due.at() != Some(due) || kept.since + LONGEST <= now {
@@ -184,7 +188,7 @@ impl Cache {
                 if names.is_empty() {
                     return None;
                 }
-                let questions = names.chunks(most.max(1));
+                let questions = names.chunks(AT_ONCE);
                 let questions = questions.map(|names| names.iter().copied().collect());
                 Again::Lines(questions.collect())
             }

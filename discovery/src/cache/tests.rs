@@ -290,10 +290,10 @@ fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
     }
 }
 
-/// The nodes of each question that renews an answer, of two nodes at most.
+/// The nodes of each question that renews an answer.
 fn lines_again(cache: &Cache, due: Instant) -> Option<Vec<Vec<String>>> {
     let names = |nodes: &NodeSet| nodes.iter().map(str::to_owned).collect();
-    match cache.again(&key("ns/p"), due, 2)? {
+    match cache.again(&key("ns/p"), due)? {
         Again::Lines(questions) => Some(questions.iter().map(names).collect()),
         Again::Changes(known) => panic!("{known:?}"),
     }
@@ -311,8 +311,7 @@ async fn an_answer_that_is_used_again_is_renewed_once_before_it_ends() {
     put(&cache, &[("c", 7)], &[], 800);
     assert_eq!(ahead(&cache, &["c"]), None);
     tokio::time::advance(Duration::from_millis(600)).await;
-    let both = vec!["a", "b"];
-    assert_eq!(lines_again(&cache, due).unwrap(), [both, vec!["c"]]);
+    assert_eq!(lines_again(&cache, due).unwrap(), [["a", "b", "c"]]);
     put(&cache, &[("a", 1), ("b", 1), ("c", 1)], &[], 800);
     assert_eq!(lines_again(&cache, due), None, "it has been renewed");
     let next = ahead(&cache, &["c", "a"]).unwrap();
@@ -330,6 +329,20 @@ async fn an_answer_that_is_used_again_is_renewed_once_before_it_ends() {
     put_asked(&cache, &[("b", 9), ("e", 9)], &[], 800, earlier);
     let costs = known_costs(&cache, &["b", "d", "e"]);
     assert_eq!(costs, [Some(3), Some(4), Some(9)]);
+}
+
+/// Whoever used the answer: a pod may have asked about one node.
+#[tokio::test(start_paused = true)]
+async fn many_nodes_are_renewed_in_several_questions() {
+    let cache = Cache::default();
+    let names: Vec<String> = (0..=AT_ONCE).map(|n| format!("node-{n}")).collect();
+    let lines: Vec<(&str, i64)> = names.iter().map(|name| (&**name, 1)).collect();
+    put(&cache, &lines, &[], 800);
+    let due = ahead(&cache, &["node-7"]).unwrap();
+    tokio::time::advance(Duration::from_millis(700)).await;
+    let questions = lines_again(&cache, due).unwrap();
+    assert_eq!(questions.concat(), names);
+    assert_eq!(questions[1], names[AT_ONCE..]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,7 +371,7 @@ async fn numbered_lines_are_renewed_by_their_changes() {
     let due = ahead(&cache, &both).unwrap();
     tokio::time::advance(Duration::from_millis(22)).await;
     assert_eq!(due, Instant::now());
-    let Some(Again::Changes(known)) = cache.again(&key("ns/p"), due, 2) else {
+    let Some(Again::Changes(known)) = cache.again(&key("ns/p"), due) else {
         panic!("nothing to ask for");
     };
     assert_eq!((known.version, known.missing.len()), (10, 0));
@@ -366,7 +379,7 @@ async fn numbered_lines_are_renewed_by_their_changes() {
     assert_eq!(advance(&cache, &known, &[], &changes), Some(vec![]));
     let said = known_costs(&cache, &both);
     assert_eq!(said, [Some(1), Some(6)]);
-    assert!(cache.again(&key("ns/p"), due, 2).is_none());
+    assert!(cache.again(&key("ns/p"), due).is_none());
     // One that says nothing of what will be is not asked on behalf of others.
     let begun = as_of(&cache, &["a", "c"]).unwrap();
     advance(&cache, &begun, &["a", "c"], &told(&[], 11, 11)).unwrap();
