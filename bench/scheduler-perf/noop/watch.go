@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -44,7 +43,7 @@ func (r resting) Read(p []byte) (int, error) {
 
 // watch reads the events of the pods that have a node, over a connection of its own and
 // as often as Tautline does, and forgets them. It is ready, at /readyz of the address,
-// once they come.
+// once they come, and begins anew where the API server ends the watch.
 func watch(address string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -58,23 +57,45 @@ func watch(address string) error {
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequest(http.MethodGet, config.Host+"/api/v1/pods?watch=true&fieldSelector="+url.QueryEscape("spec.nodeName!="), nil)
+	events, err := begin(transport, config.Host)
 	if err != nil {
 		return err
+	}
+	http.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	go func() { log.Fatal(http.ListenAndServe(address, nil)) }()
+	for {
+		_, err := io.Copy(io.Discard, events)
+		events.Close()
+		if err != nil {
+			return err
+		}
+		log.Print("the API server has ended the watch: it begins anew")
+		if events, err = begin(transport, config.Host); err != nil {
+			return err
+		}
+	}
+}
+
+// begin asks for the events from now on, without the pods that there are.
+func begin(transport http.RoundTripper, host string) (io.ReadCloser, error) {
+	query := url.Values{
+		"watch":                {"true"},
+		"fieldSelector":        {"spec.nodeName!="},
+		"sendInitialEvents":    {"false"},
+		"resourceVersionMatch": {"NotOlderThan"},
+	}
+	request, err := http.NewRequest(http.MethodGet, host+"/api/v1/pods?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
 	}
 	request.Header.Set("Accept", "application/vnd.kubernetes.protobuf;stream=watch")
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the watch is answered %s", answer.Status)
+		answer.Body.Close()
+		return nil, fmt.Errorf("the watch is answered %s", answer.Status)
 	}
-	http.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
-	go func() { log.Fatal(http.ListenAndServe(address, nil)) }()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-		return err
-	}
-	return errors.New("the watch has ended")
+	return answer.Body, nil
 }
