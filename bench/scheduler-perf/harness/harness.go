@@ -28,6 +28,9 @@ type Result struct {
 	SamplesPerSecond float64 `json:"samplesPerSecond"`
 	// MicrosPerPod is the processor time of each process, of the measured pods.
 	MicrosPerPod map[string]float64 `json:"cpuMicrosPerPod"`
+	// PaceMicros is the processor time that always the same work took meanwhile: the
+	// mean of what the pace's process wrote.
+	PaceMicros float64 `json:"paceMicros"`
 	// Requests are the extender's, by verb, of all pods.
 	Requests map[string]int `json:"requests,omitempty"`
 	// Outcomes are what the extender made of all pods.
@@ -84,7 +87,7 @@ func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *p
 	}
 	tCtx.CleanupCtx(func(tCtx ktesting.TContext) {
 		if !tCtx.Failed() {
-			if err := h.judge(tCtx, c, nodes, pods, pods+warmed); err != nil {
+			if err := h.judge(tCtx, running, c, nodes, pods, pods+warmed); err != nil {
 				tCtx.Errorf("%s: %v", c.Name, err)
 			}
 		}
@@ -101,6 +104,9 @@ func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *p
 
 func (h *Harness) serve(tCtx ktesting.TContext, running *servers, c Case, kubeconfig string) error {
 	bin := built(h.Root, h.Noop)
+	if err := running.start(paceName, []string{bin.goNoop, "pace"}, kubeconfig); err != nil {
+		return err
+	}
 	if c.providers != nil {
 		for _, p := range c.providers(bin) {
 			if err := running.start(p.name, p.args, kubeconfig); err != nil {
@@ -121,12 +127,19 @@ func (h *Harness) serve(tCtx ktesting.TContext, running *servers, c Case, kubeco
 }
 
 // judge sees that the case was what it says, and keeps its figures.
-func (h *Harness) judge(tCtx ktesting.TContext, c Case, nodes *v1.NodeList, pods, all int) error {
-	throughput, cpu, err := h.stopwatch.throughput()
+func (h *Harness) judge(tCtx ktesting.TContext, running *servers, c Case, nodes *v1.NodeList, pods, all int) error {
+	took, err := h.stopwatch.read()
 	if err != nil {
 		return err
 	}
-	h.result = Result{Case: c.Name, Nodes: len(nodes.Items), Pods: pods, PodsPerSecond: throughput, MicrosPerPod: cpu}
+	pace, err := running.pace(took.first, took.last)
+	if err != nil {
+		return err
+	}
+	h.result = Result{
+		Case: c.Name, Nodes: len(nodes.Items), Pods: pods,
+		PodsPerSecond: took.podsPerSecond, MicrosPerPod: took.microsPerPod, PaceMicros: pace,
+	}
 	if c.Counts != "" {
 		page, err := get(tCtx, c.Counts+"/metrics")
 		if err != nil {

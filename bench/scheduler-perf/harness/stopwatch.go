@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,27 +57,26 @@ func (s *Stopwatch) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _
 	}
 }
 
-// throughput is pods a second from the first binding to the last, and the
-// processor time that each process took meanwhile, in microseconds a pod.
-func (s *Stopwatch) throughput() (float64, map[string]float64, error) {
+// taken is what the stopwatch says once all pods are bound.
+type taken struct {
+	podsPerSecond float64
+	first, last   time.Time
+	// microsPerPod is the processor time that each process took meanwhile.
+	microsPerPod map[string]float64
+}
+
+// read is of the time from the first binding to the last.
+func (s *Stopwatch) read() (taken, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if len(s.bound) != s.pods || s.pods < 2 {
-		return 0, nil, fmt.Errorf("%d bindings were seen, not %d", len(s.bound), s.pods)
+		return taken{}, fmt.Errorf("%d bindings were seen, not %d", len(s.bound), s.pods)
 	}
-	first, last := s.bound[0], s.bound[0]
-	for _, at := range s.bound {
-		if at.Before(first) {
-			first = at
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
+	first, last := slices.MinFunc(s.bound, time.Time.Compare), slices.MaxFunc(s.bound, time.Time.Compare)
 	intervals := float64(s.pods - 1)
 	cpu := map[string]float64{}
 	for name, before := range s.from {
 		cpu[name] = float64((s.to[name] - before).Microseconds()) / intervals
 	}
-	return intervals / last.Sub(first).Seconds(), cpu, nil
+	return taken{intervals / last.Sub(first).Seconds(), first, last, cpu}, nil
 }

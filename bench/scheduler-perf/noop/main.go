@@ -1,7 +1,8 @@
 // Command noop is a scheduler extender that does nothing: every node passes, none
 // is better than another. As plain as one writes it in Go.
 //
-// As "noop watch ADDRESS" it is no extender but a process that watches placed pods.
+// As "noop watch ADDRESS" it is no extender but a process that watches placed pods, and
+// as "noop pace" one that takes the machine's pace.
 package main
 
 import (
@@ -20,6 +21,9 @@ var filtered, prioritized atomic.Int64
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "watch" {
 		log.Fatal(watch(os.Args[2]))
+	}
+	if len(os.Args) == 2 && os.Args[1] == "pace" {
+		log.Fatal(pace())
 	}
 	http.HandleFunc("POST /filter", func(w http.ResponseWriter, r *http.Request) {
 		var args extender.ExtenderArgs

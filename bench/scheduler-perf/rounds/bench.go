@@ -18,6 +18,7 @@ type Result struct {
 	PodsPerSecond    float64            `json:"podsPerSecond"`
 	SamplesPerSecond float64            `json:"samplesPerSecond"`
 	MicrosPerPod     map[string]float64 `json:"cpuMicrosPerPod"`
+	PaceMicros       float64            `json:"paceMicros"`
 	Requests         map[string]int     `json:"requests,omitempty"`
 	Outcomes         map[string]int     `json:"outcomes,omitempty"`
 	Binds            map[string]int     `json:"binds,omitempty"`
@@ -40,8 +41,8 @@ func (b bench) round(number, of int, cases []string, sizes []int) ([]Result, err
 			if err != nil {
 				return nil, fmt.Errorf("round %d, %s at %d nodes: %w", number, name, nodes, err)
 			}
-			fmt.Fprintf(os.Stderr, "round %d/%d %4d nodes %-14s %6.1f pods/s (%5.1f by samples), CPU us/pod %s, took %.0f s\n",
-				number, of, nodes, name, result.PodsPerSecond, result.SamplesPerSecond, line(result.MicrosPerPod), time.Since(start).Seconds())
+			fmt.Fprintf(os.Stderr, "round %d/%d %4d nodes %-14s %6.1f pods/s (%5.1f by samples), pace %3.0f us, CPU us/pod %s, took %.0f s\n",
+				number, of, nodes, name, result.PodsPerSecond, result.SamplesPerSecond, result.PaceMicros, line(result.MicrosPerPod), time.Since(start).Seconds())
 			round = append(round, result)
 		}
 	}

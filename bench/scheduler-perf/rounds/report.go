@@ -66,21 +66,34 @@ func (f *Figures) report() string {
 		}
 	}
 
-	head, rule = "| throughput | to be at least |", "|---|---|"
+	fmt.Fprintf(&text, "\n%s", f.table("throughput", sizes))
+	if even := f.atOnePace(); even != nil {
+		for _, nodes := range sizes {
+			fmt.Fprintf(&text, "\n%s", f.pace(nodes))
+		}
+		fmt.Fprintf(&text, "\n%s", even.table("throughput at one pace", sizes))
+	}
+
+	for _, nodes := range sizes {
+		fmt.Fprintf(&text, "\n%s", f.processorTime(nodes))
+	}
+	return text.String()
+}
+
+// table is of the goals.
+func (f *Figures) table(of string, sizes []int) string {
+	var text strings.Builder
+	head, rule := "| "+of+" | to be at least |", "|---|---|"
 	for _, nodes := range sizes {
 		head += fmt.Sprintf(" %d nodes |", nodes)
 		rule += "---|"
 	}
-	fmt.Fprintf(&text, "\n%s\n%s\n", head, rule)
+	fmt.Fprintf(&text, "%s\n%s\n", head, rule)
 	for _, goal := range goals {
 		row := f.against(goal, sizes)
 		if strings.Trim(row, " -|") != "" {
 			fmt.Fprintf(&text, "| %s | %s |%s\n", goal.what, goal.bound(sizes), row)
 		}
-	}
-
-	for _, nodes := range sizes {
-		fmt.Fprintf(&text, "\n%s", f.processorTime(nodes))
 	}
 	return text.String()
 }

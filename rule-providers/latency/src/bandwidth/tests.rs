@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tautline_core::index::Object;
 use tautline_runtime::feed::Feed;
@@ -50,6 +52,8 @@ fn costs(provider: &Latency, source: &str, peers: &[&str], rule: Rule) -> Vec<St
         ..CostQuestion::default()
     };
     let answer = provider.cost_of_bandwidth(ask).unwrap();
+    // It depends on who asks, so it holds for no other question.
+    assert_eq!((answer.valid_for, answer.version), (Duration::ZERO, 0));
     let said = |n: tautline_sdk::NodeCost<'_>| format!("{} {}: {}", n.cost, n.code, n.detail);
     answer.nodes().into_iter().map(said).collect()
 }
@@ -173,7 +177,7 @@ async fn a_transfer_that_carried_less_is_told() {
         &provider,
         [pod("x", "x", Some("a1")), pod("y", "y", Some("b1"))],
     );
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
     loop {
         let got = check(&provider, &["x", "y"], rule("1G", "1G"));
         if got.0 == Compliance::Limit {
