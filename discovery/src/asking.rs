@@ -75,7 +75,7 @@ impl Discovery {
             let callee = Callee::provider(snapshot, service);
             self.endpoint_cost(callee, raw, first, until).await
         };
-        let (mut link, mut part) = (None, None);
+        let (mut anew, mut part) = (None, None);
         match found {
             Found::AsOf(known) => {
                 let mut of_changes = of_pod.clone();
@@ -88,7 +88,7 @@ impl Discovery {
                 // It has started anew, or too much has changed, or what it says is for
                 // this pod alone, or all was asked for meanwhile.
                 self.metrics().asked_anew(&rule.name, &provider);
-                link = Some(by);
+                anew = Some((known, by));
                 begun = Instant::now();
             }
             Found::Part(known) => part = Some(known),
@@ -98,10 +98,17 @@ impl Discovery {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),
             None => (nodes, all_nodes.get_or_init(|| encode_nodes(nodes)).clone()),
         };
-        let first = link.as_ref().map(|l| First::Address(&l.address));
+        let first = anew.as_ref().map(|(_, by)| First::Address(&by.address));
         let raw = question(of_pod, encoded);
         let (answer, by) = call(raw, first.unwrap_or(First::Turn)).await?;
         let answer = answer.read(to_ask)?;
+        if let Some((known, _)) = anew
+            && answer.valid.version == 0
+            && !placed
+        {
+            // It numbers no more, as a replica that no longer grants: others may.
+            self.cache().forget(&key, &known);
+        }
         self.cache().put(key, to_ask, &answer, &by.address, begun);
         Ok(Said::Told {
             odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,

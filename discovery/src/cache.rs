@@ -263,6 +263,14 @@ impl Cache {
         )))
     }
 
+    /// Nobody tells any more what changes of these lines.
+    pub(crate) fn forget(&self, key: &Key, known: &AsOf) {
+        self.kept.remove_if(
+            &key.hash,
+            |_, kept| matches!(kept.holds, Holds::AsOf { serial, .. } if serial == known.serial),
+        );
+    }
+
     /// Keeps an answer for as long as its provider says, beside those about other
     /// nodes, or until the provider tells of changes. The question was begun at `asked`.
     pub(crate) fn put(

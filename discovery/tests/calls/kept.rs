@@ -73,6 +73,8 @@ struct Record {
     /// How many lines each answer had.
     lines: Vec<usize>,
     nothing_new_for: Duration,
+    /// It numbers no more.
+    unnumbered: bool,
 }
 
 impl Numbered {
@@ -95,10 +97,12 @@ impl RuleProvider for Numbered {
             changes,
             lines,
             nothing_new_for,
+            unnumbered,
         } = &mut *self.0.lock().unwrap();
         let mut answer = CostAnswer::default();
-        answer.version = changes.version();
-        let changed = changes.since(ask.known_version);
+        let known = if *unnumbered { 0 } else { ask.known_version };
+        answer.version = if *unnumbered { 0 } else { changes.version() };
+        let changed = changes.since(known);
         if changed.is_some() {
             answer.changed_since = ask.known_version;
         }
@@ -208,6 +212,32 @@ async fn what_one_replica_has_numbered_another_is_not_asked_about() {
     left.set("n2", 6);
     assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(7), Some(6)]);
     assert_eq!(left.lines(), [1]);
+}
+
+#[tokio::test]
+async fn a_replica_that_numbers_no_more_is_not_the_one_to_ask() {
+    let replicas = [Numbered::default(), Numbered::default()];
+    let run_a = testkit::start(replicas[0].clone()).await.unwrap();
+    let run_b = testkit::start(replicas[1].clone()).await.unwrap();
+    let addresses = [&run_a, &run_b].map(|r| ("127.0.0.1", r.address.port()));
+    let snapshot = cluster(&addresses);
+    let discovery = discovery();
+    ask(&discovery, &snapshot).await;
+    let at = replicas.iter().position(|r| !r.lines().is_empty()).unwrap();
+    let (was, is) = (&replicas[at], &replicas[1 - at]);
+    was.0.lock().unwrap().unnumbered = true;
+    is.set("n2", 5);
+    ask(&discovery, &snapshot).await;
+    assert_eq!(was.lines(), [0, 2], "what has changed, then all");
+    // Each in turn, until one numbers its answer.
+    for _ in 0..2 {
+        ask(&discovery, &snapshot).await;
+    }
+    assert!(was.lines().len() < 2);
+    for _ in 0..4 {
+        assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(1), Some(5)]);
+    }
+    assert_eq!(was.lines().len(), 0, "{:?}", is.lines());
 }
 
 /// Its answers hold for 40 ms; notes which pods were asked for.
