@@ -3,6 +3,7 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
+use tautline_core::{nodes::NodeSet, planning::Verdict};
 use tautline_discovery::Round;
 use tokio::time::Instant;
 
@@ -10,6 +11,9 @@ use crate::underlay::Consulted;
 
 /// A scheduling cycle is milliseconds; a plan older than this belongs to none.
 const TTL: Duration = Duration::from_secs(30);
+/// A pod that is bound this much later may have been filtered again since, by another
+/// replica.
+const CYCLE: Duration = Duration::from_secs(1);
 /// Cycles run one by one, so far fewer are ever under way.
 const MOST: usize = 256;
 
@@ -23,6 +27,22 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// Whether the pod may use each of `nodes`. Filter lets no others pass, so if not,
+    /// the plan is of a cycle before: another replica has filtered since.
+    pub(crate) fn admits(&self, nodes: &NodeSet) -> bool {
+        nodes.iter().all(|node| {
+            let at = self.nodes.position(node);
+            let verdict = at.and_then(|at| self.plan.verdicts.get(at));
+            verdict.is_some_and(Verdict::is_usable)
+        })
+    }
+
+    /// Whether it was made so lately that it is of the cycle that binds.
+    pub(crate) fn is_of_this_cycle(&self) -> bool {
+        let since_begun = self.at.elapsed();
+        since_begun.is_ok_and(|age| age < self.took + CYCLE)
+    }
+
     /// Bytes held, roughly.
     pub(crate) fn weight(&self) -> usize {
         self.round.weight() + self.underlay.as_ref().map_or(0, Consulted::weight)

@@ -18,10 +18,11 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     let args = wire::args(WHAT, json)?;
     let subject = pod::subject(WHAT, args.pod)?;
     let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
-    let round = match state.plans.get(&subject.uid) {
+    let kept = state.plans.get(&subject.uid);
+    let round = match kept.filter(|plan| plan.admits(&nodes)) {
         Some(round) => round,
         None => {
-            // Filter is not configured, or this process has just started.
+            // Filter is not configured, or another replica has filtered.
             let snapshot = state.feed.snapshot();
             let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
             if exempt || !ask::is_governed(&snapshot, &subject) {

@@ -49,10 +49,14 @@ pub(crate) async fn prepare<'a>(
         .discovery
         .underlay(bind.snapshot, &args.namespace)
         .is_some();
+    let plan = state.plans.get(&args.uid);
     let mut need = match governed {
-        true => need(state.plans.get(&args.uid).as_deref(), &args.node, exists),
+        true => need(plan.as_deref(), &args.node, exists),
         false => Need::Nothing,
     };
+    if governed && exists && need == Need::Nothing && !plan.is_some_and(|p| p.is_of_this_cycle()) {
+        need = Need::Unknown; // The rules may have said otherwise since, to another replica.
+    }
     if need == Need::Nothing && !carries {
         return Ok(None);
     }

@@ -196,6 +196,22 @@ async fn one_round_serves_filter_and_prioritize() {
 }
 
 #[tokio::test]
+async fn the_plan_of_an_earlier_cycle_scores_no_nodes_of_a_later_one() {
+    let world = world(Config::default(), Sample::default()).await;
+    let answer = world.post("/filter", names("web", &ALL[2..4])).await;
+    assert_eq!(answer["nodenames"], json!([]));
+    // Another replica has filtered since, and let others pass.
+    let scores = world
+        .post("/prioritize", names("web", &["n5", "n2", "n1"]))
+        .await;
+    assert_eq!(
+        scores,
+        json!([{"host": "n5", "score": 5}, {"host": "n2", "score": 0}, {"host": "n1", "score": 10}])
+    );
+    assert_eq!(world.asked(), 2);
+}
+
+#[tokio::test]
 async fn whole_nodes_come_back_as_they_came() {
     let world = world(Config::default(), Sample::default()).await;
     let node = |name: &str| json!({"metadata": {"name": name, "labels": {"z": "1"}}, "spec": {"x": [1.50]}});
