@@ -113,6 +113,13 @@ impl Index {
         }
     }
 
+    /// Puts `new` in place of a pod, if that is still what was read. Says whether
+    /// anything changed.
+    pub fn replace(&mut self, read: &Arc<Pod>, new: Pod) -> bool {
+        let now = self.now.pod(&read.namespace, &read.name);
+        now.is_some_and(|now| Arc::ptr_eq(now, read)) && self.apply(Object::Pod(new))
+    }
+
     /// Removes an object by its [`Object::key`]. Says whether it was there.
     pub fn delete(&mut self, kind: Kind, key: &str) -> bool {
         match kind {

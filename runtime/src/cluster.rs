@@ -1,8 +1,12 @@
 //! The cluster that a process works with.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use kube::{Client, Config};
+
+/// A connection that brings nothing for so long, an answer being due, is dead. Watches may
+/// be silent for almost as long.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// How its API server is reached. Cheap to clone.
 #[derive(Clone)]
@@ -14,7 +18,9 @@ pub struct Cluster {
 impl Cluster {
     /// # Errors
     /// TLS files or a token that cannot be used.
-    pub fn new(config: Config) -> kube::Result<Self> {
+    pub fn new(mut config: Config) -> kube::Result<Self> {
+        config.read_timeout.get_or_insert(SILENCE);
+        config.reset_reader_on_write = true;
         Ok(Self {
             client: Client::try_from(config.clone())?,
             config: Some(config),

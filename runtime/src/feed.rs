@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
-    model::Other,
+    model::{Other, Pod},
 };
 use tokio::sync::watch;
 
@@ -50,10 +50,18 @@ struct Inner {
     but_pods: watch::Sender<Versions>,
     /// A bit for each kind that was listed to its end.
     listed: AtomicU8,
-    /// When the watch of pods looks again, if it rests.
-    pods_rest: Mutex<Option<Instant>>,
+    pods_watch: Mutex<PodsWatch>,
     /// Objects that could not be used, and why.
     refused: Mutex<BTreeMap<(Kind, String), String>>,
+}
+
+/// How it stands with the watch of pods.
+#[derive(Debug, Default)]
+struct PodsWatch {
+    /// When it looks again, if it rests.
+    rests_until: Option<Instant>,
+    /// Since when it is under way, if it is.
+    since: Option<Instant>,
 }
 
 impl Default for Feed {
@@ -65,7 +73,7 @@ impl Default for Feed {
             versions: watch::Sender::new(Versions::default()),
             but_pods: watch::Sender::new(Versions::default()),
             listed: AtomicU8::new(0),
-            pods_rest: Mutex::default(),
+            pods_watch: Mutex::default(),
             refused: Mutex::default(),
         }))
     }
@@ -105,12 +113,23 @@ impl Feed {
     /// Until then no pod changes here: its watch rests. Of a snapshot that is taken
     /// after this, the pods are those of then too.
     pub fn pods_rest_until(&self) -> Option<Instant> {
-        *self.0.pods_rest.lock()
+        self.0.pods_watch.lock().rests_until
     }
 
     /// Whoever writes pods writes none until then.
     pub fn rest_pods(&self, until: Instant) {
-        *self.0.pods_rest.lock() = Some(until);
+        self.0.pods_watch.lock().rests_until = Some(until);
+    }
+
+    /// Since when a watch brings what becomes of pods, without a break; `None`: none
+    /// does now.
+    pub fn pods_watched_since(&self) -> Option<Instant> {
+        self.0.pods_watch.lock().since
+    }
+
+    /// A watch of pods has begun, or (`None`) has ended.
+    pub fn watch_pods(&self, since: Option<Instant>) {
+        self.0.pods_watch.lock().since = since;
     }
 
     /// Notes that an object as it is now cannot be used; what was good of it stays.
@@ -145,6 +164,11 @@ impl Feed {
     pub fn apply(&self, object: Object) {
         let kind = object.kind();
         self.write(kind, |index| index.apply(object));
+    }
+
+    /// Puts `new` in place of a pod as it was read. What a watch has brought since stays.
+    pub fn replace(&self, read: &Arc<Pod>, new: Pod) {
+        self.write(Kind::Pod, |index| index.replace(read, new));
     }
 
     pub fn delete(&self, kind: Kind, key: &str) {
@@ -253,71 +277,4 @@ impl Drop for Listing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tautline_core::model::Pod;
-
-    fn pod(name: &str) -> Object {
-        Object::Pod(Pod {
-            namespace: "ns".into(),
-            name: name.into(),
-            ..Pod::default()
-        })
-    }
-
-    fn names(feed: &Feed) -> Vec<String> {
-        let snapshot = feed.snapshot();
-        let mut names: Vec<String> = snapshot.pods().map(|p| p.name.to_string()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn a_pod_wakes_only_who_follows_pods() {
-        let feed = Feed::default();
-        let (all, but_pods) = (feed.changes(), feed.changes_but_pods());
-        feed.apply(pod("a"));
-        assert!(all.has_changed().unwrap());
-        assert!(!but_pods.has_changed().unwrap());
-        feed.refuse(Kind::Offer, "ns/bad", "why".to_owned());
-        assert!(but_pods.has_changed().unwrap());
-        let now = *but_pods.borrow();
-        assert!(now.changed(&Versions::default(), &[Kind::Offer]));
-    }
-
-    #[test]
-    fn a_list_takes_away_what_it_has_not_brought_at_its_end_and_not_before() {
-        let feed = Feed::default();
-        for name in ["a", "b", "bad"] {
-            feed.apply(pod(name));
-        }
-        assert_eq!(names(&feed), ["a", "b", "bad"]);
-        let mut cut_short = feed.listing(Kind::Pod);
-        cut_short.take(pod("c"));
-        drop(cut_short);
-        assert_eq!(names(&feed), ["a", "b", "bad", "c"]);
-        let mut listing = feed.listing(Kind::Pod);
-        for name in ["b", "d"] {
-            listing.take(pod(name));
-        }
-        listing.keep("ns/bad");
-        feed.apply(pod("e"));
-        assert_eq!(names(&feed), ["a", "b", "bad", "c", "d", "e"]);
-        let before = *feed.changes().borrow();
-        listing.done();
-        // "e" came after the list had begun: it is not the list's to take away.
-        assert_eq!(names(&feed), ["b", "bad", "d", "e"]);
-        assert!(feed.changes().borrow().changed(&before, &[Kind::Pod]));
-        assert!(feed.listed(Kind::Pod) && !feed.listed(Kind::Policy));
-        let before = *feed.changes().borrow();
-        feed.listing(Kind::Policy).done();
-        assert!(feed.changes().borrow().changed(&before, &[Kind::Policy]));
-        let before = *feed.changes().borrow();
-        let mut same = feed.listing(Kind::Pod);
-        for name in ["b", "bad", "d", "e"] {
-            same.take(pod(name));
-        }
-        same.done();
-        assert!(!feed.changes().borrow().changed(&before, &[Kind::Pod]));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 
 mod protobuf;
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
 
 use anyhow::Result;
 use futures::{Stream, StreamExt};
@@ -32,7 +32,7 @@ use tautline_api::{
 use tautline_core::index::{Kind, Object};
 use tokio_util::sync::CancellationToken;
 
-use protobuf::{Part, Which};
+use protobuf::{Part, Tells, Which};
 
 use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
 
@@ -229,10 +229,11 @@ impl Watch<'_> {
         let on = self.on(kind, convert);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
-        let rests = move |until| {
-            if kind == Kind::Pod {
-                feed.rest_pods(until);
-            }
+        let tells = move |tells| match tells {
+            _ if kind != Kind::Pod => {}
+            Tells::Rests(until) => feed.rest_pods(until),
+            Tells::Begins => feed.watch_pods(Some(Instant::now())),
+            Tells::Ends => feed.watch_pods(None),
         };
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             tokio::select! {
@@ -243,7 +244,7 @@ impl Watch<'_> {
             if !readiness.missing().is_empty() {
                 readiness.set(&K::plural(&()), false);
             }
-            protobuf::on_thread(cluster, which, stop, on, rests).await
+            protobuf::on_thread(cluster, which, stop, on, tells).await
         });
     }
 
@@ -404,7 +405,9 @@ pub fn list_of<K>(
                 }
                 Ok(watcher::Event::InitApply(o)) => {
                     let key = key(&o);
-                    listing.extend(usable(o).map(|o| (key, o)));
+                    // What was good of one that cannot be used stays.
+                    let object = usable(o).or_else(|| known.get(&key).cloned());
+                    listing.extend(object.map(|o| (key, o)));
                     continue;
                 }
                 Ok(watcher::Event::InitDone) => known = std::mem::take(&mut listing),

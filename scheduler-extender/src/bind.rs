@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
-use tautline_core::{Snapshot, ask::Subject, index::Object, nodes::NodeSet, selector::Labels};
+use tautline_core::{Snapshot, ask::Subject, nodes::NodeSet, selector::Labels};
 use tautline_discovery::allocate::Reservation;
 
 use crate::{
@@ -141,7 +141,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
                 let mut bound = (**known).clone();
                 bound.node = Some(args.node.as_str().into());
                 bound.placement = None;
-                state.feed.apply(Object::Pod(bound));
+                state.feed.replace(known, bound);
             }
             Ok(())
         }

@@ -111,7 +111,17 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
     provider.confirm_at(now, &held.id).unwrap();
     let soon = now + Duration::from_secs(359);
     assert!(provider.reserve_at(soon, ask("b", "n", "1")).is_err());
-    let later = now + Duration::from_secs(361);
+    // While no watch could tell, and until it has caught up, it may have been bound.
+    let mut later = now + Duration::from_secs(3600);
+    assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
+    feed.watch_pods(Some(later));
+    later += Duration::from_secs(9);
+    assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
+    feed.watch_pods(None);
+    later += Duration::from_secs(9);
+    assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
+    feed.watch_pods(Some(later));
+    later += Duration::from_secs(10);
     provider.reserve_at(later, ask("b", "n", "1")).unwrap();
 }
 
@@ -198,6 +208,7 @@ proptest! {
         }
         let mut provider = provider(&feed);
         let mut now = Instant::now();
+        feed.watch_pods(Some(now));
         // A pod's attempts: id, node, record, until when a Binding may be written.
         let mut held: BTreeMap<u8, (String, String, String, Instant)> = BTreeMap::new();
         // The API server's truth: node and record.

@@ -19,8 +19,12 @@ use crate::{
 
 /// A confirmed reservation that the watch has not settled is looked into once it is so
 /// old: the pod came and went between two looks, or was bound before. Longer than a dead
-/// watch can go unnoticed (it is ended after 290 s of silence, and begun again within 30).
+/// watch can go unnoticed (295 s of silence).
 const UNSEEN: Duration = Duration::from_secs(360);
+/// A watch that has begun again has brought what was missed by then. Until then nothing
+/// is taken for gone: where the API server was long away, pods that were bound last are
+/// not known yet.
+const CAUGHT_UP: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -73,7 +77,9 @@ impl State {
             }
         }
         let unseen = book.unseen(now, UNSEEN);
-        if !unseen.is_empty() {
+        let watched = feed.pods_watched_since();
+        let in_step = watched.is_some_and(|since| now >= since + CAUGHT_UP);
+        if in_step && !unseen.is_empty() {
             let of = |p: &Arc<Pod>| unseen.contains(&*p.uid).then(|| Arc::clone(p));
             let there: Vec<Arc<Pod>> = snapshot.pods().filter_map(of).collect();
             for uid in &unseen {

@@ -3,6 +3,9 @@
 //! list where the API server no longer knows what changed since. Who follows a part of
 //! a kind may later follow all of it.
 
+mod asking;
+mod beside;
+
 use std::{
     sync::{
         Arc,
@@ -13,22 +16,22 @@ use std::{
 
 use anyhow::{Result, bail};
 use bytes::BytesMut;
-use http::{StatusCode, header};
 use http_body_util::BodyExt;
 use kube::{
     Client, ResourceExt,
-    api::{ListParams, Request, WatchParams},
-    client::Body,
+    api::{Request, WatchParams},
 };
 use kube_runtime::{
     utils::Backoff,
     watcher::{DefaultBackoff, Event},
 };
-use tautline_api::watched::{self, Status, Watchable};
+use tautline_api::watched::{self, Watchable};
 use tokio_util::sync::CancellationToken;
 
-use super::Brought;
+use super::{Brought, key};
 use crate::cluster::Cluster;
+use asking::{Gone, in_time, pages, refused, send};
+use beside::Beside;
 
 /// A part of the objects of a kind, by field selectors.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +49,17 @@ pub(super) struct Which {
     pub(super) all: CancellationToken,
 }
 
-const PAGE: u32 = 500;
+/// What a watch tells of itself, beside what it brings.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tells {
+    /// From here on it brings each change.
+    Begins,
+    /// It brings none any more.
+    Ends,
+    /// It takes nothing until then.
+    Rests(Instant),
+}
+
 /// The API server ends a watch after 290 s, which is kube's default; a connection
 /// that has been silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(295);
@@ -62,25 +75,26 @@ const REST: Duration = Duration::from_millis(20);
 
 /// Follows a kind until told to stop. It has a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs. The thread may sleep, as
-/// nothing else lives on it: `rests` is told until when, before it does.
+/// nothing else lives on it: `tells` is told before it does.
 pub(super) async fn on_thread<K: Watchable>(
     cluster: Cluster,
     which: Which,
     stop: CancellationToken,
     mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
-    rests: impl Fn(Instant) + Send + Sync + 'static,
+    tells: impl Fn(Tells) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that is never told to stop would keep the process from ending.
     let stop = stop.child_token();
     let _told = stop.clone().drop_guard();
     let watching = Arc::new(AtomicBool::new(false));
+    let tells = Arc::new(tells);
     let following = move || {
-        let resting = Arc::clone(&watching);
+        let (resting, told) = (Arc::clone(&watching), Arc::clone(&tells));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .on_thread_park(move || {
                 if resting.load(Ordering::Relaxed) {
-                    rests(Instant::now() + REST);
+                    told(Tells::Rests(Instant::now() + REST));
                     std::thread::sleep(REST);
                 }
             })
@@ -89,7 +103,7 @@ pub(super) async fn on_thread<K: Watchable>(
             let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = follow(&client, &which, &watching, &mut on) => {}
+                () = follow(&client, &which, &watching, &mut on, &*tells) => {}
             }
             Ok(())
         })
@@ -103,26 +117,36 @@ async fn follow<K: Watchable>(
     which: &Which,
     watching: &AtomicBool,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
+    tells: &impl Fn(Tells),
 ) {
     let mut backoff = DefaultBackoff::default();
     let (mut part, mut version) = (which.part, None);
+    let mut beside = Beside::default();
+    // When the others are listed again, that having failed: the part is followed until
+    // then.
+    let mut again = tokio::time::Instant::now();
     loop {
-        let widens = which.all.is_cancelled();
-        let narrow = part.is_some() && !widens;
+        let wanted = which.all.is_cancelled() && again <= tokio::time::Instant::now();
+        let widens = part.is_some() && wanted;
+        let narrow = part.is_some() && !wanted;
         let step = async {
             match (&mut version, part) {
                 // All is watched from where the part was, so what changes among the
                 // others while they are listed is told then.
                 (Some(_), Some(known)) if widens => {
-                    let each = |object| on(Ok(Event::Apply(object)));
-                    pages(client, Some(known.others), each).await?;
+                    let mut others: Vec<Brought<K>> = Vec::new();
+                    let each = |object| others.push(object);
+                    let version = pages(client, Some(known.others), each).await?;
+                    beside = Beside::new(&version, others.iter().map(key));
+                    others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
                     part = None;
                 }
                 (Some(version), _) => {
                     watching.store(true, Ordering::Relaxed);
-                    watch(client, part, version, on).await?;
+                    watch(client, part, version, &mut beside, on, tells).await?;
                 }
                 (None, _) => {
+                    beside = Beside::default();
                     part = part.filter(|_| !widens);
                     version = Some(list(client, part, on).await?);
                 }
@@ -130,28 +154,36 @@ async fn follow<K: Watchable>(
             Ok(())
         };
         let done = tokio::select! {
-            done = step => done,
-            () = which.all.cancelled(), if narrow => Ok(()),
+            done = step => Some(done),
+            () = wider(which, again), if narrow => None,
         };
         watching.store(false, Ordering::Relaxed);
+        tells(Tells::Ends);
         match done {
-            Ok(()) => backoff.reset(),
-            Err(error) => {
+            None => {}
+            Some(Ok(())) => backoff.reset(),
+            Some(Err(error)) => {
                 let error: anyhow::Error = error;
-                if error.downcast_ref::<Gone>().is_some() {
+                let listed_others = widens && version.is_some();
+                if error.downcast_ref::<Gone>().is_some() && !listed_others {
                     version = None;
                 }
                 on(Err(error));
-                tokio::time::sleep(backoff.next().unwrap_or(SHORTEST)).await;
+                let wait = backoff.next().unwrap_or(SHORTEST);
+                again = tokio::time::Instant::now() + wait;
+                if !listed_others {
+                    tokio::time::sleep(wait).await;
+                }
             }
         }
     }
 }
 
-/// The API server no longer knows what changed since the version asked for.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Gone(String);
+/// Ends once all is to be followed, and not before `again`.
+async fn wider(which: &Which, again: tokio::time::Instant) {
+    which.all.cancelled().await;
+    tokio::time::sleep_until(again).await;
+}
 
 /// All there is of a part; gives its version.
 async fn list<K: Watchable>(
@@ -166,34 +198,15 @@ async fn list<K: Watchable>(
     Ok(version)
 }
 
-/// Each object that a field selector selects; gives their version.
-async fn pages<K: Watchable>(
-    client: &Client,
-    fields: Option<&str>,
-    mut each: impl FnMut(Brought<K>),
-) -> Result<String> {
-    let mut params = ListParams::default().limit(PAGE);
-    params.field_selector = fields.map(str::to_owned);
-    loop {
-        let request = Request::new(K::url_path(&(), None)).list(&params)?;
-        let body = send(client, request, watched::OBJECT).await?;
-        let page = watched::list(body.collect().await?.to_bytes())?;
-        for item in page.items {
-            each(watched::object(item));
-        }
-        if page.metadata.continue_.is_empty() {
-            return Ok(page.metadata.resource_version);
-        }
-        params.continue_token = Some(page.metadata.continue_);
-    }
-}
-
-/// What changes after `version`, which is kept in step, until the watch ends.
+/// What changes after `version`, which is kept in step, until the watch ends, but for what
+/// was listed `beside`.
 async fn watch<K: Watchable>(
     client: &Client,
     part: Option<Part>,
     version: &mut String,
+    beside: &mut Beside,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
+    tells: &impl Fn(Tells),
 ) -> Result<()> {
     let params = WatchParams {
         field_selector: part.map(|part| part.fields.to_owned()),
@@ -201,7 +214,8 @@ async fn watch<K: Watchable>(
     };
     let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
     let began = Instant::now();
-    let mut body = send(client, request, watched::STREAM).await?;
+    let mut body = in_time(send(client, request, watched::STREAM)).await?;
+    tells(Tells::Begins);
     let mut buffer = BytesMut::new();
     while let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await {
         let Ok(data) = frame?.into_data() else {
@@ -221,6 +235,9 @@ async fn watch<K: Watchable>(
                 Err(malformed) => malformed.metadata.resource_version.clone(),
             };
             *version = now.unwrap_or_else(|| version.clone());
+            if beside.has(version, || key(&object)) {
+                continue;
+            }
             match deleted {
                 Some(false) => on(Ok(Event::Apply(object))),
                 Some(true) => on(Ok(Event::Delete(object))),
@@ -234,33 +251,5 @@ async fn watch<K: Watchable>(
     Ok(())
 }
 
-async fn send(
-    client: &Client,
-    request: http::Request<Vec<u8>>,
-    accept: &'static str,
-) -> Result<Body> {
-    let mut request = request.map(Body::from);
-    let headers = request.headers_mut();
-    headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));
-    let response = client.send(request).await?;
-    let code = response.status();
-    if code == StatusCode::OK {
-        return Ok(response.into_body());
-    }
-    let body = response.into_body().collect().await?.to_bytes();
-    // Before it knows who asks, the API server answers in JSON or text.
-    let status = watched::status(body.clone()).unwrap_or_else(|_| Status {
-        code: code.as_u16().into(),
-        message: String::from_utf8_lossy(&body).trim().to_owned(),
-        ..Status::default()
-    });
-    Err(refused(status))
-}
-
-fn refused(status: Status) -> anyhow::Error {
-    let said = format!("{} ({} {})", status.message, status.code, status.reason);
-    match status.code {
-        410 => Gone(said).into(),
-        _ => anyhow::anyhow!(said),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! What a real API server can hardly be brought to: here a script plays its part.
+
+use std::{collections::VecDeque, convert::Infallible};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use k8s_openapi::api::core::v1::Pod;
+use kube::client::Body;
+use parking_lot::Mutex;
+
+use super::*;
+
+const PLACED: Part = Part {
+    fields: "spec.nodeName!=",
+    others: "spec.nodeName=",
+};
+/// By a clock that jumps: longer than any wait here.
+const LONG: Duration = Duration::from_secs(900);
+
+/// What the API server does about one request.
+enum Play {
+    Never,
+    Fails,
+    Page(&'static str, Vec<Vec<u8>>),
+    /// Events, and then none for ever.
+    Watch(Vec<Vec<u8>>),
+}
+
+/// What a watch was told and has asked for, in order.
+type Told = Arc<Mutex<Vec<String>>>;
+
+fn field(tag: u8, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let bytes = bytes.as_ref();
+    let (low, high) = (bytes.len() as u8 | 0x80, (bytes.len() >> 7) as u8);
+    [&[tag << 3 | 2, low, high], bytes].concat()
+}
+
+fn object(raw: Vec<u8>) -> Vec<u8> {
+    [b"k8s\0".to_vec(), field(2, raw)].concat()
+}
+
+fn pod(name: &str, uid: &str, version: &str, node: &str) -> Vec<u8> {
+    let metadata = [(1, name), (3, "ns"), (5, uid), (6, version)];
+    let metadata: Vec<u8> = metadata
+        .iter()
+        .flat_map(|(tag, text)| field(*tag, text))
+        .collect();
+    [field(1, metadata), field(2, field(10, node))].concat()
+}
+
+fn event(what: &str, pod: Vec<u8>) -> Vec<u8> {
+    let event = [field(1, what), field(2, field(1, object(pod)))].concat();
+    [&(event.len() as u32).to_be_bytes()[..], &event].concat()
+}
+
+/// Follows placed pods by `plays` in order, and all once they are watched, if it `widens`.
+/// Ends when it was told `enough`; gives all that it was told and has asked for.
+async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String> {
+    let (told, all) = (Told::default(), CancellationToken::new());
+    let plays = Arc::new(Mutex::new(VecDeque::from(plays)));
+    let asked = Arc::clone(&told);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let which = match (
+            query.contains("nodeName%21%3D"),
+            query.contains("nodeName%3D"),
+        ) {
+            (true, _) => "placed",
+            (_, true) => "waiting",
+            _ => "all",
+        };
+        let version = query
+            .split('&')
+            .find_map(|p| p.strip_prefix("resourceVersion="));
+        asked.lock().push(match query.contains("watch=true") {
+            true => format!("watch {which} from {}", version.unwrap_or_default()),
+            false => format!("list {which}"),
+        });
+        let play = plays.lock().pop_front().unwrap_or(Play::Never);
+        async move {
+            let (code, frames, open) = match play {
+                Play::Never => std::future::pending().await,
+                Play::Fails => (500, vec![b"broken".to_vec()], false),
+                Play::Page(version, items) => {
+                    let items = items.into_iter().flat_map(|item| field(2, item));
+                    let page = field(1, field(2, version)).into_iter().chain(items);
+                    (200, vec![object(page.collect())], false)
+                }
+                Play::Watch(events) => (200, events, true),
+            };
+            let frame = |bytes| Ok::<_, Infallible>(Frame::data(Bytes::from(bytes)));
+            let frames = stream::iter(frames.into_iter().map(frame));
+            let body = match open {
+                true => frames.chain(stream::pending()).boxed(),
+                false => frames.boxed(),
+            };
+            let answer = http::Response::builder().status(code);
+            Ok::<_, Infallible>(answer.body(StreamBody::new(body)).unwrap())
+        }
+    });
+    let client = Client::new(service, "default");
+    let which = Which {
+        part: Some(PLACED),
+        all: all.clone(),
+    };
+    let brought = Arc::clone(&told);
+    let mut on = move |event: Result<Event<Brought<Pod>>>| {
+        let named = |pod: Brought<Pod>| {
+            let pod = pod.unwrap();
+            let node = pod.spec.as_ref().and_then(|s| s.node_name.clone());
+            format!("{} {}", pod.uid().unwrap(), node.unwrap_or_default())
+        };
+        brought.lock().push(match event {
+            Ok(Event::Init) => "begins".to_owned(),
+            Ok(Event::InitApply(pod)) => format!("has {}", named(pod)),
+            Ok(Event::InitDone) => "is complete".to_owned(),
+            Ok(Event::Apply(pod)) => format!("brings {}", named(pod)),
+            Ok(Event::Delete(pod)) => format!("takes {}", named(pod)),
+            Err(error) => format!("fails: {error}"),
+        });
+    };
+    let noted = Arc::clone(&told);
+    let tells = move |tells| match tells {
+        Tells::Begins => noted.lock().push("watches".to_owned()),
+        Tells::Ends | Tells::Rests(_) => {}
+    };
+    let watching = AtomicBool::new(false);
+    let done = async {
+        while !told.lock().iter().any(|what| what == enough) {
+            if widens && told.lock().iter().any(|what| what == "watches") {
+                all.cancel();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = follow(&client, &which, &watching, &mut on, &tells) => {}
+        () = done => {}
+        () = tokio::time::sleep(LONG) => panic!("no {enough:?} in {:?}", told.lock()),
+    }
+    std::mem::take(&mut *told.lock())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_is_asked_again() {
+    let plays = vec![
+        Play::Never,
+        Play::Page("5", vec![pod("a", "a", "3", "n1")]),
+        Play::Never,
+        Play::Watch(vec![event("MODIFIED", pod("a", "a", "6", "n1"))]),
+    ];
+    let silent = "fails: the API server did not answer within 60s";
+    assert_eq!(
+        followed_by(plays, false, "brings a n1").await,
+        [
+            "begins",
+            "list placed",
+            silent,
+            "begins",
+            "list placed",
+            "has a n1",
+            "is complete",
+            "watch placed from 5",
+            silent,
+            "watch placed from 5",
+            "watches",
+            "brings a n1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_listed_is_not_taken_away_by_what_was_before() {
+    // Its namesake was there as the watch had got to 5, and gone as the others were listed.
+    let plays = vec![
+        Play::Page("5", vec![]),
+        Play::Watch(vec![]),
+        Play::Page("9", vec![pod("a", "new", "8", "")]),
+        Play::Watch(vec![
+            event("ADDED", pod("a", "old", "6", "")),
+            event("DELETED", pod("a", "old", "7", "")),
+            event("ADDED", pod("a", "new", "8", "")),
+            event("MODIFIED", pod("b", "b", "9", "n1")),
+            event("MODIFIED", pod("a", "new", "10", "n2")),
+            event("DELETED", pod("a", "new", "11", "n2")),
+        ]),
+    ];
+    assert_eq!(
+        followed_by(plays, true, "takes new n2").await,
+        [
+            "begins",
+            "list placed",
+            "is complete",
+            "watch placed from 5",
+            "watches",
+            "list waiting",
+            "brings new ",
+            "watch all from 5",
+            "watches",
+            "brings b n1",
+            "brings new n2",
+            "takes new n2",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_followed_is_followed_while_the_rest_cannot_be_listed() {
+    let plays = vec![
+        Play::Page("5", vec![]),
+        Play::Watch(vec![]),
+        Play::Fails,
+        Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
+        Play::Page("7", vec![]),
+        Play::Watch(vec![event("ADDED", pod("b", "b", "8", ""))]),
+    ];
+    assert_eq!(
+        followed_by(plays, true, "brings b ").await,
+        [
+            "begins",
+            "list placed",
+            "is complete",
+            "watch placed from 5",
+            "watches",
+            "list waiting",
+            "fails: broken (500 )",
+            "watch placed from 5",
+            "watches",
+            "brings a n1",
+            "list waiting",
+            "watch all from 6",
+            "watches",
+            "brings b ",
+        ]
+    );
+}
