@@ -21,6 +21,7 @@ pub mod quantity;
 pub mod reference;
 pub mod selector;
 pub mod standing;
+pub mod union;
 
 pub use compliance::Compliance;
 pub use index::{Index, Snapshot};

@@ -2,6 +2,8 @@
 //! with backoff; a malformed object is logged, counted and left out.
 
 mod protobuf;
+mod scope;
+mod selected;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
 
@@ -29,22 +31,22 @@ use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, convert,
     watched::{Malformed, Watchable},
 };
-use tautline_core::index::{Kind, Object};
+use tautline_core::{
+    index::{Kind, Object},
+    union::Union,
+};
+use tokio::sync::watch::{self, Sender};
 use tokio_util::sync::CancellationToken;
 
-use protobuf::{Part, Tells, Which};
+use protobuf::Tells;
+use scope::Scope;
+use selected::Selected;
 
 use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
 
 /// What a watch brought of an object.
 type Brought<K> = Result<K, Malformed>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
-
-/// Pods that have a node.
-const PLACED: Part = Part {
-    fields: "spec.nodeName!=",
-    others: "spec.nodeName=",
-};
 
 /// Says that what is waited for is not wanted so far.
 pub type NotSoFar = Box<dyn Fn() + Send>;
@@ -94,10 +96,15 @@ pub struct Watch<'a> {
 impl Watch<'_> {
     /// What planning needs beside pods.
     pub fn all_but_pods(&self, tasks: &mut Tasks) {
+        self.infrastructure(tasks);
+        self.rules(tasks);
+    }
+
+    /// Nodes, and what leads to providers.
+    pub fn infrastructure(&self, tasks: &mut Tasks) {
         self.nodes(tasks);
         self.services(tasks);
         self.endpoint_slices(tasks);
-        self.rules(tasks);
     }
 
     pub fn pods(&self, tasks: &mut Tasks) {
@@ -111,20 +118,29 @@ impl Watch<'_> {
         all: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let which = Which {
-            part: Some(PLACED),
-            ..Which::default()
+        let (wanted, scope) = watch::channel(Scope::Placed);
+        widen(wanted, all, tasks);
+        self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, std::future::ready(()), tasks);
+    }
+
+    /// Policies, offers, and those pods that have a node and that an offer may select;
+    /// from when `all` ends all pods. An offer counts once its pods are known.
+    pub fn rules_and_their_pods_until(
+        &self,
+        all: impl Future<Output = ()> + Send + 'static,
+        tasks: &mut Tasks,
+    ) {
+        let (wanted, scope) = watch::channel(Scope::selected(&Union::default()));
+        let selected = Selected::new(wanted.clone());
+        widen(wanted, all, tasks);
+        self.policies(tasks);
+        self.offers(Some(selected.clone()), tasks);
+        let feed = self.feed.clone();
+        let listed = async move {
+            let mut changes = feed.changes_but_pods();
+            while !feed.listed(Kind::Offer) && changes.changed().await.is_ok() {}
         };
-        let (wider, stop) = (which.all.clone(), tasks.stop_token());
-        tasks.spawn("all pods", async move {
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                () = all => wider.cancel(),
-            }
-            stop.cancelled().await;
-            Ok(())
-        });
-        self.protobuf_once::<Pod>(Kind::Pod, which, pod, std::future::ready(()), tasks);
+        self.protobuf_once::<Pod>(Kind::Pod, scope, Some(selected), pod, listed, tasks);
     }
 
     /// Those that have a node, from when `wanted` ends: for who need not know what waits,
@@ -137,11 +153,8 @@ impl Watch<'_> {
     ) {
         let readiness = self.readiness.clone();
         let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
-        let which = Which {
-            part: Some(PLACED),
-            ..Which::default()
-        };
-        self.protobuf_once::<Pod>(Kind::Pod, which, pod, wanted, tasks);
+        let (_, scope) = watch::channel(Scope::Placed);
+        self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, wanted, tasks);
     }
 
     pub fn nodes(&self, tasks: &mut Tasks) {
@@ -175,6 +188,11 @@ impl Watch<'_> {
 
     /// Policies and offers.
     pub fn rules(&self, tasks: &mut Tasks) {
+        self.policies(tasks);
+        self.offers(None, tasks);
+    }
+
+    fn policies(&self, tasks: &mut Tasks) {
         self.json::<ConstraintPolicy>(
             Kind::Policy,
             |o| {
@@ -184,13 +202,17 @@ impl Watch<'_> {
             },
             tasks,
         );
-        self.json::<ConstraintPolicyOffer>(
+    }
+
+    fn offers(&self, selected: Option<Selected>, tasks: &mut Tasks) {
+        self.json_through::<ConstraintPolicyOffer>(
             Kind::Offer,
             |o| {
                 convert::offer(o)
                     .map(|p| Some(Object::Offer(p)))
                     .map_err(|e| e.to_string())
             },
+            selected,
             tasks,
         );
     }
@@ -200,7 +222,19 @@ impl Watch<'_> {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let mut on = self.on(kind, convert);
+        self.json_through(kind, convert, None, tasks);
+    }
+
+    fn json_through<K>(
+        &self,
+        kind: Kind,
+        convert: Convert<K>,
+        selected: Option<Selected>,
+        tasks: &mut Tasks,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let mut on = self.on(kind, convert, selected);
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -214,23 +248,29 @@ impl Watch<'_> {
 
     /// A kind that may change thousands of times a second.
     fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
-        let wanted = std::future::ready(());
-        self.protobuf_once(kind, Which::default(), convert, wanted, tasks);
+        let (_, scope) = watch::channel(Scope::All);
+        self.protobuf_once(kind, scope, None, convert, std::future::ready(()), tasks);
     }
 
     fn protobuf_once<K: Watchable>(
         &self,
         kind: Kind,
-        which: Which,
+        scope: watch::Receiver<Scope>,
+        selected: Option<Selected>,
         convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let on = self.on(kind, convert);
+        let on = self.on(kind, convert, None);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
-        let tells = move |tells| match tells {
+        let tells = move |tells: Tells<'_>| match tells {
             _ if kind != Kind::Pod => {}
+            Tells::Follows(scope) => {
+                if let Some(selected) = &selected {
+                    selected.follows(scope, &feed);
+                }
+            }
             Tells::Rests(until) => feed.rest_pods(until),
             Tells::Begins => feed.watch_pods(Some(Instant::now())),
             Tells::Ends => feed.watch_pods(None),
@@ -244,15 +284,16 @@ impl Watch<'_> {
             if !readiness.missing().is_empty() {
                 readiness.set(&K::plural(&()), false);
             }
-            protobuf::on_thread(cluster, which, stop, on, tells).await
+            protobuf::on_thread(cluster, scope, stop, on, tells).await
         });
     }
 
-    /// Keeps the feed in step with what a watch says.
+    /// Keeps the feed in step with what a watch says, for offers as `selected` admits them.
     fn on<K>(
         &self,
         kind: Kind,
         convert: Convert<K>,
+        selected: Option<Selected>,
     ) -> impl FnMut(Result<Event<Brought<K>>>) + Send + use<K>
     where
         K: Resource<DynamicType = ()> + Send + 'static,
@@ -267,6 +308,10 @@ impl Watch<'_> {
         let mut listing = None;
         let mut refused: Vec<String> = Vec::new();
         move |event| {
+            let admit = |object| match &selected {
+                Some(selected) => selected.admit(object),
+                None => Some(object),
+            };
             let take = |brought: &Brought<K>| {
                 events.inc();
                 let object = match brought {
@@ -295,9 +340,15 @@ impl Watch<'_> {
                 Ok(Event::Init) => {
                     listing = Some(feed.listing(kind));
                     refused.clear();
+                    if let Some(selected) = &selected {
+                        selected.forget_all();
+                    }
                 }
                 Ok(Event::InitApply(o)) => match (take(&o), &mut listing) {
-                    (Ok(Some(object)), Some(listing)) => listing.take(object),
+                    (Ok(Some(object)), Some(listing)) => match admit(object) {
+                        Some(object) => listing.take(object),
+                        None => listing.keep(&key(&o)),
+                    },
                     // A limit must not vanish by a slip: what was good stays.
                     (Err(()), Some(listing)) => {
                         listing.keep(&key(&o));
@@ -319,18 +370,38 @@ impl Watch<'_> {
                     readiness.done(&label.kind);
                 }
                 Ok(Event::Apply(o)) => match take(&o) {
-                    Ok(Some(object)) => feed.apply(object),
+                    Ok(Some(object)) => {
+                        if let Some(object) = admit(object) {
+                            feed.apply(object);
+                        }
+                    }
                     Ok(None) => feed.delete(kind, &key(&o)),
                     Err(()) => {}
                 },
                 Ok(Event::Delete(o)) => {
                     events.inc();
                     feed.accept(kind, &key(&o));
+                    if let Some(selected) = &selected {
+                        selected.forget(&key(&o));
+                    }
                     feed.delete(kind, &key(&o));
                 }
             }
         }
     }
+}
+
+/// All is followed from when `all` ends.
+fn widen(wanted: Sender<Scope>, all: impl Future<Output = ()> + Send + 'static, tasks: &mut Tasks) {
+    let stop = tasks.stop_token();
+    tasks.spawn("all pods", async move {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = all => wanted.send_replace(Scope::All),
+        };
+        stop.cancelled().await;
+        Ok(())
+    });
 }
 
 fn pod(pod: &Pod) -> Result<Option<Object>, String> {

@@ -216,7 +216,7 @@ impl App {
                 metrics: &metrics,
                 readiness: &self.readiness,
             };
-            watch.all_but_pods(tasks);
+            watch.infrastructure(tasks);
             waking::spawn(&state, &client, &watch, &mut self.registry, tasks);
             let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
             tasks.spawn("events", async move {

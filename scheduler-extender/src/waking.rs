@@ -1,6 +1,6 @@
-//! Waking rejected pods for as long as no controller does. Pods that wait are followed
-//! only where there may be one to wake: most wait for an instant, and a watch that brings
-//! them costs the API server and us about twice as much as one of placed pods.
+//! Waking rejected pods for as long as no controller does. Pods that wait, and those that
+//! no offer selects, are followed only where there may be one to wake: they are most pods,
+//! and each event costs the API server and us.
 
 use std::{future::pending, time::Duration};
 
@@ -42,9 +42,10 @@ pub(crate) fn spawn(
     let wanted = wanted(client.clone(), ours.subscribe(), state.rejects.subscribe());
     if state.config.bind {
         // It needs the labels of each pod that it binds, and what is allocated to it.
+        watch.rules(tasks);
         watch.pods(tasks);
     } else {
-        watch.placed_pods_until(wanted, tasks);
+        watch.rules_and_their_pods_until(wanted, tasks);
     }
     if !state.config.wake {
         return;

@@ -7,6 +7,7 @@ mod asking;
 mod beside;
 
 use std::{
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,32 +27,22 @@ use kube_runtime::{
     watcher::{DefaultBackoff, Event},
 };
 use tautline_api::watched::{self, Watchable};
+use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
-use super::{Brought, key};
+use super::{
+    Brought, key,
+    scope::{Scope, Selectors},
+};
 use crate::cluster::Cluster;
 use asking::{Gone, in_time, pages, refused, send};
 use beside::Beside;
 
-/// A part of the objects of a kind, by field selectors.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) fields: &'static str,
-    /// Selects all others.
-    pub(super) others: &'static str,
-}
-
-/// Which objects of a kind are followed: a part, if there is one, until `all` is
-/// cancelled.
-#[derive(Debug, Default)]
-pub(super) struct Which {
-    pub(super) part: Option<Part>,
-    pub(super) all: CancellationToken,
-}
-
 /// What a watch tells of itself, beside what it brings.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tells {
+pub(super) enum Tells<'a> {
+    /// All of these are known, and all that changes of them will be.
+    Follows(&'a Scope),
     /// From here on it brings each change.
     Begins,
     /// It brings none any more.
@@ -78,10 +69,10 @@ const REST: Duration = Duration::from_millis(20);
 /// nothing else lives on it: `tells` is told before it does.
 pub(super) async fn on_thread<K: Watchable>(
     cluster: Cluster,
-    which: Which,
+    mut wanted: Receiver<Scope>,
     stop: CancellationToken,
     mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
-    tells: impl Fn(Tells) + Send + Sync + 'static,
+    tells: impl Fn(Tells<'_>) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that is never told to stop would keep the process from ending.
     let stop = stop.child_token();
@@ -103,7 +94,7 @@ pub(super) async fn on_thread<K: Watchable>(
             let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = follow(&client, &which, &watching, &mut on, &*tells) => {}
+                () = follow(&client, &mut wanted, &watching, &mut on, &*tells) => {}
             }
             Ok(())
         })
@@ -114,48 +105,60 @@ pub(super) async fn on_thread<K: Watchable>(
 /// Never ends; `on` gets every event, and why the watch had to start again.
 async fn follow<K: Watchable>(
     client: &Client,
-    which: &Which,
+    wanted: &mut Receiver<Scope>,
     watching: &AtomicBool,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(Tells),
+    tells: &impl Fn(Tells<'_>),
 ) {
     let mut backoff = DefaultBackoff::default();
-    let (mut part, mut version) = (which.part, None);
+    let (mut scope, mut version) = (wanted.borrow().clone(), None);
     let mut beside = Beside::default();
-    // When the others are listed again, that having failed: the part is followed until
-    // then.
+    // When more is listed again, that having failed: what is known is followed until then.
     let mut again = tokio::time::Instant::now();
     loop {
-        let wanted = which.all.is_cancelled() && again <= tokio::time::Instant::now();
-        let widens = part.is_some() && wanted;
-        let narrow = part.is_some() && !wanted;
+        let mut next = scope.clone();
+        if version.is_none() || again <= tokio::time::Instant::now() {
+            next.clone_from(&wanted.borrow());
+        }
+        if version.is_none() {
+            scope.clone_from(&next);
+        }
+        let widens = scope != next;
+        // A list goes on to its end: however often more is wanted, it comes to one.
+        let waits = !widens && (version.is_some() || scope.is_nothing());
+        let followed = scope.clone();
         let step = async {
-            match (&mut version, part) {
-                // All is watched from where the part was, so what changes among the
-                // others while they are listed is told then.
-                (Some(_), Some(known)) if widens => {
-                    let mut others: Vec<Brought<K>> = Vec::new();
-                    let each = |object| others.push(object);
-                    let version = pages(client, Some(known.others), each).await?;
-                    beside = Beside::new(&version, others.iter().map(key));
-                    others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
-                    part = None;
+            match &mut version {
+                Some(known) if widens => {
+                    if let Some(missing) = scope.missing(&next) {
+                        // All that is wanted is watched from where the part was, so what
+                        // changes of the rest while that is listed is told then.
+                        let mut others: Vec<Brought<K>> = Vec::new();
+                        let version = pages(client, missing, |o| others.push(o)).await?;
+                        beside = Beside::new(&version, others.iter().map(key));
+                        others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
+                        tells(Tells::Follows(&next));
+                    } else {
+                        // They may be very many: each counts as it comes.
+                        *known = list(client, &next, on, tells).await?;
+                        beside = Beside::default();
+                    }
+                    scope = next;
                 }
-                (Some(version), _) => {
+                Some(version) => {
                     watching.store(true, Ordering::Relaxed);
-                    watch(client, part, version, &mut beside, on, tells).await?;
+                    watch(client, scope.selectors(), version, &mut beside, on, tells).await?;
                 }
-                (None, _) => {
+                None => {
                     beside = Beside::default();
-                    part = part.filter(|_| !widens);
-                    version = Some(list(client, part, on).await?);
+                    version = Some(list(client, &scope, on, tells).await?);
                 }
             }
             Ok(())
         };
         let done = tokio::select! {
             done = step => Some(done),
-            () = wider(which, again), if narrow => None,
+            () = wider(wanted, &followed, again), if waits => None,
         };
         watching.store(false, Ordering::Relaxed);
         tells(Tells::Ends);
@@ -164,14 +167,14 @@ async fn follow<K: Watchable>(
             Some(Ok(())) => backoff.reset(),
             Some(Err(error)) => {
                 let error: anyhow::Error = error;
-                let listed_others = widens && version.is_some();
-                if error.downcast_ref::<Gone>().is_some() && !listed_others {
+                let widening = widens && version.is_some();
+                if error.downcast_ref::<Gone>().is_some() && !widening {
                     version = None;
                 }
                 on(Err(error));
                 let wait = backoff.next().unwrap_or(SHORTEST);
                 again = tokio::time::Instant::now() + wait;
-                if !listed_others {
+                if !widening {
                     tokio::time::sleep(wait).await;
                 }
             }
@@ -179,37 +182,50 @@ async fn follow<K: Watchable>(
     }
 }
 
-/// Ends once all is to be followed, and not before `again`.
-async fn wider(which: &Which, again: tokio::time::Instant) {
-    which.all.cancelled().await;
+/// Ends once more than `scope` is to be followed, and not before `again`.
+async fn wider(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
+    if wanted.wait_for(|wanted| wanted != scope).await.is_err() {
+        return pending().await;
+    }
     tokio::time::sleep_until(again).await;
 }
 
-/// All there is of a part; gives its version.
+/// All there is of what is followed; gives its version. Of nothing there is none, and
+/// nothing to be asked: then this does not end.
 async fn list<K: Watchable>(
     client: &Client,
-    part: Option<Part>,
+    scope: &Scope,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
+    tells: &impl Fn(Tells<'_>),
 ) -> Result<String> {
     on(Ok(Event::Init));
-    let fields = part.map(|part| part.fields);
-    let version = pages(client, fields, |o| on(Ok(Event::InitApply(o)))).await?;
+    let mut version = None;
+    if !scope.is_nothing() {
+        let each = |o| on(Ok(Event::InitApply(o)));
+        version = Some(pages(client, scope.selectors(), each).await?);
+    }
+    // Who waits for it is there before the list counts as complete.
+    tells(Tells::Follows(scope));
     on(Ok(Event::InitDone));
-    Ok(version)
+    match version {
+        Some(version) => Ok(version),
+        None => pending().await,
+    }
 }
 
 /// What changes after `version`, which is kept in step, until the watch ends, but for what
 /// was listed `beside`.
 async fn watch<K: Watchable>(
     client: &Client,
-    part: Option<Part>,
+    selectors: Selectors,
     version: &mut String,
     beside: &mut Beside,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(Tells),
+    tells: &impl Fn(Tells<'_>),
 ) -> Result<()> {
     let params = WatchParams {
-        field_selector: part.map(|part| part.fields.to_owned()),
+        field_selector: selectors.fields.map(str::to_owned),
+        label_selector: selectors.labels,
         ..WatchParams::default()
     };
     let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;

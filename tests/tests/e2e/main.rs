@@ -8,6 +8,7 @@ mod admission;
 mod evicting;
 mod faults;
 mod fleet;
+mod following;
 mod governed;
 mod harness;
 mod interop;

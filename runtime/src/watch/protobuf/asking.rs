@@ -12,7 +12,7 @@ use kube::{
 };
 use tautline_api::watched::{self, Status, Watchable};
 
-use super::Brought;
+use super::{Brought, Selectors};
 
 const PAGE: u32 = 500;
 /// The most that a page, or the beginning of a watch, may take: the API server's own limit.
@@ -23,14 +23,15 @@ const ANSWER: Duration = Duration::from_secs(60);
 #[error("{0}")]
 pub(super) struct Gone(String);
 
-/// Each object that a field selector selects; gives their version.
+/// Each object that is selected; gives their version.
 pub(super) async fn pages<K: Watchable>(
     client: &Client,
-    fields: Option<&str>,
+    selectors: Selectors,
     mut each: impl FnMut(Brought<K>),
 ) -> Result<String> {
     let mut params = ListParams::default().limit(PAGE);
-    params.field_selector = fields.map(str::to_owned);
+    params.field_selector = selectors.fields.map(str::to_owned);
+    params.label_selector = selectors.labels;
     loop {
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
         let page = in_time(async {

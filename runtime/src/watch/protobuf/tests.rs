@@ -9,13 +9,11 @@ use hyper::body::Frame;
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use parking_lot::Mutex;
+use tautline_core::{selector::Selector, union::Union};
+use tokio::sync::watch::channel;
 
 use super::*;
 
-const PLACED: Part = Part {
-    fields: "spec.nodeName!=",
-    others: "spec.nodeName=",
-};
 /// By a clock that jumps: longer than any wait here.
 const LONG: Duration = Duration::from_secs(900);
 
@@ -58,11 +56,28 @@ fn event(what: &str, pod: Vec<u8>) -> Vec<u8> {
 /// Follows placed pods by `plays` in order, and all once they are watched, if it `widens`.
 /// Ends when it was told `enough`; gives all that it was told and has asked for.
 async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String> {
-    let (told, all) = (Told::default(), CancellationToken::new());
+    let to = if widens { Scope::All } else { Scope::Placed };
+    followed(plays, Scope::Placed, to, enough).await
+}
+
+/// The same of any pods.
+async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec<String> {
+    let wide_at = match from.is_nothing() {
+        true => "is complete",
+        false => "watches",
+    };
+    let (told, (all, mut wanted)) = (Told::default(), channel(from));
     let plays = Arc::new(Mutex::new(VecDeque::from(plays)));
     let asked = Arc::clone(&told);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
+        let labels = query.split('&').find(|p| p.starts_with("labelSelector="));
+        let labels = labels.map(|l| {
+            l.replace("%28", "(")
+                .replace("%29", ")")
+                .replace("%2C", ",")
+        });
+        let labels = labels.map_or_else(String::new, |l| format!(" {l}"));
         let which = match (
             query.contains("nodeName%21%3D"),
             query.contains("nodeName%3D"),
@@ -75,8 +90,8 @@ async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String
             .split('&')
             .find_map(|p| p.strip_prefix("resourceVersion="));
         asked.lock().push(match query.contains("watch=true") {
-            true => format!("watch {which} from {}", version.unwrap_or_default()),
-            false => format!("list {which}"),
+            true => format!("watch {which}{labels} from {}", version.unwrap_or_default()),
+            false => format!("list {which}{labels}"),
         });
         let play = plays.lock().pop_front().unwrap_or(Play::Never);
         async move {
@@ -101,10 +116,6 @@ async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String
         }
     });
     let client = Client::new(service, "default");
-    let which = Which {
-        part: Some(PLACED),
-        all: all.clone(),
-    };
     let brought = Arc::clone(&told);
     let mut on = move |event: Result<Event<Brought<Pod>>>| {
         let named = |pod: Brought<Pod>| {
@@ -122,21 +133,24 @@ async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String
         });
     };
     let noted = Arc::clone(&told);
-    let tells = move |tells| match tells {
+    let tells = move |tells: Tells<'_>| match tells {
         Tells::Begins => noted.lock().push("watches".to_owned()),
-        Tells::Ends | Tells::Rests(_) => {}
+        Tells::Follows(Scope::Selected(union)) => {
+            noted.lock().push(format!("follows {:?}", union.text()));
+        }
+        Tells::Follows(_) | Tells::Ends | Tells::Rests(_) => {}
     };
     let watching = AtomicBool::new(false);
     let done = async {
         while !told.lock().iter().any(|what| what == enough) {
-            if widens && told.lock().iter().any(|what| what == "watches") {
-                all.cancel();
+            if told.lock().iter().any(|what| what == wide_at) {
+                all.send_replace(to.clone());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
-        () = follow(&client, &which, &watching, &mut on, &tells) => {}
+        () = follow(&client, &mut wanted, &watching, &mut on, &tells) => {}
         () = done => {}
         () = tokio::time::sleep(LONG) => panic!("no {enough:?} in {:?}", told.lock()),
     }
@@ -233,6 +247,106 @@ async fn what_was_followed_is_followed_while_the_rest_cannot_be_listed() {
             "watch all from 6",
             "watches",
             "brings b ",
+        ]
+    );
+}
+
+/// What offers about applications of these names select.
+fn apps(names: &[&str]) -> Scope {
+    let mut union = Union::default();
+    for name in names {
+        union.add(&Selector {
+            match_labels: vec![("app".to_owned(), (*name).to_owned())],
+            ..Selector::default()
+        });
+    }
+    Scope::selected(&union)
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_no_offer_no_pod_is_asked_for_until_there_is_one() {
+    let plays = vec![
+        Play::Page("5", vec![pod("a", "a", "3", "n1")]),
+        Play::Watch(vec![event("MODIFIED", pod("a", "a", "6", "n1"))]),
+    ];
+    assert_eq!(
+        followed(plays, apps(&[]), apps(&["web"]), "brings a n1").await,
+        [
+            "begins",
+            "follows \"\"",
+            "is complete",
+            "begins",
+            "list placed labelSelector=app+in+(web)",
+            "has a n1",
+            "follows \"app in (web)\"",
+            "is complete",
+            "watch placed labelSelector=app+in+(web) from 5",
+            "watches",
+            "brings a n1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_one_offer_more_are_listed_before_they_count_as_followed() {
+    let plays = vec![
+        Play::Page("5", vec![]),
+        Play::Watch(vec![]),
+        Play::Fails,
+        Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
+        Play::Page("8", vec![pod("b", "b", "7", "n2")]),
+        Play::Watch(vec![
+            event("DELETED", pod("b", "old", "7", "n1")),
+            event("DELETED", pod("a", "a", "8", "n1")),
+            event("MODIFIED", pod("b", "b", "9", "n3")),
+        ]),
+    ];
+    let to = apps(&["web", "db"]);
+    assert_eq!(
+        followed(plays, apps(&["web"]), to, "brings b n3").await[6..],
+        [
+            "list placed labelSelector=app+in+(db)",
+            "fails: broken (500 )",
+            "watch placed labelSelector=app+in+(web) from 5",
+            "watches",
+            "brings a n1",
+            "list placed labelSelector=app+in+(db)",
+            "brings b n2",
+            "follows \"app in (db,web)\"",
+            "watch placed labelSelector=app+in+(db,web) from 6",
+            "watches",
+            "takes a n1",
+            "brings b n3",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_selector_says_is_listed_with_what_is_followed() {
+    let plays = vec![
+        Play::Page("5", vec![]),
+        Play::Watch(vec![]),
+        Play::Fails,
+        Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
+        Play::Page("8", vec![pod("b", "b", "7", "n2")]),
+        Play::Watch(vec![event("MODIFIED", pod("b", "b", "9", "n3"))]),
+    ];
+    assert_eq!(
+        followed(plays, apps(&["web"]), Scope::All, "brings b n3").await[6..],
+        [
+            "begins",
+            "list all",
+            "fails: broken (500 )",
+            "watch placed labelSelector=app+in+(web) from 5",
+            "watches",
+            "brings a n1",
+            "begins",
+            "list all",
+            "has b n2",
+            "is complete",
+            "watch all from 8",
+            "watches",
+            "brings b n3",
         ]
     );
 }

@@ -1,0 +1,311 @@
+//! One label selector in place of many: it selects no less than any of them, and is
+//! short enough to be asked of the API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::selector::{Operator, Selector};
+
+/// The most bytes of its text: it is part of a URL, which may have 64 KiB.
+const LONGEST: usize = 16 << 10;
+
+type Clauses<T> = BTreeMap<T, BTreeSet<T>>;
+
+/// What many selectors have in common: label keys that each of them requires, with the
+/// values that any of them allows. It only ever grows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Union {
+    /// `None`: nothing is selected so far. Without any clause everything is.
+    clauses: Option<Clauses<String>>,
+}
+
+impl Union {
+    pub fn is_nothing(&self) -> bool {
+        self.clauses.is_none()
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.clauses.as_ref().is_some_and(BTreeMap::is_empty)
+    }
+
+    /// Whether all that `selector` may select is selected.
+    pub fn covers(&self, selector: &Selector) -> bool {
+        let Some(required) = required(selector) else {
+            return true;
+        };
+        self.clauses.as_ref().is_some_and(|clauses| {
+            clauses.iter().all(|(key, values)| {
+                let allowed = required.get(key.as_str());
+                allowed.is_some_and(|a| a.iter().all(|v| values.contains(*v)))
+            })
+        })
+    }
+
+    /// Selects from now on what `selector` does, too.
+    pub fn add(&mut self, selector: &Selector) {
+        let Some(mut required) = required(selector) else {
+            return;
+        };
+        let clauses = match &mut self.clauses {
+            Some(clauses) => {
+                clauses.retain(|key, values| {
+                    let more = required.remove(key.as_str());
+                    let stays = more.is_some();
+                    values.extend(more.into_iter().flatten().map(str::to_owned));
+                    stays
+                });
+                clauses
+            }
+            none => none.insert(owned(required)),
+        };
+        // A clause that is left out stays out, or less might be selected later.
+        while length(clauses) > LONGEST {
+            let longest = clauses.iter().max_by_key(|(key, v)| clause_length(key, v));
+            let Some(longest) = longest.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            clauses.remove(&longest);
+        }
+    }
+
+    /// What a later state of it selects beside this, if it can be said: the same keys are
+    /// required, and of one of them more values are allowed.
+    pub fn beside(&self, later: &Self) -> Option<Self> {
+        let (mine, mut clauses) = (self.clauses.as_ref()?, later.clauses.clone()?);
+        if !mine.keys().eq(clauses.keys()) {
+            return None;
+        }
+        let pairs = mine.values().zip(clauses.values_mut());
+        let mut grown = pairs.filter(|(mine, later)| mine != later);
+        let (Some((mine, later)), None) = (grown.next(), grown.next()) else {
+            return None;
+        };
+        later.retain(|value| !mine.contains(value));
+        Some(Self {
+            clauses: Some(clauses),
+        })
+    }
+
+    /// As a list or a watch asks for it; empty if nothing or everything is selected.
+    pub fn text(&self) -> String {
+        let clauses = self.clauses.iter().flatten();
+        let texts: Vec<String> = clauses
+            .map(|(key, values)| {
+                let values: Vec<&str> = values.iter().map(String::as_str).collect();
+                format!("{key} in ({})", values.join(","))
+            })
+            .collect();
+        texts.join(",")
+    }
+}
+
+fn owned(clauses: Clauses<&str>) -> Clauses<String> {
+    let of = |(key, values): (&str, BTreeSet<&str>)| {
+        (
+            key.to_owned(),
+            values.into_iter().map(str::to_owned).collect(),
+        )
+    };
+    clauses.into_iter().map(of).collect()
+}
+
+fn length(clauses: &Clauses<String>) -> usize {
+    clauses.iter().map(|(key, v)| clause_length(key, v)).sum()
+}
+
+fn clause_length(key: &str, values: &BTreeSet<String>) -> usize {
+    key.len() + " in (),".len() + values.iter().map(|v| v.len() + 1).sum::<usize>()
+}
+
+/// Labels that all that is selected has, with the values that it may have; `None`:
+/// nothing is selected, as no object can have such labels. An empty value is left out: in
+/// a list of values it is easily taken for none.
+fn required(selector: &Selector) -> Option<Clauses<&str>> {
+    let equal = selector.match_labels.iter();
+    let equal = equal.map(|(key, value)| (key, std::slice::from_ref(value)));
+    let expressions = selector.match_expressions.iter();
+    let listed = expressions.filter(|e| e.operator == Operator::In);
+    let listed = listed.map(|e| (&e.key, &e.values[..]));
+    let mut clauses = Clauses::new();
+    for (key, values) in equal.chain(listed) {
+        if !is_key(key) {
+            return None;
+        }
+        if values.iter().any(String::is_empty) {
+            continue;
+        }
+        let values = values.iter().map(String::as_str).filter(|v| is_value(v));
+        let values: BTreeSet<&str> = values.collect();
+        if values.is_empty() {
+            return None;
+        }
+        clauses.insert(key.as_str(), values);
+    }
+    Some(clauses)
+}
+
+/// Whether it can be a label's value, or the name of its key
+/// ([labels](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/)).
+fn is_value(text: &str) -> bool {
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    let inside = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    text.len() <= 63
+        && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
+        && text.bytes().all(inside)
+}
+
+fn is_key(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let label = |label: &str| {
+        let ends = !label.starts_with('-') && !label.ends_with('-');
+        !label.is_empty() && ends && label.bytes().all(lower)
+    };
+    !name.is_empty()
+        && is_value(name)
+        && prefix.is_none_or(|p| p.len() <= 253 && p.split('.').all(label))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::selector::{Expression, Labels};
+
+    fn labels(pairs: &[(&str, &str)]) -> Selector {
+        let pairs = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+        Selector {
+            match_labels: pairs.collect(),
+            ..Selector::default()
+        }
+    }
+
+    fn text(selectors: &[Selector]) -> String {
+        let mut union = Union::default();
+        selectors.iter().for_each(|s| union.add(s));
+        match (union.is_nothing(), union.is_everything()) {
+            (true, _) => "nothing".to_owned(),
+            (_, true) => "everything".to_owned(),
+            _ => union.text(),
+        }
+    }
+
+    #[test]
+    fn what_all_require_is_asked_for() {
+        let (web, db) = (
+            labels(&[("app", "web"), ("tier", "1")]),
+            labels(&[("app", "db")]),
+        );
+        assert_eq!(text(&[]), "nothing");
+        assert_eq!(text(std::slice::from_ref(&web)), "app in (web),tier in (1)");
+        assert_eq!(text(&[web.clone(), db.clone()]), "app in (db,web)");
+        assert_eq!(text(&[web.clone(), labels(&[])]), "everything");
+        assert_eq!(text(&[web, labels(&[("tier", "1")]), db]), "everything");
+    }
+
+    #[test]
+    fn what_no_pod_can_have_is_not_asked_for() {
+        for (key, value) in [
+            ("app", "a b"),
+            ("app", "a,b"),
+            ("app", "-a"),
+            ("app", &*"a".repeat(64)),
+            ("a b", "c"),
+            ("", "c"),
+            ("x/", "c"),
+            ("/x", "c"),
+            ("a/b/c", "c"),
+            ("X.io/a", "c"),
+        ] {
+            assert_eq!(text(&[labels(&[(key, value)])]), "nothing", "{key} {value}");
+        }
+        assert_eq!(text(&[labels(&[("app", "")])]), "everything");
+        assert_eq!(
+            text(&[labels(&[("a.io/b_c", "D.e-f")])]),
+            "a.io/b_c in (D.e-f)"
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_left_out_for_good() {
+        let mut union = Union::default();
+        for i in 0..5_000 {
+            union.add(&labels(&[("app", &format!("app-{i}")), ("tier", "1")]));
+        }
+        assert_eq!(union.text(), "tier in (1)");
+        union.add(&labels(&[("app", "one-more")]));
+        assert!(union.is_everything());
+    }
+
+    #[test]
+    fn what_more_values_of_one_key_bring_can_be_said() {
+        let union = |selectors: &[Selector]| {
+            let mut union = Union::default();
+            selectors.iter().for_each(|s| union.add(s));
+            union
+        };
+        let of = |app, tier| labels(&[("app", app), ("tier", tier)]);
+        let web = union(&[of("web", "1")]);
+        let more = |selectors: &[Selector]| {
+            let mut later = web.clone();
+            selectors.iter().for_each(|s| later.add(s));
+            web.beside(&later).map(|union| union.text())
+        };
+        let text = Some("app in (cache,db),tier in (1)".to_owned());
+        assert_eq!(more(&[of("db", "1"), of("cache", "1")]), text);
+        assert_eq!(more(&[of("db", "2")]), None);
+        assert_eq!(more(&[labels(&[("app", "db")])]), None);
+        assert_eq!(Union::default().beside(&web), None);
+    }
+
+    fn selects(union: &Union, pod: &std::collections::BTreeMap<String, String>) -> bool {
+        union.clauses.as_ref().is_some_and(|clauses| {
+            clauses
+                .iter()
+                .all(|(key, values)| pod.get(key).is_some_and(|value| values.contains(value)))
+        })
+    }
+
+    fn selector() -> impl Strategy<Value = Selector> {
+        let pair = ("[abc]", "[xyz]?");
+        let operator = prop::sample::select(vec!["In", "NotIn", "Exists", "DoesNotExist"]);
+        let values = prop::collection::vec("[xyz]?", 1..3);
+        let expression = ("[abc]", operator, values).prop_map(|(key, operator, values)| {
+            let takes = operator.ends_with("In");
+            Expression::new(&key, operator, if takes { values } else { vec![] }).unwrap()
+        });
+        let labels = prop::collection::vec(pair, 0..3);
+        let expressions = prop::collection::vec(expression, 0..2);
+        (labels, expressions).prop_map(|(match_labels, match_expressions)| Selector {
+            match_labels,
+            match_expressions,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn it_selects_no_less_than_any(selectors in prop::collection::vec(selector(), 0..5),
+                                       pairs in prop::collection::btree_map("[abc]", "[xyz]?", 0..4)) {
+            let pod: Labels = pairs.iter().collect();
+            let mut union = Union::default();
+            for selector in &selectors {
+                let before = union.clone();
+                union.add(selector);
+                prop_assert!(union.covers(selector));
+                prop_assert!(!before.covers(selector) || before == union);
+                for earlier in &selectors {
+                    prop_assert!(!before.covers(earlier) || union.covers(earlier));
+                }
+                if let Some(beside) = before.beside(&union) {
+                    let parts = [&before, &beside].map(|part| selects(part, &pairs));
+                    prop_assert_eq!(selects(&union, &pairs), parts.contains(&true));
+                    prop_assert_ne!(parts, [true, true]);
+                }
+            }
+            prop_assert!(selects(&union, &pairs) || !selectors.iter().any(|s| s.matches(&pod)));
+        }
+    }
+}
