@@ -4,7 +4,6 @@
 package harness
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 )
@@ -42,12 +41,12 @@ var Cases = []Case{
 	{Name: "rust-noop", Asked: true, Counts: extenderURL, server: rustNoop("0")},
 	{Name: "floor", Asked: true, Counts: extenderURL, server: rustNoop("64")},
 	{Name: "floor-asking", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: knowNothing},
-	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watchers},
+	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watcher},
 	{Name: "governed", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
 	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
-	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watchers},
+	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watcher},
 	{Name: "gated", Tautline: true, Counts: adminURL, server: extender(), providers: rules},
 }
 
@@ -113,16 +112,11 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watchers read the events of pods that have a node and forget them, as many as the extender
-// and gpu-slice do.
-func watchers(bin binaries) []provider {
-	var all []provider
-	for i := range 2 {
-		address := fmt.Sprintf("127.0.0.1:%d", 18921+i)
-		args := []string{bin.goNoop, "watch", address}
-		all = append(all, provider{fmt.Sprintf("watcher %d", i+1), args, "http://" + address})
-	}
-	return all
+// watcher reads the events of pods that have a node and forgets them, as gpu-slice does; the
+// extender is told of no pod that no offer selects.
+func watcher(bin binaries) []provider {
+	const address = "127.0.0.1:18921"
+	return []provider{{"watcher", []string{bin.goNoop, "watch", address}, "http://" + address}}
 }
 
 // rules are the rule providers.

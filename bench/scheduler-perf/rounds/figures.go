@@ -23,14 +23,14 @@ var cases = []struct{ name, title string }{
 	{"bare", "no extender"},
 	{"go-noop", "a no-op in Go"},
 	{"rust-noop", "a no-op in Rust"},
-	{"noop-watched", "the same, two processes watch pods"},
+	{"noop-watched", "the same, a process watches pods"},
 	{"floor", "the floor: a no-op in Rust, 64 names back"},
 	{"floor-asking", "the floor, two providers asked"},
 	{"governed", "Tautline, pods governed by 2 rules"},
 	{"governed-bind", "the same, Tautline binds"},
 	{"ungoverned", "Tautline, pods not governed"},
 	{"gated-noop", "a no-op in Go behind the gate"},
-	{"gated-watched", "the same, two processes watch pods"},
+	{"gated-watched", "the same, a process watches pods"},
 	{"gated", "Tautline behind the gate"},
 }
 
