@@ -12,7 +12,11 @@ use kube::{
 use serde_json::{Value, json};
 use tautline_tests::servers::{Kept, Server};
 
-use crate::{Size, fill::IN_FLIGHT, objects};
+use crate::{
+    Size,
+    fill::{self, IN_FLIGHT},
+    objects,
+};
 
 /// How long the extender may take to see what the API server has.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -75,6 +79,29 @@ pub async fn filters(server: &Server, names: usize, times: usize) -> Result<Time
     }
     all.sort();
     Ok(Times(all))
+}
+
+/// What came of an offer that has all pods followed.
+pub struct Widened {
+    /// Of all pods those that were followed before.
+    pub before: f64,
+    /// From the offer until the watch had brought all.
+    pub seen_in: Duration,
+    pub resident: u64,
+    pub peak: u64,
+}
+
+/// Makes that offer, and waits until the watch has brought all pods.
+pub async fn widened(client: &Client, server: &Server, size: &Size) -> Result<Widened> {
+    let before = seen(server).await;
+    fill::offer_of_any(client).await?;
+    let seen_in = until(server, before + size.pods as f64).await?;
+    Ok(Widened {
+        before,
+        seen_in,
+        resident: server.process.resident_bytes(),
+        peak: server.process.peak_bytes(),
+    })
 }
 
 /// What came of the burst.

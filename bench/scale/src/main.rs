@@ -4,6 +4,9 @@
 //! account, with the one heap that `deploy/base` gives it; a provider that answers
 //! at once runs in this process.
 //!
+//! One offer more than the thousand asks for no label in particular, so the extender
+//! follows all pods. With `--widen` it is made later: what the rest costs is seen first.
+//!
 //! Measured: the time from its start until it is ready, the memory it holds then
 //! and at most, a filter of 500 and of all node names, what a burst of pod updates
 //! takes to be seen, a filter meanwhile, and how the watch goes on once the API
@@ -31,6 +34,9 @@ struct Args {
     bin: Option<PathBuf>,
     #[command(flatten)]
     size: Size,
+    /// Makes the offer that has all pods followed once the extender is ready
+    #[arg(long)]
+    widen: bool,
     /// Writes the table into docs/benchmarks.md too
     #[arg(long)]
     docs: bool,
@@ -84,6 +90,9 @@ async fn main() -> Result<()> {
     tests::apply_kustomization_but(&plane.client, &root().join("deploy"), &skipped).await?;
     let provider = tautline_sdk::testkit::start(Even).await?;
     fill::cluster(&plane.client, &args.size, provider.address.port()).await?;
+    if !args.widen {
+        fill::offer_of_any(&plane.client).await?;
+    }
 
     eprintln!("starting the extender ...");
     let start = Instant::now();
@@ -91,6 +100,10 @@ async fn main() -> Result<()> {
     let first_sync = start.elapsed();
     let cpu = server.process.cpu_seconds();
     let (resident, peak) = (server.process.resident_bytes(), server.process.peak_bytes());
+    let widened = match args.widen {
+        true => Some(load::widened(&plane.client, &server, &args.size).await?),
+        false => None,
+    };
     let few = load::filters(&server, 500, 500).await?;
     let many = load::filters(&server, args.size.nodes, 300).await?;
     eprintln!(
@@ -110,6 +123,7 @@ async fn main() -> Result<()> {
         first_sync_cpu_s: cpu,
         resident,
         peak,
+        widened,
         filters: vec![(500, few), (args.size.nodes, many)],
         burst,
         api_server_back: restarted,

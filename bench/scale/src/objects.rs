@@ -158,11 +158,22 @@ pub fn policy(workload: usize) -> Value {
 }
 
 pub fn offer(workload: usize) -> Value {
+    let selector = json!({"matchLabels": {"app": app(workload)}});
+    offer_of(&namespace(workload), &app(workload), &selector)
+}
+
+/// It asks for no label in particular, so that the extender follows all pods that have a
+/// node. There are none in its namespace.
+pub fn offer_of_any() -> Value {
+    let selector = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
+    offer_of("default", "any", &selector)
+}
+
+fn offer_of(namespace: &str, name: &str, selector: &Value) -> Value {
     json!({
         "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-        "metadata": {"name": app(workload), "namespace": namespace(workload)},
-        "spec": {"policies": [app(workload)],
-                 "targets": [{"apiVersion": "v1", "kind": "Pod",
-                              "labelSelector": {"matchLabels": {"app": app(workload)}}}]},
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"policies": [name],
+                 "targets": [{"apiVersion": "v1", "kind": "Pod", "labelSelector": selector}]},
     })
 }
