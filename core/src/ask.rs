@@ -61,7 +61,12 @@ impl Ask {
 pub fn is_governed(snapshot: &Snapshot, pod: &Subject) -> bool {
     snapshot
         .offers_for(&pod.namespace, &pod.labels)
-        .any(|e| governing_targets(&e.offer, pod).next().is_some())
+        .any(|e| governs(&e.offer, pod))
+}
+
+/// Whether one does.
+pub fn governs(offer: &Offer, pod: &Subject) -> bool {
+    *offer.namespace == *pod.namespace && governing_targets(offer, pod).next().is_some()
 }
 
 /// What each offer that governs the pod asks, by offer name.

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
-    model::{Other, Pod},
+    model::{Offer, Other, Pod},
 };
 use tokio::sync::watch;
 
@@ -51,6 +51,8 @@ struct Inner {
     /// A bit for each kind that was listed to its end.
     listed: AtomicU8,
     pods_watch: Mutex<PodsWatch>,
+    /// Offers that do not count yet, by key.
+    waiting: watch::Sender<BTreeMap<String, Arc<Offer>>>,
     /// Objects that could not be used, and why.
     refused: Mutex<BTreeMap<(Kind, String), String>>,
 }
@@ -74,6 +76,7 @@ impl Default for Feed {
             but_pods: watch::Sender::new(Versions::default()),
             listed: AtomicU8::new(0),
             pods_watch: Mutex::default(),
+            waiting: watch::Sender::default(),
             refused: Mutex::default(),
         }))
     }
@@ -130,6 +133,33 @@ impl Feed {
     /// A watch of pods has begun, or (`None`) has ended.
     pub fn watch_pods(&self, since: Option<Instant>) {
         self.0.pods_watch.lock().since = since;
+    }
+
+    /// Offers that do not count until the pods that they may select are known, by key.
+    pub(crate) fn waiting(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
+        &self.0.waiting
+    }
+
+    /// Waits for so long until no offer that `concerns` whoever asks waits to count; gives
+    /// one that still does.
+    pub async fn settled(
+        &self,
+        concerns: impl Fn(&Offer) -> bool,
+        most: Duration,
+    ) -> Result<(), Arc<Offer>> {
+        let find = |waiting: &BTreeMap<String, Arc<Offer>>| {
+            waiting.values().find(|offer| concerns(offer)).cloned()
+        };
+        // Hardly ever does any.
+        let Some(one) = find(&self.0.waiting.borrow()) else {
+            return Ok(());
+        };
+        let mut waiting = self.0.waiting.subscribe();
+        let none = waiting.wait_for(|waiting| find(waiting).is_none());
+        match tokio::time::timeout(most, none).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(one),
+        }
     }
 
     /// Notes that an object as it is now cannot be used; what was good of it stays.

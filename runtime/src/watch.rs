@@ -131,7 +131,7 @@ impl Watch<'_> {
         tasks: &mut Tasks,
     ) {
         let (wanted, scope) = watch::channel(Scope::selected(&Union::default()));
-        let selected = Selected::new(wanted.clone());
+        let selected = Selected::new(self.feed.clone(), wanted.clone());
         widen(wanted, all, tasks);
         self.policies(tasks);
         self.offers(Some(selected.clone()), tasks);
@@ -266,9 +266,12 @@ impl Watch<'_> {
         let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
         let tells = move |tells: Tells<'_>| match tells {
             _ if kind != Kind::Pod => {}
-            Tells::Follows(scope) => {
+            // Before any list is complete nobody is answered, and a pod that comes after
+            // its offers costs less than an offer after its pods.
+            Tells::Lists(_) if feed.listed(Kind::Pod) => {}
+            Tells::Lists(scope) | Tells::Follows(scope) => {
                 if let Some(selected) = &selected {
-                    selected.follows(scope, &feed);
+                    selected.follows(scope);
                 }
             }
             Tells::Rests(until) => feed.rest_pods(until),
@@ -341,7 +344,7 @@ impl Watch<'_> {
                     listing = Some(feed.listing(kind));
                     refused.clear();
                     if let Some(selected) = &selected {
-                        selected.forget_all();
+                        selected.begins();
                     }
                 }
                 Ok(Event::InitApply(o)) => match (take(&o), &mut listing) {
@@ -352,6 +355,9 @@ impl Watch<'_> {
                     // A limit must not vanish by a slip: what was good stays.
                     (Err(()), Some(listing)) => {
                         listing.keep(&key(&o));
+                        if let Some(selected) = &selected {
+                            selected.keep(&key(&o));
+                        }
                         refused.push(key(&o));
                     }
                     _ => {}
@@ -366,6 +372,9 @@ impl Watch<'_> {
                     }
                     if let Some(listing) = listing.take() {
                         listing.done();
+                    }
+                    if let Some(selected) = &selected {
+                        selected.ends();
                     }
                     readiness.done(&label.kind);
                 }

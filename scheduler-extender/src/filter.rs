@@ -1,8 +1,12 @@
 //! `filter`: which of the posted nodes the pod may use.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tautline_core::{ask, planning::Verdict};
+use tautline_core::{
+    ask::{self, Subject},
+    model::{Offer, key},
+    planning::Verdict,
+};
 use tautline_discovery::Round;
 use tokio::time::Instant;
 
@@ -13,13 +17,18 @@ use crate::{
 };
 
 const WHAT: &str = "ExtenderArgs";
+/// The pods of an offer are listed in less, unless there are very many.
+const SETTLES_WITHIN: Duration = Duration::from_millis(200);
 
 /// Answers a filter request, before `by`.
 pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec<u8>, WireError> {
     let args = wire::args(WHAT, json)?;
     let subject = pod::subject(WHAT, args.pod)?;
-    let snapshot = state.feed.snapshot();
     let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
+    if !exempt {
+        settled(state, &subject).await?;
+    }
+    let snapshot = state.feed.snapshot();
     if exempt || !ask::is_governed(&snapshot, &subject) {
         state
             .metrics
@@ -31,6 +40,19 @@ pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec
     let plan = Arc::new(underlay::plan(state, &snapshot, question, by).await);
     state.concluded(&plan);
     reply(state, &args.nodes, &plan)
+}
+
+/// An offer that does not count yet may be about the pod: it is waited for, and if that
+/// takes long kube-scheduler has to ask again, as a limit must not be passed over.
+async fn settled(state: &State, subject: &Subject) -> Result<(), WireError> {
+    let governs = |offer: &Offer| ask::governs(offer, subject);
+    match state.feed.settled(governs, SETTLES_WITHIN).await {
+        Ok(()) => Ok(()),
+        Err(offer) => {
+            state.metrics.pod("unsettled");
+            Err(WireError::Unsettled(key(&offer.namespace, &offer.name)))
+        }
+    }
 }
 
 /// The same nodes in the same form.

@@ -69,7 +69,7 @@ impl Metrics {
         );
         r.register(
             "extender_pods",
-            "Filtered pods: ungoverned, exempt, placeable, or rejected by every node",
+            "Filtered pods: ungoverned, exempt, placeable, rejected by every node, or unsettled: their offer does not count yet",
             m.pods.clone(),
         );
         r.register(

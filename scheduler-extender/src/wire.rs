@@ -31,6 +31,10 @@ pub enum WireError {
         count: usize,
         most: usize,
     },
+    #[error(
+        "offer {0} selects this pod and does not count yet: the pods that it selects are being listed; ask again"
+    )]
+    Unsettled(String),
 }
 
 /// The nodes of a question, in the form in which they came.

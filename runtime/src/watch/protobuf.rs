@@ -41,6 +41,8 @@ use beside::Beside;
 /// What a watch tells of itself, beside what it brings.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tells<'a> {
+    /// It begins to list these.
+    Lists(&'a Scope),
     /// All of these are known, and all that changes of them will be.
     Follows(&'a Scope),
     /// From here on it brings each change.
@@ -63,6 +65,11 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// out holds a reservation. What is known cannot change while the watch rests, so
 /// answers made of it hold for as long.
 const REST: Duration = Duration::from_millis(20);
+/// Once it follows more, a watch goes on for so long before it looks for what more is
+/// wanted since.
+const GATHER: Duration = Duration::from_millis(100);
+/// The most objects that are held until all of a list are there.
+const MOST_HELD: usize = 10_000;
 
 /// Follows a kind until told to stop. It has a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs. The thread may sleep, as
@@ -117,11 +124,11 @@ async fn follow<K: Watchable>(
     let mut again = tokio::time::Instant::now();
     loop {
         let mut next = scope.clone();
-        if version.is_none() || again <= tokio::time::Instant::now() {
-            next.clone_from(&wanted.borrow());
-        }
         if version.is_none() {
+            next.clone_from(&wanted.borrow());
             scope.clone_from(&next);
+        } else if again <= tokio::time::Instant::now() {
+            next = scope.towards(&wanted.borrow());
         }
         let widens = scope != next;
         // A list goes on to its end: however often more is wanted, it comes to one.
@@ -130,16 +137,13 @@ async fn follow<K: Watchable>(
         let step = async {
             match &mut version {
                 Some(known) if widens => {
-                    if let Some(missing) = scope.missing(&next) {
+                    if let Some((version, others)) = rest(client, &scope, &next).await? {
                         // All that is wanted is watched from where the part was, so what
                         // changes of the rest while that is listed is told then.
-                        let mut others: Vec<Brought<K>> = Vec::new();
-                        let version = pages(client, missing, |o| others.push(o)).await?;
-                        beside = Beside::new(&version, others.iter().map(key));
+                        beside.add(&version, others.iter().map(key));
                         others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
                         tells(Tells::Follows(&next));
                     } else {
-                        // They may be very many: each counts as it comes.
                         *known = list(client, &next, on, tells).await?;
                         beside = Beside::default();
                     }
@@ -164,17 +168,21 @@ async fn follow<K: Watchable>(
         tells(Tells::Ends);
         match done {
             None => {}
-            Some(Ok(())) => backoff.reset(),
+            Some(Ok(())) => {
+                backoff.reset();
+                if widens {
+                    again = tokio::time::Instant::now() + GATHER;
+                }
+            }
             Some(Err(error)) => {
                 let error: anyhow::Error = error;
-                let widening = widens && version.is_some();
-                if error.downcast_ref::<Gone>().is_some() && !widening {
+                if error.downcast_ref::<Gone>().is_some() && !widens {
                     version = None;
                 }
                 on(Err(error));
                 let wait = backoff.next().unwrap_or(SHORTEST);
                 again = tokio::time::Instant::now() + wait;
-                if !widening {
+                if !widens {
                     tokio::time::sleep(wait).await;
                 }
             }
@@ -190,8 +198,30 @@ async fn wider(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::
     tokio::time::sleep_until(again).await;
 }
 
-/// All there is of what is followed; gives its version. Of nothing there is none, and
-/// nothing to be asked: then this does not end.
+/// What a wider scope has beside one that is followed, and its version; `None`: it has to
+/// be listed with what is followed, or is too much to be held at once.
+async fn rest<K: Watchable>(
+    client: &Client,
+    scope: &Scope,
+    wider: &Scope,
+) -> Result<Option<(String, Vec<Brought<K>>)>> {
+    let Some(missing) = scope.missing(wider) else {
+        return Ok(None);
+    };
+    let (mut others, mut count) = (Vec::new(), 0);
+    let each = |object| {
+        count += 1;
+        match count > MOST_HELD {
+            true => others = Vec::new(),
+            false => others.push(object),
+        }
+    };
+    let version = pages(client, missing, each).await?;
+    Ok((count <= MOST_HELD).then_some((version, others)))
+}
+
+/// All there is of what is followed, each object counting as it comes; gives its version.
+/// Of nothing there is none, and nothing to be asked: then this does not end.
 async fn list<K: Watchable>(
     client: &Client,
     scope: &Scope,
@@ -199,6 +229,7 @@ async fn list<K: Watchable>(
     tells: &impl Fn(Tells<'_>),
 ) -> Result<String> {
     on(Ok(Event::Init));
+    tells(Tells::Lists(scope));
     let mut version = None;
     if !scope.is_nothing() {
         let each = |o| on(Ok(Event::InitApply(o)));

@@ -43,6 +43,15 @@ impl Scope {
         Selectors { fields, labels }
     }
 
+    /// What is followed next on the way to what is wanted. Pods that wait come after all
+    /// that have a node: who finds a node for them has to know what is on it.
+    pub(super) fn towards(&self, wanted: &Self) -> Self {
+        match (self, wanted) {
+            (Self::Selected(_), Self::All) => Self::Placed,
+            _ => wanted.clone(),
+        }
+    }
+
     /// What `wider` has beside this, if a selector can say it.
     pub(super) fn missing(&self, wider: &Self) -> Option<Selectors> {
         match (self, wider) {

@@ -1,11 +1,11 @@
 //! Offers that wait until the pods that they may select are followed: one that counted
 //! before would have pods planned as if their peers were not there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
 use tautline_core::{
-    index::Object,
+    index::{Kind, Object},
     model::{Offer, TargetKind, key},
     selector::Selector,
     union::Union,
@@ -16,9 +16,10 @@ use super::scope::Scope;
 use crate::feed::Feed;
 
 /// Between the watch of offers, which says what pods are to be followed, and that of
-/// pods, which says what it follows.
+/// pods, which says what it follows. Who waits is in the feed.
 #[derive(Clone, Debug)]
 pub(super) struct Selected {
+    feed: Feed,
     wanted: Sender<Scope>,
     state: Arc<Mutex<State>>,
 }
@@ -27,18 +28,20 @@ pub(super) struct Selected {
 struct State {
     all: Union,
     followed: Scope,
-    waiting: BTreeMap<String, Offer>,
+    /// Who waited as a list of offers began, and has not come in it so far.
+    gone: BTreeSet<String>,
 }
 
 impl Selected {
     /// `wanted` is what the watch of pods is to follow.
-    pub(super) fn new(wanted: Sender<Scope>) -> Self {
+    pub(super) fn new(feed: Feed, wanted: Sender<Scope>) -> Self {
         Self {
+            feed,
             wanted,
             state: Arc::new(Mutex::new(State {
                 all: Union::default(),
                 followed: Scope::Selected(Union::default()),
-                waiting: BTreeMap::new(),
+                gone: BTreeSet::new(),
             })),
         }
     }
@@ -50,12 +53,14 @@ impl Selected {
         };
         let key = key(&offer.namespace, &offer.name);
         let mut state = self.state.lock();
-        state.waiting.remove(&key);
+        state.gone.remove(&key);
         if state.follows(&offer) {
+            self.drop_waiting(&key);
             return Some(Object::Offer(offer));
         }
         selectors(&offer).for_each(|s| state.all.add(s));
-        state.waiting.insert(key, offer);
+        let waiting = self.feed.waiting();
+        waiting.send_modify(|waiting| _ = waiting.insert(key, Arc::new(offer)));
         self.wanted.send_if_modified(|wanted| {
             let new = Scope::selected(&state.all);
             let wider = matches!(wanted, Scope::Selected(_)) && *wanted != new;
@@ -69,26 +74,46 @@ impl Selected {
 
     /// An offer is gone.
     pub(super) fn forget(&self, key: &str) {
-        self.state.lock().waiting.remove(key);
+        let _state = self.state.lock();
+        self.drop_waiting(key);
     }
 
-    /// Offers are listed anew: who waits comes again, or is gone.
-    pub(super) fn forget_all(&self) {
-        self.state.lock().waiting.clear();
+    /// Offers are listed anew.
+    pub(super) fn begins(&self) {
+        let mut state = self.state.lock();
+        state.gone = self.feed.waiting().borrow().keys().cloned().collect();
+    }
+
+    /// The list has an offer that cannot be used: what was good of it stays.
+    pub(super) fn keep(&self, key: &str) {
+        self.state.lock().gone.remove(key);
+    }
+
+    /// The list is complete. Who waited and is not in it is gone, even if it came to count
+    /// meanwhile.
+    pub(super) fn ends(&self) {
+        let mut state = self.state.lock();
+        for key in std::mem::take(&mut state.gone) {
+            self.drop_waiting(&key);
+            self.feed.delete(Kind::Offer, &key);
+        }
     }
 
     /// Pods are followed so far: offers that waited for it count.
-    pub(super) fn follows(&self, scope: &Scope, feed: &Feed) {
+    pub(super) fn follows(&self, scope: &Scope) {
         let mut state = self.state.lock();
         state.followed = scope.clone();
-        for (key, offer) in std::mem::take(&mut state.waiting) {
-            if state.follows(&offer) {
-                // While this is locked no later version of it can overtake it.
-                feed.apply(Object::Offer(offer));
-            } else {
-                state.waiting.insert(key, offer);
-            }
+        let all: Vec<Arc<Offer>> = self.feed.waiting().borrow().values().cloned().collect();
+        for offer in all.into_iter().filter(|offer| state.follows(offer)) {
+            // While this is locked no later version of it can overtake it.
+            self.feed.apply(Object::Offer(Offer::clone(&offer)));
+            self.drop_waiting(&key(&offer.namespace, &offer.name));
         }
+    }
+
+    fn drop_waiting(&self, key: &str) {
+        let waiting = self.feed.waiting();
+        waiting.send_if_modified(|waiting| waiting.remove(key).is_some());
     }
 }
 
@@ -135,7 +160,8 @@ mod tests {
     #[test]
     fn an_offer_counts_once_its_pods_are_followed() {
         let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
-        let (selected, feed) = (Selected::new(wanted), Feed::default());
+        let feed = Feed::default();
+        let selected = Selected::new(feed.clone(), wanted);
         let app_of = |name: &str| {
             let snapshot = feed.snapshot();
             let offer = snapshot.offer("ns", name).map(|e| Arc::clone(&e.offer));
@@ -155,7 +181,7 @@ mod tests {
             selectors(&offer("a", "web")).for_each(|s| union.add(s));
             Scope::selected(&union)
         };
-        selected.follows(&web, &feed);
+        selected.follows(&web);
         assert_eq!(app_of("a").as_deref(), Some("web"));
         assert_eq!(app_of("b").as_deref(), Some("web"));
         assert_eq!((app_of("c"), app_of("d")), (None, None));
@@ -167,7 +193,7 @@ mod tests {
         assert!(admit(offer("b", "web")));
         let all = follows.borrow().clone();
         assert_eq!(all.selectors().labels.unwrap(), "app in (cache,db,web)");
-        selected.follows(&all, &feed);
+        selected.follows(&all);
         assert_eq!(app_of("a").as_deref(), Some("cache"));
         assert_eq!(app_of("b").as_deref(), Some("web"));
         assert_eq!(app_of("d").as_deref(), Some("db"));
@@ -176,11 +202,53 @@ mod tests {
     #[test]
     fn all_pods_stay_wanted() {
         let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
-        let selected = Selected::new(wanted.clone());
+        let selected = Selected::new(Feed::default(), wanted.clone());
         wanted.send_replace(Scope::All);
         assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
         assert_eq!(*follows.borrow(), Scope::All);
-        selected.follows(&Scope::All, &Feed::default());
+        selected.follows(&Scope::All);
         assert!(selected.admit(Object::Offer(offer("b", "db"))).is_some());
+    }
+
+    #[test]
+    fn who_waited_and_is_in_a_list_no_more_is_gone() {
+        let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
+        let feed = Feed::default();
+        let selected = Selected::new(feed.clone(), wanted);
+        let admit = |o: Offer| selected.admit(Object::Offer(o)).is_some();
+        for name in ["a", "b", "c", "d"] {
+            assert!(!admit(offer(name, "web")));
+        }
+        selected.begins();
+        assert!(!admit(offer("a", "db")));
+        selected.keep("ns/b");
+        selected.forget("ns/c");
+        // Of d nothing is said, and it comes to count while the rest is listed.
+        selected.follows(&follows.borrow());
+        assert!(feed.snapshot().offer("ns", "d").is_some());
+        selected.ends();
+        let count: Vec<String> = (feed.snapshot().offers())
+            .map(|e| e.offer.name.to_string())
+            .collect();
+        assert_eq!(count, ["a", "b"]);
+        assert!(feed.waiting().borrow().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_waits_for_offers_that_concern_it() {
+        let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
+        let feed = Feed::default();
+        let selected = Selected::new(feed.clone(), wanted);
+        assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
+        let most = std::time::Duration::from_millis(200);
+        assert!(feed.settled(|o| &*o.name == "b", most).await.is_ok());
+        let still = feed.settled(|o| &*o.name == "a", most).await;
+        assert_eq!(&*still.unwrap_err().name, "a");
+        let (settled, ()) = tokio::join!(feed.settled(|o| &*o.name == "a", most), async {
+            tokio::task::yield_now().await;
+            selected.follows(&follows.borrow());
+        });
+        assert!(settled.is_ok());
+        assert!(feed.snapshot().offer("ns", "a").is_some());
     }
 }

@@ -1,11 +1,14 @@
 //! Which pods the extender is told of: those that have a node and that an offer may
 //! select.
 
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
 use serde_json::{Value, json};
 use tautline_tests::{
     PATIENCE,
     control_plane::ControlPlane,
     eventually,
+    loopback::insecure_post,
     objects::{self, post},
     root,
     servers::Server,
@@ -31,8 +34,8 @@ async fn offer(plane: &ControlPlane, app: &str, more: Value) {
         .unwrap();
 }
 
-#[tokio::test]
-async fn the_extender_is_told_of_pods_that_offers_may_select() {
+/// With two pods on a node, and the extender's own account.
+async fn started() -> (ControlPlane, Server) {
     let plane = ControlPlane::start().await.unwrap();
     objects::apply_kustomization_but(&plane.client, &root().join("deploy"), &["Deployment"])
         .await
@@ -41,6 +44,18 @@ async fn the_extender_is_told_of_pods_that_offers_may_select() {
     placed(&plane, "web-0", "web").await;
     placed(&plane, "db-0", "db").await;
     let (extender, _) = Server::extender(&plane, &[]).await.unwrap();
+    (plane, extender)
+}
+
+/// Until the extender knows the offer of that name.
+async fn governs(extender: &Server, app: &str) {
+    let known = |rule: &Value| rule["outcome"] != "PolicyMissing";
+    extender.knows("default", app, known).await;
+}
+
+#[tokio::test]
+async fn the_extender_is_told_of_pods_that_offers_may_select() {
+    let (plane, extender) = started().await;
     let told = async |pods: f64| {
         let check = async || (extender.metric(PODS).await == pods).then_some(());
         let state = async || {
@@ -49,14 +64,10 @@ async fn the_extender_is_told_of_pods_that_offers_may_select() {
         };
         eventually(&format!("{pods} pods are told"), PATIENCE, check, state).await;
     };
-    let governs = async |app: &str| {
-        let known = |rule: &Value| rule["outcome"] != "PolicyMissing";
-        extender.knows("default", app, known).await;
-    };
     assert_eq!(extender.metric(PODS).await, 0.0, "without an offer");
 
     offer(&plane, "web", json!({})).await;
-    governs("web").await;
+    governs(&extender, "web").await;
     told(1.0).await;
     placed(&plane, "other-0", "other").await;
     placed(&plane, "web-1", "web").await;
@@ -64,7 +75,7 @@ async fn the_extender_is_told_of_pods_that_offers_may_select() {
 
     // Of what is selected only the rest is listed: db-0.
     offer(&plane, "db", json!({})).await;
-    governs("db").await;
+    governs(&extender, "db").await;
     told(3.0).await;
     placed(&plane, "other-1", "other").await;
     placed(&plane, "db-1", "db").await;
@@ -74,6 +85,63 @@ async fn the_extender_is_told_of_pods_that_offers_may_select() {
     let any = json!({"targets": [{"apiVersion": "v1", "kind": "Pod", "labelSelector": {
         "matchExpressions": [{"key": "app", "operator": "Exists"}]}}]});
     offer(&plane, "any", any).await;
-    governs("other").await;
+    governs(&extender, "other").await;
     told(10.0).await;
+}
+
+/// Gives the extender's role other rules, and waits until they count for its account.
+async fn may_list_pods(plane: &ControlPlane, may: bool, role: &ClusterRole) {
+    let (roles, mut role) = (Api::<ClusterRole>::all(plane.client.clone()), role.clone());
+    role.metadata.resource_version = None;
+    if let (false, Some(rules)) = (may, &mut role.rules) {
+        rules.retain(|r| r.resources.as_deref() != Some(&["pods".to_owned()]));
+    }
+    roles
+        .replace("tautline-extender", &Default::default(), &role)
+        .await
+        .unwrap();
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "system:serviceaccount:tautline-system:tautline-extender",
+                 "resourceAttributes": {"verb": "list", "resource": "pods"}},
+    });
+    let check = async || {
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let said = post(&plane.client, path, &review).await.ok()?;
+        (said.body["status"]["allowed"] == may).then_some(())
+    };
+    let what = format!("it may list pods: {may}");
+    eventually(&what, PATIENCE, check, async || "no more is known").await;
+}
+
+#[tokio::test]
+async fn nobody_passes_an_offer_whose_pods_cannot_be_listed() {
+    let (plane, extender) = started().await;
+    offer(&plane, "web", json!({})).await;
+    governs(&extender, "web").await;
+    let filtered = async |app: &str| {
+        let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "p",
+                                      "labels": {"app": app}}});
+        let body = json!({"Pod": pod, "NodeNames": []}).to_string();
+        let url = format!("https://127.0.0.1:{}/filter", extender.port);
+        insecure_post(&url, body.as_bytes()).await
+    };
+
+    let roles = Api::<ClusterRole>::all(plane.client.clone());
+    let role = roles.get("tautline-extender").await.unwrap();
+    may_list_pods(&plane, false, &role).await;
+    offer(&plane, "db", json!({})).await;
+    let check = async || {
+        let refused = filtered("db").await.err()?.to_string();
+        let said = "status 503: offer default/db selects this pod and does not count yet";
+        refused.starts_with(said).then_some(())
+    };
+    let state = async || extender.process.tail();
+    eventually("the offer waits", PATIENCE, check, state).await;
+    for app in ["web", "other"] {
+        filtered(app).await.unwrap();
+    }
+
+    may_list_pods(&plane, true, &role).await;
+    governs(&extender, "db").await;
 }

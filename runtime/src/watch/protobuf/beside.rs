@@ -1,24 +1,23 @@
 //! What was listed beside a watch that goes on from before the list.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-/// Objects by key, as of a version. The events up to it tell of them what the list had in
-/// it already: of an object that was gone and made anew meanwhile, they would take away
-/// what was listed.
+/// Objects by key, with the version of their list. The events up to it tell of them what
+/// the list had in it already: of an object that was gone and made anew meanwhile, they
+/// would take away what was listed.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
+    /// Of the last list.
     version: u64,
-    keys: HashSet<String>,
+    keys: HashMap<String, u64>,
 }
 
 impl Beside {
     /// A list of this version has these. Versions of a kind are numbers that grow
     /// ([KEP-5504](https://kep.k8s.io/5504)); of one that is none, all events count.
-    pub(super) fn new(version: &str, keys: impl Iterator<Item = String>) -> Self {
-        Self {
-            version: version.parse().unwrap_or(0),
-            keys: keys.collect(),
-        }
+    pub(super) fn add(&mut self, version: &str, keys: impl Iterator<Item = String>) {
+        self.version = version.parse().unwrap_or(0);
+        self.keys.extend(keys.map(|key| (key, self.version)));
     }
 
     /// Whether the list says it all about an event of this version. Events come in the
@@ -27,8 +26,9 @@ impl Beside {
         if self.keys.is_empty() {
             return false;
         }
-        if version.parse().is_ok_and(|v: u64| v <= self.version) {
-            return self.keys.contains(&key());
+        if let Some(version) = version.parse().ok().filter(|v: &u64| *v <= self.version) {
+            let listed = self.keys.get(&key());
+            return listed.is_some_and(|listed| version <= *listed);
         }
         *self = Self::default();
         false

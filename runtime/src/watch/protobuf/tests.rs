@@ -138,7 +138,7 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
         Tells::Follows(Scope::Selected(union)) => {
             noted.lock().push(format!("follows {:?}", union.text()));
         }
-        Tells::Follows(_) | Tells::Ends | Tells::Rests(_) => {}
+        Tells::Lists(_) | Tells::Follows(_) | Tells::Ends | Tells::Rests(_) => {}
     };
     let watching = AtomicBool::new(false);
     let done = async {
@@ -330,23 +330,30 @@ async fn what_no_selector_says_is_listed_with_what_is_followed() {
         Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
         Play::Page("8", vec![pod("b", "b", "7", "n2")]),
         Play::Watch(vec![event("MODIFIED", pod("b", "b", "9", "n3"))]),
+        Play::Page("10", vec![pod("c", "c", "10", "")]),
+        Play::Watch(vec![event("MODIFIED", pod("c", "c", "11", "n1"))]),
     ];
     assert_eq!(
-        followed(plays, apps(&["web"]), Scope::All, "brings b n3").await[6..],
+        followed(plays, apps(&["web"]), Scope::All, "brings c n1").await[6..],
         [
             "begins",
-            "list all",
+            "list placed",
             "fails: broken (500 )",
             "watch placed labelSelector=app+in+(web) from 5",
             "watches",
             "brings a n1",
             "begins",
-            "list all",
+            "list placed",
             "has b n2",
             "is complete",
-            "watch all from 8",
+            "watch placed from 8",
             "watches",
             "brings b n3",
+            "list waiting",
+            "brings c ",
+            "watch all from 9",
+            "watches",
+            "brings c n1",
         ]
     );
 }
