@@ -17,10 +17,12 @@ use crate::{
     binding, bindings, command, refusal,
 };
 
-/// A `watch` that runs, and the lines of its outputs as they come.
+/// A `watch` that runs, and the lines of its outputs as they come: which of the two comes
+/// first cannot be told.
 struct Watching {
     child: Child,
-    lines: mpsc::Receiver<String>,
+    out: mpsc::Receiver<String>,
+    err: mpsc::Receiver<String>,
 }
 
 impl Watching {
@@ -30,30 +32,38 @@ impl Watching {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (sender, lines) = mpsc::channel();
-        let pass_on = |from: Box<dyn std::io::Read + Send>| {
-            let sender = sender.clone();
+        let lines = |from: Box<dyn std::io::Read + Send>| {
+            let (sender, lines) = mpsc::channel();
             std::thread::spawn(move || {
                 for line in BufReader::new(from).lines() {
                     _ = sender.send(line.unwrap());
                 }
             });
+            lines
         };
-        pass_on(Box::new(child.stdout.take().unwrap()));
-        pass_on(Box::new(child.stderr.take().unwrap()));
-        Self { child, lines }
+        let out = lines(Box::new(child.stdout.take().unwrap()));
+        let err = lines(Box::new(child.stderr.take().unwrap()));
+        Self { child, out, err }
     }
 
-    fn expect(&self, part: &str) {
-        let mut seen = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(20)) {
-            if line.contains(part) {
-                return;
-            }
-            seen.push(line);
-        }
-        panic!("{part:?} was not said, but {seen:?}");
+    fn says(&self, part: &str) {
+        expect(&self.out, part);
     }
+
+    fn notes(&self, part: &str) {
+        expect(&self.err, part);
+    }
+}
+
+fn expect(lines: &mpsc::Receiver<String>, part: &str) {
+    let mut seen = Vec::new();
+    while let Ok(line) = lines.recv_timeout(Duration::from_secs(20)) {
+        if line.contains(part) {
+            return;
+        }
+        seen.push(line);
+    }
+    panic!("{part:?} was not said, but {seen:?}");
 }
 
 impl Drop for Watching {
@@ -87,12 +97,12 @@ fn a_watch_tells_changes_survives_a_loss_and_ends_on_a_signal() {
         }
     });
     let mut watching = Watching::start(&server);
-    watching.expect("namespace shop, bindings: 1 (1 Compliant)");
-    watching.expect("shop/a-1 Compliant -> Violation because");
-    watching.expect("connection lost: no longer; trying again");
-    watching.expect("connection lost: starting; trying again");
-    watching.expect("shop/a-1 Violation -> Error because");
-    watching.expect("shop/a-1 Error -> Limit because");
+    watching.notes("namespace shop, bindings: 1 (1 Compliant)");
+    watching.says("shop/a-1 Compliant -> Violation because");
+    watching.notes("connection lost: no longer; trying again");
+    watching.notes("connection lost: starting; trying again");
+    watching.says("shop/a-1 Violation -> Error because");
+    watching.says("shop/a-1 Error -> Limit because");
     let pid = watching.child.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(killed.success());
