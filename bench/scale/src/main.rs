@@ -111,6 +111,7 @@ async fn main() -> Result<()> {
         args.size.updates, args.size.seconds
     );
     let burst = load::burst(&plane.client, &server, &args.size).await?;
+    let resident_loaded = server.process.resident_bytes();
     eprintln!("starting the API server anew ...");
     let before = load::seen(&server).await;
     let start = Instant::now();
@@ -126,6 +127,7 @@ async fn main() -> Result<()> {
         widened,
         filters: vec![(500, few), (args.size.nodes, many)],
         burst,
+        resident_loaded,
         api_server_back: restarted,
         resumed,
         resident_then: server.process.resident_bytes(),

@@ -21,6 +21,8 @@ pub struct Report<'a> {
     /// By the number of node names.
     pub filters: Vec<(usize, Times)>,
     pub burst: Burst,
+    /// After the filters and the burst.
+    pub resident_loaded: u64,
     pub api_server_back: Duration,
     pub resumed: Resumed,
     pub resident_then: u64,
@@ -104,6 +106,10 @@ impl Report<'_> {
                 quantiles(&burst.filters),
             ),
             (
+                "resident memory then".to_owned(),
+                format!("{} MB", megabytes(self.resident_loaded)),
+            ),
+            (
                 format!(
                     "API server started anew (ready after {:.1} s): the next change is seen after",
                     self.api_server_back.as_secs_f64()
@@ -149,7 +155,8 @@ impl Report<'_> {
             "burst": {"updates": self.size.updates, "sent_in_s": self.burst.sent_in.as_secs_f64(),
                 "drained_in_s": self.burst.drained_in.as_secs_f64(), "cpu_s": self.burst.cpu_s,
                 "filter_p50_us": micros(&self.burst.filters, 0.5),
-                "filter_p99_us": micros(&self.burst.filters, 0.99)},
+                "filter_p99_us": micros(&self.burst.filters, 0.99),
+                "resident_bytes": self.resident_loaded},
             "api_server_back_s": self.api_server_back.as_secs_f64(),
             "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "brought": self.resumed.brought,
             "resident_then_bytes": self.resident_then, "peak_then_bytes": self.peak_then,
