@@ -1,7 +1,8 @@
 //! `cargo run --release -p tautline-bench-extender`: what one filter and one
 //! prioritize cost, with 500 and 5,000 node names; ungoverned, and governed by
-//! two rules whose providers are processes on loopback. A server that reads the
-//! request and answers nothing is the floor, measured in the same run.
+//! two rules whose providers are processes on loopback. Two floors are measured in
+//! the same run: a server that reads the request and answers nothing, and one that asks
+//! the two providers and reads no answer.
 //!
 //! Client, server and providers are processes of their own, so that the CPU time
 //! is the server's alone. Prints a Markdown table, and what an index of 150,000
@@ -41,7 +42,7 @@ fn main() -> Result<()> {
 fn play(role: &[&str]) -> Result<()> {
     let mut runtime = match role {
         // As `tautline extender` and the providers run.
-        ["extender", ..] | ["provide", ..] => Builder::new_current_thread(),
+        ["extender", ..] | ["provide", ..] | ["asking-floor", ..] => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     let runtime = runtime.enable_all().build()?;
@@ -52,6 +53,7 @@ async fn played(role: &[&str]) -> Result<()> {
     match role {
         [] => compare().await,
         ["floor"] => servers::floor().await,
+        ["asking-floor", one, other] => servers::asking_floor([one, other]).await,
         ["provide", port, admin] => asking::provide(port, admin).await,
         ["provider"] => servers::provider().await,
         ["memory"] => servers::memory(),
@@ -109,6 +111,7 @@ async fn compare() -> Result<()> {
     let floor = Role::start(&["floor"])?;
     let providers = [Role::start(&["provider"])?, Role::start(&["provider"])?];
     let ports: Vec<String> = providers.iter().map(|p| p.port.to_string()).collect();
+    let asking = Role::start(&["asking-floor", &ports[0], &ports[1]])?;
     let extender = Role::start(&["extender", &ports[0], &ports[1]])?;
     println!("| nodes | pod | verb | p50, us | p99, us | server CPU a request, us |");
     println!("|---|---|---|---|---|---|");
@@ -116,6 +119,13 @@ async fn compare() -> Result<()> {
         for (server, pod, app, verb) in [
             (&floor, "(floor: read, answer nothing)", "plain", "filter"),
             (&extender, "ungoverned", "plain", "filter"),
+            (&asking, "(floor: asks two providers)", "plain", "filter"),
+            (
+                &asking,
+                "(floor: asks two providers)",
+                "plain",
+                "prioritize",
+            ),
             (&extender, "governed, 2 rules", "governed", "filter"),
             (&extender, "governed, 2 rules", "governed", "prioritize"),
         ] {
@@ -198,6 +208,10 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
             if stream.read_buf(&mut answer).await? == 0 {
                 bail!("the answer broke off");
             }
+        }
+        let body = &answer[head + 4..];
+        if body.starts_with(br#"{"error""#) {
+            bail!("answered {}", String::from_utf8_lossy(body));
         }
         return Ok(());
     }

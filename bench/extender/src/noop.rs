@@ -21,32 +21,39 @@ use crate::asking::Providers;
 static FILTERED: AtomicU64 = AtomicU64::new(0);
 static PRIORITIZED: AtomicU64 = AtomicU64::new(0);
 
-/// Answers until the process is ended. Of the names the first `shortlist` go back,
-/// each with a score; if it is 0, all go back, without. With the ports of two
-/// providers it asks them about all names first.
+/// A process of its own, until it is ended. With the ports of two providers it asks them.
 pub fn serve(port: &str, shortlist: &str, providers: Option<[&str; 2]>) -> Result<()> {
     let port = port.parse().context("the port")?;
-    let shortlist: usize = shortlist.parse().context("the length of the shortlist")?;
+    let shortlist = shortlist.parse().context("the length of the shortlist")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let providers = providers.map(Providers::at).transpose()?;
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
-        let listener = TcpListener::bind(address).await?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            let providers = providers.clone();
-            let service = service_fn(move |request| answer(request, shortlist, providers.clone()));
-            tokio::spawn(async move {
-                // The scheduler closes its connections as it ends.
-                _ = http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
-        }
+        answers(TcpListener::bind(address).await?, shortlist, providers).await
     })
+}
+
+/// Of the names the first `shortlist` go back, each with a score; if it is 0, all go back,
+/// without. Providers are asked about all names first.
+pub async fn answers(
+    listener: TcpListener,
+    shortlist: usize,
+    providers: Option<Providers>,
+) -> Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let providers = providers.clone();
+        let service = service_fn(move |request| answer(request, shortlist, providers.clone()));
+        tokio::spawn(async move {
+            // The scheduler closes its connections as it ends.
+            _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
 }
 
 async fn answer(

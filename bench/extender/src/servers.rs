@@ -13,6 +13,8 @@ use tautline_sdk::{
 use tokio::{io::AsyncReadExt, net::TcpListener};
 use tokio_util::sync::CancellationToken;
 
+use crate::{asking::Providers, noop};
+
 /// Names as long as those of cloud nodes.
 pub fn node(i: usize) -> String {
     format!(
@@ -40,6 +42,16 @@ pub async fn floor() -> Result<()> {
     let stop = CancellationToken::new();
     tokio::select! {
         result = http::serve(listener, None, handle, stop) => result,
+        () = parent_gone() => Ok(()),
+    }
+}
+
+/// Asks two providers about all names, reads no answer, lets 64 names pass.
+pub async fn asking_floor(ports: [&str; 2]) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    println!("{}", listener.local_addr()?.port());
+    tokio::select! {
+        result = noop::answers(listener, 64, Some(Providers::at(ports)?)) => result,
         () = parent_gone() => Ok(()),
     }
 }
