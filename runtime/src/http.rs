@@ -5,7 +5,12 @@ use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 use anyhow::Result;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response,
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
@@ -143,16 +148,23 @@ pub async fn read(request: Request<Incoming>, most: usize) -> Result<Bytes, Answ
         )
     };
     let mut body = request.into_body();
-    let length = hyper::body::Body::size_hint(&body);
+    let length = body.size_hint();
     if length.lower() > most as u64 {
         return Err(too_large());
     }
-    let mut whole = BytesMut::with_capacity(usize::try_from(length.lower()).unwrap_or(0));
+    let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| text(400, format!("the body broke off: {e}\n")))?;
         if let Ok(data) = frame.into_data() {
             if whole.len() + data.len() > most {
                 return Err(too_large());
+            }
+            if whole.is_empty() {
+                // What has come in one piece needs no copy.
+                if body.is_end_stream() {
+                    return Ok(data);
+                }
+                whole.reserve(usize::try_from(length.lower()).unwrap_or(0));
             }
             whole.extend_from_slice(&data);
         }

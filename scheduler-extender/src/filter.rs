@@ -37,7 +37,9 @@ pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec
     }
     let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
     let question = pod::question(WHAT, args.pod, subject, nodes)?;
-    let plan = Arc::new(underlay::plan(state, &snapshot, question, by).await);
+    // Boxed: its state is kilobytes, which no request of an ungoverned pod has to carry.
+    let plan = Box::pin(underlay::plan(state, &snapshot, question, by)).await;
+    let plan = Arc::new(plan);
     state.concluded(&plan);
     reply(state, &args.nodes, &plan)
 }
@@ -58,8 +60,8 @@ async fn settled(state: &State, subject: &Subject) -> Result<(), WireError> {
 /// The same nodes in the same form.
 fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
     let (key, raw) = match nodes {
-        Nodes::Names(raw) => ("nodenames", raw.get()),
-        Nodes::Objects(raw) => ("nodes", raw.get()),
+        Nodes::Names(names) => ("nodenames", *names),
+        Nodes::Objects(list) => ("nodes", list.get()),
         Nodes::None => ("nodenames", "[]"),
     };
     let mut out = Vec::with_capacity(raw.len() + 16);

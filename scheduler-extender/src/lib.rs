@@ -15,6 +15,7 @@ mod plans;
 mod pod;
 mod preempt;
 mod prioritize;
+mod sent;
 mod server;
 mod underlay;
 mod waking;

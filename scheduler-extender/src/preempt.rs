@@ -1,7 +1,7 @@
 //! `preempt`: of the nodes on which the scheduler would evict pods, those where
 //! the pod could then really run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tautline_core::{ask, nodes::NodeSet, planning::Verdict};
@@ -43,7 +43,8 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     if !exempt && ask::is_governed(&snapshot, &subject) {
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::question(WHAT, args.pod, subject, nodes)?;
-        let round = Arc::new(state.discovery.round(&snapshot, question).await);
+        // Boxed for the same reason as in filter.
+        let round = Box::pin(state.discovery.round(&snapshot, question)).await;
         victims.retain(|node, _| {
             let verdict = round
                 .nodes

@@ -36,7 +36,8 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
                 return Ok(b"[]".to_vec());
             }
             let question = pod::question(WHAT, args.pod, subject, nodes.clone())?;
-            let round = state.discovery.round(&snapshot, question).await;
+            // Boxed for the same reason as in filter.
+            let round = Box::pin(state.discovery.round(&snapshot, question)).await;
             Arc::new(Planned {
                 round,
                 underlay: None,

@@ -12,6 +12,8 @@ use serde::{
 use serde_json::value::RawValue;
 use tautline_core::nodes::NodeSet;
 
+use crate::sent;
+
 /// A request that is not one; the text says what is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
@@ -40,8 +42,8 @@ pub enum WireError {
 /// The nodes of a question, in the form in which they came.
 #[derive(Debug)]
 pub enum Nodes<'a> {
-    /// `NodeNames`: `nodeCacheCapable: true`.
-    Names(&'a RawValue),
+    /// `NodeNames`: `nodeCacheCapable: true`. The list as it came.
+    Names(&'a str),
     /// `Nodes`: whole objects.
     Objects(&'a RawValue),
     /// Neither: no node.
@@ -125,9 +127,12 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 /// # Errors
 /// Not JSON, not an object, or no pod.
 pub fn args<'a>(what: &'static str, json: &'a str) -> Result<Args<'a>, WireError> {
+    if let Some(args) = sent::args(json) {
+        return Ok(args);
+    }
     let Fields([pod, nodes, names]) = fields(what, json, ["Pod", "Nodes", "NodeNames"])?;
     let nodes = match (names, nodes) {
-        (Some(names), _) => Nodes::Names(names),
+        (Some(names), _) => Nodes::Names(names.get()),
         (None, Some(nodes)) => Nodes::Objects(nodes),
         (None, None) => Nodes::None,
     };
@@ -221,8 +226,7 @@ impl Nodes<'_> {
         let json = |error| WireError::Json { what, error };
         let set = match self {
             Nodes::None => NodeSet::default(),
-            Nodes::Names(raw) => {
-                let text = raw.get();
+            Nodes::Names(text) => {
                 // A name with its quotes and comma is hardly under 16 bytes.
                 let seed = NodeSet::with_capacity((text.len() / 16).min(most), text.len());
                 let mut deserializer = serde_json::Deserializer::from_str(text);

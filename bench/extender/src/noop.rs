@@ -91,14 +91,18 @@ async fn answer(
 
 /// What is between the brackets of `NodeNames`.
 fn names(body: &str) -> &str {
-    let list = body.rsplit_once(r#""NodeNames":["#).map(|(_, list)| list);
+    // Before it comes the pod alone, in whose strings quotes have a backslash.
+    let list = body.split_once(r#""NodeNames":["#).map(|(_, list)| list);
     list.and_then(|list| list.split_once(']'))
         .map_or("", |(names, _)| names)
 }
 
 /// The first of a list; 0: all.
 fn first(names: &str, most: usize) -> &str {
-    match names.match_indices(',').nth(most.wrapping_sub(1)) {
+    if most == 0 {
+        return names;
+    }
+    match names.match_indices(',').nth(most - 1) {
         Some((end, _)) => &names[..end],
         None => names,
     }

@@ -46,12 +46,13 @@ pub async fn floor() -> Result<()> {
     }
 }
 
-/// Asks two providers about all names, reads no answer, lets 64 names pass.
-pub async fn asking_floor(ports: [&str; 2]) -> Result<()> {
+/// The smallest no-op: sends the first of the names back, or all (0), and asks providers,
+/// if it has any, about all of them first.
+pub async fn noop_floor(shortlist: usize, providers: Option<Providers>) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("{}", listener.local_addr()?.port());
     tokio::select! {
-        result = noop::answers(listener, 64, Some(Providers::at(ports)?)) => result,
+        result = noop::answers(listener, shortlist, providers) => result,
         () = parent_gone() => Ok(()),
     }
 }

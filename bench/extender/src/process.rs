@@ -1,0 +1,56 @@
+//! Roles of this program as processes of their own.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+/// A child that prints its port and ends when its standard input closes.
+pub struct Role {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    pub port: u16,
+}
+
+impl Role {
+    pub fn start(args: &[&str]) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let out = child.stdout.take().context("no output")?;
+        let line = BufReader::new(out)
+            .lines()
+            .next()
+            .context("the role ended early")??;
+        let stdin = child.stdin.take();
+        Ok(Self {
+            child,
+            stdin,
+            port: line.trim().parse()?,
+        })
+    }
+
+    /// CPU time of the process so far: the time on a CPU of each of its threads, none of
+    /// which ends (first field of schedstat, Documentation/scheduler/sched-stats of Linux).
+    pub fn cpu(&self) -> Result<Duration> {
+        let mut total = Duration::ZERO;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let stat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            let on_cpu = stat.split(' ').next().context("no schedstat")?;
+            total += Duration::from_nanos(on_cpu.parse()?);
+        }
+        Ok(total)
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        self.stdin.take();
+        _ = self.child.wait();
+    }
+}
