@@ -136,17 +136,15 @@ fn request(line: &Line<'_>, verb: &str) -> Vec<u8> {
         "prioritize" => 64,
         _ => line.nodes,
     };
-    let body = json!({
-        "Pod": {
-            "metadata": {"name": "web-0", "namespace": "default", "uid": "u-1",
-                         "labels": {"app": line.app, "pod-template-hash": "5d4f8c7b9"}},
-            "spec": {"containers": [{"name": "main", "image": "example.com/web:1",
-                                     "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
-        },
-        "Nodes": null,
-        "NodeNames": (0..names).map(servers::node).collect::<Vec<_>>(),
-    })
-    .to_string();
+    let pod = json!({
+        "metadata": {"name": "web-0", "namespace": "default", "uid": "u-1",
+                     "labels": {"app": line.app, "pod-template-hash": "5d4f8c7b9"}},
+        "spec": {"containers": [{"name": "main", "image": "example.com/web:1",
+                                 "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+    });
+    let names = json!((0..names).map(servers::node).collect::<Vec<_>>());
+    // In this order, which a map of serde_json would not keep, kube-scheduler writes it.
+    let body = format!(r#"{{"Pod":{pod},"Nodes":null,"NodeNames":{names}}}"#);
     format!(
         "POST /{verb} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
