@@ -12,7 +12,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{process::Role, servers};
+use crate::{
+    process::{self, Core, Role},
+    servers,
+};
 
 const ROUNDS: usize = 9;
 const WARM_UP: usize = 200;
@@ -45,6 +48,7 @@ pub async fn run() -> Result<()> {
     let echoing = Role::start(&["echoing-floor"])?;
     let asking = Role::start(&["asking-floor", &ports[0], &ports[1]])?;
     let extender = Role::start(&["extender", &ports[0], &ports[1]])?;
+    process::keep_to(Core::First)?;
     let mut lines = Vec::new();
     for nodes in [500, 5000] {
         let mut line = |server, pod, app, verbs| {

@@ -5,7 +5,8 @@
 //! back, and that ask the two providers and read no answer.
 //!
 //! Client, server and providers are processes of their own, so that the CPU time
-//! is the server's alone. Prints a Markdown table, and what an index of 150,000
+//! is the server's alone. The client keeps to one core and the server to another: where
+//! they share one, which Linux at times lets them, a request costs half. Prints a Markdown table, and what an index of 150,000
 //! pods holds in memory.
 
 mod asking;
@@ -17,7 +18,7 @@ mod servers;
 use anyhow::{Result, bail};
 use tokio::runtime::Builder;
 
-use crate::asking::Providers;
+use crate::{asking::Providers, process::Core};
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -32,10 +33,17 @@ fn main() -> Result<()> {
 fn play(role: &[&str]) -> Result<()> {
     let mut runtime = match role {
         // The providers of this benchmark alone are not measured.
-        ["provider"] | [] => Builder::new_multi_thread(),
+        ["provider"] => Builder::new_multi_thread(),
         // As `tautline extender` runs.
         _ => Builder::new_current_thread(),
     };
+    if let [
+        "reading-floor" | "echoing-floor" | "asking-floor" | "extender",
+        ..,
+    ] = role
+    {
+        process::keep_to(Core::Last)?;
+    }
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(played(role))
 }

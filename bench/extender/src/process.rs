@@ -1,4 +1,4 @@
-//! Roles of this program as processes of their own.
+//! Roles of this program as processes of their own, and the cores that they run on.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,6 +7,26 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Of those that this process may use.
+pub enum Core {
+    First,
+    Last,
+}
+
+/// Keeps this thread, and all that it starts, to one core.
+pub fn keep_to(core: Core) -> Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let core = match core {
+        Core::First => cores.next(),
+        Core::Last => cores.next_back(),
+    };
+    let mut one = CpuSet::new();
+    one.set(core.context("no core")?);
+    Ok(sched_setaffinity(None, &one)?)
+}
 
 /// A child that prints its port and ends when its standard input closes.
 pub struct Role {
