@@ -5,9 +5,9 @@
 //! back, and that ask the two providers and read no answer.
 //!
 //! Client, server and providers are processes of their own, so that the CPU time
-//! is the server's alone. The client keeps to one core and the server to another: where
-//! they share one, which Linux at times lets them, a request costs half. Prints a Markdown table, and what an index of 150,000
-//! pods holds in memory.
+//! is the server's alone. The client keeps to one core and the server to another:
+//! where they share one, which Linux at times lets them, a small request costs a
+//! third. Prints a Markdown table, and what an index of 150,000 pods holds in memory.
 
 mod asking;
 mod compare;
