@@ -129,6 +129,7 @@ impl App {
             Arc::new(own::Validate {
                 feed: feed.clone(),
                 client: self.client.clone(),
+                trusted: self.config.trusted.clone(),
             }),
         );
         route("/mutate-constraint", "mutate-constraint", own::default());

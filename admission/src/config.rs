@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use tautline_core::trust::TrustedNamespaces;
 use tautline_gpu_admission::Names;
 use tautline_runtime::tls::ServerFiles;
 
@@ -38,6 +39,8 @@ pub struct Config {
     pub certificate: Certificate,
     /// Ours.
     pub namespace: String,
+    /// Namespaces whose providers count for all others: for warnings.
+    pub trusted: TrustedNamespaces,
     /// A review holds the object twice, and the API server takes up to 3 MiB of each.
     pub max_body_bytes: usize,
     /// Reviews under way; more wait.
@@ -70,6 +73,7 @@ impl Config {
                 times: Times::default(),
             },
             namespace: namespace.to_owned(),
+            trusted: TrustedNamespaces::new([namespace]),
             max_body_bytes: 8 << 20,
             concurrency: 64,
             deadline: Duration::from_secs(8),

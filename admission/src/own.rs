@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::Client;
+use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::feed::Feed;
 
 use crate::{
@@ -21,12 +22,13 @@ use crate::{
 pub(crate) struct Validate {
     pub feed: Feed,
     pub client: Client,
+    pub trusted: TrustedNamespaces,
 }
 
 impl Job for Validate {
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
         Box::pin(async move {
-            let verdict = check::verdict(&request, &self.feed.snapshot());
+            let verdict = check::verdict(&request, &self.feed.snapshot(), &self.trusted);
             if verdict.code != check::VALID {
                 return verdict;
             }

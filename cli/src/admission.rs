@@ -19,7 +19,7 @@ use tautline_runtime::{
     tls::ServerFiles,
 };
 
-use crate::{cluster::ClusterArgs, extender::parse_duration};
+use crate::{cluster::ClusterArgs, extender::parse_duration, provider_args::TrustArgs};
 
 #[derive(clap::Args)]
 #[command(
@@ -45,6 +45,8 @@ pub(crate) struct Args {
         env = "POD_NAMESPACE"
     )]
     namespace: String,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// The Service that leads here
     #[arg(long, value_name = "NAME", default_value = "tautline-admission")]
     service: String,
@@ -162,6 +164,7 @@ fn config(args: Args) -> Result<Config> {
         concurrency: args.concurrency.max(1),
         max_body_bytes: args.max_body << 20,
         governed: args.governed,
+        trusted: args.trust.namespaces(&args.namespace),
         authorizer: args.authorizer,
         policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
         gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)

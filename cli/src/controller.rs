@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Where /livez, /readyz, /metrics and /decisions are
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
-    /// Namespace of the Lease
+    /// Tautline's own namespace, with the Lease
     #[arg(
         long,
         value_name = "NS",
@@ -80,7 +80,9 @@ fn config(args: Args) -> Config {
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
         wake: !args.no_wake,
-        discovery: args.providers.config(config.discovery.clone()),
+        discovery: args
+            .providers
+            .config(config.discovery.clone(), &args.namespace),
         ..config
     }
 }

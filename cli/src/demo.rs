@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use tautline_api::manifest;
+use tautline_core::trust::TrustedNamespaces;
 
 use crate::{local::Local, render};
 
@@ -24,7 +25,7 @@ pub(crate) async fn run(_: Args) -> Result<()> {
     for file in FILES {
         items.extend(manifest::parse(file)?);
     }
-    let local = Local::start(items).await?;
+    let local = Local::start(items, TrustedNamespaces::default()).await?;
     let result = tell(&local).await;
     local.stop().await;
     result

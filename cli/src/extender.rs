@@ -37,6 +37,10 @@ pub(crate) struct Args {
     provider_unavailable: Unavailable,
     #[command(flatten)]
     providers: ProviderArgs,
+    /// The percentage of kube-scheduler's time that may pass waiting for the providers of
+    /// one namespace that is not trusted; beyond it they are not waited for
+    #[arg(long, default_value_t = 5, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    untrusted_share: u8,
     /// Namespaces whose pods no offer governs
     #[arg(
         long,
@@ -66,7 +70,7 @@ pub(crate) struct Args {
     /// Leave rejected pods to the scheduler's own retries where no controller runs
     #[arg(long)]
     no_wake: bool,
-    /// Namespace of the controller's Lease
+    /// Tautline's own namespace, with the controller's Lease
     #[arg(
         long,
         value_name = "NS",
@@ -127,7 +131,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn config(args: Args) -> Result<Config> {
-    let discovery = args.providers.config(tautline_discovery::Config::default());
+    let discovery = args
+        .providers
+        .config(tautline_discovery::Config::default(), &args.namespace);
     if discovery.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
@@ -150,6 +156,7 @@ fn config(args: Args) -> Result<Config> {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },
+            scheduler_share_percent: Some(args.untrusted_share),
             ..discovery
         },
     })

@@ -13,6 +13,8 @@ use tautline_core::{
     fit,
     index::Object,
     model::{Service, ServicePort},
+    providers::ExternalNames,
+    trust::TrustedNamespaces,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, Latency, TABLE_LABEL};
@@ -69,11 +71,12 @@ pub struct Misfit {
 }
 
 impl Local {
-    /// Starts the extender and the built-in providers on free ports.
+    /// Starts the extender and the built-in providers on free ports. Providers of
+    /// `trusted` namespaces count for all others.
     ///
     /// # Errors
     /// An object that cannot be used, by its name.
-    pub async fn start(items: Vec<Item>) -> Result<Self> {
+    pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         let (feed, mut tasks) = (Feed::default(), Tasks::default());
         let scripted = Scripted::default();
         let latency = Latency::new(feed.clone());
@@ -120,6 +123,12 @@ impl Local {
         let config = Config {
             listen: loopback,
             admin: loopback,
+            discovery: tautline_discovery::Config {
+                // What stands in for a Service is on this machine.
+                external_names: ExternalNames::Any,
+                trusted,
+                ..tautline_discovery::Config::default()
+            },
             ..Config::default()
         };
         let app = App::build(config, feed.clone(), None).await?;

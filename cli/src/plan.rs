@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
 };
+use tautline_core::trust::OWN_NAMESPACE;
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 use tautline_runtime::folder;
 
@@ -20,6 +21,7 @@ use crate::{
     cluster::ClusterArgs,
     local::{Local, Placement},
     output::{self, Output},
+    provider_args::TrustArgs,
     render,
 };
 
@@ -35,6 +37,8 @@ pub(crate) struct Args {
     file: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Only this pod, as NAMESPACE/NAME; bound or not
     #[arg(long, value_name = "NS/NAME")]
     pod: Option<String>,
@@ -50,7 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Some(dir) => folder::read(dir)?,
         None => read_cluster(args.cluster.client().await?).await?,
     };
-    let local = Local::start(items.clone()).await?;
+    let local = Local::start(items.clone(), args.trust.namespaces(OWN_NAMESPACE)).await?;
     let pods = match &args.pod {
         None => local.pending.clone(),
         Some(wanted) => vec![find(&items, wanted)?],

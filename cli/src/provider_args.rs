@@ -2,7 +2,15 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tautline_discovery::Config;
+use clap::ValueEnum;
+use tautline_core::{
+    providers::ExternalNames,
+    trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
+};
+use tautline_discovery::{
+    Config,
+    client::{ALLOCATOR_ANNOTATIONS, SHARED_ANNOTATIONS},
+};
 use tautline_runtime::tls::ClientFiles;
 
 use crate::extender::parse_duration;
@@ -12,11 +20,50 @@ pub(crate) struct ProviderArgs {
     /// The most that one provider call may take [default: 500ms; the controller: 2s]
     #[arg(long, value_parser = parse_duration)]
     provider_deadline: Option<Duration>,
-    /// Take providers and underlay controllers from these namespaces only
-    #[arg(long, value_delimiter = ',', value_name = "NS,...")]
-    provider_namespaces: Vec<String>,
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Where providers may be whose Service is of type ExternalName: whoever may write
+    /// such a Service chooses where Tautline connects
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
+    external_name_providers: ExternalNameProviders,
+    /// Annotations of a pod that providers of other namespaces are told; KEYS may end with *
+    #[arg(long, value_delimiter = ',', value_name = "KEYS,...", default_values = SHARED_ANNOTATIONS)]
+    share_annotations: Vec<KeyPattern>,
+    /// Annotations that allocators may write on pods, of any rule or of one; KEYS may end with *
+    #[arg(long, value_delimiter = ',', value_name = "[RULE=]KEYS,...", default_values = ALLOCATOR_ANNOTATIONS)]
+    allocator_annotations: Vec<AllocatorKeys>,
     #[command(flatten)]
     tls: ClientTlsArgs,
+}
+
+/// Whose Services count for whom.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct TrustArgs {
+    /// Namespaces whose providers and underlay controllers count for all others; *: every
+    /// namespace. Those of any other namespace count for itself alone [default: Tautline's own]
+    #[arg(long, value_delimiter = ',', value_name = "NS,...")]
+    provider_namespaces: Vec<String>,
+}
+
+impl TrustArgs {
+    /// What was given, else Tautline's `own` namespace.
+    pub(crate) fn namespaces(&self, own: &str) -> TrustedNamespaces {
+        match self.provider_namespaces.as_slice() {
+            [] => TrustedNamespaces::new([own]),
+            names => TrustedNamespaces::new(names),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum ExternalNameProviders {
+    /// Nowhere: such Services are not called
+    #[default]
+    Off,
+    /// Anywhere but on this machine and its link
+    Remote,
+    /// Anywhere: for tests
+    Any,
 }
 
 /// For all that call providers, the replicas of one included.
@@ -41,11 +88,18 @@ pub(crate) fn client_files(args: ClientTlsArgs) -> ClientFiles {
 }
 
 impl ProviderArgs {
-    /// `defaults` with what was given.
-    pub(crate) fn config(self, defaults: Config) -> Config {
+    /// `defaults` with what was given; `own` is Tautline's namespace.
+    pub(crate) fn config(self, defaults: Config, own: &str) -> Config {
         Config {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),
-            namespaces: self.provider_namespaces,
+            trusted: self.trust.namespaces(own),
+            external_names: match self.external_name_providers {
+                ExternalNameProviders::Off => ExternalNames::Off,
+                ExternalNameProviders::Remote => ExternalNames::Remote,
+                ExternalNameProviders::Any => ExternalNames::Any,
+            },
+            shared_annotations: self.share_annotations,
+            allocator_annotations: self.allocator_annotations,
             tls: client_files(self.tls),
             ..defaults
         }

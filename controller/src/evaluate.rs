@@ -126,9 +126,9 @@ async fn ask(
     };
     let Some(service) = service else {
         detail.reason = format!(
-            "{}: no Service is labelled constraint.ciena.com/constraint-{}: enabled",
+            "{}: {}",
             code::NO_PROVIDER,
-            rule.name
+            discovery.no_provider(snapshot, &rule.name, &binding.namespace)
         );
         metrics.evaluated(&rule.name, "", code::NO_PROVIDER, Duration::ZERO);
         return detail;

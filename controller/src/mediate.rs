@@ -94,7 +94,10 @@ pub(crate) fn underlay_for<'a>(
     let holds = pod.filter(|p| !p.underlay.is_empty());
     match holds.and_then(|p| p.annotations.get(UNDERLAY_ANNOTATION)) {
         None => shared.discovery.underlay(snapshot, &offer.namespace),
-        Some(named) => shared.discovery.underlay_named(snapshot, named),
+        Some(named) => {
+            let namespace = &offer.namespace;
+            shared.discovery.underlay_named(snapshot, named, namespace)
+        }
     }
 }
 

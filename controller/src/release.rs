@@ -117,7 +117,10 @@ async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &
     // Who allocated it: another underlay would not know the id, and say so.
     let named = pod.annotations.get(UNDERLAY_ANNOTATION);
     let underlay = match named {
-        Some(name) => shared.discovery.underlay_named(snapshot, name),
+        Some(name) => {
+            let namespace = &pod.namespace;
+            shared.discovery.underlay_named(snapshot, name, namespace)
+        }
         None => shared.discovery.underlay(snapshot, &pod.namespace),
     };
     let Some(underlay) = underlay else {

@@ -9,6 +9,7 @@ pub mod binding;
 pub mod compliance;
 mod costs;
 pub mod cow;
+pub mod dns;
 pub mod duration;
 pub mod fit;
 mod fuzz;
@@ -21,6 +22,7 @@ pub mod quantity;
 pub mod reference;
 pub mod selector;
 pub mod standing;
+pub mod trust;
 pub mod union;
 
 pub use compliance::Compliance;

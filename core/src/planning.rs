@@ -28,6 +28,10 @@ pub mod code {
     pub const FAILED: &str = "ProviderFailed";
     /// Not called: it has failed too often just now.
     pub const BREAKER: &str = "ProviderBreakerOpen";
+    /// Not called: its namespace has used up its share of the scheduler's time.
+    pub const OVER_BUDGET: &str = "ProviderOverBudget";
+    /// Not called: what its Service asks for is not allowed to its namespace.
+    pub const NOT_ALLOWED: &str = "ProviderNotAllowed";
     /// It answered something that is no answer (too large, malformed).
     pub const BAD_ANSWER: &str = "ProviderBadAnswer";
     pub const POLICY_MISSING: &str = "PolicyMissing";

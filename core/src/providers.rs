@@ -1,10 +1,11 @@
 //! Which Service answers for a rule, and at which addresses.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, net::IpAddr, sync::Arc};
 
 use crate::{
     index::Snapshot,
     model::{EndpointSlice, Service, ServicePort},
+    trust::TrustedNamespaces,
 };
 
 /// Label prefixes that make a Service a provider of the rule named behind them.
@@ -55,35 +56,39 @@ pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box
     rules
 }
 
-/// The provider of `rule` for an offer in `namespace`: the namespace's own before
-/// others, then the higher priority, the older, the name. `allowed` limits the
-/// namespaces that providers are taken from; empty allows all.
+/// The provider of `rule` for an offer in `namespace`: one of the namespace itself
+/// before one of a trusted namespace, then the higher priority, the older, the name.
 pub fn choose<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
     namespace: &str,
-    allowed: &[String],
+    trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    first(snapshot.providers(rule), namespace, allowed)
+    first(snapshot.providers(rule), namespace, trusted)
 }
 
 /// The underlay controller for an offer in `namespace`, chosen likewise.
 pub fn choose_underlay<'a>(
     snapshot: &'a Snapshot,
     namespace: &str,
-    allowed: &[String],
+    trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    first(snapshot.underlays(), namespace, allowed)
+    first(snapshot.underlays(), namespace, trusted)
+}
+
+/// Whether a Service counts for offers in `namespace`.
+pub fn counts_for(service: &Service, namespace: &str, trusted: &TrustedNamespaces) -> bool {
+    *service.namespace == *namespace || trusted.contains(&service.namespace)
 }
 
 fn first<'a>(
     services: &'a [Arc<Service>],
     namespace: &str,
-    allowed: &[String],
+    trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
     services
         .iter()
-        .filter(|s| allowed.is_empty() || allowed.iter().any(|a| **a == *s.namespace))
+        .filter(|s| counts_for(s, namespace, trusted))
         .min_by_key(|s| {
             let own = *s.namespace == *namespace;
             (
@@ -102,16 +107,38 @@ pub fn rival<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
     namespace: &str,
-    allowed: &[String],
+    trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    let chosen = choose(snapshot, rule, namespace, allowed)?;
+    let chosen = choose(snapshot, rule, namespace, trusted)?;
     let own = |s: &Service| *s.namespace == *namespace;
     snapshot.providers(rule).iter().find(|s| {
         !Arc::ptr_eq(s, chosen)
-            && (allowed.is_empty() || allowed.iter().any(|a| **a == *s.namespace))
+            && counts_for(s, namespace, trusted)
             && own(s) == own(chosen)
             && s.priority == chosen.priority
     })
+}
+
+/// Which hosts a Service of type ExternalName may lead to. Whoever may write such a
+/// Service chooses where Tautline connects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExternalNames {
+    /// None: such Services are not called.
+    #[default]
+    Off,
+    /// Any host but this machine and its link.
+    Remote,
+    /// Any host: for tests and for one machine.
+    Any,
+}
+
+/// Whether an address belongs to the machine that connects to it, or to its link: for
+/// instance a cloud's metadata service.
+pub fn is_local(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
+    }
 }
 
 /// Where a provider listens.
@@ -195,8 +222,8 @@ mod tests {
         }
     }
 
-    fn chosen(services: &[Service], allowed: &[&str]) -> Option<String> {
-        let allowed: Vec<String> = allowed.iter().map(|a| (*a).to_owned()).collect();
+    fn chosen(services: &[Service], trusted: &[&str]) -> Option<String> {
+        let trusted = TrustedNamespaces::new(trusted);
         let mut results: Vec<Option<String>> = [false, true]
             .map(|reverse| {
                 let mut index = Index::default();
@@ -207,7 +234,7 @@ mod tests {
                 list.into_iter()
                     .for_each(|s| _ = index.apply(Object::Service(s)));
                 let snapshot = index.snapshot();
-                choose(&snapshot, "latency", "shop", &allowed)
+                choose(&snapshot, "latency", "shop", &trusted)
                     .map(|s| format!("{}/{}", s.namespace, s.name))
             })
             .to_vec();
@@ -238,11 +265,56 @@ mod tests {
             ..service("shop", "own")
         };
         let all = [newer.clone(), a.clone(), high.clone(), own];
-        assert_eq!(chosen(&all, &[]).unwrap(), "shop/own");
-        assert_eq!(chosen(&all, &["infra"]).unwrap(), "infra/high");
-        assert_eq!(chosen(&[newer.clone(), a.clone()], &[]).unwrap(), "infra/a");
-        assert_eq!(chosen(&[service("infra", "b"), a], &[]).unwrap(), "infra/a");
-        assert_eq!(chosen(&[newer, high], &["none"]), None);
+        let others = &all[..3];
+        assert_eq!(chosen(&all, &["*"]).unwrap(), "shop/own");
+        assert_eq!(chosen(others, &["infra"]).unwrap(), "infra/high");
+        assert_eq!(
+            chosen(&[newer.clone(), a.clone()], &["*"]).unwrap(),
+            "infra/a"
+        );
+        assert_eq!(
+            chosen(&[service("infra", "b"), a], &["*"]).unwrap(),
+            "infra/a"
+        );
+        assert_eq!(chosen(&[newer, high], &["other"]), None);
+    }
+
+    #[test]
+    fn a_service_counts_for_other_namespaces_only_if_its_own_is_trusted() {
+        let high = Service {
+            priority: i64::MAX,
+            ..service("tenant", "high")
+        };
+        let ours = service("infra", "ours");
+        let all = [high.clone(), ours];
+        assert_eq!(chosen(&all, &["infra"]).unwrap(), "infra/ours");
+        assert_eq!(chosen(&[high.clone()], &["infra"]), None);
+        let own = Service {
+            namespace: "shop".into(),
+            ..high
+        };
+        assert_eq!(chosen(&[own], &["infra"]).unwrap(), "shop/high");
+    }
+
+    #[test]
+    fn addresses_of_the_machine_and_its_link_are_local() {
+        let local = |text: &str| is_local(text.parse().unwrap());
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "169.254.169.254",
+            "::1",
+            "::",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+        ] {
+            assert!(local(address), "{address}");
+        }
+        for address in ["10.0.0.1", "192.0.2.7", "fd00::1", "2001:db8::1"] {
+            assert!(!local(address), "{address}");
+        }
     }
 
     #[test]
@@ -252,7 +324,13 @@ mod tests {
             services
                 .iter()
                 .for_each(|s| _ = index.apply(Object::Service(s.clone())));
-            rival(&index.snapshot(), "latency", "shop", &[]).map(|s| s.name.to_string())
+            rival(
+                &index.snapshot(),
+                "latency",
+                "shop",
+                &TrustedNamespaces::all(),
+            )
+            .map(|s| s.name.to_string())
         };
         let a = service("infra", "a");
         let newer = Service {

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use crate::{
     CallError,
     cache::{Again, Key},
-    client::{Callee, Discovery, First},
+    call::{Callee, First},
+    client::Discovery,
     codec::{RawQuestion, encode_nodes},
 };
 

@@ -65,7 +65,7 @@ impl Discovery {
                 else {
                     continue;
                 };
-                if !service.allocator {
+                if !self.allocates(service) {
                     continue;
                 }
                 match self.reserve_one(snapshot, service, asked, rule, node).await {
@@ -107,7 +107,7 @@ impl Discovery {
                     .iter()
                     .map(|(k, v)| (k.into(), v.into()))
                     .collect(),
-                annotations: asked.annotations.clone(),
+                annotations: self.shared_annotations(service, asked),
                 requests: asked.requests.clone(),
                 resource_claims: asked.resource_claims.clone(),
                 uid: subject.uid.clone(),
@@ -116,18 +116,33 @@ impl Discovery {
         };
         let before = Instant::now();
         let answer = self
-            .allocator(snapshot, service, |mut client| {
+            .allocator(snapshot, service, move |mut client| {
                 let request = request.clone();
                 async move { Ok(client.reserve(request).await?.into_inner()) }
             })
             .await?;
-        let (service, id) = (Arc::clone(service), answer.id);
-        Ok(Reservation {
-            service,
-            id,
+        let allowed = &self.config().allocator_annotations;
+        let may_write = |key: &String| allowed.iter().any(|a| a.allow(&rule.name, key));
+        let refused = answer.annotations.keys().find(|key| !may_write(key));
+        let refused = refused.map(|key| {
+            CallError::BadAnswer(format!(
+                "it wants to write the annotation {key:?}, which --allocator-annotations does \
+                 not allow it"
+            ))
+        });
+        let reservation = Reservation {
+            service: Arc::clone(service),
+            id: answer.id,
             asked: before,
             annotations: answer.annotations,
-        })
+        };
+        match refused {
+            None => Ok(reservation),
+            Some(error) => {
+                self.release(snapshot, &[reservation]).await;
+                Err(error)
+            }
+        }
     }
 
     /// Makes reservations lasting: the pod is bound. A provider that cannot be
@@ -136,7 +151,7 @@ impl Discovery {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
             let told = self
-                .allocator(snapshot, &r.service, |mut client| {
+                .allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.confirm(request).await }
                 })
@@ -152,7 +167,7 @@ impl Discovery {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
             let told = self
-                .allocator(snapshot, &r.service, |mut client| {
+                .allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.release(request).await }
                 })

@@ -1,7 +1,10 @@
 //! What one rule's provider says of the nodes of a question: from what is kept of
 //! earlier answers, as far as that holds, and from the provider.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,6 +13,7 @@ use tautline_core::{
     ask::{self, Ask},
     model::{Rule, Service},
     planning::Costs,
+    providers::PROVIDER_PORT,
     reference::Reference,
 };
 use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
@@ -17,8 +21,10 @@ use tokio::time::Instant;
 
 use crate::{
     CallError,
+    budget::Budgets,
     cache::{Found, Key},
-    client::{Callee, Discovery, First},
+    call::First,
+    client::Discovery,
     codec::{RawQuestion, encode_nodes},
     round::{Question, provider_name},
 };
@@ -48,7 +54,9 @@ impl Discovery {
         all_nodes: &OnceLock<Bytes>,
     ) -> Result<Said, CallError> {
         let nodes = &*asked.nodes;
-        let of_any_pod = head(asked, ask, rule, false).encode_to_vec();
+        let annotations = self.shared_annotations(service, asked);
+        let mut head = head(asked, ask, rule, annotations);
+        let of_any_pod = head.encode_to_vec();
         let provider = provider_name(service);
         let key = Key::new(Arc::clone(&provider), of_any_pod.into());
         // What others are told holds but for a pod that has something already.
@@ -59,12 +67,14 @@ impl Discovery {
         if let Found::All { costs, ahead } = found {
             // A pod with claims of its own is not asked for on behalf of others.
             if let Some(due) = ahead.filter(|_| asked.resource_claims.is_empty()) {
-                let callee = Callee::provider(snapshot, service);
+                let callee = self.callee(snapshot, service, PROVIDER_PORT);
                 self.ask_ahead(callee, key, Arc::clone(&rule.name), due);
             }
             return Ok(Said::Known(costs));
         }
-        let of_pod = head(asked, ask, rule, true).encode_to_vec();
+        self.check_budget(service, asked)?;
+        identify(&mut head, asked);
+        let of_pod = head.encode_to_vec();
         let question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
             head: head.into(),
             nodes,
@@ -72,7 +82,7 @@ impl Discovery {
         let mut begun = Instant::now();
         let until = begun + self.config().deadline;
         let call = async |raw, first: First<'_>| {
-            let callee = Callee::provider(snapshot, service);
+            let callee = self.callee(snapshot, service, PROVIDER_PORT);
             self.endpoint_cost(callee, raw, first, until).await
         };
         let (mut anew, mut part) = (None, None);
@@ -120,49 +130,80 @@ impl Discovery {
     }
 }
 
-/// All of a question but its nodes. Without `identity` it is the same for every
-/// pod of one shape: one of a template's pods has claims of its own as it has a name.
-fn head(asked: &Question, ask: &Ask, rule: &Rule, identity: bool) -> wire::EndpointCostRequest {
-    let subject = &asked.subject;
-    let mut source = Reference::pod(&subject.namespace, &subject.name);
-    if !identity {
-        source.name.clear();
+impl Discovery {
+    /// What of the pod's annotations a provider is told: all if it is of the pod's own
+    /// namespace.
+    pub(crate) fn shared_annotations(
+        &self,
+        service: &Service,
+        asked: &Question,
+    ) -> BTreeMap<String, String> {
+        if *service.namespace == *asked.subject.namespace {
+            return asked.annotations.clone();
+        }
+        let shared = &self.config().shared_annotations;
+        let all = asked.annotations.iter();
+        all.filter(|(key, _)| shared.iter().any(|pattern| pattern.matches(key)))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     }
+
+    /// Whether kube-scheduler may be kept waiting for this provider.
+    fn check_budget(&self, service: &Service, asked: &Question) -> Result<(), CallError> {
+        if !asked.scheduler_waits || self.trusts(service) {
+            return Ok(());
+        }
+        let namespace = &service.namespace;
+        let used_up = |b: &Budgets| b.is_used_up(namespace, Instant::now());
+        if self.budgets().is_some_and(used_up) {
+            self.metrics().over_budget(namespace);
+            return Err(CallError::OverBudget(Arc::clone(namespace)));
+        }
+        Ok(())
+    }
+}
+
+/// All of a question but its nodes, of no pod in particular: the same for every pod of one
+/// shape. One of a template's pods has claims of its own as it has a name.
+fn head(
+    asked: &Question,
+    ask: &Ask,
+    rule: &Rule,
+    annotations: BTreeMap<String, String>,
+) -> wire::EndpointCostRequest {
+    let subject = &asked.subject;
+    let labels = subject.labels.iter();
+    let any_claim = asked.resource_claims.first().map(|_| String::new());
     let peer = |p: &ask::Peer| wire::Peer {
         role: p.role.to_string(),
         target: Some(target(p.reference.clone())),
         node: p.node.as_deref().unwrap_or_default().to_owned(),
     };
     wire::EndpointCostRequest {
-        source: Some(target(source)),
+        source: Some(target(Reference::pod(&subject.namespace, ""))),
         rule: Some(wire_rule(rule)),
         peer_nodes: ask.peer_nodes().into_iter().map(str::to_owned).collect(),
         eligible_nodes: Vec::new(),
         workload: Some(wire::Workload {
-            labels: subject
-                .labels
-                .iter()
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .collect(),
-            annotations: asked.annotations.clone(),
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            annotations,
             requests: asked.requests.clone(),
-            resource_claims: match identity {
-                true => asked.resource_claims.clone(),
-                false => asked
-                    .resource_claims
-                    .first()
-                    .map(|_| String::new())
-                    .into_iter()
-                    .collect(),
-            },
-            uid: if identity {
-                subject.uid.clone()
-            } else {
-                String::new()
-            },
+            resource_claims: any_claim.into_iter().collect(),
+            uid: String::new(),
         }),
         peers: ask.peers.iter().map(peer).collect(),
         known_version: 0,
+    }
+}
+
+/// Says which pod it is.
+fn identify(head: &mut wire::EndpointCostRequest, asked: &Question) {
+    if let Some(source) = &mut head.source {
+        source.name.clone_from(&asked.subject.name);
+    }
+    if let Some(workload) = &mut head.workload {
+        workload.resource_claims.clone_from(&asked.resource_claims);
+        workload.uid.clone_from(&asked.subject.uid);
     }
 }
 

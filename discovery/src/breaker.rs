@@ -60,6 +60,11 @@ impl Breaker {
     pub fn is_open(&self) -> bool {
         self.open_until.is_some()
     }
+
+    /// When it may be probed; `None`: it is closed.
+    pub fn open_until(&self) -> Option<Instant> {
+        self.open_until
+    }
 }
 
 #[cfg(test)]

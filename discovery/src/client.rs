@@ -8,7 +8,8 @@ use tautline_core::{
     Snapshot,
     model::{ProviderUnavailable, Service},
     planning::{code, fnv1a_64},
-    providers::{self, Address},
+    providers::{self, ExternalNames},
+    trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
 };
 use tautline_proto::{
     allocator::allocator_client::AllocatorClient,
@@ -18,16 +19,18 @@ use tautline_proto::{
 use tautline_runtime::tls::ClientFiles;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Status, transport::Channel};
+use tonic::{Request, Status, transport::Channel};
 
 use crate::{
+    budget::Budgets,
     cache::Cache,
+    call::{Callee, First, Way},
     codec::{CostCodec, RawAnswer, RawQuestion},
     metrics::Metrics,
-    pool::{Link, Permit, Pool, PoolError},
+    pool::{Link, Pool},
 };
 
-/// How providers are called.
+/// How providers are found and called.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The most that one call may take, a retry included.
@@ -36,8 +39,17 @@ pub struct Config {
     pub underlay_deadline: Duration,
     /// The most that one answer may be, in bytes.
     pub max_answer_bytes: usize,
-    /// Namespaces that providers are taken from; empty: all.
-    pub namespaces: Vec<String>,
+    /// Namespaces whose providers count for all others.
+    pub trusted: TrustedNamespaces,
+    /// Where providers of type ExternalName may be.
+    pub external_names: ExternalNames,
+    /// Annotations of a pod that providers of other namespaces are told.
+    pub shared_annotations: Vec<KeyPattern>,
+    /// Annotations that allocators may write on pods.
+    pub allocator_annotations: Vec<AllocatorKeys>,
+    /// The percentage of kube-scheduler's time that may pass waiting for the untrusted
+    /// providers of one namespace; `None`: for callers that keep no scheduler waiting.
+    pub scheduler_share_percent: Option<u8>,
     /// For offers that do not say what a rule without a provider means.
     pub unavailable: ProviderUnavailable,
     /// For providers that require TLS.
@@ -50,12 +62,39 @@ impl Default for Config {
             deadline: Duration::from_millis(500),
             underlay_deadline: Duration::from_secs(3),
             max_answer_bytes: 8 << 20,
-            namespaces: Vec::new(),
+            trusted: TrustedNamespaces::default(),
+            external_names: ExternalNames::Off,
+            shared_annotations: SHARED_ANNOTATIONS.map(KeyPattern::from).into(),
+            allocator_annotations: ALLOCATOR_ANNOTATIONS.map(AllocatorKeys::from).into(),
+            scheduler_share_percent: None,
             unavailable: ProviderUnavailable::Ignore,
             tls: ClientFiles::default(),
         }
     }
 }
+
+impl Config {
+    /// For one machine with one tenant: every Service counts, wherever it leads.
+    pub fn unguarded() -> Self {
+        Self {
+            trusted: TrustedNamespaces::all(),
+            external_names: ExternalNames::Any,
+            allocator_annotations: vec!["*".into()],
+            ..Self::default()
+        }
+    }
+}
+
+/// The default of [`Config::shared_annotations`]: Tautline's own groups, and what the
+/// built-in provider gpu-slice reads.
+pub const SHARED_ANNOTATIONS: [&str; 4] = [
+    "tautline.io/*",
+    "constraint.ciena.com/*",
+    "nvidia.com/*",
+    "alibabacloud.com/gpu-*",
+];
+/// The default of [`Config::allocator_annotations`].
+pub const ALLOCATOR_ANNOTATIONS: [&str; 1] = ["tautline.io/gpu-*"];
 
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +103,17 @@ pub enum CallError {
     NotReady,
     #[error("not called: {0}")]
     BreakerOpen(String),
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
+    /// Its namespace has used up its share of the scheduler's time.
+    #[error(
+        "not called: the providers of namespace {0} have taken more than their share of \
+         kube-scheduler's time; see --untrusted-share"
+    )]
+    OverBudget(Arc<str>),
+    #[error("not called: {0}")]
+    NotAllowed(String),
+    /// No answer in time; the text says from where.
+    #[error("{0}")]
+    Timeout(String),
     #[error("{0}")]
     BadAnswer(String),
     #[error("{0}")]
@@ -79,81 +127,33 @@ impl From<Malformed> for CallError {
 }
 
 impl CallError {
+    /// The same for those who may not know what is behind an address: an address that
+    /// a tenant chose is asked from Tautline's place in the network.
+    pub(crate) fn without_details(self, external: bool) -> Self {
+        let hidden = |what: &str| format!("{what}; the cause is in the log");
+        match self {
+            Self::Timeout(_) | Self::BadAnswer(_) | Self::Failed(_) if external => {
+                Self::Failed(hidden("the provider gave no usable answer"))
+            }
+            Self::Timeout(_) => Self::Timeout(hidden("no answer in time")),
+            Self::BadAnswer(_) => Self::BadAnswer(hidden("the answer was malformed")),
+            Self::Failed(_) => Self::Failed(hidden("the call failed")),
+            Self::BreakerOpen(_) => Self::BreakerOpen(hidden("it failed too often just now")),
+            other => other,
+        }
+    }
+
     /// The stable code of this error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotReady => code::NO_ADDRESS,
             Self::BreakerOpen(_) => code::BREAKER,
+            Self::OverBudget(_) => code::OVER_BUDGET,
+            Self::NotAllowed(_) => code::NOT_ALLOWED,
             Self::Timeout(_) => code::TIMEOUT,
             Self::BadAnswer(_) => code::BAD_ANSWER,
             Self::Failed(_) => code::FAILED,
         }
-    }
-}
-
-/// Which address is called first.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum First<'a> {
-    /// Each in turn.
-    Turn,
-    /// For calls of one number the same, as long as it can answer.
-    Number(u64),
-    /// This one, if it is there still.
-    Address(&'a Address),
-}
-
-/// How a call goes about it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Way<'a> {
-    pub port: providers::PortRule,
-    pub deadline: Duration,
-    /// It may be repeated, so it is when the connection fails.
-    pub again: bool,
-    /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
-    pub not_now: bool,
-    pub first: First<'a>,
-    /// When the deadline is over, if it does not begin with this call.
-    pub until: Option<Instant>,
-}
-
-impl Way<'_> {
-    fn as_provider(deadline: Duration) -> Self {
-        Self {
-            port: providers::PROVIDER_PORT,
-            deadline,
-            again: true,
-            not_now: false,
-            first: First::Turn,
-            until: None,
-        }
-    }
-
-    /// Whether it says nothing against the provider. What the transport makes up
-    /// has a cause; what came over the wire has none.
-    fn is_well(self, status: &Status) -> bool {
-        let said = std::error::Error::source(status).is_none();
-        self.not_now && said && status.code() == Code::Unavailable
-    }
-}
-
-/// Who is called, as of one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Callee {
-    addresses: Vec<Address>,
-    tls_name: Option<String>,
-}
-
-impl Callee {
-    pub(crate) fn new(snapshot: &Snapshot, service: &Service, port: providers::PortRule) -> Self {
-        let slices = snapshot.slices_of(&service.namespace, &service.name);
-        Self {
-            addresses: providers::addresses(service, slices, port),
-            tls_name: service.tls_required.then(|| tls_name(service)),
-        }
-    }
-
-    pub(crate) fn provider(snapshot: &Snapshot, service: &Service) -> Self {
-        Self::new(snapshot, service, providers::PROVIDER_PORT)
     }
 }
 
@@ -167,6 +167,7 @@ struct Inner {
     pool: Pool,
     metrics: Metrics,
     cache: Cache,
+    budgets: Option<Budgets>,
 }
 
 impl Discovery {
@@ -174,11 +175,13 @@ impl Discovery {
     /// A TLS file that cannot be read.
     pub fn new(config: Config, metrics: Metrics) -> Result<Self, std::io::Error> {
         let pool = Pool::new(config.tls.clone(), metrics.open.clone())?;
+        let budgets = config.scheduler_share_percent.map(Budgets::new);
         Ok(Self(Arc::new(Inner {
             config,
             pool,
             metrics,
             cache: Cache::default(),
+            budgets,
         })))
     }
 
@@ -189,6 +192,14 @@ impl Discovery {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    pub(crate) fn budgets(&self) -> Option<&Budgets> {
+        self.0.budgets.as_ref()
     }
 
     pub(crate) fn cache(&self) -> &Cache {
@@ -206,7 +217,7 @@ impl Discovery {
         rule: &str,
         namespace: &str,
     ) -> Option<&'a Arc<Service>> {
-        providers::choose(snapshot, rule, namespace, &self.0.config.namespaces)
+        providers::choose(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
     /// Another Service that ties with the provider of `rule`, if any.
@@ -216,7 +227,36 @@ impl Discovery {
         rule: &str,
         namespace: &str,
     ) -> Option<&'a Arc<Service>> {
-        providers::rival(snapshot, rule, namespace, &self.0.config.namespaces)
+        providers::rival(snapshot, rule, namespace, &self.0.config.trusted)
+    }
+
+    /// Whether a Service counts for all namespaces.
+    pub fn trusts(&self, service: &Service) -> bool {
+        self.0.config.trusted.contains(&service.namespace)
+    }
+
+    /// Whether the provider's Service is one that may reserve. What an allocator says is
+    /// written on pods with our rights, so its namespace must be trusted.
+    pub fn allocates(&self, service: &Service) -> bool {
+        service.allocator && self.trusts(service)
+    }
+
+    /// Who is called for a Service, as of this snapshot.
+    pub(crate) fn callee(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        port: providers::PortRule,
+    ) -> Callee {
+        Callee::new(snapshot, service, port, self.0.config.external_names)
+    }
+
+    /// What is said of a failure where tenants read it.
+    pub(crate) fn for_tenants(&self, service: &Service, error: CallError) -> CallError {
+        match self.trusts(service) {
+            true => error,
+            false => error.without_details(service.external_name.is_some()),
+        }
     }
 
     pub(crate) async fn endpoint_cost(
@@ -232,14 +272,12 @@ impl Discovery {
             until: Some(until),
             ..Way::as_provider(self.0.config.deadline)
         };
-        self.call_at(way, callee, |channel, left| {
+        self.call_at(way, callee, move |channel, left| {
             let question = question.clone();
             async move {
                 let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
-                client
-                    .ready()
-                    .await
-                    .map_err(|e| Status::unavailable(e.to_string()))?;
+                let ready = client.ready().await;
+                ready.map_err(|e| Status::from_error(Box::new(e)))?;
                 let path = PathAndQuery::from_static("/ruleprovider.RuleProvider/EndpointCost");
                 let mut request = Request::new(question);
                 request.set_timeout(left);
@@ -264,7 +302,7 @@ impl Discovery {
             first: First::Number(number_of(&ask)),
             ..Way::as_provider(self.0.config.deadline)
         };
-        self.call_by(way, snapshot, service, |channel, left| {
+        let answered = self.call_by(way, snapshot, service, move |channel, left| {
             let mut request = Request::new(ask.clone());
             request.set_timeout(left);
             async move {
@@ -273,172 +311,31 @@ impl Discovery {
                     .await?
                     .into_inner())
             }
-        })
-        .await
+        });
+        let answered = answered.await;
+        answered.map_err(|error| self.for_tenants(service, error))
     }
 
-    pub(crate) async fn allocator<T, F: Future<Output = Result<T, Status>>>(
+    pub(crate) async fn allocator<T, F>(
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        call: impl Fn(AllocatorClient<Channel>) -> F,
-    ) -> Result<T, CallError> {
+        call: impl Fn(AllocatorClient<Channel>) -> F + Send + Sync + 'static,
+    ) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
         let way = Way {
             not_now: true,
+            // Reserving once more to see whether it works would reserve.
+            probe: false,
             ..Way::as_provider(self.0.config.deadline)
         };
-        self.call_by(way, snapshot, service, |channel, _| {
+        self.call_by(way, snapshot, service, move |channel, _| {
             call(AllocatorClient::new(channel))
         })
         .await
-    }
-
-    /// One call within the deadline. A failure of the connection is tried again
-    /// once, elsewhere if there is an elsewhere, if it may be repeated.
-    pub(crate) async fn call_by<T, F: Future<Output = Result<T, Status>>>(
-        &self,
-        way: Way<'_>,
-        snapshot: &Snapshot,
-        service: &Service,
-        attempt: impl Fn(Channel, Duration) -> F,
-    ) -> Result<T, CallError> {
-        let callee = Callee::new(snapshot, service, way.port);
-        let answered = self.call_at(way, callee, attempt).await;
-        answered.map(|(answer, _)| answer)
-    }
-
-    /// The same, with who has answered.
-    async fn call_at<T, F: Future<Output = Result<T, Status>>>(
-        &self,
-        way: Way<'_>,
-        callee: Callee,
-        attempt: impl Fn(Channel, Duration) -> F,
-    ) -> Result<(T, Arc<Link>), CallError> {
-        let Callee {
-            mut addresses,
-            tls_name,
-        } = callee;
-        if addresses.is_empty() {
-            return Err(CallError::NotReady);
-        }
-        let first = match way.first {
-            First::Turn => self.0.pool.turn(),
-            // Rendezvous hashing: an address that comes or goes moves only its share.
-            First::Number(number) => {
-                let number = number.to_string();
-                addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
-                0
-            }
-            First::Address(known) => {
-                let there = addresses.iter().position(|a| a == known);
-                there.unwrap_or_else(|| self.0.pool.turn())
-            }
-        };
-        let limit = way.deadline;
-        let deadline = way.until.unwrap_or_else(|| Instant::now() + limit);
-        let mut failed: Option<(Permit, Status)> = None;
-        loop {
-            let skip = failed.as_ref().map(|(permit, _)| &permit.link);
-            let permit = match (
-                self.pick(&addresses, first, tls_name.as_deref(), skip),
-                failed.take(),
-            ) {
-                (Ok(permit), first) => {
-                    failed = first;
-                    permit
-                }
-                // Nobody else to ask: the first word is the last.
-                (Err(_), Some((first, status))) => return Err(self.failed(way, first, &status)),
-                (Err(error), None) => return Err(error),
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let channel = permit.link.channel.clone();
-            let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
-                // The other side keeps the time too, and may be the first to say so.
-                Ok(Err(status)) if gave_up(&status) && Instant::now() + CLOSE >= deadline => {
-                    return self.timed_out(permit, limit);
-                }
-                result => result,
-            };
-            if let Some((first, status)) = failed.take() {
-                first.record(way.is_well(&status));
-                // The second word counts: what fails now has failed.
-                return match result {
-                    Err(_) => self.timed_out(permit, limit),
-                    Ok(Ok(answer)) => self.answered(permit, answer),
-                    Ok(Err(status)) => Err(self.failed(way, permit, &status)),
-                };
-            }
-            match result {
-                Err(_) => return self.timed_out(permit, limit),
-                Ok(Ok(answer)) => return self.answered(permit, answer),
-                Ok(Err(status))
-                    if way.again && connection_failed(&status) && Instant::now() < deadline =>
-                {
-                    failed = Some((permit, status));
-                }
-                Ok(Err(status)) => return Err(self.failed(way, permit, &status)),
-            }
-        }
-    }
-
-    fn pick(
-        &self,
-        addresses: &[Address],
-        first: usize,
-        tls_name: Option<&str>,
-        skip: Option<&Arc<Link>>,
-    ) -> Result<Permit, CallError> {
-        self.0
-            .pool
-            .pick(addresses, first, tls_name, skip)
-            .map_err(|e| match e {
-                PoolError::BreakerOpen => CallError::BreakerOpen(e.to_string()),
-                PoolError::Unusable(what) => CallError::Failed(what),
-            })
-    }
-
-    fn answered<T>(&self, permit: Permit, answer: T) -> Result<(T, Arc<Link>), CallError> {
-        let link = Arc::clone(&permit.link);
-        permit.record(true);
-        Ok((answer, link))
-    }
-
-    fn timed_out<T>(&self, permit: Permit, limit: Duration) -> Result<T, CallError> {
-        permit.record(false);
-        Err(CallError::Timeout(limit))
-    }
-
-    fn failed(&self, way: Way<'_>, permit: Permit, status: &Status) -> CallError {
-        let text = format!("{:?}: {}", status.code(), status.message());
-        match status.code() {
-            Code::DeadlineExceeded => {
-                permit.record(false);
-                CallError::Timeout(way.deadline)
-            }
-            _ if way.is_well(status) => {
-                permit.record(true);
-                CallError::Failed(text)
-            }
-            // The provider is well and refuses this question.
-            Code::InvalidArgument
-            | Code::FailedPrecondition
-            | Code::NotFound
-            | Code::Unimplemented
-            | Code::PermissionDenied
-            | Code::Unauthenticated => {
-                permit.record(true);
-                CallError::Failed(text)
-            }
-            Code::OutOfRange | Code::ResourceExhausted => {
-                permit.record(false);
-                CallError::BadAnswer(text)
-            }
-            _ => {
-                permit.record(false);
-                CallError::Failed(text)
-            }
-        }
     }
 }
 
@@ -450,26 +347,4 @@ fn number_of(ask: &EvaluateRequest) -> u64 {
     let targets = targets.flat_map(|(role, t)| [role, &t.namespace, &t.kind, &t.name]);
     let parts: Vec<&str> = rule.chain(targets).map(String::as_str).collect();
     fnv1a_64(&parts)
-}
-
-/// How close to the deadline a cancelled call counts as one that ran out of time.
-const CLOSE: Duration = Duration::from_millis(20);
-
-fn gave_up(status: &Status) -> bool {
-    matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
-}
-
-/// What a broken connection looks like in gRPC, as opposed to a refusal.
-fn connection_failed(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
-    )
-}
-
-fn tls_name(service: &Service) -> String {
-    match &service.external_name {
-        Some(host) => host.trim_end_matches('.').to_owned(),
-        None => format!("{}.{}.svc", service.name, service.namespace),
-    }
 }

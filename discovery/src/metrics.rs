@@ -32,6 +32,11 @@ pub(crate) struct Skipped {
     pub code: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ByNamespace {
+    pub namespace: String,
+}
+
 /// Metrics of the calls to providers. Clones are one.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -42,6 +47,7 @@ pub struct Metrics {
     cached: Family<ByProvider, Counter>,
     asked_anew: Family<ByProvider, Counter>,
     ahead: Family<ByProvider, Counter>,
+    over_budget: Family<ByNamespace, Counter>,
     /// Addresses whose breaker is open.
     pub(crate) open: Gauge,
 }
@@ -57,6 +63,7 @@ impl Default for Metrics {
             cached: Family::default(),
             asked_anew: Family::default(),
             ahead: Family::default(),
+            over_budget: Family::default(),
             open: Gauge::default(),
         }
     }
@@ -101,6 +108,11 @@ impl Metrics {
             self.ahead.clone(),
         );
         r.register(
+            "provider_calls_over_budget",
+            "Calls left out because a namespace's providers had used up its share of kube-scheduler's time",
+            self.over_budget.clone(),
+        );
+        r.register(
             "provider_breakers_open",
             "Addresses that are left alone",
             self.open.clone(),
@@ -131,6 +143,13 @@ impl Metrics {
             provider: provider.into(),
         };
         self.ahead.get_or_create(&by).inc();
+    }
+
+    pub(crate) fn over_budget(&self, namespace: &str) {
+        let by = ByNamespace {
+            namespace: namespace.into(),
+        };
+        self.over_budget.get_or_create(&by).inc();
     }
 
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {

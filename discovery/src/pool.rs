@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::breaker::Breaker;
+use crate::{CallError, breaker::Breaker, dial};
 
 /// Channels that nobody used for so long are closed.
 const IDLE: Duration = Duration::from_secs(300);
@@ -28,6 +28,19 @@ struct Key {
     address: Address,
     /// The name that the certificate must have; `None`: no TLS.
     tls_name: Option<String>,
+    /// It may not lead to this machine or its link.
+    remote_only: bool,
+}
+
+/// The addresses that may take a call.
+pub(crate) struct Peers<'a> {
+    pub addresses: &'a [Address],
+    /// Which of them comes first.
+    pub first: usize,
+    pub tls_name: Option<&'a str>,
+    pub remote_only: bool,
+    /// The call may be the one that finds out whether an address is back.
+    pub may_probe: bool,
 }
 
 /// A channel with its breaker.
@@ -37,6 +50,10 @@ pub(crate) struct Link {
     pub channel: Channel,
     breaker: Mutex<Breaker>,
     used: Mutex<Instant>,
+    /// What went wrong last.
+    error: Mutex<String>,
+    /// A task probes it in the background.
+    probing: AtomicBool,
     open: Gauge,
 }
 
@@ -49,13 +66,32 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// A permit for one call, unless the breaker is open.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<Permit> {
-        *self.used.lock() = Instant::now();
-        self.breaker.lock().admit(Instant::now()).then(|| Permit {
+    /// A permit for one call, unless the breaker is open. A probe may pass an open one
+    /// when its pause is over.
+    pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<Permit> {
+        let now = Instant::now();
+        let mut breaker = self.breaker.lock();
+        let admitted = (probe || !breaker.is_open()) && breaker.admit(now);
+        admitted.then(|| Permit {
             link: Arc::clone(self),
             recorded: false,
         })
+    }
+
+    /// When the next probe is due; `None`: the breaker is closed, or nobody has wanted
+    /// this address for long.
+    pub(crate) fn probe_due(&self) -> Option<Instant> {
+        let wanted = self.used.lock().elapsed() < IDLE;
+        self.breaker.lock().open_until().filter(|_| wanted)
+    }
+
+    /// Whether the caller is the one that has to probe from now on.
+    pub(crate) fn begin_probing(&self) -> bool {
+        !self.probing.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn end_probing(&self) {
+        self.probing.store(false, Ordering::Relaxed);
     }
 }
 
@@ -67,16 +103,30 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    pub(crate) fn record(mut self, success: bool) {
+    /// Takes the outcome down, and says whether the breaker is open now.
+    pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
         self.recorded = true;
-        let mut breaker = self.link.breaker.lock();
+        let link = &self.link;
+        if let Some(error) = error.filter(|_| !success) {
+            *link.error.lock() = error.to_string();
+        }
+        let mut breaker = link.breaker.lock();
         let before = breaker.is_open();
         breaker.record(Instant::now(), success);
-        match (before, breaker.is_open()) {
-            (false, true) => _ = self.link.open.inc(),
-            (true, false) => _ = self.link.open.dec(),
+        let after = breaker.is_open();
+        match (before, after) {
+            (false, true) => {
+                link.open.inc();
+                let (address, error) = (&link.address, link.error.lock());
+                tracing::info!(%address, %error, "provider address is not called for a while");
+            }
+            (true, false) => {
+                link.open.dec();
+                tracing::info!(address = %link.address, "provider address answers again");
+            }
             _ => {}
         }
+        after
     }
 }
 
@@ -100,8 +150,9 @@ pub(crate) struct Pool {
 /// The pool cannot reach an address at all.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
-    #[error("every address of the provider is left alone after repeated failures")]
-    BreakerOpen,
+    /// The breakers of all addresses are open.
+    #[error("{why}")]
+    BreakerOpen { links: Vec<Arc<Link>>, why: String },
     #[error("{0}")]
     Unusable(String),
 }
@@ -123,39 +174,45 @@ impl Pool {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A permit on the first of `addresses`, from number `first` on, whose breaker
-    /// admits a call. `skip` leaves out the address of a call that has just failed,
-    /// if there is another.
+    /// A permit on the first of the addresses whose breaker admits a call. `skip` leaves
+    /// out the address of a call that has just failed, if there is another.
     pub(crate) fn pick(
         &self,
-        addresses: &[Address],
-        first: usize,
-        tls_name: Option<&str>,
+        peers: &Peers<'_>,
         skip: Option<&Arc<Link>>,
     ) -> Result<Permit, PoolError> {
-        let mut unusable = None;
-        for i in 0..addresses.len() {
-            let address = &addresses[(first.wrapping_add(i)) % addresses.len()];
-            match self.link(address, tls_name) {
+        let (mut unusable, mut links) = (None, Vec::new());
+        let count = peers.addresses.len();
+        for i in 0..count {
+            let address = &peers.addresses[(peers.first.wrapping_add(i)) % count];
+            match self.link(address, peers) {
                 Err(error) => unusable = Some(error),
                 Ok(link) => {
+                    *link.used.lock() = Instant::now();
                     let same = skip.is_some_and(|s| Arc::ptr_eq(s, &link));
-                    if same && addresses.len() > 1 {
+                    if same && count > 1 {
                         continue;
                     }
-                    if let Some(permit) = link.admit() {
-                        return Ok(permit);
+                    match link.admit(peers.may_probe) {
+                        Some(permit) => return Ok(permit),
+                        None => links.push(link),
                     }
                 }
             }
         }
-        Err(unusable.unwrap_or(PoolError::BreakerOpen))
+        Err(unusable.unwrap_or_else(|| {
+            let error = links.first().map(|link| link.error.lock().clone());
+            let last = error.filter(|e| !e.is_empty()).unwrap_or_default();
+            let why = format!("every address has failed repeatedly; the last time: {last}");
+            PoolError::BreakerOpen { links, why }
+        }))
     }
 
-    fn link(&self, address: &Address, tls_name: Option<&str>) -> Result<Arc<Link>, PoolError> {
+    fn link(&self, address: &Address, peers: &Peers<'_>) -> Result<Arc<Link>, PoolError> {
         let key = Key {
             address: address.clone(),
-            tls_name: tls_name.map(str::to_owned),
+            tls_name: peers.tls_name.map(str::to_owned),
+            remote_only: peers.remote_only,
         };
         if let Some(link) = self.links.get(&key) {
             return Ok(Arc::clone(&link));
@@ -168,6 +225,8 @@ impl Pool {
             channel: self.channel(&key)?,
             breaker: Mutex::default(),
             used: Mutex::new(now),
+            error: Mutex::default(),
+            probing: AtomicBool::new(false),
             open: self.open.clone(),
         });
         // Two callers at once: the first one's channel stays.
@@ -185,9 +244,7 @@ impl Pool {
         };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", key.address))
             .map_err(unusable)?
-            .connect_timeout(Duration::from_secs(2))
-            .tcp_nodelay(true)
-            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .connect_timeout(dial::CONNECT_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(5))
             .initial_stream_window_size(1 << 20)
@@ -205,7 +262,7 @@ impl Pool {
                     .map_err(unusable)?
             }
         };
-        Ok(endpoint.connect_lazy())
+        Ok(endpoint.connect_with_connector_lazy(dial::connector(key.remote_only)))
     }
 
     /// Follows the TLS files until told to stop; new files mean new channels.

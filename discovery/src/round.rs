@@ -15,6 +15,7 @@ use tautline_core::{
     model::{Node, Pod, ProviderUnavailable, Rule, Service},
     nodes::NodeSet,
     planning::{Answer, Outcome, Plan, Verdict, code},
+    providers::ALLOCATOR_ANNOTATION,
     quantity,
 };
 use tokio::time::Instant;
@@ -30,6 +31,9 @@ pub struct Question {
     /// Names of its ResourceClaims.
     pub resource_claims: Vec<String>,
     pub nodes: Arc<NodeSet>,
+    /// kube-scheduler waits for the answer, and with it every other pod: how long it may
+    /// be kept waiting for untrusted providers is bounded.
+    pub scheduler_waits: bool,
 }
 
 impl Question {
@@ -55,6 +59,7 @@ impl Question {
                 .collect(),
             resource_claims: pod.claims().map(str::to_owned).collect(),
             nodes: Arc::new(nodes),
+            scheduler_waits: false,
         }
     }
 }
@@ -131,6 +136,9 @@ impl Discovery {
             }
         }
         let mut rules = join_all(calls).await;
+        if question.scheduler_waits {
+            self.charge(&question.subject.namespace, &rules);
+        }
         for ask in &asks {
             rules.extend(
                 ask.missing_policies
@@ -171,6 +179,27 @@ impl Discovery {
         }
     }
 
+    /// Charges a namespace for what a round waited for its own, untrusted providers. All
+    /// were asked at once, so the slowest counts.
+    fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
+        let Some(budgets) = self.budgets() else {
+            return;
+        };
+        if self.config().trusted.contains(namespace) {
+            return;
+        }
+        let is_own = |provider: &Arc<str>| {
+            let rest = provider.strip_prefix(namespace);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        let asked = rules
+            .iter()
+            .filter(|r| r.provider.as_ref().is_some_and(is_own));
+        if let Some(waited) = asked.map(|r| r.took).max() {
+            budgets.charge(namespace, Instant::now(), waited);
+        }
+    }
+
     /// Whether a rule of this offer that has no answer keeps every node out.
     fn rejects(&self, ask: &Ask) -> bool {
         let says = ask
@@ -203,14 +232,22 @@ impl Discovery {
             reused: false,
         };
         let Some(service) = self.provider(snapshot, &rule.name, &ask.offer.namespace) else {
-            record.error = Some(format!(
-                "no Service is labelled constraint.ciena.com/constraint-{}: enabled",
-                rule.name
-            ));
+            record.error = Some(self.no_provider(snapshot, &rule.name, &ask.offer.namespace));
             return record;
         };
         let provider = provider_name(service);
         record.provider = Some(Arc::clone(&provider));
+        if service.allocator && !self.trusts(service) {
+            record.outcome = Outcome::Unavailable {
+                code: code::NOT_ALLOWED,
+                reject,
+            };
+            record.error = Some(format!(
+                "Service {provider} reserves ({ALLOCATOR_ANNOTATION}), which only Services of \
+                 trusted namespaces may; see --provider-namespaces"
+            ));
+            return record;
+        }
         let result = self.costs(snapshot, service, asked, ask, rule, nodes).await;
         record.took = start.elapsed();
         match result {
@@ -227,15 +264,30 @@ impl Discovery {
                 record.outcome = Outcome::Costs(costs);
             }
             Err(error) => {
-                let code = error.code();
                 self.metrics()
-                    .call(&rule.name, &provider, code, record.took);
+                    .call(&rule.name, &provider, error.code(), record.took);
                 tracing::debug!(rule = %rule.name, %provider, %error, "provider gave no answer");
+                let error = self.for_tenants(service, error);
+                let code = error.code();
                 record.outcome = Outcome::Unavailable { code, reject };
                 record.error = Some(error.to_string());
             }
         }
         record
+    }
+
+    /// Why a rule has no provider.
+    pub fn no_provider(&self, snapshot: &Snapshot, rule: &str, namespace: &str) -> String {
+        let elsewhere = match snapshot.providers(rule) {
+            [] => "",
+            _ => "; there is one, but in a namespace that is not trusted",
+        };
+        let trusted = &self.config().trusted;
+        format!(
+            "no Service of namespace {namespace}, or of a trusted one ({trusted}; see \
+             --provider-namespaces), is labelled constraint.ciena.com/constraint-{rule}: \
+             enabled{elsewhere}"
+        )
     }
 }
 

@@ -15,11 +15,12 @@ use tautline_proto::underlay::{
     AllocateRequest, DiscoverRequest, MitigateRequest, NodeRef, Offer, PolicyRule, ReleaseRequest,
     underlay_controller_client::UnderlayControllerClient,
 };
+use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use crate::{
     CallError, Discovery,
-    client::{First, Way},
+    call::{First, Way},
 };
 
 /// Why an offer was not taken up.
@@ -50,20 +51,21 @@ impl Discovery {
         snapshot: &'a Snapshot,
         namespace: &str,
     ) -> Option<&'a Arc<Service>> {
-        providers::choose_underlay(snapshot, namespace, &self.config().namespaces)
+        providers::choose_underlay(snapshot, namespace, &self.config().trusted)
     }
 
-    /// The underlay controller of this name, if it is one that may be asked.
+    /// The underlay controller of this name, if it is one that may be asked on behalf of
+    /// a pod in `pod_namespace`.
     pub fn underlay_named<'a>(
         &self,
         snapshot: &'a Snapshot,
         name: &str,
+        pod_namespace: &str,
     ) -> Option<&'a Arc<Service>> {
         let (namespace, name) = name.split_once('/')?;
-        let allowed = &self.config().namespaces;
         let service = snapshot.service(namespace, name)?;
-        let may = allowed.is_empty() || allowed.iter().any(|a| a == namespace);
-        (may && service.underlay).then_some(service)
+        let counts = providers::counts_for(service, pod_namespace, &self.config().trusted);
+        (counts && service.underlay).then_some(service)
     }
 
     /// What the underlay could allocate so that some of `nodes` keep to `rules`.
@@ -83,16 +85,34 @@ impl Discovery {
             peer_nodes,
             eligible_nodes: nodes,
         };
-        let answer = self
-            .call_by(self.way(true), snapshot, underlay, |channel, _| {
-                let request = request.clone();
-                async move {
-                    let mut client = UnderlayControllerClient::new(channel);
-                    Ok(client.discover(request).await?.into_inner())
-                }
-            })
-            .await?;
-        Ok(answer.offers)
+        let (namespace, begun) = (&underlay.namespace, Instant::now());
+        let budgets = self.budgets().filter(|_| !self.trusts(underlay));
+        if budgets.is_some_and(|b| b.is_used_up(namespace, begun)) {
+            self.metrics().over_budget(namespace);
+            return Err(CallError::OverBudget(Arc::clone(namespace)));
+        }
+        let mut way = Way {
+            probe: true,
+            ..self.way(true)
+        };
+        if budgets.is_some() {
+            way.deadline = way.deadline.min(self.config().deadline);
+        }
+        let answer = self.call_by(way, snapshot, underlay, move |channel, _| {
+            let request = request.clone();
+            async move {
+                let mut client = UnderlayControllerClient::new(channel);
+                Ok(client.discover(request).await?.into_inner())
+            }
+        });
+        let answer = answer.await;
+        if let Some(budgets) = budgets {
+            budgets.charge(namespace, Instant::now(), begun.elapsed());
+        }
+        match answer {
+            Ok(answer) => Ok(answer.offers),
+            Err(error) => Err(self.for_tenants(underlay, error)),
+        }
     }
 
     /// Takes an offer up. Asking twice for one id is asking once.
@@ -106,10 +126,11 @@ impl Discovery {
         underlay: &Service,
         id: &str,
     ) -> Result<(), AllocateError> {
-        let attempts = AtomicU32::new(0);
-        let call = |channel, left| {
-            attempts.fetch_add(1, Ordering::Relaxed);
-            let mut request = Request::new(AllocateRequest { id: id.to_owned() });
+        let attempts = Arc::new(AtomicU32::new(0));
+        let (counted, id) = (Arc::clone(&attempts), id.to_owned());
+        let call = move |channel, left| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let mut request = Request::new(AllocateRequest { id: id.clone() });
             // So that it gives up as soon as we do.
             request.set_timeout(left);
             async move {
@@ -134,9 +155,10 @@ impl Discovery {
                     Err(AllocateError::Refused(error))
                 }
             }
-            Err(error @ (CallError::NotReady | CallError::BreakerOpen(_))) => {
-                Err(AllocateError::Refused(error))
-            }
+            Err(
+                error
+                @ (CallError::NotReady | CallError::BreakerOpen(_) | CallError::NotAllowed(_)),
+            ) => Err(AllocateError::Refused(error)),
             Err(error) => Err(AllocateError::Unknown(error)),
         }
     }
@@ -151,8 +173,9 @@ impl Discovery {
         underlay: &Service,
         id: &str,
     ) -> Result<(), CallError> {
-        let call = |channel, _| {
-            let request = ReleaseRequest { id: id.to_owned() };
+        let id = id.to_owned();
+        let call = move |channel, _| {
+            let request = ReleaseRequest { id: id.clone() };
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
                 match client.release(request).await {
@@ -187,7 +210,7 @@ impl Discovery {
             peer: node(&what.peer_node),
             rules: what.rules.iter().map(rule).collect(),
         };
-        let call = |channel, _| {
+        let call = move |channel, _| {
             let request = request.clone();
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
@@ -203,6 +226,8 @@ impl Discovery {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
             again,
+            // What allocates or releases is not repeated to see whether it works.
+            probe: false,
             not_now: false,
             first: First::Turn,
             until: None,

@@ -83,8 +83,19 @@ impl Default for Config {
             bind: false,
             wake: true,
             controller_namespace: "tautline-system".to_owned(),
-            discovery: tautline_discovery::Config::default(),
+            discovery: tautline_discovery::Config {
+                scheduler_share_percent: Some(5),
+                ..tautline_discovery::Config::default()
+            },
         }
+    }
+}
+
+impl Config {
+    /// Whether only clients with a certificate get in.
+    pub(crate) fn knows_clients(&self) -> bool {
+        let asks = |files: &ServerFiles| files.client_ca.is_some();
+        self.tls.as_ref().is_some_and(asks)
     }
 }
 
@@ -119,7 +130,7 @@ impl State {
             ask.rules.iter().any(|rule| {
                 self.discovery
                     .provider(snapshot, &rule.name, &ask.offer.namespace)
-                    .is_some_and(|service| service.allocator)
+                    .is_some_and(|service| self.discovery.allocates(service))
             })
         })
     }
@@ -157,6 +168,12 @@ impl App {
             })?),
             None => None,
         };
+        if config.bind && !config.knows_clients() {
+            tracing::warn!(
+                "--bind without --tls-client-ca: whoever reaches {} can have pods bound",
+                config.listen
+            );
+        }
         let (said, queue) = events::Events::new();
         said.register(&mut registry);
         let events = Events(said);

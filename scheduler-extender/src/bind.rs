@@ -32,6 +32,9 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     match bind(state, client, &args).await {
         Ok(()) => {
             state.metrics.bind("bound");
+            if !state.config.knows_clients() {
+                tracing::info!(pod = %args.pod, namespace = %args.namespace, node = %args.node, "bound for an unauthenticated client");
+            }
             Ok(b"{}".to_vec())
         }
         Err((outcome, error)) => {
@@ -68,6 +71,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
         }
         _ => {}
     }
+    agrees_with_filter(state, args)?;
     let governed = !state.config.exempt_namespaces.contains(&subject.namespace)
         && tautline_core::ask::is_governed(&snapshot, &subject);
     let about = underlay::Bind {
@@ -171,6 +175,32 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
     }
 }
 
+/// Refuses a bind to a node that filter has not answered for this pod, where anybody may
+/// ask for one: kube-scheduler takes no other.
+fn agrees_with_filter(state: &State, args: &BindArgs) -> Result<(), Failure> {
+    if state.config.knows_clients() {
+        return Ok(());
+    }
+    let Some(plan) = state.plans.get(&args.uid) else {
+        return Ok(());
+    };
+    let answered = plan
+        .plan
+        .shortlist(&plan.nodes, state.config.shortlist, &args.uid);
+    let at = plan.nodes.position(&args.node);
+    if at.is_some_and(|at| answered.binary_search(&at).is_ok()) {
+        return Ok(());
+    }
+    Err((
+        "refused",
+        format!(
+            "pod {}/{}: filter did not answer node {} for it; to let in kube-scheduler alone \
+             start with --tls-client-ca",
+            args.namespace, args.pod, args.node
+        ),
+    ))
+}
+
 /// What became of a Binding.
 enum Written {
     Bound,
@@ -192,7 +222,29 @@ async fn reserve(
     let whole = get(pods, args, limit).await.map_err(|e| ("failed", e))?;
     let question = pod::question_of(&whole, subject.clone(), NodeSet::default());
     let reserved = state.discovery.reserve(snapshot, &question, &args.node);
-    reserved.await.map_err(|e| ("refused", e.to_string()))
+    let held = reserved.await.map_err(|e| ("refused", e.to_string()))?;
+    let own = whole.metadata.annotations.unwrap_or_default();
+    match overwritten(&own, &held) {
+        None => Ok(held),
+        Some(key) => {
+            state.discovery.release(snapshot, &held).await;
+            Err((
+                "refused",
+                format!(
+                    "pod {}/{} has the annotation {key} already, which only what is reserved at \
+                     bind may set: make the pod without it",
+                    args.namespace, args.pod
+                ),
+            ))
+        }
+    }
+}
+
+/// An annotation that the pod has from its author and that a reservation would change.
+fn overwritten<'a>(own: &BTreeMap<String, String>, held: &'a [Reservation]) -> Option<&'a String> {
+    let written = held.iter().flat_map(|r| &r.annotations);
+    let mut changed = written.filter(|(key, value)| own.get(*key).is_some_and(|v| v != *value));
+    changed.next().map(|(key, _)| key)
 }
 
 /// The pod as the API server has it, within the limit.

@@ -70,5 +70,6 @@ pub(crate) fn question_of(pod: &Pod, subject: Subject, nodes: NodeSet) -> Questi
             .collect(),
         resource_claims: convert::dra::pod_claims(pod).names,
         nodes: Arc::new(nodes),
+        scheduler_waits: true,
     }
 }

@@ -48,6 +48,8 @@ pub(crate) mod code {
     pub(crate) const NO_ELIGIBLE_NODE: &str = "NoEligibleNode";
     pub(crate) const NO_TIME: &str = "NoTime";
     pub(crate) const TIMEOUT: &str = "UnderlayTimeout";
+    pub(crate) const OVER_BUDGET: &str = "UnderlayOverBudget";
+    pub(crate) const NOT_ALLOWED: &str = "UnderlayNotAllowed";
     pub(crate) const NOT_READY: &str = "UnderlayNotReady";
     pub(crate) const BREAKER: &str = "UnderlayBreakerOpen";
     pub(crate) const BAD_ANSWER: &str = "UnderlayBadAnswer";
@@ -159,7 +161,7 @@ fn eligible(
         .iter()
         .filter(|r| {
             let provider = discovery.provider(snapshot, &r.rule.name, &round.subject.namespace);
-            provider.is_some_and(|service| service.allocator)
+            provider.is_some_and(|service| discovery.allocates(service))
         })
         .map(|r| &r.outcome)
         .collect();
@@ -256,6 +258,8 @@ fn code_of(error: &CallError) -> &'static str {
     match error {
         CallError::NotReady => code::NOT_READY,
         CallError::BreakerOpen(_) => code::BREAKER,
+        CallError::OverBudget(_) => code::OVER_BUDGET,
+        CallError::NotAllowed(_) => code::NOT_ALLOWED,
         CallError::Timeout(_) => code::TIMEOUT,
         CallError::BadAnswer(_) => code::BAD_ANSWER,
         CallError::Failed(_) => code::FAILED,

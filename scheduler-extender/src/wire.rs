@@ -10,9 +10,12 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use tautline_core::nodes::NodeSet;
+use tautline_core::{dns, nodes::NodeSet};
 
 use crate::sent;
+
+/// Characters of a malformed name that an error repeats.
+const LONGEST_QUOTE: usize = 80;
 
 /// A request that is not one; the text says what is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +29,12 @@ pub enum WireError {
     Missing {
         what: &'static str,
         field: &'static str,
+    },
+    #[error("{what}: {field} {text:?} is not the name of an object")]
+    Name {
+        what: &'static str,
+        field: &'static str,
+        text: String,
     },
     #[error("{what}: {count} nodes are more than the {most} that are taken; raise --max-nodes")]
     TooManyNodes {
@@ -209,6 +218,16 @@ pub fn bind_args(json: &str) -> Result<BindArgs, WireError> {
         *text = serde_json::from_str(raw.get()).map_err(|error| WireError::Json { what, error })?;
     }
     let [pod, namespace, uid, node] = texts;
+    // They become parts of URLs.
+    let names = [
+        ("PodName", &pod, dns::is_subdomain(&pod)),
+        ("PodNamespace", &namespace, dns::is_label(&namespace)),
+        ("Node", &node, dns::is_subdomain(&node)),
+    ];
+    if let Some((field, text, _)) = names.into_iter().find(|(.., is_name)| !is_name) {
+        let text = text.chars().take(LONGEST_QUOTE).collect();
+        return Err(WireError::Name { what, field, text });
+    }
     Ok(BindArgs {
         pod,
         namespace,

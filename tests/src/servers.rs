@@ -138,6 +138,14 @@ impl Server {
             format!("--kubeconfig={}", plane.kubeconfig(user).display()),
             format!("--admin=127.0.0.1:{admin}"),
         ]);
+        if ["extender", "controller"].contains(&args[0]) {
+            // The API server takes no loopback address in an EndpointSlice.
+            all.push("--external-name-providers=any".to_owned());
+            let trust = "--provider-namespaces";
+            if !args.iter().any(|arg| arg.starts_with(trust)) {
+                all.push(format!("{trust}=*"));
+            }
+        }
         if port != 0 {
             all.push(format!("--listen=127.0.0.1:{port}"));
         }

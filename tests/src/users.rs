@@ -10,13 +10,15 @@ use serde_json::json;
 
 /// Who may come in, with which groups: administrators, the components, and our
 /// service accounts, so that our own roles are what is tested.
-pub(crate) const USERS: [(&str, &str, &str); 11] = [
+pub(crate) const USERS: [(&str, &str, &str); 12] = [
     ("admin", "admin", "system:masters"),
     ("scheduler", "system:kube-scheduler", ""),
     ("manager", "system:kube-controller-manager", ""),
     ("kwok", "kwok", "system:masters"),
     // Somebody who may do only what a test grants.
     ("author", "ann", ""),
+    // Somebody who may edit one namespace.
+    ("tenant", "tina", ""),
     (
         "admission",
         "system:serviceaccount:tautline-system:tautline-admission",

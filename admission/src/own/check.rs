@@ -5,7 +5,7 @@ use serde_json::Value;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, Metadata, convert,
 };
-use tautline_core::Snapshot;
+use tautline_core::{Snapshot, trust::TrustedNamespaces};
 
 use super::warn;
 use crate::{job::Verdict, mutations, review::Request};
@@ -14,7 +14,11 @@ use crate::{job::Verdict, mutations, review::Request};
 pub(super) const VALID: &str = "Valid";
 
 /// The verdict on one of our objects.
-pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
+pub(crate) fn verdict(
+    request: &Request,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Verdict {
     let (object, old) = (&request.object, &request.old_object);
     if object.is_null() {
         return Verdict::allow("Deleted", "");
@@ -28,8 +32,8 @@ pub(crate) fn verdict(request: &Request, snapshot: &Snapshot) -> Verdict {
     }
     let namespace = request.namespace.as_str();
     let checked = match request.kind[2].as_str() {
-        "ConstraintPolicy" => policy(object, namespace, snapshot),
-        "ConstraintPolicyOffer" => offer(object, namespace, snapshot),
+        "ConstraintPolicy" => policy(object, namespace, snapshot, trusted),
+        "ConstraintPolicyOffer" => offer(object, namespace, snapshot, trusted),
         "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
         "MutationPolicy" | "MutationPolicyBinding" => mutation(object),
         kind => return Verdict::bypass("OtherKind", format!("{kind} is none of ours")),
@@ -53,18 +57,28 @@ fn in_namespace(meta: &mut Metadata, namespace: &str) {
     meta.namespace = Some(namespace.to_owned());
 }
 
-fn policy(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
+fn policy(
+    object: &Value,
+    namespace: &str,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Checked {
     let mut policy: ConstraintPolicy = typed(object)?;
     in_namespace(&mut policy.metadata, namespace);
     let policy = convert::policy(&policy).map_err(|e| e.to_string())?;
-    Ok(warn::policy(&policy, snapshot))
+    Ok(warn::policy(&policy, snapshot, trusted))
 }
 
-fn offer(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
+fn offer(
+    object: &Value,
+    namespace: &str,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Checked {
     let mut offer: ConstraintPolicyOffer = typed(object)?;
     in_namespace(&mut offer.metadata, namespace);
     let offer = convert::offer(&offer).map_err(|e| e.to_string())?;
-    Ok(warn::offer(&offer, snapshot))
+    Ok(warn::offer(&offer, snapshot, trusted))
 }
 
 fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
@@ -120,7 +134,7 @@ mod tests {
     }
 
     fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Verdict {
-        verdict(&request(kind, spec), snapshot)
+        verdict(&request(kind, spec), snapshot, &TrustedNamespaces::all())
     }
 
     fn pods(expression: Value) -> Value {
@@ -238,7 +252,10 @@ mod tests {
         std::sync::Arc::make_mut(&mut going.object)["metadata"]["deletionTimestamp"] =
             "2026-01-01T00:00:00Z".into();
         for (request, code) in [(same, "SpecUnchanged"), (going, "Terminating")] {
-            assert_eq!(verdict(&request, &Snapshot::default()).code, code);
+            assert_eq!(
+                verdict(&request, &Snapshot::default(), &TrustedNamespaces::all()).code,
+                code
+            );
         }
     }
 }

@@ -6,10 +6,15 @@ use tautline_core::{
     Snapshot,
     model::{Offer, Policy, TargetKind},
     providers,
+    trust::TrustedNamespaces,
 };
 
 /// A rule that comes twice, or that nobody answers for.
-pub(crate) fn policy(policy: &Policy, snapshot: &Snapshot) -> Vec<String> {
+pub(crate) fn policy(
+    policy: &Policy,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut names = BTreeSet::new();
     for (i, rule) in policy.rules.iter().enumerate() {
@@ -23,13 +28,17 @@ pub(crate) fn policy(policy: &Policy, snapshot: &Snapshot) -> Vec<String> {
     warnings.extend(
         names
             .into_iter()
-            .filter_map(|rule| unprovided(rule, &policy.namespace, snapshot)),
+            .filter_map(|rule| unprovided(rule, &policy.namespace, snapshot, trusted)),
     );
     warnings
 }
 
 /// Policies and providers that are not there, targets that select nothing.
-pub(crate) fn offer(offer: &Offer, snapshot: &Snapshot) -> Vec<String> {
+pub(crate) fn offer(
+    offer: &Offer,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Vec<String> {
     let namespace = &*offer.namespace;
     let mut warnings = Vec::new();
     if offer.policies.is_empty() {
@@ -47,7 +56,7 @@ pub(crate) fn offer(offer: &Offer, snapshot: &Snapshot) -> Vec<String> {
     warnings.extend(
         rules
             .into_iter()
-            .filter_map(|rule| unprovided(rule, namespace, snapshot)),
+            .filter_map(|rule| unprovided(rule, namespace, snapshot, trusted)),
     );
     if !offer.targets.iter().any(|t| t.kind == TargetKind::Pod) {
         warnings.push("spec.targets: none is of kind Pod; the offer governs no pod".to_owned());
@@ -87,11 +96,17 @@ pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<
     }
 }
 
-fn unprovided(rule: &str, namespace: &str, snapshot: &Snapshot) -> Option<String> {
-    let none = providers::choose(snapshot, rule, namespace, &[]).is_none();
+fn unprovided(
+    rule: &str,
+    namespace: &str,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Option<String> {
+    let none = providers::choose(snapshot, rule, namespace, trusted).is_none();
     none.then(|| {
         format!(
-            "rule {rule} has no provider yet; label a Service constraint.ciena.com/constraint-{rule}: enabled"
+            "rule {rule} has no provider yet: label a Service of {namespace}, or of a trusted \
+             namespace ({trusted}), constraint.ciena.com/constraint-{rule}: enabled"
         )
     })
 }

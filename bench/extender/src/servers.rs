@@ -141,6 +141,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let config = Config {
         listen: loopback,
         admin: loopback,
+        discovery: tautline_discovery::Config::unguarded(),
         ..Config::default()
     };
     let app = App::build(config, feed, None).await?;

@@ -91,7 +91,9 @@ func rustNoop(more ...string) func(binaries) []string {
 
 func extender(more ...string) func(binaries) []string {
 	return func(bin binaries) []string {
-		args := []string{bin.tautline, "extender", "--listen", "127.0.0.1:18888", "--admin", "127.0.0.1:18889"}
+		args := []string{bin.tautline, "extender", "--listen", "127.0.0.1:18888", "--admin", "127.0.0.1:18889",
+			// The API server takes no loopback address in an EndpointSlice.
+			"--external-name-providers", "any"}
 		return append(args, more...)
 	}
 }

@@ -115,7 +115,7 @@ impl Wired {
         }
         let discovery = tautline_discovery::Config {
             deadline: PATIENCE,
-            ..tautline_discovery::Config::default()
+            ..tautline_discovery::Config::unguarded()
         };
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let config = Config {

@@ -143,7 +143,8 @@ impl<'a> Bind<'a> {
 
     /// An underlay by `namespace/name`, if it still is one.
     pub(super) fn service(&self, named: &str) -> Option<Arc<Service>> {
-        let named = self.state.discovery.underlay_named(self.snapshot, named);
+        let discovery = &self.state.discovery;
+        let named = discovery.underlay_named(self.snapshot, named, &self.subject.namespace);
         named.cloned()
     }
 

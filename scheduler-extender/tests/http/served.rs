@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use tautline_core::providers::ExternalNames;
 use tautline_runtime::{feed::Feed, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
 use tokio::{
@@ -26,11 +27,12 @@ impl Drop for Served {
 impl Served {
     pub async fn start(config: Config, feed: Feed) -> Self {
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-        let config = Config {
+        let mut config = Config {
             listen: loopback,
             admin: loopback,
             ..config
         };
+        config.discovery.external_names = ExternalNames::Any;
         let app = App::build(config, feed, None).await.unwrap();
         let (port, admin) = (
             app.address().unwrap().port(),

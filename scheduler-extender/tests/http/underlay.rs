@@ -12,6 +12,7 @@ use tautline_core::{
         Offer, Pod, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind,
     },
     selector::Selector,
+    trust::TrustedNamespaces,
 };
 use tautline_example_underlay::{Underlay, Verb, serve};
 use tautline_proto::underlay::{NodeRef, Offer as UnderlayOffer};
@@ -87,7 +88,8 @@ fn target(name: &str, app: &str) -> Target {
 }
 
 /// Pods `app: web` are near those `app: db`, of which one is on `db-node`.
-async fn world(config: Config) -> World {
+async fn world(mut config: Config) -> World {
+    config.discovery.trusted = TrustedNamespaces::all();
     let running = testkit::start(Far).await.unwrap();
     let offers = [("n1", 5), ("n2", 9), ("n3", 7), ("good", 1)];
     let underlay = Underlay::new(offers, Duration::from_secs(30));

@@ -36,6 +36,7 @@ mod providers;
 mod relabel;
 mod replicas;
 mod reserve;
+mod tenancy;
 mod underlay;
 mod waking;
 

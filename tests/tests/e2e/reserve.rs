@@ -112,9 +112,16 @@ impl allocator_server::Allocator for Devices {
 
 #[tokio::test]
 async fn reserved_bound_and_confirmed_or_released() {
-    let world = World::with("gated-gpu.yaml", &["n1"], &["--bind"])
-        .await
-        .unwrap();
+    let world = World::with(
+        "gated-gpu.yaml",
+        &["n1"],
+        &[
+            "--bind",
+            "--allocator-annotations=device=tautline.io/device",
+        ],
+    )
+    .await
+    .unwrap();
     let client = &world.plane.client;
     let devices = Devices::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -177,12 +184,17 @@ async fn reserved_bound_and_confirmed_or_released() {
 
     // A bind that the API server refuses (the pod is bound already) releases.
     devices.held.lock().unwrap().clear();
-    let uid = pods.get("web-0").await.unwrap().metadata.uid.unwrap();
-    let wrong = json!({"PodName": "web-0", "PodNamespace": "default", "PodUID": uid, "Node": "n2"});
+    let placed: Pod = serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web-2", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "example.com/app:1"}]}}))
+    .unwrap();
+    let placed = pods.create(&Default::default(), &placed).await.unwrap();
+    let uid = placed.metadata.uid.unwrap();
+    let wrong = json!({"PodName": "web-2", "PodNamespace": "default", "PodUID": uid, "Node": "n2"});
     let answer = crate::faults::post(&world, "bind", &wrong.to_string())
         .await
         .unwrap();
-    assert!(answer.contains("\"error\":\"pod default/web-0"), "{answer}");
+    assert!(answer.contains("\"error\":\"pod default/web-2"), "{answer}");
     let released = async || {
         devices
             .told

@@ -1,0 +1,46 @@
+//! Names of Kubernetes objects: what becomes part of a URL is checked to be one.
+
+/// The longest label of a DNS name, in bytes.
+const LONGEST_LABEL: usize = 63;
+/// The longest DNS name, in bytes.
+const LONGEST_NAME: usize = 253;
+
+/// An RFC 1123 label: the name of a namespace.
+pub fn is_label(text: &str) -> bool {
+    text.len() <= LONGEST_LABEL && is_part(text)
+}
+
+/// An RFC 1123 subdomain: the name of a pod or a node. As in Kubernetes its parts are
+/// bounded only together.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= LONGEST_NAME && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let (first, last) = (text.bytes().next(), text.bytes().last());
+    first.is_some_and(alphanumeric)
+        && last.is_some_and(alphanumeric)
+        && text.bytes().all(|b| alphanumeric(b) || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_paths() {
+        for name in ["a", "web-0", "0", &"a".repeat(63)] {
+            assert!(is_label(name) && is_subdomain(name), "{name}");
+        }
+        for name in ["node.example.com", &"a".repeat(253)] {
+            assert!(!is_label(name) && is_subdomain(name), "{name}");
+        }
+        for text in [
+            "", "-a", "a-", "A", "a/b", "..", "a..b", ".a", "a.", "a?b", "a%2fb", "a b", "é",
+        ] {
+            assert!(!is_label(text) && !is_subdomain(text), "{text}");
+        }
+        assert!(!is_subdomain(&"a".repeat(254)));
+    }
+}

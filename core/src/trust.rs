@@ -1,0 +1,167 @@
+//! Which namespaces are trusted, and which keys of annotations: both decide what one
+//! tenant's Services may do to the pods of others.
+
+use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
+
+/// The namespace where Tautline is installed unless it is told another.
+pub const OWN_NAMESPACE: &str = "tautline-system";
+
+/// Namespaces whose Services count for offers of every namespace. A Service of any
+/// other namespace counts for the offers of its own namespace alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedNamespaces {
+    all: bool,
+    names: BTreeSet<Box<str>>,
+}
+
+impl TrustedNamespaces {
+    /// Every namespace: for clusters with one tenant.
+    pub fn all() -> Self {
+        Self {
+            all: true,
+            names: BTreeSet::new(),
+        }
+    }
+
+    /// These namespaces; `*` among them stands for all.
+    pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
+        let names: BTreeSet<Box<str>> = names.into_iter().map(|n| n.as_ref().into()).collect();
+        Self {
+            all: names.contains("*"),
+            names,
+        }
+    }
+
+    /// Whether Services of this namespace count for all others.
+    pub fn contains(&self, namespace: &str) -> bool {
+        self.all || self.names.contains(namespace)
+    }
+}
+
+impl Default for TrustedNamespaces {
+    fn default() -> Self {
+        Self::new([OWN_NAMESPACE])
+    }
+}
+
+impl fmt::Display for TrustedNamespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.all {
+            return f.write_str("*");
+        }
+        for (i, name) in self.names.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            write!(f, "{comma}{name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A key of annotations, or all keys that begin alike: `nvidia.com/*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPattern {
+    text: Box<str>,
+    prefix: bool,
+}
+
+impl KeyPattern {
+    /// Whether the key is one of these.
+    pub fn matches(&self, key: &str) -> bool {
+        match self.prefix {
+            true => key.starts_with(&*self.text),
+            false => key == &*self.text,
+        }
+    }
+}
+
+impl From<&str> for KeyPattern {
+    fn from(text: &str) -> Self {
+        let prefix = text.strip_suffix('*');
+        Self {
+            text: prefix.unwrap_or(text).into(),
+            prefix: prefix.is_some(),
+        }
+    }
+}
+
+impl FromStr for KeyPattern {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.into())
+    }
+}
+
+/// Keys that the allocators of one rule, or of any, may write on the pods that they
+/// reserve for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatorKeys {
+    /// `None`: of any rule.
+    rule: Option<Box<str>>,
+    keys: KeyPattern,
+}
+
+impl AllocatorKeys {
+    /// Whether the allocator of `rule` may write `key`.
+    pub fn allow(&self, rule: &str, key: &str) -> bool {
+        self.rule.as_deref().is_none_or(|r| r == rule) && self.keys.matches(key)
+    }
+}
+
+/// `KEYS`, or `RULE=KEYS`.
+impl From<&str> for AllocatorKeys {
+    fn from(text: &str) -> Self {
+        let (rule, keys) = match text.split_once('=') {
+            Some((rule, keys)) => (Some(rule.into()), keys),
+            None => (None, text),
+        };
+        Self {
+            rule,
+            keys: keys.into(),
+        }
+    }
+}
+
+impl FromStr for AllocatorKeys {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_namespace_is_trusted_by_default_and_a_star_trusts_all() {
+        let default = TrustedNamespaces::default();
+        assert!(default.contains("tautline-system") && !default.contains("shop"));
+        let some = TrustedNamespaces::new(["infra", "gpu"]);
+        assert!(some.contains("infra") && !some.contains("tautline-system"));
+        assert_eq!(some.to_string(), "gpu,infra");
+        let all = TrustedNamespaces::new(["infra", "*"]);
+        assert!(all.contains("shop"));
+        assert_eq!(all.to_string(), "*");
+        assert!(!TrustedNamespaces::new::<&str>([]).contains(""));
+    }
+
+    #[test]
+    fn a_star_at_the_end_of_a_key_matches_what_begins_alike() {
+        let group = KeyPattern::from("nvidia.com/*");
+        assert!(group.matches("nvidia.com/gpu") && !group.matches("nvidia.com.evil/gpu"));
+        let one = KeyPattern::from("a/b");
+        assert!(one.matches("a/b") && !one.matches("a/bc"));
+    }
+
+    #[test]
+    fn keys_of_allocators_may_be_bound_to_a_rule() {
+        let any = AllocatorKeys::from("tautline.io/gpu-*");
+        assert!(any.allow("gpu-slice", "tautline.io/gpu-devices"));
+        assert!(!any.allow("gpu-slice", "tautline.io/other"));
+        let fpga = AllocatorKeys::from("fpga=example.com/fpga");
+        assert!(fpga.allow("fpga", "example.com/fpga"));
+        assert!(!fpga.allow("gpu-slice", "example.com/fpga"));
+    }
+}

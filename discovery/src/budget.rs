@@ -1,0 +1,148 @@
+//! How long kube-scheduler may wait for the untrusted providers of one namespace. It
+//! plans one pod after the other, so one tenant's slow providers hold up everybody's pods.
+
+use std::{sync::Arc, time::Duration};
+
+use dashmap::DashMap;
+use tokio::time::Instant;
+
+/// What a round may wait without being charged: about what kube-scheduler itself takes
+/// for a pod.
+const FREE: Duration = Duration::from_millis(10);
+/// What a namespace that has waited little may take at once.
+const BURST: Duration = Duration::from_millis(100);
+/// Namespaces beyond this are looked through for those that need not be remembered.
+const MANY: usize = 1024;
+
+/// The time that one namespace has left. It may be overdrawn by one round, which then
+/// takes the longer to be made up for.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left_seconds: f64,
+    at: Instant,
+}
+
+impl Budget {
+    fn full(now: Instant) -> Self {
+        Self {
+            left_seconds: BURST.as_secs_f64(),
+            at: now,
+        }
+    }
+
+    fn refill(&mut self, now: Instant, share: f64) {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left_seconds = (self.left_seconds + since * share).min(BURST.as_secs_f64());
+        self.at = now;
+    }
+}
+
+/// The budgets of all namespaces.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    share: f64,
+    by_namespace: DashMap<Arc<str>, Budget>,
+}
+
+impl Budgets {
+    /// So many percent of the time that passes.
+    pub(crate) fn new(percent: u8) -> Self {
+        Self {
+            share: f64::from(percent) / 100.0,
+            by_namespace: DashMap::new(),
+        }
+    }
+
+    /// Whether a namespace's providers must not be waited for now.
+    pub(crate) fn is_used_up(&self, namespace: &str, now: Instant) -> bool {
+        self.by_namespace
+            .get_mut(namespace)
+            .is_some_and(|mut budget| {
+                budget.refill(now, self.share);
+                budget.left_seconds <= 0.0
+            })
+    }
+
+    /// A round that has just ended has waited so long for a namespace's providers.
+    pub(crate) fn charge(&self, namespace: &str, now: Instant, waited: Duration) {
+        let beyond = waited.saturating_sub(FREE);
+        if beyond.is_zero() {
+            return;
+        }
+        if self.by_namespace.len() >= MANY {
+            self.by_namespace.retain(|_, budget| {
+                budget.refill(now, self.share);
+                budget.left_seconds < BURST.as_secs_f64()
+            });
+        }
+        let entry = self.by_namespace.entry(namespace.into());
+        let mut budget = entry.or_insert_with(|| Budget::full(now));
+        budget.refill(now, self.share);
+        budget.left_seconds -= beyond.as_secs_f64();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_slow_provider_is_waited_for_once_and_then_left_alone_for_its_time() {
+        let (budgets, start) = (Budgets::new(5), Instant::now());
+        assert!(!budgets.is_used_up("shop", start));
+        budgets.charge("shop", start, Duration::from_millis(500));
+        assert!(budgets.is_used_up("shop", start));
+        assert!(!budgets.is_used_up("other", start));
+        // 390 ms are overdrawn; a second makes up for 50.
+        assert!(budgets.is_used_up("shop", start + Duration::from_secs(7)));
+        assert!(!budgets.is_used_up("shop", start + Duration::from_secs(8)));
+    }
+
+    #[test]
+    fn quick_providers_are_never_charged() {
+        let (budgets, now) = (Budgets::new(1), Instant::now());
+        for _ in 0..100_000 {
+            budgets.charge("shop", now, FREE);
+        }
+        assert!(!budgets.is_used_up("shop", now));
+        assert!(budgets.by_namespace.is_empty());
+    }
+
+    #[test]
+    fn namespaces_that_need_no_memory_are_forgotten() {
+        let (budgets, start) = (Budgets::new(5), Instant::now());
+        for i in 0..MANY {
+            budgets.charge(&format!("ns-{i}"), start, Duration::from_millis(20));
+        }
+        let later = start + Duration::from_secs(60);
+        budgets.charge("last", later, Duration::from_millis(20));
+        assert_eq!(budgets.by_namespace.len(), 1);
+    }
+
+    proptest! {
+        /// Whatever providers do, a namespace takes its share of the time, what a round
+        /// has free, one burst, and one round that overdraws.
+        #[test]
+        fn no_namespace_takes_more_than_its_share(
+            percent in 1_u8..=50,
+            rounds in prop::collection::vec((0_u64..2000, 0_u64..500), 1..200),
+        ) {
+            let (budgets, start) = (Budgets::new(percent), Instant::now());
+            let (mut now, mut taken) = (start, Duration::ZERO);
+            for (pause, wait) in rounds {
+                now += Duration::from_millis(pause);
+                if !budgets.is_used_up("shop", now) {
+                    let waited = Duration::from_millis(wait);
+                    now += waited;
+                    budgets.charge("shop", now, waited);
+                    taken += waited.saturating_sub(FREE);
+                }
+            }
+            let share = (now - start).mul_f64(f64::from(percent) / 100.0);
+            let most = share + BURST + Duration::from_millis(501);
+            prop_assert!(taken <= most, "{taken:?} of {:?}", now - start);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! One call: which address, by when, whether once more, and what its outcome says of
+//! the provider.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use tautline_core::{
+    Snapshot,
+    model::Service,
+    planning::fnv1a_64,
+    providers::{self, Address, ExternalNames},
+};
+use tokio::time::Instant;
+use tonic::{Code, Status, transport::Channel};
+
+use crate::{
+    CallError, Discovery, failure,
+    pool::{Link, Peers, Permit, PoolError},
+};
+
+/// Which address is called first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum First<'a> {
+    /// Each in turn.
+    Turn,
+    /// For calls of one number the same, as long as it can answer.
+    Number(u64),
+    /// This one, if it is there still.
+    Address(&'a Address),
+}
+
+/// How a call is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<'a> {
+    pub port: providers::PortRule,
+    pub deadline: Duration,
+    /// It may be repeated, so it is when the connection fails.
+    pub again: bool,
+    /// It may be repeated in the background to see whether the provider is back. Else
+    /// the next call that somebody waits for has to find out.
+    pub probe: bool,
+    /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
+    pub not_now: bool,
+    pub first: First<'a>,
+    /// When the deadline is over, if it does not begin with this call.
+    pub until: Option<Instant>,
+}
+
+impl Way<'_> {
+    pub(crate) fn as_provider(deadline: Duration) -> Self {
+        Self {
+            port: providers::PROVIDER_PORT,
+            deadline,
+            again: true,
+            probe: true,
+            not_now: false,
+            first: First::Turn,
+            until: None,
+        }
+    }
+
+    /// Whether a status says nothing against the provider: it answered and refused this
+    /// question. What the transport makes up has a cause; what came over the wire has none.
+    fn is_well(self, status: &Status) -> bool {
+        let answered = std::error::Error::source(status).is_none();
+        match status.code() {
+            Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::NotFound
+            | Code::Unimplemented
+            | Code::PermissionDenied
+            | Code::Unauthenticated => true,
+            Code::Unavailable => self.not_now && answered,
+            _ => false,
+        }
+    }
+}
+
+/// Who is called, as of one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Callee {
+    addresses: Vec<Address>,
+    tls_name: Option<String>,
+    /// Names may not lead to this machine or its link.
+    remote_only: bool,
+    /// Why it must not be called at all.
+    refused: Option<String>,
+}
+
+impl Callee {
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        service: &Service,
+        port: providers::PortRule,
+        external: ExternalNames,
+    ) -> Self {
+        let slices = snapshot.slices_of(&service.namespace, &service.name);
+        let refused = service.external_name.as_ref().and_then(|host| {
+            let what = match external {
+                ExternalNames::Any => return None,
+                ExternalNames::Off => {
+                    "is of type ExternalName; give it endpoints, or start with \
+                     --external-name-providers remote"
+                }
+                ExternalNames::Remote => {
+                    let address = host.parse().ok();
+                    address.filter(|a| providers::is_local(*a))?;
+                    "leads to a local address; give it endpoints"
+                }
+            };
+            Some(format!(
+                "Service {}/{} {what}",
+                service.namespace, service.name
+            ))
+        });
+        Self {
+            addresses: providers::addresses(service, slices, port),
+            tls_name: service.tls_required.then(|| tls_name(service)),
+            remote_only: service.external_name.is_some() && external != ExternalNames::Any,
+            refused,
+        }
+    }
+}
+
+impl Discovery {
+    /// One call within the deadline. A failure of the connection is tried again
+    /// once, elsewhere if there is an elsewhere, if it may be repeated.
+    pub(crate) async fn call_by<T, F>(
+        &self,
+        way: Way<'_>,
+        snapshot: &Snapshot,
+        service: &Service,
+        attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
+    ) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let callee = self.callee(snapshot, service, way.port);
+        let answered = self.call_at(way, callee, attempt).await;
+        answered.map(|(answer, _)| answer)
+    }
+
+    /// The same, with who has answered.
+    pub(crate) async fn call_at<T, F>(
+        &self,
+        way: Way<'_>,
+        callee: Callee,
+        attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
+    ) -> Result<(T, Arc<Link>), CallError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let Callee {
+            mut addresses,
+            tls_name,
+            remote_only,
+            refused,
+        } = callee;
+        if let Some(refused) = refused {
+            return Err(CallError::NotAllowed(refused));
+        }
+        if addresses.is_empty() {
+            return Err(CallError::NotReady);
+        }
+        let pool = self.pool();
+        let first = match way.first {
+            First::Turn => pool.turn(),
+            // Rendezvous hashing: an address that comes or goes moves only its share.
+            First::Number(number) => {
+                let number = number.to_string();
+                addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
+                0
+            }
+            First::Address(known) => {
+                let there = addresses.iter().position(|a| a == known);
+                there.unwrap_or_else(|| pool.turn())
+            }
+        };
+        let peers = Peers {
+            addresses: &addresses,
+            first,
+            tls_name: tls_name.as_deref(),
+            remote_only,
+            may_probe: !way.probe,
+        };
+        let deadline = way.until.unwrap_or_else(|| Instant::now() + way.deadline);
+        // Links that are left alone from now on.
+        let mut open = Vec::new();
+        let mut before: Option<(Arc<Link>, CallError)> = None;
+        let outcome = loop {
+            let skip = before.as_ref().map(|(link, _)| link);
+            let permit = match (pool.pick(&peers, skip), before.take()) {
+                (Ok(permit), earlier) => {
+                    before = earlier;
+                    permit
+                }
+                // No other address to ask: the first answer is the last.
+                (Err(_), Some((_, error))) => break Err(error),
+                (Err(PoolError::Unusable(what)), None) => break Err(CallError::Failed(what)),
+                (Err(PoolError::BreakerOpen { links, why }), None) => {
+                    open = links;
+                    break Err(CallError::BreakerOpen(why));
+                }
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let channel = permit.link.channel.clone();
+            let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
+                // The other side keeps the time too, and may be the first to say so.
+                Ok(Err(status)) if gave_up(&status) && Instant::now() + CLOSE >= deadline => {
+                    Err(None)
+                }
+                Ok(result) => result.map_err(Some),
+                Err(_) => Err(None),
+            };
+            let broken = |status: &Option<Status>| status.as_ref().is_some_and(connection_failed);
+            let once_more = before.is_none()
+                && way.again
+                && result.as_ref().is_err_and(broken)
+                && Instant::now() < deadline;
+            let link = Arc::clone(&permit.link);
+            let (outcome, is_open) = conclude(way, permit, result);
+            if is_open {
+                open.push(Arc::clone(&link));
+            }
+            match outcome {
+                Err(error) if once_more => before = Some((link, error)),
+                outcome => break outcome.map(|answer| (answer, link)),
+            }
+        };
+        open.retain(|link| way.probe && link.begin_probing());
+        if !open.is_empty() {
+            let way = Way {
+                first: First::Turn,
+                until: None,
+                ..way
+            };
+            tokio::spawn(async move {
+                join_all(open.into_iter().map(|link| probe(way, link, &attempt))).await;
+            });
+        }
+        outcome
+    }
+}
+
+/// Records the outcome of a call, and says whether its link is left alone now. An error
+/// without a status is a deadline that is over.
+fn conclude<T>(
+    way: Way<'_>,
+    permit: Permit,
+    result: Result<T, Option<Status>>,
+) -> (Result<T, CallError>, bool) {
+    let address = &permit.link.address;
+    let (well, outcome) = match result {
+        Ok(answer) => (true, Ok(answer)),
+        Err(None) => {
+            let text = format!("no answer from {address} within {:?}", way.deadline);
+            (false, Err(CallError::Timeout(text)))
+        }
+        Err(Some(status)) => {
+            let text = failure::text(address, &status);
+            let error = match status.code() {
+                Code::DeadlineExceeded => CallError::Timeout(text),
+                Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),
+                _ => CallError::Failed(text),
+            };
+            (way.is_well(&status), Err(error))
+        }
+    };
+    let is_open = permit.record(well, outcome.as_ref().err());
+    (outcome, is_open)
+}
+
+/// Repeats a call to an address that is left alone, in the background, until it is
+/// answered or nobody asks for the address any more. So no pod waits for an address
+/// that is known to fail, and the first after its recovery has its answer.
+async fn probe<T, F>(way: Way<'_>, link: Arc<Link>, attempt: &impl Fn(Channel, Duration) -> F)
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    let weak = Arc::downgrade(&link);
+    drop(link);
+    while let Some(due) = weak.upgrade().and_then(|link| link.probe_due()) {
+        tokio::time::sleep_until(due).await;
+        let Some(permit) = weak.upgrade().and_then(|link| link.admit(true)) else {
+            // Another call is the probe.
+            tokio::time::sleep(way.deadline).await;
+            continue;
+        };
+        let channel = permit.link.channel.clone();
+        let answer = tokio::time::timeout(way.deadline, attempt(channel, way.deadline)).await;
+        let result = answer.map_err(|_| None).and_then(|r| r.map_err(Some));
+        _ = conclude(way, permit, result);
+    }
+    weak.upgrade().inspect(|link| link.end_probing());
+}
+
+/// How close to the deadline a cancelled call counts as one that ran out of time.
+const CLOSE: Duration = Duration::from_millis(20);
+
+fn gave_up(status: &Status) -> bool {
+    matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
+}
+
+/// What a broken connection looks like in gRPC, as opposed to a refusal.
+fn connection_failed(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
+    )
+}
+
+fn tls_name(service: &Service) -> String {
+    match &service.external_name {
+        Some(host) => host.trim_end_matches('.').to_owned(),
+        None => format!("{}.{}.svc", service.name, service.namespace),
+    }
+}

@@ -1,0 +1,135 @@
+//! What is said of a call that failed, and how an address that fails is left alone.
+
+use std::time::{Duration, Instant};
+
+use tautline_core::Snapshot;
+use tautline_discovery::{Config, Discovery, Metrics};
+use tautline_sdk::testkit;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::{Counting, ask, cluster, code};
+
+/// What a round says of its one rule.
+async fn error(discovery: &Discovery, snapshot: &Snapshot) -> String {
+    let round = ask(discovery, snapshot).await;
+    round.rules[0].error.clone().unwrap_or_default()
+}
+
+fn impatient() -> Discovery {
+    let config = Config {
+        deadline: Duration::from_millis(200),
+        ..Config::unguarded()
+    };
+    Discovery::new(config, Metrics::default()).unwrap()
+}
+
+/// A port that nothing listens on.
+fn closed_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A server that answers every connection with `answer`, or nothing if it is empty.
+async fn answering(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            if !answer.is_empty() {
+                let mut request = [0; 1024];
+                _ = stream.read(&mut request).await;
+                _ = stream.write_all(answer.as_bytes()).await;
+            }
+            open.push(stream);
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_failure_names_the_address_and_its_cause() {
+    let at = |port: u16| cluster(&[("127.0.0.1", port)]);
+    let discovery = impatient();
+    let port = closed_port();
+    let text = error(&discovery, &at(port)).await;
+    assert_eq!(text, format!("127.0.0.1:{port}: connection refused"));
+
+    let port = answering("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+    let text = error(&discovery, &at(port)).await;
+    let expected = format!("127.0.0.1:{port}: the other side does not speak gRPC over HTTP/2");
+    assert!(text.starts_with(&expected), "{text}");
+
+    let port = answering("").await;
+    let text = error(&discovery, &at(port)).await;
+    assert_eq!(
+        text,
+        format!("no answer from 127.0.0.1:{port} within 200ms")
+    );
+}
+
+#[tokio::test]
+async fn an_open_breaker_repeats_the_last_error() {
+    let port = closed_port();
+    let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
+    let mut text = String::new();
+    for _ in 0..8 {
+        text = error(&discovery, &snapshot).await;
+    }
+    let expected = format!(
+        "not called: every address has failed repeatedly; the last time: \
+         127.0.0.1:{port}: connection refused"
+    );
+    assert_eq!(text, expected);
+}
+
+/// A provider that takes calls and never answers costs callers its deadline a few times,
+/// and then nothing: others find out whether it is back.
+#[tokio::test]
+async fn no_caller_waits_for_an_address_that_is_left_alone() {
+    let snapshot = cluster(&[("127.0.0.1", answering("").await)]);
+    let discovery = impatient();
+    for _ in 0..8 {
+        ask(&discovery, &snapshot).await;
+    }
+    // Over several of the breaker's pauses, in which it is probed.
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        let round = ask(&discovery, &snapshot).await;
+        assert_eq!(code(&round), "ProviderBreakerOpen");
+        assert!(round.took < Duration::from_millis(150), "{:?}", round.took);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_back_is_found_though_nobody_asks() {
+    let port = closed_port();
+    let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
+    for _ in 0..8 {
+        ask(&discovery, &snapshot).await;
+    }
+    assert_eq!(
+        code(&ask(&discovery, &snapshot).await),
+        "ProviderBreakerOpen"
+    );
+    let config = tautline_sdk::Config {
+        listen: ([127, 0, 0, 1], port).into(),
+        ..testkit::loopback()
+    };
+    let provider = Counting::default();
+    let _running = testkit::start_with(provider.clone(), config).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while provider.asked() == 0 {
+        assert!(Instant::now() < deadline, "it was never probed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // The probe was answered, so the next pod is.
+    while code(&ask(&discovery, &snapshot).await) != "OK" {
+        assert!(Instant::now() < deadline, "the breaker never closed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,298 @@
+//! What a tenant's Services may do: nothing to the pods of other namespaces, and little
+//! to kube-scheduler's time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tautline_core::{
+    Index, Snapshot,
+    index::Object,
+    model::{Service, ServicePort},
+    providers::ExternalNames,
+    trust::TrustedNamespaces,
+};
+use tautline_discovery::{Config, Discovery, Metrics, Question};
+use tautline_sdk::{
+    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
+    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server, testkit,
+};
+
+use crate::{cluster, code, question};
+
+/// Remembers the annotations that it is told, takes its time, and has something to be
+/// written on the pods that it reserves for.
+#[derive(Clone, Default)]
+struct Nosy {
+    told: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
+    released: Arc<Mutex<Vec<String>>>,
+    writes: BTreeMap<String, String>,
+    delay: Duration,
+}
+
+impl RuleProvider for Nosy {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        self.told
+            .lock()
+            .unwrap()
+            .push(ask.workload.unwrap_or_default().annotations);
+        tokio::time::sleep(self.delay).await;
+        let mut answer = CostAnswer::default();
+        for node in ask.eligible_nodes {
+            answer.usable(node, 1, "");
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+impl Allocator for Nosy {
+    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+        self.told
+            .lock()
+            .unwrap()
+            .push(ask.details.unwrap_or_default().annotations);
+        Ok(Reserved {
+            id: "r-1".into(),
+            annotations: self.writes.clone(),
+            expires: None,
+        })
+    }
+
+    async fn confirm(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+        Ok(())
+    }
+
+    async fn release(&self, held: HeldQuestion) -> Result<(), AllocatorError> {
+        self.released.lock().unwrap().push(held.id);
+        Ok(())
+    }
+}
+
+/// Serves it as provider and allocator for as long as the test runs.
+async fn start(provider: &Nosy) -> u16 {
+    let server = Server::bind(testkit::loopback()).await.unwrap();
+    let port = server.address().port();
+    let mut tasks = tautline_runtime::tasks::Tasks::default();
+    let both = Arc::new(provider.clone());
+    let launched = server.spawn_with_allocator(Arc::clone(&both), both, &mut tasks);
+    launched.unwrap();
+    tokio::spawn(tasks.run(std::future::pending()));
+    port
+}
+
+/// The cluster whose one offer is in `ns`, with a Service for its rule `r` in another
+/// namespace beside its own one, if `own`.
+fn with_service(namespace: &str, port: u16, change: impl Fn(&mut Service)) -> Snapshot {
+    let plain = cluster(&[]);
+    let mut index = Index::default();
+    for entry in plain.offers_in("ns") {
+        index.apply(Object::Offer((*entry.offer).clone()));
+    }
+    index.apply(Object::Policy((**plain.policy("ns", "p").unwrap()).clone()));
+    let mut service = Service {
+        namespace: namespace.into(),
+        name: "p".into(),
+        rules: vec!["r".into()],
+        external_name: Some("127.0.0.1".into()),
+        ports: vec![ServicePort {
+            name: "ruleprovider".into(),
+            port,
+        }],
+        ..Service::default()
+    };
+    change(&mut service);
+    index.apply(Object::Service(service));
+    index.snapshot()
+}
+
+fn discovery(trusted: &[&str]) -> Discovery {
+    let config = Config {
+        trusted: TrustedNamespaces::new(trusted),
+        external_names: ExternalNames::Any,
+        deadline: Duration::from_millis(300),
+        scheduler_share_percent: Some(5),
+        ..Config::default()
+    };
+    Discovery::new(config, Metrics::default()).unwrap()
+}
+
+fn annotated() -> Question {
+    let pairs = [("secret/token", "s3cret"), ("tautline.io/model", "L4")];
+    let mut question = question(&["n1", "n2"]);
+    question.subject.uid = "u-1".into();
+    Question {
+        annotations: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        scheduler_waits: true,
+        ..question
+    }
+}
+
+#[tokio::test]
+async fn a_tenants_provider_answers_for_no_other_namespace() {
+    let provider = Nosy::default();
+    let port = start(&provider).await;
+    let snapshot = with_service("tenant", port, |s| s.priority = i64::MAX);
+    let round = discovery(&["infra"]).round(&snapshot, annotated()).await;
+    assert_eq!(code(&round), "NoProvider");
+    let text = round.rules[0].error.as_deref().unwrap();
+    for part in ["--provider-namespaces", "constraint-r: enabled"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(provider.told.lock().unwrap().is_empty());
+    // Its own namespace it serves, and a trusted one serves all.
+    for (namespace, trusted) in [("ns", "infra"), ("tenant", "tenant"), ("tenant", "*")] {
+        let snapshot = with_service(namespace, port, |_| ());
+        let round = discovery(&[trusted]).round(&snapshot, annotated()).await;
+        assert_eq!(code(&round), "OK", "{namespace}, {trusted}");
+    }
+}
+
+#[tokio::test]
+async fn annotations_go_to_other_namespaces_only_where_they_are_listed() {
+    let provider = Nosy::default();
+    let port = start(&provider).await;
+    let told = async |namespace: &str| {
+        let snapshot = with_service(namespace, port, |s| s.allocator = true);
+        let discovery = discovery(&["ns", "infra"]);
+        discovery.round(&snapshot, annotated()).await;
+        let held = discovery.reserve(&snapshot, &annotated(), "n1").await;
+        held.unwrap();
+        std::mem::take(&mut *provider.told.lock().unwrap())
+    };
+    for annotations in told("infra").await {
+        let keys: Vec<&String> = annotations.keys().collect();
+        assert_eq!(keys, ["tautline.io/model"]);
+    }
+    let own = told("ns").await;
+    assert_eq!(own.len(), 2);
+    assert!(own.iter().all(|a| a.contains_key("secret/token")));
+}
+
+#[tokio::test]
+async fn an_allocator_of_an_untrusted_namespace_is_not_used() {
+    let provider = Nosy::default();
+    let port = start(&provider).await;
+    let snapshot = with_service("ns", port, |s| s.allocator = true);
+    let discovery = discovery(&["infra"]);
+    let round = discovery.round(&snapshot, annotated()).await;
+    assert_eq!(code(&round), "ProviderNotAllowed");
+    let held = discovery.reserve(&snapshot, &annotated(), "n1").await;
+    assert!(held.unwrap().is_empty());
+    assert!(provider.told.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_allocator_writes_allowed_annotations_alone() {
+    for (key, allowed) in [
+        ("tautline.io/gpu-devices", true),
+        ("tautline.io/other", false),
+        ("kubernetes.io/psp", false),
+    ] {
+        let provider = Nosy {
+            writes: [(key.to_owned(), "0:250".to_owned())].into(),
+            ..Nosy::default()
+        };
+        let port = start(&provider).await;
+        let snapshot = with_service("infra", port, |s| s.allocator = true);
+        let held = discovery(&["infra"])
+            .reserve(&snapshot, &annotated(), "n1")
+            .await;
+        assert_eq!(held.is_ok(), allowed, "{key}");
+        // What is refused is given back.
+        let released = provider.released.lock().unwrap().len();
+        assert_eq!(released, usize::from(!allowed), "{key}");
+        if let Err(error) = held {
+            assert!(error.to_string().contains(key), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_service_of_an_external_name_is_called_only_where_that_is_allowed() {
+    let provider = Nosy::default();
+    let port = start(&provider).await;
+    for (host, external, expected) in [
+        ("127.0.0.1", ExternalNames::Any, "OK"),
+        ("127.0.0.1", ExternalNames::Off, "ProviderNotAllowed"),
+        ("127.0.0.1", ExternalNames::Remote, "ProviderNotAllowed"),
+        (
+            "169.254.169.254",
+            ExternalNames::Remote,
+            "ProviderNotAllowed",
+        ),
+        // A name that leads here is found out as it is resolved.
+        ("localhost", ExternalNames::Remote, "ProviderFailed"),
+    ] {
+        let config = Config {
+            external_names: external,
+            ..Config::unguarded()
+        };
+        let discovery = Discovery::new(config, Metrics::default()).unwrap();
+        let snapshot = with_service("ns", port, |s| s.external_name = Some(host.into()));
+        let round = discovery.round(&snapshot, annotated()).await;
+        assert_eq!(code(&round), expected, "{host}: {:?}", round.rules[0].error);
+    }
+    assert_eq!(provider.told.lock().unwrap().len(), 1);
+}
+
+/// Whether a port is closed, open, or speaks another protocol is not said to tenants.
+#[tokio::test]
+async fn failures_of_an_untrusted_external_name_are_told_alike() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed_port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut told = Vec::new();
+    for port in [closed_port, silent.local_addr().unwrap().port()] {
+        let snapshot = with_service("ns", port, |_| ());
+        let round = discovery(&["infra"]).round(&snapshot, annotated()).await;
+        told.push((code(&round), round.rules[0].error.clone()));
+    }
+    assert_eq!(told[0], told[1]);
+    assert_eq!(told[0].0, "ProviderFailed");
+}
+
+#[tokio::test]
+async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() {
+    let slow = Nosy {
+        delay: Duration::from_secs(60),
+        ..Nosy::default()
+    };
+    let port = start(&slow).await;
+    let snapshot = with_service("ns", port, |_| ());
+    let tenants = discovery(&["infra"]);
+    // An address that the tenant chose: what happened there is not told.
+    let waited = tenants.round(&snapshot, annotated()).await;
+    assert_eq!(code(&waited), "ProviderFailed");
+    assert!(
+        waited.took >= Duration::from_millis(300),
+        "{:?}",
+        waited.took
+    );
+    for _ in 0..20 {
+        let round = tenants.round(&snapshot, annotated()).await;
+        assert_eq!(code(&round), "ProviderOverBudget");
+    }
+    // Whom nobody waits for is not charged, nor is a trusted one.
+    let quiet = Question {
+        scheduler_waits: false,
+        ..annotated()
+    };
+    assert_eq!(
+        code(&tenants.round(&snapshot, quiet).await),
+        "ProviderFailed"
+    );
+    let ours = discovery(&["ns"]);
+    for _ in 0..2 {
+        assert_eq!(
+            code(&ours.round(&snapshot, annotated()).await),
+            "ProviderTimeout"
+        );
+    }
+}
