@@ -28,6 +28,7 @@ pub mod union;
 pub use compliance::Compliance;
 pub use index::{Index, Snapshot};
 pub use reference::Reference;
+pub use trust::TrustedNamespaces;
 
 /// Reads bytes as a duration, a quantity and a reference: for the fuzz target.
 #[doc(hidden)]

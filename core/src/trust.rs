@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 /// The namespace where Tautline is installed unless it is told another.
 pub const OWN_NAMESPACE: &str = "tautline-system";
 
-/// Namespaces whose Services count for offers of every namespace. A Service of any
-/// other namespace counts for the offers of its own namespace alone.
+/// Namespaces whose Services and configuration count for every namespace. Those of any
+/// other namespace count for that namespace alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedNamespaces {
     all: bool,
@@ -32,9 +32,21 @@ impl TrustedNamespaces {
         }
     }
 
-    /// Whether Services of this namespace count for all others.
+    /// Whether objects of this namespace count for all others.
     pub fn contains(&self, namespace: &str) -> bool {
         self.all || self.names.contains(namespace)
+    }
+
+    /// Whether an object of the namespace `object` counts for workloads of `workload`;
+    /// `None`: the workload's namespace is unknown.
+    pub fn apply(&self, object: &str, workload: Option<&str>) -> bool {
+        self.contains(object) || workload == Some(object)
+    }
+}
+
+impl<S: AsRef<str>> FromIterator<S> for TrustedNamespaces {
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
+        Self::new(names)
     }
 }
 
@@ -145,6 +157,15 @@ mod tests {
         assert!(all.contains("shop"));
         assert_eq!(all.to_string(), "*");
         assert!(!TrustedNamespaces::new::<&str>([]).contains(""));
+    }
+
+    #[test]
+    fn an_object_counts_for_its_own_namespace_and_from_trusted_ones() {
+        let trusted = TrustedNamespaces::from_iter(["system"]);
+        assert!(trusted.apply("system", Some("shop")) && trusted.apply("system", None));
+        assert!(trusted.apply("shop", Some("shop")));
+        assert!(!trusted.apply("shop", Some("bank")) && !trusted.apply("shop", None));
+        assert!(TrustedNamespaces::all().apply("shop", Some("bank")));
     }
 
     #[test]

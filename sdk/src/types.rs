@@ -124,6 +124,16 @@ pub struct EvaluateQuestion {
     pub deadline: Option<Instant>,
 }
 
+impl EvaluateQuestion {
+    /// The namespace of the targets that are pods; `None` if there are none, or they
+    /// are of several namespaces.
+    pub fn namespace(&self) -> Option<&str> {
+        let mut pods = self.targets.values().filter(|t| t.kind == "Pod");
+        let namespace = pods.next()?.namespace.as_str();
+        pods.all(|t| t.namespace == namespace).then_some(namespace)
+    }
+}
+
 /// The answer to an [`EvaluateQuestion`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evaluation {
