@@ -35,8 +35,10 @@ enum Said {
 struct Between<'a> {
     a: &'a str,
     b: &'a str,
-    /// By the table, in microseconds.
+    /// By a table, in microseconds.
     configured: Option<u64>,
+    /// By a table that counts for the binding's namespace only.
+    own: bool,
     reading: Reading,
 }
 
@@ -85,7 +87,7 @@ impl Latency {
             Ok(nodes) => nodes,
             Err(evaluation) => return Ok(evaluation),
         };
-        let mut pairs = self.pairs(&nodes, quantity);
+        let mut pairs = self.pairs(&nodes, ask.namespace(), quantity);
         let now = Instant::now();
         let case = |a, b| Case {
             a,
@@ -93,7 +95,8 @@ impl Latency {
             quantity,
             bounds,
         };
-        for pair in &pairs {
+        // A tenant's table must leave no trace in what is remembered for all.
+        for pair in pairs.iter().filter(|p| !p.own) {
             let keep = self.memory.asked(case(pair.a, pair.b), now);
             if pair.configured.is_none() {
                 self.network.demand(pair.a, pair.b, keep);
@@ -154,14 +157,21 @@ impl Latency {
         })
     }
 
-    fn pairs<'a>(&self, nodes: &'a [String], quantity: Quantity) -> Vec<Between<'a>> {
-        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
+    fn pairs<'a>(
+        &self,
+        nodes: &'a [String],
+        namespace: Option<&str>,
+        quantity: Quantity,
+    ) -> Vec<Between<'a>> {
+        let (snapshot, tables) = (self.feed.snapshot(), self.tables.load());
+        let tables = tables.for_namespace(namespace);
         let mut pairs = Vec::new();
         for (i, a) in nodes.iter().enumerate() {
             for b in &nodes[i + 1..] {
-                let towards = table.pairs().towards(place(&snapshot, b));
-                let row = towards.from(place(&snapshot, a)).map(|row| row.value);
+                let (towards, from) = (tables.towards(place(&snapshot, b)), place(&snapshot, a));
+                let row = towards.from(from).map(|row| row.value);
                 let configured = row.filter(|_| quantity == Quantity::Latency);
+                let own = configured.is_some() && towards.own_from(from).is_some();
                 let reading = match configured {
                     Some(_) => Reading::Nothing,
                     None => self.network.reading(a, b),
@@ -170,6 +180,7 @@ impl Latency {
                     a,
                     b,
                     configured,
+                    own,
                     reading,
                 });
             }

@@ -36,16 +36,17 @@ impl Latency {
         ask.rule.request_duration()?;
         let limit = ask.rule.limit_duration()?.map(micros);
         check_size(&ask)?;
-        let mut board = self.board(ask.eligible_nodes, ask.peer_nodes);
+        let namespace = &ask.source.namespace;
+        let mut board = self.board(namespace, ask.eligible_nodes, ask.peer_nodes);
         self.verifier.verify(&mut board, limit, ask.deadline).await;
         self.counts.answered("latency", board.bases(limit));
         Ok(board.answer(limit, VALID_FOR))
     }
 
-    fn board(&self, nodes: Vec<String>, peers: Vec<String>) -> Board {
-        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
-        let pairs = table.pairs();
-        let place = |node| match pairs.is_empty() {
+    fn board(&self, namespace: &str, nodes: Vec<String>, peers: Vec<String>) -> Board {
+        let (snapshot, tables) = (self.feed.snapshot(), self.tables.load());
+        let tables = tables.for_namespace(Some(namespace));
+        let place = |node| match tables.is_empty() {
             // Zones matter to tables alone.
             true => Place { node, zone: None },
             false => place(&snapshot, node),
@@ -56,7 +57,7 @@ impl Latency {
             .iter()
             .map(|peer| {
                 let row = view.as_ref().map(|view| view.row(peer));
-                Ways::new(place(peer), pairs, row)
+                Ways::new(place(peer), tables, row)
             })
             .collect();
         let mut known = Vec::with_capacity(nodes.len() * peers.len());

@@ -2,7 +2,7 @@
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
@@ -17,11 +17,17 @@ struct Outcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRule {
+    rule: &'static str,
+}
+
 /// Counters of the answers. Clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     answers: Family<Answer, Counter>,
     verifications: Family<Outcome, Counter>,
+    rows_left_out: Family<OfRule, Gauge>,
 }
 
 impl Counts {
@@ -36,6 +42,16 @@ impl Counts {
             "Pairs that a question wanted measured: asked and answered, or why they were not (out_of_time, left_out)",
             self.verifications.clone(),
         );
+        registry.register(
+            "latency_table_rows_left_out",
+            "Rows of ConfigMaps that do not count: their namespaces have too many",
+            self.rows_left_out.clone(),
+        );
+    }
+
+    pub(crate) fn rows_left_out(&self, rule: &'static str, rows: usize) {
+        let gauge = self.rows_left_out.get_or_create(&OfRule { rule });
+        gauge.set(i64::try_from(rows).unwrap_or(i64::MAX));
     }
 
     /// Counts answers to a rule by what each rests on.

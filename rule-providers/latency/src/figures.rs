@@ -7,7 +7,7 @@ use crate::{
     network::{PeerRow, Spot},
     places::Place,
     reading::{Figure, Reading},
-    table::{Pairs, Towards},
+    tables::{View, ViewTowards},
 };
 
 /// What is known of the round trip between two nodes.
@@ -82,14 +82,14 @@ impl Known {
 /// One peer's node, for questions about the ways from many nodes to it.
 pub(crate) struct Ways<'a> {
     to: Place<'a>,
-    table: Towards<'a>,
+    table: ViewTowards<'a>,
     row: Option<PeerRow>,
 }
 
 impl<'a> Ways<'a> {
     /// `row`: what is measured, if anything is.
-    pub(crate) fn new(to: Place<'a>, table: &'a Pairs, row: Option<PeerRow>) -> Self {
-        let table = table.towards(to);
+    pub(crate) fn new(to: Place<'a>, tables: View<'a>, row: Option<PeerRow>) -> Self {
+        let table = tables.towards(to);
         Self { to, table, row }
     }
 
@@ -229,7 +229,7 @@ mod tests {
     use tautline_rtt_model::Estimate;
 
     use super::*;
-    use crate::{Table, network::Network};
+    use crate::{Table, Tables, network::Network};
 
     const A: Place<'_> = Place {
         node: "a",
@@ -247,7 +247,8 @@ mod tests {
     fn known(table: &str, network: &Network) -> Known {
         let mut rows = Table::default();
         rows.add(table).unwrap();
-        Ways::new(B, rows.pairs(), Some(network.row("b"))).from(A)
+        let tables = Tables::from(rows);
+        Ways::new(B, tables.for_namespace(None), Some(network.row("b"))).from(A)
     }
 
     #[test]
@@ -307,8 +308,8 @@ mod tests {
     #[test]
     fn only_the_same_node_is_at_no_distance() {
         let network = Network::default();
-        let none = Table::default();
-        let ways = Ways::new(B, none.pairs(), Some(network.row("b")));
+        let none = Tables::from(Table::default());
+        let ways = Ways::new(B, none.for_namespace(None), Some(network.row("b")));
         assert_eq!(ways.from(B), Known::Same);
         network.set_reading("a", "b", Reading::Fresh(Figure::default()));
         let (micros, basis) = (1, Basis::Measured);

@@ -23,6 +23,7 @@ mod jitter;
 mod judge;
 mod keys;
 mod ledger;
+mod maps;
 mod measuring;
 mod memory;
 mod metrics;
@@ -34,6 +35,7 @@ pub mod report;
 mod reserved;
 mod shortlist;
 mod table;
+mod tables;
 mod tokens;
 mod transfers;
 mod verify;
@@ -54,12 +56,14 @@ use verify::Verifier;
 pub use counts::Counts;
 pub use identity::Identity;
 pub use keys::{KeyError, Keys};
+pub use maps::{MapError, TableMaps};
 pub use measuring::Measuring;
 pub use network::{Network, PeerRow, RACK, STREAMS, Settings, TARGETS};
 pub use places::ZONE;
 pub use pods::Pods;
 pub use reading::{Figure, Reading};
-pub use table::{BandwidthTable, Table, TableError};
+pub use table::{Bandwidth, BandwidthTable, PairTable, RoundTrip, Table, TableError, Unit};
+pub use tables::Tables;
 pub use tokens::{AUDIENCE, NODE_EXTRA, Review, Reviewed, Tokens};
 
 /// ConfigMaps with this label (value `enabled`) hold tables.
@@ -72,9 +76,8 @@ pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 pub struct Latency {
     feed: Feed,
     pods: Pods,
-    table: Arc<ArcSwap<Table>>,
-    /// What ways carry.
-    caps: Arc<ArcSwap<BandwidthTable>>,
+    tables: Arc<ArcSwap<Tables<RoundTrip>>>,
+    bandwidth_tables: Arc<ArcSwap<Tables<Bandwidth>>>,
     reservations: Arc<Reservations>,
     transfers: Transfers,
     network: Network,
@@ -91,8 +94,8 @@ impl Latency {
         Self {
             feed,
             pods: Pods::default(),
-            table: Arc::default(),
-            caps: Arc::default(),
+            tables: Arc::default(),
+            bandwidth_tables: Arc::default(),
             reservations: Arc::default(),
             transfers: Transfers::default(),
             verifier: Verifier::new(network.clone(), counts.clone()),
@@ -122,14 +125,18 @@ impl Latency {
         &self.network
     }
 
-    /// Replaces the table of round-trip times.
-    pub fn set_table(&self, table: Table) {
-        self.table.store(Arc::new(table));
+    /// Replaces the tables of round-trip times. A [`Table`] counts for all namespaces.
+    pub fn set_table(&self, tables: impl Into<Tables<RoundTrip>>) {
+        let tables = tables.into();
+        self.counts.rows_left_out("latency", tables.left_out);
+        self.tables.store(Arc::new(tables));
     }
 
-    /// Replaces the table of bandwidth.
-    pub fn set_bandwidth_table(&self, table: BandwidthTable) {
-        self.caps.store(Arc::new(table));
+    /// Replaces the tables of bandwidth. A [`BandwidthTable`] counts for all namespaces.
+    pub fn set_bandwidth_table(&self, tables: impl Into<Tables<Bandwidth>>) {
+        let tables = tables.into();
+        self.counts.rows_left_out(bandwidth::RULE, tables.left_out);
+        self.bandwidth_tables.store(Arc::new(tables));
     }
 
     /// What the answers count, to be registered.

@@ -11,11 +11,14 @@ use tautline_sdk::Reference;
 use crate::{
     bandwidth::{RULE, bits},
     places::{node_of, place},
-    table::{BandwidthTable, Row},
+    table::{Bandwidth, Row},
+    tables::{Tables, View},
 };
 
 /// Bindings of an offer that are counted, as many as the controller makes.
 const MOST_BINDINGS: usize = 10_000;
+/// Namespaces with tables of their own whose view is kept until the next change.
+const MOST_VIEWS: usize = 64;
 
 /// What one binding reserves.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,51 +37,61 @@ pub(crate) fn row_key<'a>(row: &Row<'a>) -> RowKey<'a> {
     (row.from.min(row.to), row.from.max(row.to))
 }
 
-/// All that is reserved, in bits a second.
+/// All that is reserved, in bits a second, as the workloads of a namespace see it:
+/// the rows are those of the tables that count for it.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
+    holdings: Arc<Holdings>,
+    by_row: HashMap<String, HashMap<String, u64>>,
+}
+
+/// What is reserved whatever the tables say.
+#[derive(Debug, Default)]
+struct Holdings {
     held: Vec<Arc<Held>>,
     by_node: HashMap<String, u64>,
-    by_row: HashMap<String, HashMap<String, u64>>,
     /// Places in `held`, by `namespace/name` of an object.
     by_object: HashMap<String, Vec<usize>>,
 }
 
-impl Reserved {
-    fn of(
-        all: impl Iterator<Item = Arc<Held>>,
-        snapshot: &Snapshot,
-        table: &BandwidthTable,
-    ) -> Self {
-        let mut reserved = Self {
+impl Holdings {
+    fn of(all: impl Iterator<Item = Arc<Held>>) -> Self {
+        let mut holdings = Self {
             held: all.collect(),
             ..Self::default()
         };
-        for (i, held) in reserved.held.iter().enumerate() {
+        for (i, held) in holdings.held.iter().enumerate() {
             for target in &held.targets {
-                let objects = &mut reserved.by_object;
+                let objects = &mut holdings.by_object;
                 let object = key(&target.namespace, &target.name);
                 objects.entry(object).or_default().push(i);
             }
-            for (a, b) in &held.pairs {
-                for node in [a, b] {
-                    let sum = reserved.by_node.entry_ref(&**node).or_default();
-                    *sum = sum.saturating_add(held.bits);
-                }
-                let row = table.pairs().towards(place(snapshot, b));
-                if let Some(row) = row.from(place(snapshot, a)) {
-                    let (x, y) = row_key(&row);
-                    let from_x = reserved.by_row.entry_ref(x).or_default();
-                    let sum = from_x.entry_ref(y).or_default();
-                    *sum = sum.saturating_add(held.bits);
-                }
+            for node in held.pairs.iter().flat_map(|(a, b)| [a, b]) {
+                let sum = holdings.by_node.entry_ref(&**node).or_default();
+                *sum = sum.saturating_add(held.bits);
             }
         }
-        reserved
+        holdings
+    }
+}
+
+impl Reserved {
+    fn of(holdings: Arc<Holdings>, snapshot: &Snapshot, tables: View<'_>) -> Self {
+        let mut by_row: HashMap<String, HashMap<String, u64>> = HashMap::new();
+        let held = holdings.held.iter();
+        for (a, b, bits) in held.flat_map(|h| h.pairs.iter().map(|(a, b)| (a, b, h.bits))) {
+            let row = tables.towards(place(snapshot, b));
+            if let Some(row) = row.from(place(snapshot, a)) {
+                let (x, y) = row_key(&row);
+                let sum = by_row.entry_ref(x).or_default().entry_ref(y).or_default();
+                *sum = sum.saturating_add(bits);
+            }
+        }
+        Self { holdings, by_row }
     }
 
     pub(crate) fn of_node(&self, node: &str) -> u64 {
-        self.by_node.get(node).copied().unwrap_or(0)
+        self.holdings.by_node.get(node).copied().unwrap_or(0)
     }
 
     pub(crate) fn of_row(&self, row: RowKey<'_>) -> u64 {
@@ -88,11 +101,11 @@ impl Reserved {
 
     /// What the bindings of an object hold.
     pub(crate) fn by_object(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Held> {
-        let places = self.by_object.get(&key(namespace, name));
+        let places = self.holdings.by_object.get(&key(namespace, name));
         let held = places
             .into_iter()
             .flatten()
-            .filter_map(|i| self.held.get(*i));
+            .filter_map(|i| self.holdings.held.get(*i));
         held.map(Arc::as_ref)
     }
 
@@ -117,25 +130,49 @@ pub(crate) struct Reservations(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     seen: Arc<Snapshot>,
-    table: Arc<BandwidthTable>,
+    tables: Arc<Tables<Bandwidth>>,
     /// By `namespace/name`: what the offer's rule requests, and what that makes.
     offers: HashMap<String, (u64, Vec<Arc<Held>>)>,
-    now: Arc<Reserved>,
+    holdings: Arc<Holdings>,
+    /// By the namespace whose own table is in the view; "" is the shared tables alone.
+    views: HashMap<String, Arc<Reserved>>,
 }
 
 impl Reservations {
-    /// What is reserved in `snapshot`.
+    /// What is reserved in `snapshot`, as the workloads of `namespace` see it.
     pub(crate) fn at(
         &self,
         snapshot: &Arc<Snapshot>,
-        table: &Arc<BandwidthTable>,
+        tables: &Arc<Tables<Bandwidth>>,
+        namespace: Option<&str>,
     ) -> Arc<Reserved> {
         let mut state = self.0.lock();
-        if Arc::ptr_eq(&state.seen, snapshot) && Arc::ptr_eq(&state.table, table) {
-            return Arc::clone(&state.now);
+        if !Arc::ptr_eq(&state.seen, snapshot) {
+            state.follow(snapshot);
         }
-        let mut offers = std::mem::take(&mut state.offers);
-        for (old, new) in snapshot.changed_offers(&state.seen) {
+        if !Arc::ptr_eq(&state.tables, tables) {
+            state.tables = Arc::clone(tables);
+            state.views.clear();
+        }
+        let view = tables.for_namespace(namespace);
+        let owner = view.owner().unwrap_or_default();
+        if let Some(known) = state.views.get(owner) {
+            return Arc::clone(known);
+        }
+        if state.views.len() >= MOST_VIEWS {
+            state.views.clear();
+        }
+        let holdings = Arc::clone(&state.holdings);
+        let reserved = Arc::new(Reserved::of(holdings, snapshot, view));
+        state.views.insert(owner.to_owned(), Arc::clone(&reserved));
+        reserved
+    }
+}
+
+impl State {
+    fn follow(&mut self, snapshot: &Arc<Snapshot>) {
+        let mut offers = std::mem::take(&mut self.offers);
+        for (old, new) in snapshot.changed_offers(&self.seen) {
             if let Some(entry) = old.or(new) {
                 offers.remove(&offer_key(entry));
             }
@@ -150,11 +187,10 @@ impl Reservations {
             }
         }
         let all = offers.values().flat_map(|(_, held)| held.iter().cloned());
-        state.now = Arc::new(Reserved::of(all, snapshot, table));
-        state.offers = offers;
-        state.seen = Arc::clone(snapshot);
-        state.table = Arc::clone(table);
-        Arc::clone(&state.now)
+        self.holdings = Arc::new(Holdings::of(all));
+        self.offers = offers;
+        self.seen = Arc::clone(snapshot);
+        self.views.clear();
     }
 }
 

@@ -6,20 +6,65 @@
 //! node-1,node-2,180us
 //! ```
 
-use std::time::Duration;
+use std::{marker::PhantomData, time::Duration};
 
 use hashbrown::{HashMap, hash_map::Entry};
 use tautline_core::{duration, quantity};
 
 use crate::places::Place;
 
-/// Round-trip times of pairs, in microseconds.
+/// Two names of nodes, of up to 253 bytes each, and a figure.
+const LONGEST_LINE_BYTES: usize = 600;
+
+/// The figures of a table, and how people write them.
+pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
+    /// The line that may stand above the rows.
+    const HEADER: &'static str;
+    /// How a row is written.
+    const FORM: &'static str;
+
+    /// # Errors
+    /// The text is no such figure.
+    fn parse(text: &str) -> Result<u64, String>;
+}
+
+/// Microseconds of a round trip.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table(Pairs);
+pub struct RoundTrip;
+
+/// Bits a second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth;
+
+impl Unit for RoundTrip {
+    const HEADER: &'static str = "from,to,rtt";
+    const FORM: &'static str = "FROM,TO,RTT with an RTT such as 12ms";
+
+    fn parse(text: &str) -> Result<u64, String> {
+        let rtt: Duration = duration::parse(text).map_err(|e| e.to_string())?;
+        Ok(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Unit for Bandwidth {
+    const HEADER: &'static str = "from,to,bits_per_second";
+    const FORM: &'static str = "FROM,TO,BITS_PER_SECOND with a number such as 10G";
+
+    fn parse(text: &str) -> Result<u64, String> {
+        let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
+        Ok(milli.unsigned_abs() / 1_000)
+    }
+}
+
+/// Figures of pairs of nodes and zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairTable<U>(Pairs, PhantomData<U>);
+
+/// Round-trip times of pairs, in microseconds.
+pub type Table = PairTable<RoundTrip>;
 
 /// What the ways between places carry, in bits a second.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BandwidthTable(Pairs);
+pub type BandwidthTable = PairTable<Bandwidth>;
 
 /// A line of a table that cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +94,7 @@ pub(crate) struct Towards<'a> {
     zone: Option<&'a HashMap<String, Cell>>,
 }
 
-/// The row that counts for a pair.
+/// The row that counts for a pair, or a row as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row<'a> {
     pub from: &'a str,
@@ -57,51 +102,53 @@ pub(crate) struct Row<'a> {
     pub value: u64,
 }
 
-impl Table {
-    /// Adds the rows of a CSV text to the table. Lines that are empty, begin
-    /// with `#` or are the header `from,to,rtt` are skipped.
-    ///
-    /// # Errors
-    /// The first line that is malformed.
-    pub fn add(&mut self, csv: &str) -> Result<(), TableError> {
-        let form = "FROM,TO,RTT with an RTT such as 12ms";
-        self.0.add(csv, "from,to,rtt", form, |text| {
-            let rtt: Duration = duration::parse(text).map_err(|e| e.to_string())?;
-            Ok(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX))
-        })
-    }
-
-    /// The figure of a pair, in the direction asked or else the other.
-    pub fn micros(&self, a: &str, b: &str) -> Option<u64> {
-        self.0.get(a, b)
-    }
-
-    /// How many rows it has.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn pairs(&self) -> &Pairs {
-        &self.0
-    }
+/// The rows of a CSV text up to the first malformed line, which is the last item.
+pub(crate) fn rows<U: Unit>(csv: &str) -> impl Iterator<Item = Result<Row<'_>, TableError>> {
+    let mut failed = false;
+    let lines = csv.lines().enumerate().map(|(i, line)| (i, line.trim()));
+    let rows = lines.filter(|(_, line)| {
+        !(line.is_empty() || line.starts_with('#') || line.eq_ignore_ascii_case(U::HEADER))
+    });
+    rows.map(|(i, line)| row::<U>(i + 1, line))
+        .take_while(move |row| !std::mem::replace(&mut failed, row.is_err()))
 }
 
-impl BandwidthTable {
+fn row<U: Unit>(number: usize, line: &str) -> Result<Row<'_>, TableError> {
+    let error = |what: String| TableError {
+        line: number,
+        what,
+        form: U::FORM,
+    };
+    if line.len() > LONGEST_LINE_BYTES {
+        let what = format!("it is longer than {LONGEST_LINE_BYTES} bytes");
+        return Err(error(what));
+    }
+    let parts: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [from, to, text] = parts.as_slice() else {
+        return Err(error(format!("{} fields instead of 3", parts.len())));
+    };
+    if from.is_empty() || to.is_empty() {
+        return Err(error("a name is empty".into()));
+    }
+    let value = U::parse(text).map_err(error)?;
+    Ok(Row { from, to, value })
+}
+
+impl<U: Unit> PairTable<U> {
     /// Adds the rows of a CSV text to the table. Lines that are empty, begin
-    /// with `#` or are the header `from,to,bits_per_second` are skipped.
+    /// with `#` or are the header are skipped.
     ///
     /// # Errors
     /// The first line that is malformed.
     pub fn add(&mut self, csv: &str) -> Result<(), TableError> {
-        let form = "FROM,TO,BITS_PER_SECOND with a number such as 10G";
-        self.0.add(csv, "from,to,bits_per_second", form, |text| {
-            let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
-            Ok(milli.unsigned_abs() / 1_000)
-        })
+        for row in rows::<U>(csv) {
+            self.insert(row?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn insert(&mut self, row: Row<'_>) {
+        self.0.insert(row.from, row.to, row.value);
     }
 
     /// How many rows it has.
@@ -119,35 +166,6 @@ impl BandwidthTable {
 }
 
 impl Pairs {
-    fn add(
-        &mut self,
-        csv: &str,
-        header: &str,
-        form: &'static str,
-        value: impl Fn(&str) -> Result<u64, String>,
-    ) -> Result<(), TableError> {
-        for (i, line) in csv.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') || line.eq_ignore_ascii_case(header) {
-                continue;
-            }
-            let error = |what: String| TableError {
-                line: i + 1,
-                what,
-                form,
-            };
-            let parts: Vec<&str> = line.split(',').map(str::trim).collect();
-            let [from, to, text] = parts.as_slice() else {
-                return Err(error(format!("{} fields instead of 3", parts.len())));
-            };
-            if from.is_empty() || to.is_empty() {
-                return Err(error("a name is empty".into()));
-            }
-            self.insert(from, to, value(text).map_err(error)?);
-        }
-        Ok(())
-    }
-
     fn insert(&mut self, from: &str, to: &str, value: u64) {
         let mut cell = |to: &str, from: &str, own: bool| match self
             .0
@@ -163,10 +181,6 @@ impl Pairs {
         };
         cell(from, to, false);
         cell(to, from, true);
-    }
-
-    fn get(&self, from: &str, to: &str) -> Option<u64> {
-        self.0.get(to)?.get(from).map(|c| c.value)
     }
 
     fn len(&self) -> usize {

@@ -135,6 +135,8 @@ fn a_malformed_table_names_the_line() {
     );
 }
 
+mod tenants;
+
 proptest! {
     #[test]
     fn any_text_is_a_table_or_an_error(text in ".{0,80}") { let _ = Table::default().add(&text); }

@@ -44,9 +44,10 @@ impl Latency {
     pub(crate) fn cost_of_bandwidth(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         let wish = wish(&ask.rule)?;
         check_size(&ask)?;
-        let (snapshot, table) = (self.feed.snapshot(), self.caps.load_full());
-        let reserved = self.reservations.at(&snapshot, &table);
-        let pairs = table.pairs();
+        let (snapshot, tables) = (self.feed.snapshot(), self.bandwidth_tables.load_full());
+        let namespace = Some(ask.source.namespace.as_str());
+        let reserved = self.reservations.at(&snapshot, &tables, namespace);
+        let pairs = tables.for_namespace(namespace);
         let at = |node| match pairs.is_empty() {
             true => Place { node, zone: None },
             false => place(&snapshot, node),
@@ -161,10 +162,11 @@ impl Latency {
             Ok(nodes) => nodes,
             Err(evaluation) => return Ok(evaluation),
         };
-        let (snapshot, table) = (self.feed.snapshot(), self.caps.load_full());
-        let reserved = self.reservations.at(&snapshot, &table);
+        let (snapshot, tables) = (self.feed.snapshot(), self.bandwidth_tables.load_full());
+        let reserved = self.reservations.at(&snapshot, &tables, ask.namespace());
+        let pairs = tables.for_namespace(ask.namespace());
         let row_of = |a, b| {
-            let towards = table.pairs().towards(place(&snapshot, b));
+            let towards = pairs.towards(place(&snapshot, b));
             towards.from(place(&snapshot, a))
         };
         let targets: Vec<_> = ask.targets.values().collect();
@@ -172,14 +174,14 @@ impl Latency {
         let usage = usage(&reserved, own.into_iter(), row_of);
         let each = nodes.len() as u64 - 1;
         let mut rows: HashMap<RowKey<'_>, u64> = HashMap::new();
-        let mut pairs = Vec::new();
+        let mut between = Vec::new();
         for (i, a) in nodes.iter().enumerate() {
             for b in &nodes[i + 1..] {
                 let row = row_of(a.as_str(), b.as_str());
                 if let Some(row) = &row {
                     *rows.entry(row_key(row)).or_default() += 1;
                 }
-                pairs.push((a.as_str(), b.as_str(), row));
+                between.push((a.as_str(), b.as_str(), row));
             }
         }
         let nic = |node| {
@@ -193,7 +195,7 @@ impl Latency {
         };
         let mut worst: Option<(u64, By, &str, &str)> = None;
         let mut carried: Option<(u64, &str, &str)> = None;
-        for (a, b, row) in pairs {
+        for (a, b, row) in between {
             let row = row.map(|row| Part {
                 bits: row.value,
                 reserved: usage.of_row(row_key(&row)),

@@ -13,7 +13,7 @@ use tautline_sdk::{Config, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    Latency, Network,
+    Latency, Network, Table,
     ledger::{Refusal, Tally},
 };
 
@@ -96,6 +96,7 @@ async fn every_metric_of_the_provider_is_registered() {
     network.0.metrics.flagged(1, 0);
     provider.counts().answered("latency", ["measured"]);
     provider.counts().verification("answered", 1);
+    provider.set_table(Table::default());
     let mut tasks = Tasks::default();
     server.spawn(Arc::new(provider), &mut tasks).unwrap();
     let mut client = RuleProviderClient::connect(format!("http://{grpc}"))

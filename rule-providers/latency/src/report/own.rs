@@ -42,9 +42,9 @@ impl Facts for Latency {
     }
 
     fn ways(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> Told)) {
-        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
+        let (snapshot, tables) = (self.feed.snapshot(), self.tables.load());
         let row = Some(self.network.row(to));
-        let ways = Ways::new(place(&snapshot, to), table.pairs(), row);
+        let ways = Ways::new(place(&snapshot, to), tables.for_namespace(None), row);
         ask(&|from| told(ways.from(place(&snapshot, from))));
     }
 
@@ -103,8 +103,8 @@ impl Facts for Latency {
     }
 
     fn configured_micros(&self, from: &str, to: &str) -> Option<u64> {
-        let (snapshot, table) = (self.feed.snapshot(), self.table.load());
-        let towards = table.pairs().towards(place(&snapshot, to));
+        let (snapshot, tables) = (self.feed.snapshot(), self.tables.load());
+        let towards = tables.for_namespace(None).towards(place(&snapshot, to));
         towards.from(place(&snapshot, from)).map(|row| row.value)
     }
 

@@ -9,7 +9,7 @@ use tautline_core::{
 use tautline_runtime::feed::Feed;
 
 use super::*;
-use crate::ZONE;
+use crate::{BandwidthTable, ZONE};
 
 pub(crate) fn node(name: &str, zone: &str) -> Object {
     Object::Node(model::Node {
@@ -62,12 +62,12 @@ pub(crate) fn policy(name: &str, request: &str) -> Object {
     })
 }
 
-fn caps() -> Arc<BandwidthTable> {
+fn caps() -> Arc<Tables<Bandwidth>> {
     let mut table = BandwidthTable::default();
     table
         .add("from,to,bits_per_second\nzb,za,10G\na1,zb,5G\n")
         .unwrap();
-    Arc::new(table)
+    Arc::new(table.into())
 }
 
 const ZONES: RowKey<'_> = ("za", "zb");
@@ -75,7 +75,7 @@ const ZONES: RowKey<'_> = ("za", "zb");
 #[test]
 fn bindings_reserve_on_nics_and_on_the_way() {
     let (feed, kept, caps) = (Feed::default(), Reservations::default(), caps());
-    let now = || kept.at(&feed.snapshot(), &caps);
+    let now = || kept.at(&feed.snapshot(), &caps, None);
     for (name, zone) in [("a1", "za"), ("a2", "za"), ("b1", "zb"), ("b2", "zb")] {
         feed.apply(node(name, zone));
     }
@@ -158,12 +158,12 @@ proptest! {
                 Event::Offer(i, false) => feed.delete(Kind::Offer, &format!("shop/o{i}")),
             }
             let snapshot = feed.snapshot();
-            let (old, fresh) = (kept.at(&snapshot, &caps), Reservations::default().at(&snapshot, &caps));
-            prop_assert_eq!(&old.by_node, &fresh.by_node);
+            let (old, fresh) = (kept.at(&snapshot, &caps, None), Reservations::default().at(&snapshot, &caps, None));
+            prop_assert_eq!(&old.holdings.by_node, &fresh.holdings.by_node);
             prop_assert_eq!(&old.by_row, &fresh.by_row);
             // Each pair counts at both of its ends.
-            let held: u64 = old.held.iter().map(|h| h.bits * h.pairs.len() as u64).sum();
-            prop_assert_eq!(old.by_node.values().sum::<u64>(), 2 * held);
+            let held: u64 = old.holdings.held.iter().map(|h| h.bits * h.pairs.len() as u64).sum();
+            prop_assert_eq!(old.holdings.by_node.values().sum::<u64>(), 2 * held);
         }
     }
 }
