@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use tautline_api::{
     CostProvider, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
 };
+use tautline_core::TrustedNamespaces;
 use tautline_sdk::{
     Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
 };
@@ -19,15 +20,18 @@ use crate::pattern::{NodePattern, TargetPattern};
 /// The cost of every node when no script is about the question.
 const DEFAULT_COST: i64 = 1;
 
-/// The provider. Clones share their scripts.
+/// The provider. Clones share their scripts. A script counts for pods of its own
+/// namespace, and for those of others only if its namespace is trusted.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
+    trusted: Arc<TrustedNamespaces>,
     costs: Arc<ArcSwap<Vec<CostScript>>>,
     compliances: Arc<ArcSwap<Vec<ComplianceScript>>>,
 }
 
 #[derive(Debug)]
 struct CostScript {
+    namespace: String,
     rule: String,
     target: TargetPattern,
     values: Vec<(NodePattern, i64)>,
@@ -35,6 +39,7 @@ struct CostScript {
 
 #[derive(Debug)]
 struct ComplianceScript {
+    namespace: String,
     rule: String,
     targets: Vec<(String, TargetPattern)>,
     value: Compliance,
@@ -42,6 +47,14 @@ struct ComplianceScript {
 }
 
 impl Scripted {
+    /// A provider that takes scripts of these namespaces for pods of all namespaces.
+    pub fn trusting(trusted: TrustedNamespaces) -> Self {
+        Self {
+            trusted: Arc::new(trusted),
+            ..Self::default()
+        }
+    }
+
     /// Makes `scripts` all that costs are taken from. One with a malformed
     /// pattern is left out and named in the log.
     pub fn set_costs(&self, mut scripts: Vec<Arc<CostProvider>>) {
@@ -54,6 +67,7 @@ impl Scripted {
                 };
                 let values = s.spec.values.iter().map(value).collect::<Result<_, _>>()?;
                 Ok(CostScript {
+                    namespace: namespace(&s.metadata),
                     rule: s.spec.rule.clone(),
                     target,
                     values,
@@ -73,6 +87,7 @@ impl Scripted {
             };
             let targets: Result<Vec<_>, regex::Error> = s.spec.targets.iter().map(target).collect();
             let script = targets.map(|targets| ComplianceScript {
+                namespace: namespace(&s.metadata),
                 rule: s.spec.rule.clone(),
                 targets,
                 value: compliance(s.spec.value),
@@ -93,6 +108,10 @@ fn order(priority: i64, meta: &Metadata) -> impl Ord + use<> {
         meta.namespace.clone(),
         meta.name.clone(),
     )
+}
+
+fn namespace(meta: &Metadata) -> String {
+    meta.namespace.as_deref().unwrap_or("default").to_owned()
 }
 
 fn kept<T>(kind: &str, meta: &Metadata, compiled: Result<T, regex::Error>) -> Option<T> {
@@ -119,9 +138,12 @@ impl RuleProvider for Scripted {
     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         let scripts = self.costs.load();
         let source = pattern::whole(&ask.source);
-        let script = scripts
-            .iter()
-            .find(|s| s.rule == ask.rule.name && s.target.matches(&source));
+        let namespace = Some(ask.source.namespace.as_str());
+        let script = scripts.iter().find(|s| {
+            s.rule == ask.rule.name
+                && self.trusted.apply(&s.namespace, namespace)
+                && s.target.matches(&source)
+        });
         let mut answer = CostAnswer::default();
         for node in ask.eligible_nodes {
             let Some(script) = script else {
@@ -146,6 +168,7 @@ impl RuleProvider for Scripted {
         let scripts = self.compliances.load();
         let found = scripts.iter().find(|s| {
             s.rule == ask.rule.name
+                && self.trusted.apply(&s.namespace, ask.namespace())
                 && s.targets.len() == ask.targets.len()
                 && s.targets.iter().all(|(name, pattern)| {
                     ask.targets
@@ -169,18 +192,30 @@ mod tests {
     use tautline_sdk::{Reference, Rule};
 
     fn cost_script(name: &str, priority: i64, spec: serde_json::Value) -> Arc<CostProvider> {
-        let mut spec = spec;
+        cost_script_in("default", name, priority, spec)
+    }
+
+    fn cost_script_in(
+        namespace: &str,
+        name: &str,
+        priority: i64,
+        mut spec: serde_json::Value,
+    ) -> Arc<CostProvider> {
         spec["priority"] = priority.into();
         let object = serde_json::json!({
             "apiVersion": "constraint.ciena.com/v1", "kind": "CostProvider",
-            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+            "metadata": {"name": name, "namespace": namespace}, "spec": spec,
         });
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
     async fn costs(provider: &Scripted, pod: &str) -> Vec<i64> {
+        costs_in(provider, "default", pod).await
+    }
+
+    async fn costs_in(provider: &Scripted, namespace: &str, pod: &str) -> Vec<i64> {
         let ask = CostQuestion {
-            source: Reference::pod("default", pod),
+            source: Reference::pod(namespace, pod),
             rule: Rule {
                 name: "latency".into(),
                 ..Rule::default()
@@ -220,11 +255,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn scripts_reach_other_namespaces_only_from_trusted_ones() {
+        let values = |cost: i64| serde_json::json!({"rule": "latency", "target": ".*", "values": [{"node": ".*", "cost": cost}]});
+        let scripts = || {
+            vec![
+                cost_script_in("tenant", "mine", 9, values(-1)),
+                cost_script_in("system", "all", 1, values(5)),
+            ]
+        };
+        for (trusted, in_tenant, in_shop) in [
+            (&["system"][..], [-1; 3], [5; 3]),
+            (&[], [-1; 3], [1; 3]),
+            (&["*"], [-1; 3], [-1; 3]),
+        ] {
+            let provider = Scripted::trusting(trusted.iter().copied().collect());
+            provider.set_costs(scripts());
+            assert_eq!(costs_in(&provider, "tenant", "p").await, in_tenant);
+            assert_eq!(costs_in(&provider, "shop", "p").await, in_shop);
+        }
+    }
+
+    #[tokio::test]
     async fn compliance_needs_every_target() {
         let provider = Scripted::default();
         let script = serde_json::json!({
             "apiVersion": "constraint.ciena.com/v1", "kind": "RuleProvider",
-            "metadata": {"name": "r"},
+            "metadata": {"name": "r", "namespace": "ns"},
             "spec": {"rule": "latency", "value": "Violation", "reason": "far",
                      "targets": [{"name": "source", "reference": "Pod:hello-.*"}]},
         });
@@ -242,6 +298,19 @@ mod tests {
             (said.compliance, said.reason.as_str()),
             (Compliance::Violation, "far")
         );
+        let elsewhere = Reference::pod("other", "hello-1");
+        let other = EvaluateQuestion {
+            targets: [("source".to_owned(), elsewhere)].into(),
+            ..ask.clone()
+        };
+        let said = provider.evaluate(other.clone()).await.unwrap();
+        assert_eq!(said.compliance, Compliance::Compliant, "another namespace");
+        let trusting = Scripted {
+            trusted: Arc::new(["ns"].into_iter().collect()),
+            ..provider.clone()
+        };
+        let said = trusting.evaluate(other).await.unwrap();
+        assert_eq!(said.compliance, Compliance::Violation);
         ask.targets
             .insert("destination".into(), Reference::pod("ns", "db"));
         assert_eq!(
