@@ -10,14 +10,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{
-    fit,
+    TrustedNamespaces, fit,
     index::Object,
     model::{Service, ServicePort},
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
-use tautline_latency::{BANDWIDTH_TABLE_LABEL, Latency, TABLE_LABEL};
+use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL};
 use tautline_runtime::{feed::Feed, folder, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     http::Http,
-    provider::{bandwidth_of, latency_of},
+    provider::{TRUSTED, tables_of},
 };
 
 /// Which built-in provider stands behind a Service of the manifests.
@@ -78,7 +78,8 @@ impl Local {
     /// An object that cannot be used, by its name.
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         let (feed, mut tasks) = (Feed::default(), Tasks::default());
-        let scripted = Scripted::default();
+        let trusted = TrustedNamespaces::from_iter([TRUSTED]);
+        let scripted = Scripted::trusting(trusted.clone());
         let latency = Latency::new(feed.clone());
         scripted.set_costs(of(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
@@ -88,8 +89,10 @@ impl Local {
             Item::RuleProvider(s) => Some(s),
             _ => None,
         }));
-        latency.set_table(latency_of(tables(&items, TABLE_LABEL)));
-        latency.set_bandwidth_table(bandwidth_of(tables(&items, BANDWIDTH_TABLE_LABEL)));
+        let rtts = tables(&items, TABLE_LABEL);
+        latency.set_table(tables_of::<RoundTrip>(trusted.clone(), rtts));
+        let bandwidths = tables(&items, BANDWIDTH_TABLE_LABEL);
+        latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted, bandwidths));
         let ports = Ports {
             gpu_slice: provider(
                 GpuSlice::new(feed.clone(), GpuConfig::default()),

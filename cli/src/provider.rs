@@ -4,6 +4,7 @@ mod claims;
 mod echo_key;
 mod latency;
 mod tables;
+mod trust;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -22,7 +23,8 @@ use tautline_runtime::{
 use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
 
-pub(crate) use tables::{bandwidth_of, latency_of};
+pub(crate) use tables::tables_of;
+pub(crate) use trust::TRUSTED;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
@@ -33,7 +35,15 @@ pub(crate) enum Command {
     /// Network latency, measured by agents or from tables (rule latency)
     Latency(Box<latency::LatencyArgs>),
     /// Costs and compliances from CostProvider and RuleProvider resources (any rule)
-    Scripted(Args),
+    Scripted(Box<ScriptedArgs>),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ScriptedArgs {
+    #[command(flatten)]
+    common: Args,
+    #[command(flatten)]
+    trust: trust::TrustArgs,
 }
 
 #[derive(clap::Args)]
@@ -104,8 +114,8 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         }
         Command::Latency(args) => latency::run(args).await,
         Command::Scripted(args) => {
-            let (cluster, server, mut tasks) = prepare(args).await?;
-            let provider = Scripted::default();
+            let (cluster, server, mut tasks) = prepare(args.common).await?;
+            let provider = Scripted::trusting(args.trust.trusted());
             let (costs, compliances) = (provider.clone(), provider.clone());
             let api: Api<DeserializeGuard<CostProvider>> = Api::all(cluster.client().clone());
             watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {

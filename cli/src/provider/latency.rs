@@ -22,7 +22,9 @@ use super::{echo_key, prepare, serve, tables, watched};
 pub(crate) struct LatencyArgs {
     #[command(flatten)]
     common: super::Args,
-    /// Take the table from this file
+    #[command(flatten)]
+    trust: super::trust::TrustArgs,
+    /// Take the table from this file, for pods of all namespaces
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// Take agents with a token of this ServiceAccount that is bound to their node
@@ -124,8 +126,8 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     match args.table {
         Some(path) => tables::of_file(&provider, path, &mut tasks)?,
         None => {
-            tables::of_latency(&client, &provider, &server.readiness, &mut tasks);
-            tables::of_bandwidth(&client, &provider, &server.readiness, &mut tasks);
+            let trusted = args.trust.trusted();
+            tables::of_config_maps(&client, &provider, trusted, &server.readiness, &mut tasks);
         }
     }
     serve(server, provider, tasks).await

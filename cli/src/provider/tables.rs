@@ -1,18 +1,21 @@
 //! The tables of the latency provider: a file, or ConfigMaps by their label.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::{Api, Client};
+use kube_runtime::{WatchStreamExt, watcher};
+use tautline_core::TrustedNamespaces;
 use tautline_latency::{
-    BANDWIDTH_TABLE_LABEL, BandwidthTable, Latency, TABLE_LABEL, Table, TableError,
+    BANDWIDTH_TABLE_LABEL, Latency, TABLE_LABEL, Table, TableMaps, Tables, Unit,
 };
-use tautline_runtime::{admin::Readiness, tasks::Tasks, tls::FileChanges, watch::list_of};
+use tautline_runtime::{admin::Readiness, tasks::Tasks, tls::FileChanges};
 use tokio_util::sync::CancellationToken;
+
+/// ConfigMaps of a page of a list: some MiB at the most.
+const PAGE: u32 = 16;
 
 /// Takes the table of latencies from a file, and follows it.
 ///
@@ -44,79 +47,175 @@ async fn follow(provider: Latency, path: PathBuf, stop: CancellationToken) -> Re
     Ok(())
 }
 
-/// Takes the table of latencies from the cluster's ConfigMaps.
-pub(super) fn of_latency(
+/// Takes the tables of round-trip times and of bandwidth from the cluster's ConfigMaps.
+pub(super) fn of_config_maps(
     client: &Client,
     provider: &Latency,
+    trusted: TrustedNamespaces,
     readiness: &Readiness,
     tasks: &mut Tasks,
 ) {
-    let to = provider.clone();
-    labelled(client, TABLE_LABEL, readiness, tasks, move |maps| {
-        to.set_table(latency_of(maps.iter().map(Arc::as_ref)));
+    let (latency, bandwidth) = (provider.clone(), provider.clone());
+    let maps = TableMaps::new(trusted.clone());
+    labelled(client, TABLE_LABEL, maps, readiness, tasks, move |tables| {
+        latency.set_table(tables);
+    });
+    let maps = TableMaps::new(trusted);
+    let label = BANDWIDTH_TABLE_LABEL;
+    labelled(client, label, maps, readiness, tasks, move |tables| {
+        bandwidth.set_bandwidth_table(tables);
     });
 }
 
-/// The same for the table of bandwidths.
-pub(super) fn of_bandwidth(
-    client: &Client,
-    provider: &Latency,
-    readiness: &Readiness,
-    tasks: &mut Tasks,
-) {
-    let to = provider.clone();
-    labelled(
-        client,
-        BANDWIDTH_TABLE_LABEL,
-        readiness,
-        tasks,
-        move |maps| {
-            to.set_bandwidth_table(bandwidth_of(maps.iter().map(Arc::as_ref)));
-        },
-    );
-}
-
-fn labelled(
+/// Follows the ConfigMaps with a label. Their texts are not kept: they may be many, of
+/// 1 MiB each.
+fn labelled<U: Unit>(
     client: &Client,
     label: &str,
+    empty: TableMaps<U>,
     readiness: &Readiness,
     tasks: &mut Tasks,
-    set: impl Fn(Vec<Arc<ConfigMap>>) + Send + 'static,
+    set: impl Fn(Tables<U>) + Send + 'static,
 ) {
-    let api: Api<DeserializeGuard<ConfigMap>> = Api::all(client.clone());
-    let selector = format!("{label}=enabled");
-    list_of(api, Some(&selector), readiness, tasks, set);
+    let name = format!("configmaps ({label})");
+    let config = watcher::Config::default()
+        .labels(&format!("{label}=enabled"))
+        .page_size(PAGE);
+    let events = watcher(Api::<ConfigMap>::all(client.clone()), config).default_backoff();
+    readiness.expect(&name);
+    let (readiness, stop) = (readiness.clone(), tasks.stop_token());
+    tasks.spawn(&format!("watch {name}"), async move {
+        let events = events.take_until(stop.cancelled_owned());
+        let set = move |tables| {
+            set(tables);
+            readiness.done(&name);
+        };
+        take_in(events, empty, set).await;
+        Ok(())
+    });
 }
 
-/// The table of latencies that ConfigMaps hold together. A malformed one is left
-/// out from the line on, and named in the log.
-pub(crate) fn latency_of<'a>(maps: impl Iterator<Item = &'a ConfigMap>) -> Table {
-    let mut table = Table::default();
-    together(maps, |text| table.add(text));
-    table
-}
-
-/// The same of bandwidths.
-pub(crate) fn bandwidth_of<'a>(maps: impl Iterator<Item = &'a ConfigMap>) -> BandwidthTable {
-    let mut table = BandwidthTable::default();
-    together(maps, |text| table.add(text));
-    table
-}
-
-fn together<'a>(
-    maps: impl Iterator<Item = &'a ConfigMap>,
-    mut add: impl FnMut(&str) -> Result<(), TableError>,
+/// Sets the tables after each change, and once after a list.
+async fn take_in<U: Unit>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<ConfigMap>>>,
+    empty: TableMaps<U>,
+    set: impl Fn(Tables<U>),
 ) {
-    for map in maps {
-        for (key, text) in map.data.iter().flatten() {
-            if let Err(error) = add(text) {
-                let meta = &map.metadata;
-                let namespace = meta.namespace.as_deref().unwrap_or_default();
-                let name = meta.name.as_deref().unwrap_or_default();
-                tracing::warn!(
-                    "ConfigMap {namespace}/{name}, {key}: {error}; the rest of it is left out"
-                );
+    let mut events = std::pin::pin!(events);
+    let (mut maps, mut listing) = (empty.clone(), empty.clone());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => {
+                listing = empty.clone();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(map)) => {
+                put(&mut listing, &map);
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => {
+                maps = std::mem::replace(&mut listing, empty.clone());
+            }
+            Ok(watcher::Event::Apply(map)) => put(&mut maps, &map),
+            Ok(watcher::Event::Delete(map)) => {
+                let (namespace, name) = of(&map);
+                maps.remove(namespace, name);
+            }
+            Err(error) => {
+                tracing::warn!(kind = "configmaps", %error, "watch starts again");
+                continue;
             }
         }
+        set(maps.tables());
+    }
+}
+
+/// The tables that ConfigMaps hold together.
+pub(crate) fn tables_of<'a, U: Unit>(
+    trusted: TrustedNamespaces,
+    maps: impl Iterator<Item = &'a ConfigMap>,
+) -> Tables<U> {
+    let mut tables = TableMaps::new(trusted);
+    maps.for_each(|map| put(&mut tables, map));
+    tables.tables()
+}
+
+fn put<U: Unit>(tables: &mut TableMaps<U>, map: &ConfigMap) {
+    let (namespace, name) = of(map);
+    let data = map.data.iter().flatten();
+    let data = data.map(|(key, text)| (key.as_str(), text.as_str()));
+    for error in tables.put(namespace, name, data) {
+        tracing::warn!("{error}");
+    }
+}
+
+/// The namespace and the name; a manifest may leave the namespace out.
+fn of(map: &ConfigMap) -> (&str, &str) {
+    let meta = &map.metadata;
+    let namespace = meta.namespace.as_deref().unwrap_or("default");
+    (namespace, meta.name.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::ObjectMeta;
+    use kube_runtime::watcher::Event;
+    use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider};
+
+    use super::*;
+
+    fn map(namespace: &str, name: &str, csv: &str) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            data: Some([("t".to_owned(), csv.to_owned())].into()),
+            ..ConfigMap::default()
+        }
+    }
+
+    /// What the way from a to b costs for a pod of this namespace, after these events.
+    async fn cost(events: Vec<Event<ConfigMap>>, namespace: &str) -> i64 {
+        let provider = Latency::new(tautline_runtime::feed::Feed::default());
+        let trusted = TrustedNamespaces::from_iter(["system"]);
+        let events = futures::stream::iter(events.into_iter().map(Ok));
+        take_in(events, TableMaps::new(trusted), |t| provider.set_table(t)).await;
+        let ask = CostQuestion {
+            source: Reference::pod(namespace, "p"),
+            rule: Rule {
+                name: "latency".to_owned(),
+                ..Rule::default()
+            },
+            peer_nodes: vec!["b".to_owned()],
+            eligible_nodes: vec!["a".to_owned()],
+            ..CostQuestion::default()
+        };
+        provider.endpoint_cost(ask).await.unwrap().nodes()[0].cost
+    }
+
+    #[tokio::test]
+    async fn tables_follow_the_watch() {
+        let listed = || {
+            vec![
+                Event::Init,
+                Event::InitApply(map("system", "all", "a,b,5us")),
+                Event::InitApply(map("tenant", "mine", "a,b,7us\nmalformed")),
+                Event::InitDone,
+            ]
+        };
+        let after = |more: Vec<Event<ConfigMap>>| listed().into_iter().chain(more).collect();
+        assert_eq!(cost(listed(), "shop").await, 5);
+        assert_eq!(cost(listed(), "tenant").await, 7);
+        let changed = || after(vec![Event::Apply(map("system", "all", "a,b,6us"))]);
+        assert_eq!(cost(changed(), "shop").await, 6);
+        let deleted = || after(vec![Event::Delete(map("tenant", "mine", ""))]);
+        assert_eq!(cost(deleted(), "tenant").await, 5);
+        // A new list holds all that there is.
+        let again = || after(vec![Event::Init, Event::InitDone]);
+        assert_eq!(cost(again(), "shop").await, -1);
+        let unfinished = || after(vec![Event::Init]);
+        assert_eq!(cost(unfinished(), "tenant").await, 7);
     }
 }

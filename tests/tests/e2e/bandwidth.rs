@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tautline_proto::ruleprovider::{
-    EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
+    EndpointCostRequest, PolicyRule, Target, rule_provider_client::RuleProviderClient,
 };
 use tautline_tests::{
     PATIENCE, control_plane::ControlPlane, eventually, objects, root, servers::Server,
@@ -44,6 +44,11 @@ async fn bandwidth_is_counted_from_when_a_policy_has_it() {
     let tail = async || provider.process.tail();
     eventually("the policy makes it follow pods", PATIENCE, come, tail).await;
     let question = EndpointCostRequest {
+        // The table counts for pods of its namespace.
+        source: Some(Target {
+            namespace: "default".into(),
+            ..Target::default()
+        }),
         rule: Some(PolicyRule {
             name: "bandwidth".into(),
             request: "600M".into(),
