@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{
-    TrustedNamespaces, fit,
+    fit,
     index::Object,
     model::{Service, ServicePort},
     providers::ExternalNames,
@@ -25,10 +25,7 @@ use tautline_sdk::{RuleProvider, Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    http::Http,
-    provider::{TRUSTED, tables_of},
-};
+use crate::{http::Http, provider::tables_of};
 
 /// Which built-in provider stands behind a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
@@ -78,7 +75,6 @@ impl Local {
     /// An object that cannot be used, by its name.
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         let (feed, mut tasks) = (Feed::default(), Tasks::default());
-        let trusted = TrustedNamespaces::from_iter([TRUSTED]);
         let scripted = Scripted::trusting(trusted.clone());
         let latency = Latency::new(feed.clone());
         scripted.set_costs(of(&items, |i| match i {
@@ -92,7 +88,7 @@ impl Local {
         let rtts = tables(&items, TABLE_LABEL);
         latency.set_table(tables_of::<RoundTrip>(trusted.clone(), rtts));
         let bandwidths = tables(&items, BANDWIDTH_TABLE_LABEL);
-        latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted, bandwidths));
+        latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
         let ports = Ports {
             gpu_slice: provider(
                 GpuSlice::new(feed.clone(), GpuConfig::default()),

@@ -24,7 +24,6 @@ use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
 
 pub(crate) use tables::tables_of;
-pub(crate) use trust::TRUSTED;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 

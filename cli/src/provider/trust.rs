@@ -1,6 +1,6 @@
 //! Which namespaces a provider takes configuration from, for all namespaces.
 
-use tautline_core::TrustedNamespaces;
+use tautline_core::{TrustedNamespaces, trust::OWN_NAMESPACE};
 
 #[derive(clap::Args)]
 pub(super) struct TrustArgs {
@@ -12,14 +12,11 @@ pub(super) struct TrustArgs {
     #[arg(
         long,
         value_name = "NS",
-        default_value = TRUSTED,
+        default_value = OWN_NAMESPACE,
         env = "POD_NAMESPACE"
     )]
     namespace: String,
 }
-
-/// Where Tautline is deployed by default.
-pub(crate) const TRUSTED: &str = "tautline-system";
 
 impl TrustArgs {
     pub(super) fn trusted(self) -> TrustedNamespaces {
