@@ -18,6 +18,7 @@ use tautline_core::{
     },
     providers, quantity,
     selector::{Expression, Labels, Selector},
+    text,
 };
 
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
@@ -32,6 +33,9 @@ mod pod;
 
 /// How often a binding is evaluated unless its offer says so.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
+
+/// Kubernetes' own bound for names.
+const LONGEST_NAME_CHARS: usize = 253;
 
 /// A field that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -224,7 +228,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
         terminating: offer.metadata.deletion_timestamp.is_some(),
         targets,
-        policies: spec.policies.iter().map(|p| p.as_str().into()).collect(),
+        policies: spec.policies.iter().map(|p| policy_name(p)).collect(),
         period: duration("period", &spec.period, DEFAULT_PERIOD)?,
         grace: duration("grace", &spec.grace, Duration::ZERO)?,
         violation_policy: match spec.violation_policy {
@@ -255,6 +259,12 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
             })
             .collect::<Result<_, _>>()?,
     })
+}
+
+/// Missing policies are named in reasons and events, so a text that can name none is not kept
+/// as its author wrote it.
+fn policy_name(name: &str) -> Arc<str> {
+    text::clean(name, LONGEST_NAME_CHARS).into()
 }
 
 fn milli(quantity: &Quantity) -> i64 {

@@ -204,7 +204,11 @@ pub fn run() -> ExitCode {
         Command::Agent(command) => done(runtime.block_on(agent::run(command))),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        // Answers of servers are quoted in errors.
+        for (i, line) in format!("{error:#}").lines().enumerate() {
+            let label = if i == 0 { "error: " } else { "" };
+            eprintln!("{label}{}", tautline_core::text::clean(line, usize::MAX));
+        }
         ExitCode::from(TROUBLE)
     })
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use comfy_table::{CellAlignment, Table, presets};
 use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
 
-use crate::local::Placement;
+use crate::{local::Placement, table::plain};
 
 /// What became of a pod, and each node's part in it.
 pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
@@ -16,7 +16,7 @@ pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
     };
     _ = writeln!(out, "pod {}/{} {verdict}", p.namespace, p.pod);
     if let Some(message) = &p.message {
-        _ = writeln!(out, "  {message}");
+        _ = writeln!(out, "  {}", plain(message));
     }
     match &p.round {
         None => out.push_str("  no offer governs it: Tautline has no say\n"),
@@ -42,7 +42,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
         let mut line = format!("  rule {} of offer {}", rule.rule, rule.offer);
         for (name, value) in [("request", &rule.request), ("limit", &rule.limit)] {
             if !value.is_empty() {
-                _ = write!(line, ", {name} {value}");
+                _ = write!(line, ", {name} {}", plain(value));
             }
         }
         match &rule.provider {
@@ -57,7 +57,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             };
             _ = write!(line, ": {}, {counts}", rule.outcome);
             if let Some(error) = &rule.error {
-                _ = write!(line, " ({error})");
+                _ = write!(line, " ({})", plain(error));
             }
         }
         _ = writeln!(out, "{line}");
@@ -101,7 +101,7 @@ fn row(node: &NodeRecord, chosen: Option<&str>) -> Vec<String> {
     let chosen = chosen == Some(node.node.as_str());
     let mark = if chosen { "> " } else { "  " };
     let verdict = match &node.reason {
-        Some(reason) => reason.clone(),
+        Some(reason) => plain(reason),
         None if chosen => "chosen".into(),
         None => "usable".into(),
     };
@@ -120,7 +120,7 @@ fn cost(cost: &CostRecord) -> String {
         (None, _) => "-".into(),
         (Some(cost), "") if cost < 0 => "no".into(),
         (Some(cost), "") => cost.to_string(),
-        (Some(_), detail) => detail.to_owned(),
+        (Some(_), detail) => plain(detail),
     }
 }
 

@@ -48,11 +48,9 @@ pub(crate) fn field(name: &str, value: &str) -> String {
 /// Text on one line. Reasons come from providers, and neither their line breaks
 /// nor escape sequences may reach a terminal.
 pub(crate) fn plain(text: &str) -> String {
-    let spaced: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    spaced.trim().to_owned()
+    tautline_core::text::clean(text, usize::MAX)
+        .trim()
+        .to_owned()
 }
 
 /// The text within so many columns, with a mark where it was cut.
@@ -79,7 +77,10 @@ mod tests {
 
     #[test]
     fn what_a_provider_says_cannot_drive_the_terminal() {
-        assert_eq!(plain("\u{1b}[2Jgone\nnext\u{9b}1m "), "[2Jgone next 1m");
+        assert_eq!(
+            plain("\u{1b}[2Jgone\nnext\u{9b}1m "),
+            "\u{fffd}[2Jgone next\u{fffd}1m"
+        );
         let text = table(&["A", "B"], [vec!["x\ny".into(), String::new()]]);
         assert_eq!(text, "A     B\nx y   -\n");
     }

@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tautline_core::text;
 use tautline_runtime::events::of_our_kind;
 
 use crate::violations::Case;
 
 /// Decisions that are remembered.
 const MOST: usize = 1000;
+/// A decision quotes providers and the underlay.
+const LONGEST_TEXT_CHARS: usize = 2048;
 
 /// One decision.
 #[derive(Clone, Debug, Serialize)]
@@ -36,7 +39,7 @@ impl Decision {
             offer: case.binding.offer_key().to_string(),
             action,
             outcome,
-            text: text.to_owned(),
+            text: text::clean(text, LONGEST_TEXT_CHARS).into_owned(),
             violation: case.reason.clone(),
         }
     }

@@ -13,6 +13,7 @@ use tautline_core::{
     model::{Offer, Rule, Service},
     planning::code,
     reference::Reference,
+    text,
 };
 use tautline_discovery::{Discovery, round::provider_name};
 use tautline_proto::ruleprovider as wire;
@@ -20,7 +21,7 @@ use tautline_proto::ruleprovider as wire;
 use crate::{known::Known, metrics::Metrics};
 
 /// Reasons come from providers and go into every status: no longer than this.
-const LONGEST_REASON: usize = 512;
+const LONGEST_REASON_CHARS: usize = 512;
 
 /// What is to be asked for a binding.
 #[derive(Clone, Debug)]
@@ -155,7 +156,7 @@ async fn ask(
         start.elapsed(),
     );
     detail.compliance = to_api(compliance);
-    detail.reason = short(reason);
+    detail.reason = text::clean(&reason, LONGEST_REASON_CHARS).into_owned();
     detail
 }
 
@@ -216,13 +217,6 @@ fn found(details: Vec<PolicyDetail>) -> Found {
         first_reason,
         details,
     }
-}
-
-fn short(mut reason: String) -> String {
-    if let Some((end, _)) = reason.char_indices().nth(LONGEST_REASON) {
-        reason.truncate(end);
-    }
-    reason
 }
 
 fn compliance_of(said: wire::evaluate_response::ComplianceState) -> Compliance {

@@ -11,11 +11,15 @@ use tautline_core::{
     index::OfferEntry,
     model::TargetKind,
     standing::Moment,
+    text,
 };
 use tautline_runtime::others::Kinds;
 use tokio::time::Instant;
 
 use crate::{keeper::Op, known::Key, status::time_of};
+
+/// Messages name targets and policies as tenants wrote them.
+const LONGEST_MESSAGE_CHARS: usize = 8192;
 
 /// What the controller keeps of an offer.
 #[derive(Debug, Default)]
@@ -176,7 +180,7 @@ pub(crate) fn status(
         type_: "Ready".to_owned(),
         status: status.to_owned(),
         reason: verdict.reason.to_owned(),
-        message: verdict.text,
+        message: text::clean(&verdict.text, LONGEST_MESSAGE_CHARS).into_owned(),
         last_transition_time: since,
         observed_generation: None,
     };

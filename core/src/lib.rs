@@ -22,6 +22,7 @@ pub mod quantity;
 pub mod reference;
 pub mod selector;
 pub mod standing;
+pub mod text;
 pub mod trust;
 pub mod union;
 

@@ -157,7 +157,7 @@ impl Discovery {
                 })
                 .await;
             if let Err(error) = told {
-                tracing::warn!(id = %r.id, %error, "a reservation could not be confirmed");
+                tracing::warn!(id = ?r.id, %error, "a reservation could not be confirmed");
             }
         }
     }
@@ -173,7 +173,7 @@ impl Discovery {
                 })
                 .await;
             if let Err(error) = told {
-                tracing::warn!(id = %r.id, %error, "a reservation was not released; it expires");
+                tracing::warn!(id = ?r.id, %error, "a reservation was not released; it expires");
             }
         }
     }

@@ -259,7 +259,7 @@ fn conclude<T>(
             (false, Err(CallError::Timeout(text)))
         }
         Err(Some(status)) => {
-            let text = failure::text(address, &status);
+            let text = failure::describe(address, &status);
             let error = match status.code() {
                 Code::DeadlineExceeded => CallError::Timeout(text),
                 Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),

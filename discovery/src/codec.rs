@@ -6,12 +6,16 @@ use bytes::{Buf, BufMut, Bytes};
 use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, Note},
+    text,
 };
 use tautline_proto::endpoint_cost::{Malformed, Validity, put_eligible_node, read_answer};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
+
+/// Details are kept for explanations; a provider may not fill memory with them.
+const LONGEST_DETAIL_CHARS: usize = 200;
 
 /// The nodes of a question as they stand on the wire.
 pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
@@ -59,9 +63,10 @@ impl RawAnswer {
         mut each: impl FnMut(&str, i64, Note<'_>),
     ) -> Result<Validity, Malformed> {
         read_answer(&self.0, |line| {
+            let detail = text::clean(line.detail, LONGEST_DETAIL_CHARS);
             let note = Note {
                 code: line.code,
-                detail: clip(line.detail),
+                detail: &detail,
                 freeable: line.freeable,
             };
             each(line.node, line.cost, note);
@@ -71,15 +76,6 @@ impl RawAnswer {
     /// What its lines hold by.
     pub(crate) fn validity(&self) -> Result<Validity, Malformed> {
         read_answer(&self.0, |_| {})
-    }
-}
-
-/// Details are kept for explanations; a provider may not fill memory with them.
-fn clip(detail: &str) -> &str {
-    const MOST: usize = 200;
-    match detail.char_indices().nth(MOST) {
-        Some((end, _)) => &detail[..end],
-        None => detail,
     }
 }
 
@@ -189,6 +185,26 @@ mod tests {
             ("Full", true, 200)
         );
         assert_eq!(read.costs.unknown_nodes, 1);
+    }
+
+    #[test]
+    fn details_reach_explanations_without_escapes_and_line_breaks() {
+        let nodes: NodeSet = ["a"].into_iter().collect();
+        let answer = EndpointCostResponse {
+            node_and_cost: vec![NodeCost {
+                node: "a".into(),
+                cost: -1,
+                reason: "\u{1b}[2J".into(),
+                detail: "\u{1b}[2J31 ms\nchosen\u{202e}".into(),
+                ..NodeCost::default()
+            }],
+            ..EndpointCostResponse::default()
+        };
+        let read = RawAnswer::new(answer.encode_to_vec().into());
+        let read = read.read(&nodes).unwrap();
+        let note = read.costs.note(0).unwrap();
+        let expected = ("", "\u{fffd}[2J31 ms chosen\u{fffd}");
+        assert_eq!((note.code, note.detail), expected);
     }
 
     proptest! {

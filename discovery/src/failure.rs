@@ -3,20 +3,25 @@
 
 use std::{error::Error, io};
 
-use tautline_core::providers::Address;
+use tautline_core::{providers::Address, text};
 use tonic::Status;
 
+/// Messages of refusals go into statuses and events.
+const LONGEST_MESSAGE_CHARS: usize = 512;
+
 /// A failed call as one line.
-pub(crate) fn text(address: &Address, status: &Status) -> String {
+pub(crate) fn describe(address: &Address, status: &Status) -> String {
     match status.source() {
         // It came over the wire.
-        None => format!(
-            "{address} answered {:?}: {}",
-            status.code(),
-            status.message()
-        ),
+        None => format!("{address} answered {}", status_text(status)),
         Some(cause) => format!("{address}: {}", cause_of(cause)),
     }
+}
+
+/// A refusal in a stranger's words, fit to be shown.
+pub(crate) fn status_text(status: &Status) -> String {
+    let message = text::clean(status.message(), LONGEST_MESSAGE_CHARS);
+    format!("{:?}: {message}", status.code())
 }
 
 /// The first cause in the chain that says more than that a transport failed.

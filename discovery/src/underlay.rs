@@ -21,6 +21,7 @@ use tonic::{Code, Request, Status};
 use crate::{
     CallError, Discovery,
     call::{First, Way},
+    failure::status_text,
 };
 
 /// Why an offer was not taken up.
@@ -146,8 +147,7 @@ impl Discovery {
         match answer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {
-                let text = format!("{:?}: {}", status.code(), status.message());
-                let error = CallError::Failed(text);
+                let error = CallError::Failed(status_text(&status));
                 // What became of a first attempt whose connection broke is not said.
                 if attempts.load(Ordering::Relaxed) > 1 {
                     Err(AllocateError::Unknown(error))

@@ -1,13 +1,14 @@
 //! Kubernetes events, written beside the work: whoever has something to say never
 //! waits for the API server.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use tautline_core::text;
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     time::Instant,
@@ -21,7 +22,7 @@ const MANY: usize = 1024;
 /// An event that the API server does not take within so long is dropped.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The API server refuses notes above 1 kB.
-const LONGEST: usize = 900;
+const LONGEST_CHARS: usize = 900;
 
 /// Something to say of an object.
 #[derive(Clone, Debug)]
@@ -69,8 +70,8 @@ impl Events {
     }
 
     fn queued(&self, mut note: Note) -> bool {
-        if let Some((end, _)) = note.text.char_indices().nth(LONGEST) {
-            note.text.truncate(end);
+        if let Cow::Owned(text) = text::clean(&note.text, LONGEST_CHARS) {
+            note.text = text;
         }
         let queued = self.queue.try_send(note).is_ok();
         if !queued {

@@ -9,13 +9,14 @@ use tautline_api::convert::UNDERLAY_FINALIZER;
 use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, Note},
+    text,
 };
 use tautline_proto::underlay::Offer;
 
 /// Refused offers kept for explanations.
 const MOST_REFUSED: usize = 32;
 /// Longer texts of refused offers are cut.
-const LONGEST: usize = 64;
+const LONGEST_CHARS: usize = 64;
 /// Kubernetes allows a finalizer's name so many characters behind its prefix.
 const NAME: usize = 63;
 
@@ -96,8 +97,8 @@ pub(super) fn judge(
     let left_out = refused.len().saturating_sub(MOST_REFUSED);
     refused.truncate(MOST_REFUSED);
     for offered in &mut refused {
-        offered.id = cut(&offered.id);
-        offered.node = cut(&offered.node);
+        offered.id = shown(&offered.id);
+        offered.node = shown(&offered.node);
     }
     taken.append(&mut refused);
     Judged {
@@ -167,8 +168,8 @@ fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(LONGEST).collect()
+fn shown(text: &str) -> String {
+    text::clean(text, LONGEST_CHARS).into_owned()
 }
 
 #[cfg(test)]
@@ -291,6 +292,6 @@ mod tests {
         let long = "x".repeat(100_000);
         let judged = judged((0..100).map(|_| offer(&long, &long, 1, 9)).collect());
         assert_eq!((judged.offers.len(), judged.left_out), (32, 68));
-        assert!(judged.offers.iter().all(|o| o.id.len() == LONGEST));
+        assert!(judged.offers.iter().all(|o| o.id.len() == LONGEST_CHARS));
     }
 }

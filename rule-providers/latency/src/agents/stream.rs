@@ -331,10 +331,13 @@ fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status> {
             "Hello of node {node:?}, {field}: {mend}"
         )))
     };
-    if hello.node.is_empty() || hello.node.len() > LONGEST_NAME_BYTES {
-        return refuse("node", "expected a name of up to 253 bytes");
-    }
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    // Reports and logs show it, also where agents prove nothing.
+    let shown = hello.node.bytes().all(|b| plain(b) || b == b'.');
+    if hello.node.is_empty() || hello.node.len() > LONGEST_NAME_BYTES || !shown {
+        let mend = "expected the name of a Node: up to 253 letters, digits, `-` and `.`";
+        return refuse("node", mend);
+    }
     let length = 1..=LONGEST_BOOT_BYTES;
     if !length.contains(&hello.boot_id.len()) || !hello.boot_id.bytes().all(plain) {
         return refuse(
@@ -429,6 +432,26 @@ mod tests {
                 None => Ok(()),
             };
             assert_eq!(said, expected, "{address} from {from:?}");
+        }
+    }
+
+    #[test]
+    fn hello_is_refused_unless_its_node_could_be_a_node() {
+        for (node, valid) in [
+            ("north-1.example", true),
+            ("", false),
+            ("a\u{1b}[2J", false),
+            ("a\nb", false),
+            ("a\u{202e}b", false),
+            (&"a".repeat(254), false),
+        ] {
+            let hello = Hello {
+                node: node.into(),
+                boot_id: "boot".into(),
+                address: "10.1.2.3:5310".into(),
+                ..Hello::default()
+            };
+            assert_eq!(check(&hello, None).is_ok(), valid, "{node:?}");
         }
     }
 }

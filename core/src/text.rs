@@ -1,0 +1,107 @@
+//! Texts of strangers (providers, agents, tenants) before they reach a terminal, a log, an
+//! event or a status.
+
+use std::borrow::Cow;
+
+/// Stands for a character that is not shown.
+const REPLACEMENT: char = '\u{fffd}';
+
+/// Characters that draw nothing and change how others are drawn: Unicode's category Cf (bidi
+/// controls, joiners, tags), and the separators of lines and paragraphs.
+const INVISIBLE: [(char, char); 19] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{180e}', '\u{180e}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff9}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e007f}'),
+];
+
+/// The text on one line, without control or format characters, cut to `max_chars`. Whitespace
+/// among them becomes a space, the others U+FFFD. A clean text is not copied.
+pub fn clean(text: &str, max_chars: usize) -> Cow<'_, str> {
+    let text = clip(text, max_chars);
+    if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| match c {
+        c if !is_unsafe(c) => c,
+        c if c.is_whitespace() => ' ',
+        _ => REPLACEMENT,
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+fn clip(text: &str, max_chars: usize) -> &str {
+    // A character has at least one byte.
+    if text.len() <= max_chars {
+        return text;
+    }
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || INVISIBLE
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn clean_replaces_escapes_newlines_and_bidi_overrides() {
+        let hostile = "\u{1b}[2Jgone\nnext\u{9b}1m\tx\u{202e}y\u{2028}z\u{7f}\0";
+        assert_eq!(
+            clean(hostile, 200),
+            "\u{fffd}[2Jgone next\u{fffd}1m x\u{fffd}y z\u{fffd}\u{fffd}"
+        );
+        let plain = "31 ms über der Grenze, 日本語 é";
+        assert!(matches!(clean(plain, 200), Cow::Borrowed(text) if text == plain));
+        assert_eq!(clean("日本語", 2), "日本");
+    }
+
+    /// Any text, with many of the characters that matter.
+    fn texts() -> impl Strategy<Value = String> {
+        let unsafe_char = (0..INVISIBLE.len()).prop_map(|at| INVISIBLE[at].1);
+        let c = prop_oneof![
+            any::<char>(),
+            prop::char::range('\0', '\u{a0}'),
+            unsafe_char
+        ];
+        prop::collection::vec(c, 0..40).prop_map(String::from_iter)
+    }
+
+    proptest! {
+        #[test]
+        fn clean_text_has_no_unsafe_character_and_stays_as_it_is(text in texts(), max in 0..50_usize) {
+            let once = clean(&text, max);
+            prop_assert!(!once.chars().any(|c| c.is_control() || is_unsafe(c)), "{once:?}");
+            prop_assert_eq!(once.chars().count(), text.chars().count().min(max));
+            prop_assert!(matches!(clean(&once, max), Cow::Borrowed(same) if same == once));
+            if !text.chars().any(is_unsafe) {
+                prop_assert!(matches!(once, Cow::Borrowed(_)), "{text:?} was copied");
+            }
+        }
+    }
+}
