@@ -13,6 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use tautline_core::Compliance;
+use tautline_runtime::label_bound::LabelBound;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCompliance {
@@ -49,6 +50,7 @@ pub(crate) struct Metrics {
     bindings: Family<ByCompliance, Gauge>,
     evaluations: Family<Evaluation, Counter>,
     evaluation_seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
+    bound: LabelBound,
     lag_seconds: Histogram,
     pub(crate) waiting: Gauge,
     writes: Family<Write, Counter>,
@@ -65,6 +67,7 @@ impl Metrics {
             bindings: Family::default(),
             evaluations: Family::default(),
             evaluation_seconds: Family::new_with_constructor(seconds),
+            bound: LabelBound::of_providers(),
             lag_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             waiting: Gauge::default(),
             writes: Family::default(),
@@ -137,6 +140,7 @@ impl Metrics {
         outcome: &'static str,
         took: Duration,
     ) {
+        let (rule, provider) = self.bound.pair(rule, provider);
         let by = ByProvider {
             rule: rule.into(),
             provider: provider.into(),

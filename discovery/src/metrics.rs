@@ -12,6 +12,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use tautline_runtime::label_bound::LabelBound;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Call {
@@ -48,6 +49,7 @@ pub struct Metrics {
     asked_anew: Family<ByProvider, Counter>,
     ahead: Family<ByProvider, Counter>,
     over_budget: Family<ByNamespace, Counter>,
+    bound: LabelBound,
     /// Addresses whose breaker is open.
     pub(crate) open: Gauge,
 }
@@ -64,6 +66,7 @@ impl Default for Metrics {
             asked_anew: Family::default(),
             ahead: Family::default(),
             over_budget: Family::default(),
+            bound: LabelBound::of_providers(),
             open: Gauge::default(),
         }
     }
@@ -119,11 +122,16 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn call(&self, rule: &str, provider: &str, outcome: &'static str, took: Duration) {
-        let by = ByProvider {
+    fn by(&self, rule: &str, provider: &str) -> ByProvider {
+        let (rule, provider) = self.bound.pair(rule, provider);
+        ByProvider {
             rule: rule.into(),
             provider: provider.into(),
-        };
+        }
+    }
+
+    pub(crate) fn call(&self, rule: &str, provider: &str, outcome: &'static str, took: Duration) {
+        let by = self.by(rule, provider);
         self.seconds.get_or_create(&by).observe(took.as_secs_f64());
         let ByProvider { rule, provider } = by;
         self.calls
@@ -138,10 +146,7 @@ impl Metrics {
     /// A call that no pod waited for.
     pub(crate) fn ahead(&self, rule: &str, provider: &str, outcome: &'static str, took: Duration) {
         self.call(rule, provider, outcome, took);
-        let by = ByProvider {
-            rule: rule.into(),
-            provider: provider.into(),
-        };
+        let by = self.by(rule, provider);
         self.ahead.get_or_create(&by).inc();
     }
 
@@ -153,37 +158,69 @@ impl Metrics {
     }
 
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {
-        self.ignored
-            .get_or_create(&Skipped {
-                rule: rule.into(),
-                code,
-            })
-            .inc();
+        // A rule that nobody provides has no pair with a provider.
+        let ByProvider { rule, .. } = self.by(rule, "");
+        self.ignored.get_or_create(&Skipped { rule, code }).inc();
     }
 
     pub(crate) fn odd_nodes(&self, rule: &str, provider: &str, count: usize) {
         if count > 0 {
-            let by = ByProvider {
-                rule: rule.into(),
-                provider: provider.into(),
-            };
+            let by = self.by(rule, provider);
             self.odd_nodes.get_or_create(&by).inc_by(count as u64);
         }
     }
 
     pub(crate) fn cached(&self, rule: &str, provider: &str) {
-        let by = ByProvider {
-            rule: rule.into(),
-            provider: provider.into(),
-        };
+        let by = self.by(rule, provider);
         self.cached.get_or_create(&by).inc();
     }
 
     pub(crate) fn asked_anew(&self, rule: &str, provider: &str) {
-        let by = ByProvider {
-            rule: rule.into(),
-            provider: provider.into(),
-        };
+        let by = self.by(rule, provider);
         self.asked_anew.get_or_create(&by).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use tautline_runtime::label_bound::{MAX_RULE_PROVIDERS, MAX_RULES, OTHER};
+
+    use super::*;
+
+    #[test]
+    fn rules_and_providers_of_strangers_make_a_bounded_number_of_series() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::default();
+        metrics.register(&mut registry);
+        metrics.cached("latency", "net/prober");
+        for i in 0..20_000 {
+            let (rule, provider) = (format!("rule-{}", i % 400), format!("ns-{i}/p"));
+            metrics.call(&rule, &provider, "OK", Duration::ZERO);
+            metrics.cached(&rule, &provider);
+            metrics.ignored(&format!("unknown-{i}"), "NoProvider");
+        }
+        metrics.cached("latency", "net/prober");
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let series = |name: &str| text.lines().filter(|l| l.starts_with(name)).count();
+        let most = MAX_RULE_PROVIDERS + MAX_RULES + 1;
+        for name in [
+            "provider_calls_total{",
+            "provider_call_seconds_count{",
+            "provider_answers_reused_total{",
+        ] {
+            assert!(
+                (2..=most).contains(&series(name)),
+                "{name}: {}",
+                series(name)
+            );
+        }
+        let ignored = series("provider_rules_ignored_total{");
+        assert!((2..=MAX_RULES + 1).contains(&ignored), "{ignored}");
+        let other = format!("rule=\"{OTHER}\"");
+        assert!(text.contains(&other), "{text}");
+        let kept = "{rule=\"latency\",provider=\"net/prober\"} 2";
+        assert!(text.contains(kept), "{text}");
     }
 }

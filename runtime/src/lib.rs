@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod http;
+pub mod label_bound;
 pub mod tasks;
 pub mod telemetry;
 pub mod tls;

@@ -11,6 +11,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use tautline_runtime::label_bound::LabelBound;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Request {
@@ -39,6 +40,7 @@ pub(crate) struct Metrics {
     seconds: Family<Verb, Histogram, fn() -> Histogram>,
     pods: Family<Outcome, Counter>,
     rejected_nodes: Family<Reason, Counter>,
+    codes: LabelBound,
     binds: Family<Outcome, Counter>,
     underlay_discovers: Family<Outcome, Counter>,
     underlay_allocations: Family<Outcome, Counter>,
@@ -52,6 +54,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds),
             pods: Family::default(),
             rejected_nodes: Family::default(),
+            codes: LabelBound::of_codes(),
             binds: Family::default(),
             underlay_discovers: Family::default(),
             underlay_allocations: Family::default(),
@@ -74,7 +77,7 @@ impl Metrics {
         );
         r.register(
             "extender_rejected_nodes",
-            "Nodes kept from pods, by reason code",
+            "Nodes kept from pods, by reason code; of a rule with many codes the rest is Other",
             m.rejected_nodes.clone(),
         );
         r.register("extender_binds", "Bindings by outcome", m.binds.clone());
@@ -117,11 +120,37 @@ impl Metrics {
         self.underlay_allocations.get_or_create(&label).inc();
     }
 
+    /// `reason` is `RULE/Code`.
     pub(crate) fn rejected_nodes(&self, reason: &str, count: u64) {
+        let (rule, code) = reason.rsplit_once('/').unwrap_or((reason, ""));
+        let (rule, code) = self.codes.pair(rule, code);
+        let reason = [rule, "/", code].concat();
         self.rejected_nodes
-            .get_or_create(&Reason {
-                reason: reason.to_owned(),
-            })
+            .get_or_create(&Reason { reason })
             .inc_by(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use tautline_runtime::label_bound::MAX_CODES_PER_RULE;
+
+    use super::*;
+
+    #[test]
+    fn random_codes_of_a_provider_make_a_bounded_number_of_series() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        for i in 0..60_000 {
+            metrics.rejected_nodes(&format!("latency/Code{i}"), 1);
+        }
+        metrics.rejected_nodes("gpu-slice/GpuBusy", 3);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let series = text.lines().filter(|l| l.contains("reason=\"latency/"));
+        assert_eq!(series.count(), MAX_CODES_PER_RULE + 1);
+        assert!(text.contains("{reason=\"latency/Other\"} 59936"), "{text}");
+        assert!(text.contains("{reason=\"gpu-slice/GpuBusy\"} 3"), "{text}");
     }
 }
