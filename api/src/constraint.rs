@@ -232,7 +232,12 @@ pub struct OfferTarget {
     pub name: Option<String>,
     /// The API version of the selected objects; for a Pod it may be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
+    #[schemars(
+        length(max = 253),
+        regex(
+            pattern = r"^(([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z]([-a-z0-9]*[a-z0-9])?)?$"
+        )
+    )]
     pub api_version: Option<String>,
     /// The kind of the selected objects.
     pub kind: TargetKind,

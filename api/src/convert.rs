@@ -16,7 +16,7 @@ use tautline_core::{
         EndpointSlice, Node, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Taint,
         Target, TargetKind, ViolationPolicy,
     },
-    providers, quantity,
+    providers, quantity, reference,
     selector::{Expression, Labels, Selector},
     text,
 };
@@ -191,7 +191,7 @@ pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
 /// An offer.
 ///
 /// # Errors
-/// A malformed duration or selector, or two targets of one name.
+/// A malformed duration, selector or API version, or two targets of one name.
 pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
     let spec = &offer.spec;
     let duration = |field: &str, text: &Option<String>, default| match text {
@@ -206,6 +206,11 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
             let what = format!("{name:?} is taken; give every target a name of its own");
             return Err(bad(format!("{field}.name"), what));
         }
+        let api_version = t.api_version.clone().unwrap_or_default();
+        if !api_version.is_empty() {
+            let wrong = |e| bad(format!("{field}.apiVersion"), e);
+            reference::check_api_version(&api_version).map_err(wrong)?;
+        }
         targets.push(Target {
             name,
             kind: match t.kind {
@@ -214,7 +219,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
                 constraint::TargetKind::Endpoint => TargetKind::Endpoint,
                 constraint::TargetKind::NetworkService => TargetKind::NetworkService,
             },
-            api_version: t.api_version.clone().unwrap_or_default(),
+            api_version,
             selector: t
                 .label_selector
                 .as_ref()
@@ -282,4 +287,31 @@ fn namespace(meta: &ObjectMeta) -> Arc<str> {
 /// The labels as a list of names and values; used for nodes, pods and slices.
 fn labels_from(map: Option<&std::collections::BTreeMap<String, String>>) -> Labels {
     map.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_whose_api_version_would_leave_its_place_in_a_url_is_refused() {
+        let convert = |api_version: &str| {
+            let json = serde_json::json!({
+                "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+                "metadata": {"name": "o", "namespace": "shop"},
+                "spec": {"targets": [{"kind": "Pod"}, {"name": "c", "kind": "Cluster", "apiVersion": api_version}]},
+            });
+            offer(&serde_json::from_value(json).unwrap())
+        };
+        for good in ["", "v1", "fleet.example.com/v1"] {
+            assert_eq!(convert(good).unwrap().targets[1].api_version, good);
+        }
+        let error = convert("v1/namespaces/kube-system")
+            .unwrap_err()
+            .to_string();
+        let expected = "spec.targets[1].apiVersion: \"v1/namespaces/kube-system\" is no API version; \
+                        write VERSION or GROUP/VERSION";
+        assert!(error.starts_with(expected), "{error}");
+        assert!(convert("../api/v1").is_err());
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use crate::text;
+
 /// A reference to one object. Empty `cluster` and `namespace` mean "this
 /// cluster" and "not namespaced".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,10 +22,69 @@ pub enum ReferenceError {
         "reference {0:?} has {1} parts; write [[cluster:]namespace:]apiVersion:Kind:name (3 to 5 parts)"
     )]
     Parts(String, usize),
-    #[error("reference {0:?}: the kind {1:?} must begin with a capital letter, as in v1:Pod:web-0")]
+    #[error(
+        "reference {0:?}: the kind {1:?} must be a capital letter and up to 62 letters and digits, \
+         as in v1:Pod:web-0"
+    )]
     Kind(String, String),
     #[error("reference {0:?}: apiVersion and name must not be empty, as in v1:Pod:web-0")]
     Empty(String),
+    #[error("reference {0:?}: {1}")]
+    ApiVersion(String, ApiVersionError),
+}
+
+/// Why a text is no API version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no API version; write VERSION or GROUP/VERSION, as in v1 or apps/v1: DNS names in \
+     lower case, up to {MAX_API_VERSION_BYTES} characters"
+)]
+pub struct ApiVersionError(String);
+
+/// The longest API version.
+pub const MAX_API_VERSION_BYTES: usize = 253;
+/// Errors quote no more of a text.
+const QUOTED_CHARS: usize = 80;
+
+/// Checks that a text is `VERSION` or `GROUP/VERSION`: it becomes part of a URL that is asked
+/// for with the process' own rights.
+///
+/// # Errors
+/// The text, and what to write instead.
+pub fn check_api_version(text: &str) -> Result<(), ApiVersionError> {
+    let (group, version) = match text.split_once('/') {
+        Some((group, version)) => (Some(group), version),
+        None => (None, text),
+    };
+    let valid = text.len() <= MAX_API_VERSION_BYTES
+        && group.is_none_or(is_object_name)
+        && is_dns_label(version)
+        && version.starts_with(|c: char| c.is_ascii_lowercase());
+    if valid {
+        return Ok(());
+    }
+    let quoted = text::clean(text, QUOTED_CHARS).into_owned();
+    Err(ApiVersionError(quoted))
+}
+
+/// Whether objects can have this name: a DNS subdomain. A text that is none must not become part
+/// of a URL.
+pub fn is_object_name(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let ends = [label.bytes().next(), label.bytes().last()];
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|b| alphanumeric(b) || b == b'-')
+        && ends.into_iter().flatten().all(alphanumeric)
+}
+
+fn is_kind(kind: &str) -> bool {
+    kind.len() <= 63
+        && kind.starts_with(|c: char| c.is_ascii_uppercase())
+        && kind.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 impl Reference {
@@ -51,12 +112,14 @@ impl FromStr for Reference {
             other => return Err(ReferenceError::Parts(text.to_owned(), other.len())),
         };
         let [api_version, kind, name] = rest;
-        if !kind.starts_with(|c: char| c.is_ascii_uppercase()) {
+        if !is_kind(kind) {
             return Err(ReferenceError::Kind(text.to_owned(), kind.to_owned()));
         }
         if api_version.is_empty() || name.is_empty() {
             return Err(ReferenceError::Empty(text.to_owned()));
         }
+        check_api_version(api_version)
+            .map_err(|e| ReferenceError::ApiVersion(text.to_owned(), e))?;
         Ok(Self {
             cluster: cluster.to_owned(),
             namespace: namespace.to_owned(),
@@ -107,14 +170,69 @@ mod tests {
         assert!("a:b:c:v1:Pod:x".parse::<Reference>().is_err());
     }
 
+    #[test]
+    fn api_versions_are_versions_with_or_without_a_group() {
+        let label = "a".repeat(63);
+        let longest = format!("{label}.{label}.{label}.{}/v1", "a".repeat(58));
+        for good in [
+            "v1",
+            "apps/v1",
+            "networkservicemesh.io/v1beta1",
+            "x-1.y/v",
+            &longest,
+        ] {
+            assert_eq!(check_api_version(good), Ok(()), "{good}");
+        }
+        let long = format!("{longest}0");
+        for bad in [
+            "",
+            "/",
+            "/v1",
+            "apps/",
+            "apps/v1/namespaces",
+            "v1/namespaces/kube-system",
+            "../api/v1",
+            "..",
+            "v1?limit=1",
+            "v1#x",
+            "v1%2f",
+            "Apps/v1",
+            "a..b/v1",
+            "-a/v1",
+            "a-/v1",
+            "1",
+            "v1 ",
+            "v1\n",
+            "\u{fc}/v1",
+            &long,
+        ] {
+            let error = check_api_version(bad).unwrap_err().to_string();
+            assert!(
+                error.contains("GROUP/VERSION") && error.len() < 600,
+                "{error}"
+            );
+        }
+        assert!("../../api:Pod:x".parse::<Reference>().is_err());
+        assert!("v1:Pod/x:y".parse::<Reference>().is_err());
+    }
+
     proptest! {
+        /// What is taken adds nothing to a URL's path but its own parts.
+        #[test]
+        fn an_api_version_stays_in_its_place(text in "([a-z0-9./?#%A-Z -]|\\.\\./){0,20}") {
+            if check_api_version(&text).is_ok() {
+                prop_assert!(text.split('/').count() <= 2, "{text}");
+                prop_assert!(text.split(['/', '.']).all(is_dns_label), "{text}");
+            }
+        }
+
         #[test]
         fn any_text_parses_or_errs(text in ".{0,60}") {
             let _ = text.parse::<Reference>();
         }
 
         #[test]
-        fn text_and_back(c in "[a-z0-9-]{0,5}", ns in "[a-z0-9-]{0,5}", a in "[a-z./0-9]{1,8}",
+        fn text_and_back(c in "[a-z0-9-]{0,5}", ns in "[a-z0-9-]{0,5}", a in "(([a-z]{1,3}[.])?[a-z0-9]{1,4}/)?[a-z][a-z0-9]{0,4}",
                          k in "[A-Z][a-zA-Z]{0,6}", n in "[a-z0-9.-]{1,9}") {
             let r = Reference { cluster: c, namespace: ns, api_version: a, kind: k, name: n };
             prop_assert_eq!(r.to_string().parse::<Reference>().unwrap(), r);

@@ -2,11 +2,15 @@
 //! alone: Cluster, NetworkService, and legacy Endpoints. A watch begins when an
 //! offer names its kind, and when the API server serves it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
 
 use dashmap::DashMap;
-use futures::StreamExt;
-use hashbrown::HashMap;
+use futures::{StreamExt, future::select_all};
 use kube::{
     Api, Client, ResourceExt,
     api::DynamicObject,
@@ -17,25 +21,33 @@ use kube_runtime::watcher::{self, watcher};
 use tautline_api::convert;
 use tautline_core::{
     index::{Kind, Object},
-    model::{Other, TargetKind},
+    model::{Offer, Other, TargetKind},
 };
 use tokio::{
     sync::watch,
     task::JoinHandle,
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::feed::Feed;
 
-/// Between two looks whether a kind is served by now.
-const LOOK: Duration = Duration::from_secs(3);
+/// Kinds that are followed at once: tenants choose them, and each is a watch with the process'
+/// own rights.
+pub const MAX_KINDS: usize = 16;
+/// Between two looks whether some kind is served, so that offers that come and go make no storm.
+const PACE: Duration = Duration::from_millis(250);
+/// Until a kind is looked for again; doubles each time.
+const FIRST_RETRY: Duration = Duration::from_secs(3);
+const LONGEST_RETRY: Duration = Duration::from_secs(120);
 /// The most that a look may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// How long changes of offers are gathered.
 const SETTLE: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
+/// A namespace and what its offers name.
+type ByNamespace<'a> = BTreeMap<&'a str, BTreeSet<Gvk>>;
 /// An object without its contents.
 type Named = PartialObjectMeta<DynamicObject>;
 
@@ -75,6 +87,11 @@ impl Kinds {
         self.0.get(&key).is_some_and(|s| s.listed)
     }
 
+    fn watched(&self, gvk: &Gvk) -> bool {
+        let state = self.0.get(gvk);
+        state.is_some_and(|s| s.listed && s.missing.is_none())
+    }
+
     /// Wakes when an answer has changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.1.subscribe()
@@ -95,120 +112,295 @@ impl Kinds {
     }
 }
 
-/// Follows every kind that an offer names, until told to stop.
+/// Follows the kinds that offers name, at most [`MAX_KINDS`], until told to stop.
 pub async fn follow(client: Client, feed: Feed, kinds: Kinds, stop: CancellationToken) {
-    let mut running: HashMap<Gvk, (DropGuard, JoinHandle<()>)> = HashMap::new();
     let mut changes = feed.changes_but_pods();
+    let mut follower = Follower {
+        client,
+        feed,
+        kinds,
+        stop: stop.clone(),
+        followed: BTreeMap::new(),
+        beyond: BTreeSet::new(),
+        next_pace: Instant::now(),
+    };
     let mut last = None;
     loop {
         let now = *changes.borrow_and_update();
         if last.is_none_or(|last| now.changed(&last, &[Kind::Offer])) {
-            let wanted = wanted(&feed);
-            let over: Vec<Gvk> = running
-                .keys()
-                .filter(|k| !wanted.contains(*k))
-                .cloned()
-                .collect();
-            for gvk in over {
-                if let Some((end, task)) = running.remove(&gvk) {
-                    drop(end);
-                    _ = task.await;
-                }
-            }
-            for gvk in wanted {
-                if running.contains_key(&gvk) {
-                    continue;
-                }
-                let end = stop.child_token();
-                let (guard, key) = (end.clone().drop_guard(), gvk.clone());
-                let (client, feed, kinds) = (client.clone(), feed.clone(), kinds.clone());
-                let task = tokio::spawn(async move {
-                    tokio::select! {
-                        () = end.cancelled() => {}
-                        () = one(&client, &feed, &kinds, &gvk) => {}
-                    }
-                    feed.reset_others(&gvk.0, &gvk.1, Vec::new());
-                    kinds.0.remove(&gvk);
-                });
-                running.insert(key, (guard, task));
-            }
+            follower.choose().await;
             last = Some(now);
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = changes.changed() => if changed.is_err() { return },
-        }
-        // Offers that come together are looked at once.
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SETTLE) => {}
+            () = follower.turn() => {}
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // Offers that come together are looked at once.
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(SETTLE) => {}
+                }
+            }
         }
     }
 }
 
-fn wanted(feed: &Feed) -> BTreeSet<Gvk> {
-    let snapshot = feed.snapshot();
-    snapshot
-        .offers()
-        .flat_map(|e| &e.offer.targets)
-        .filter(|t| t.kind != TargetKind::Pod)
-        .map(|t| {
-            let (api_version, kind) = t.selects();
-            (api_version.to_owned(), kind.to_owned())
-        })
-        .collect()
+/// A kind that is followed, or looked for.
+struct Followed {
+    watch: Option<Watching>,
+    /// Looks and watches that failed in a row.
+    failures: u32,
+    next_look: Instant,
+    /// When its objects were last known.
+    lost_at: Instant,
+    gone: bool,
 }
 
-/// Follows one kind, from when it is served, and again after it was not.
-async fn one(client: &Client, feed: &Feed, kinds: &Kinds, gvk: &Gvk) {
-    let (api_version, kind) = gvk;
+struct Watching {
+    task: JoinHandle<Ended>,
+    end: DropGuard,
+}
+
+/// Why a watch has ended, and whether it had listed the objects.
+type Ended = (bool, String);
+
+struct Follower {
+    client: Client,
+    feed: Feed,
+    kinds: Kinds,
+    stop: CancellationToken,
+    followed: BTreeMap<Gvk, Followed>,
+    /// Named by offers and not followed: there are too many.
+    beyond: BTreeSet<Gvk>,
+    next_pace: Instant,
+}
+
+impl Follower {
+    /// Follows what offers name by now, and nothing else.
+    async fn choose(&mut self) {
+        let snapshot = self.feed.snapshot();
+        let named = named(snapshot.offers().map(|e| &*e.offer));
+        let watched = |gvk: &Gvk| self.kinds.watched(gvk);
+        let (wanted, beyond) = share(&named, watched);
+        let over: Vec<Gvk> = self.followed.keys().cloned().collect();
+        for gvk in over.into_iter().filter(|gvk| !wanted.contains(gvk)) {
+            let Some(Followed { watch, .. }) = self.followed.remove(&gvk) else {
+                continue;
+            };
+            if let Some(Watching { task, end }) = watch {
+                drop(end);
+                _ = task.await;
+            }
+            self.feed.reset_others(&gvk.0, &gvk.1, Vec::new());
+            self.kinds.0.remove(&gvk);
+        }
+        for gvk in self.beyond.difference(&beyond) {
+            self.kinds.0.remove(gvk);
+        }
+        for gvk in &beyond {
+            self.kinds.set(gvk, false, Some(too_many()));
+        }
+        self.beyond = beyond;
+        let now = Instant::now();
+        for gvk in wanted {
+            self.followed.entry(gvk).or_insert(Followed {
+                watch: None,
+                failures: 0,
+                next_look: now,
+                lost_at: now,
+                gone: false,
+            });
+        }
+    }
+
+    /// Waits for what is due next, and does it.
+    async fn turn(&mut self) {
+        let waiting = self.followed.iter().filter(|(_, f)| f.watch.is_none());
+        let look = waiting.min_by_key(|(_, f)| f.next_look);
+        let look = look.map(|(gvk, f)| (gvk.clone(), f.next_look.max(self.next_pace)));
+        let lost = self.followed.values().filter(|f| !f.gone);
+        let lost = lost.filter(|f| f.watch.is_none()).map(|f| f.lost_at + GONE);
+        let gone_at = lost.min();
+        let at = |at: Option<Instant>| async move {
+            match at {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            (gvk, (listed, why)) = ended(&mut self.followed) => self.lost(&gvk, listed, &why),
+            () = at(gone_at) => self.forget_gone(),
+            () = at(look.as_ref().map(|(_, at)| *at)) => {
+                if let Some((gvk, _)) = look {
+                    self.look(&gvk);
+                }
+            }
+        }
+    }
+
+    /// Looks whether the API server serves a kind, and watches it if so.
+    fn look(&mut self, gvk: &Gvk) {
+        self.next_pace = Instant::now() + PACE;
+        let Some(followed) = self.followed.get_mut(gvk) else {
+            return;
+        };
+        let token = self.stop.child_token();
+        let end = token.clone().drop_guard();
+        let (client, feed) = (self.client.clone(), self.feed.clone());
+        let (kinds, gvk) = (self.kinds.clone(), gvk.clone());
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => (false, "it is not followed any more".to_owned()),
+                ended = look_and_watch(&client, &feed, &kinds, &gvk) => ended,
+            }
+        });
+        followed.watch = Some(Watching { task, end });
+    }
+
+    /// A kind cannot be watched (any more).
+    fn lost(&mut self, gvk: &Gvk, listed: bool, why: &str) {
+        let Some(followed) = self.followed.get_mut(gvk) else {
+            return;
+        };
+        let now = Instant::now();
+        followed.watch = None;
+        if listed {
+            (followed.lost_at, followed.failures, followed.gone) = (now, 0, false);
+        }
+        let retry = retry_after(followed.failures);
+        followed.failures = followed.failures.saturating_add(1);
+        followed.next_look = now + retry;
+        let (api_version, kind) = gvk;
+        if followed.failures == 1 {
+            tracing::warn!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
+        } else {
+            tracing::debug!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
+        }
+        let gone = followed.gone;
+        self.kinds.set(gvk, gone, Some(unavailable(gvk)));
+    }
+
+    /// Kinds that were lost for long have no objects.
+    fn forget_gone(&mut self) {
+        for (gvk, followed) in &mut self.followed {
+            if followed.watch.is_none() && !followed.gone && followed.lost_at.elapsed() >= GONE {
+                followed.gone = true;
+                self.feed.reset_others(&gvk.0, &gvk.1, Vec::new());
+                self.kinds.set(gvk, true, Some(unavailable(gvk)));
+            }
+        }
+    }
+}
+
+/// The first watch that has ended.
+async fn ended(followed: &mut BTreeMap<Gvk, Followed>) -> (Gvk, Ended) {
+    let watched = followed.iter_mut().filter_map(|(gvk, f)| {
+        let watching = f.watch.as_mut()?;
+        Some((gvk.clone(), &mut watching.task))
+    });
+    let (mut names, tasks): (Vec<Gvk>, Vec<_>) = watched.unzip();
+    if tasks.is_empty() {
+        return pending().await;
+    }
+    let (ended, at, _) = select_all(tasks).await;
+    let ended = ended.unwrap_or_else(|error| (false, error.to_string()));
+    (names.swap_remove(at), ended)
+}
+
+/// What offers name, each namespace for itself.
+fn named<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
+    let mut named = ByNamespace::new();
+    for offer in offers {
+        let others = offer.targets.iter().filter(|t| t.kind != TargetKind::Pod);
+        for (api_version, kind) in others.map(|t| t.selects()) {
+            let kinds = named.entry(&offer.namespace).or_default();
+            kinds.insert((api_version.to_owned(), kind.to_owned()));
+        }
+    }
+    named
+}
+
+/// The kinds to follow, and those beyond [`MAX_KINDS`]. First come kinds that are watched
+/// already, then the first of each namespace, then the second of each: a tenant who names many
+/// takes no place from the others.
+fn share(
+    named: &ByNamespace<'_>,
+    watched: impl Fn(&Gvk) -> bool,
+) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
+    let mut ranks: BTreeMap<&Gvk, usize> = BTreeMap::new();
+    for kinds in named.values() {
+        for (rank, gvk) in kinds.iter().enumerate() {
+            let best = ranks.entry(gvk).or_insert(rank);
+            *best = rank.min(*best);
+        }
+    }
+    let mut ranked: Vec<(bool, usize, &Gvk)> = ranks
+        .into_iter()
+        .map(|(gvk, rank)| (!watched(gvk), rank, gvk))
+        .collect();
+    ranked.sort();
+    let mut wanted = ranked.into_iter().map(|(_, _, gvk)| gvk.clone());
+    (wanted.by_ref().take(MAX_KINDS).collect(), wanted.collect())
+}
+
+/// Until the next try after so many failures before this one.
+fn retry_after(failures: u32) -> Duration {
+    FIRST_RETRY
+        .saturating_mul(2_u32.saturating_pow(failures))
+        .min(LONGEST_RETRY)
+}
+
+/// For tenants. The same for a kind that does not exist and one that may not be read: they must
+/// not find out by offers what they may not ask themselves.
+fn unavailable((api_version, kind): &Gvk) -> String {
+    if api_version.is_empty() {
+        return format!("a target of kind {kind} needs its apiVersion");
+    }
+    format!(
+        "{api_version} {kind} cannot be watched: its CRD is missing, or Tautline has no right to \
+         list and watch it; the log says which"
+    )
+}
+
+fn too_many() -> String {
+    format!(
+        "offers of this cluster name more than {MAX_KINDS} kinds, and this one is not followed; \
+         name fewer in this namespace"
+    )
+}
+
+async fn look_and_watch(client: &Client, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> Ended {
+    match timeout(DEADLINE, found(client, gvk)).await {
+        Ok(Ok(api)) => watch(api, feed, kinds, gvk).await,
+        Ok(Err(why)) => (false, why),
+        Err(_) => {
+            let why = format!("the API server did not answer within {DEADLINE:?}");
+            (false, why)
+        }
+    }
+}
+
+async fn found(client: &Client, (api_version, kind): &Gvk) -> Result<Api<Named>, String> {
+    if api_version.is_empty() {
+        return Err("the target has no apiVersion".to_owned());
+    }
     let types = TypeMeta {
         api_version: api_version.clone(),
         kind: kind.clone(),
     };
-    let mut lost_at = Instant::now();
-    loop {
-        let why = match timeout(DEADLINE, found(client, &types)).await {
-            Ok(Ok(api)) => {
-                let (listed, why) = watch(api, feed, kinds, gvk).await;
-                if listed {
-                    lost_at = Instant::now();
-                }
-                why
-            }
-            Ok(Err(why)) => why,
-            Err(_) => format!("the API server did not answer within {DEADLINE:?}"),
-        };
-        let gone = lost_at.elapsed() >= GONE;
-        if gone {
-            feed.reset_others(api_version, kind, Vec::new());
-        }
-        kinds.set(gvk, gone, Some(why));
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-async fn found(client: &Client, types: &TypeMeta) -> Result<Api<Named>, String> {
-    if types.api_version.is_empty() {
-        return Err(format!(
-            "a target of kind {} needs its apiVersion",
-            types.kind
-        ));
-    }
-    let gvk = GroupVersionKind::try_from(types).map_err(|e| e.to_string())?;
+    let gvk = GroupVersionKind::try_from(&types).map_err(|e| e.to_string())?;
     match pinned_kind(client, &gvk).await {
         Ok((resource, _)) => Ok(Api::all_with(client.clone(), &resource)),
-        Err(error) => Err(format!(
-            "the API server does not serve {} {}: {error}",
-            types.api_version, types.kind
-        )),
+        Err(error) => Err(format!("the API server does not serve it: {error}")),
     }
 }
 
-/// Follows until the kind is not served any more; says whether it was, and why it
-/// is not.
-async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> (bool, String) {
-    let mut listed = false;
+/// Follows until the kind is not served any more.
+async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> Ended {
+    let (mut listed, mut failures) = (false, 0);
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
     let other = |o: &Named| Other {
         api_version: Arc::clone(&api_version),
@@ -226,24 +418,35 @@ async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> (bool,
             Ok(watcher::Event::InitDone) => {
                 feed.reset_others(&api_version, &kind, std::mem::take(&mut listing));
                 kinds.set(gvk, true, None);
-                listed = true;
+                (listed, failures) = (true, 0);
             }
-            Ok(watcher::Event::Apply(o)) => feed.apply(Object::Other(other(&o))),
+            Ok(watcher::Event::Apply(o)) => {
+                failures = 0;
+                feed.apply(Object::Other(other(&o)));
+            }
             Ok(watcher::Event::Delete(o)) => {
+                failures = 0;
                 feed.delete(Kind::Other, &Object::Other(other(&o)).key());
             }
             Err(error) => {
                 if let watcher::Error::InitialListFailed(kube::Error::Api(status))
                 | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                    && matches!(status.code, 403 | 404)
+                    && matches!(status.code, 403 | 404 | 405)
                 {
-                    let why = format!("{api_version} {kind} cannot be watched: {}", status.message);
-                    return (listed, why);
+                    return (listed, status.message.clone());
                 }
-                tracing::warn!(%kind, %error, "watch starts again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                let retry = retry_after(failures);
+                failures = failures.saturating_add(1);
+                tracing::warn!(%kind, %error, ?retry, "watch starts again");
+                if !listed {
+                    kinds.set(gvk, false, Some(unavailable(gvk)));
+                }
+                tokio::time::sleep(retry).await;
             }
         }
     }
     (listed, "the watch has ended".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

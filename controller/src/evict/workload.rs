@@ -11,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{Api, Client, api::ListParams};
+use tautline_core::reference::is_object_name;
 
 use super::Refusal;
 
@@ -68,7 +69,7 @@ async fn replicas(
     match (owner.api_version.as_str(), owner.kind.as_str()) {
         ("apps/v1", "ReplicaSet") => {
             let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
-            let set = within(sets.get(&owner.name)).await?;
+            let set = within(sets.get(named(owner)?)).await?;
             let of_set = one(set.spec.and_then(|s| s.replicas));
             let above = controller(&set.metadata).filter(|o| o.kind == "Deployment");
             let Some(above) = above else {
@@ -76,16 +77,26 @@ async fn replicas(
             };
             // In a rollout this set has fewer than the Deployment wants.
             let all: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-            let deployment = within(all.get(&above.name)).await?;
+            let deployment = within(all.get(named(above)?)).await?;
             Ok(one(deployment.spec.and_then(|s| s.replicas)))
         }
         ("apps/v1", "StatefulSet") => {
             let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
-            let set = within(sets.get(&owner.name)).await?;
+            let set = within(sets.get(named(owner)?)).await?;
             Ok(one(set.spec.and_then(|s| s.replicas)))
         }
         _ => Ok(None),
     }
+}
+
+/// The owner's name, which whoever writes the pod chooses, and which becomes part of a URL.
+fn named(owner: &OwnerReference) -> Result<&str, Refusal> {
+    if is_object_name(&owner.name) {
+        return Ok(&owner.name);
+    }
+    let (kind, name) = (&owner.kind, &owner.name);
+    let text = format!("the pod's owner is {kind} {name:?}, which no object can be called");
+    Err(Refusal::new("Failed", text))
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
@@ -124,4 +135,22 @@ fn is_up(pod: &Pod) -> bool {
             })
     };
     pod.metadata.deletion_timestamp.is_none() && conditions.is_some_and(ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_that_no_object_can_be_called_is_not_asked_for() {
+        let owner = |name: &str| OwnerReference {
+            kind: "ReplicaSet".into(),
+            name: name.into(),
+            ..OwnerReference::default()
+        };
+        assert_eq!(named(&owner("web-7f9c")).unwrap(), "web-7f9c");
+        for name in ["", "../../secrets/x", "web?watch=true", "web/scale", ".."] {
+            assert!(named(&owner(name)).is_err(), "{name:?}");
+        }
+    }
 }

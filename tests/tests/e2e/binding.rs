@@ -298,7 +298,12 @@ async fn kinds(world: &Governed) {
     workloads::offer(client, "default", "fleet", spec)
         .await
         .unwrap();
-    ready_of(world, "fleet", "False: KindNotServed: target where: the API server does not serve fleet.example.com/v1 Cluster").await;
+    ready_of(
+        world,
+        "fleet",
+        "False: KindNotServed: target where: fleet.example.com/v1 Cluster cannot be watched",
+    )
+    .await;
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "fleet", "labels": {"tautline.io/aggregate-to-controller": "true"}},
         "rules": [{"apiGroups": ["fleet.example.com"], "resources": ["clusters"], "verbs": ["get", "list", "watch"]}]});

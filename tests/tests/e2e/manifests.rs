@@ -59,6 +59,12 @@ async fn deploy_and_turnbuckles_examples_apply_and_bad_ones_are_refused() {
             offer(json!({"targets": [{"name": "a", "kind": "Podd"}]})),
             "Unsupported value",
         ),
+        (
+            offer(
+                json!({"targets": [{"kind": "Cluster", "apiVersion": "v1/namespaces/kube-system"}]}),
+            ),
+            "should match",
+        ),
         (offer(json!({"targets": []})), "at least 1"),
         (
             offer(json!({"targets": [target(json!("a"))], "violationPolicy": "Punish"})),

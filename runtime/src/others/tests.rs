@@ -1,0 +1,210 @@
+use std::convert::Infallible;
+
+use http_body_util::Full;
+use kube::client::Body;
+use parking_lot::Mutex;
+use tautline_core::model::Target;
+
+use super::*;
+
+/// The paths that were asked for.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// An API server that serves the kind Cluster of groups that begin with `served` or `secret`;
+/// objects of the latter may not be listed. `other` is its answer about other groups.
+fn client(asked: &Asked) -> Client {
+    let asked = Arc::clone(asked);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default();
+        let watches = query.contains("watch=true");
+        asked.lock().push(path.clone());
+        async move {
+            if watches {
+                return pending().await;
+            }
+            let group = path.split('/').nth(2).unwrap_or_default();
+            let lists = path.ends_with("/clusters");
+            let failure = |code: u16, message: &str| {
+                let reason = if code == 403 { "Forbidden" } else { "NotFound" };
+                let text = format!(
+                    r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure",
+                         "message":"{message}","reason":"{reason}","code":{code}}}"#
+                );
+                (code, text)
+            };
+            let (code, text) = match (group, lists) {
+                (g, true) if g.starts_with("served") => (
+                    200,
+                    r#"{"kind":"ClusterList","apiVersion":"v1","metadata":{"resourceVersion":"1"},
+                        "items":[]}"#
+                        .to_owned(),
+                ),
+                (g, true) if g.starts_with("secret") => failure(403, "clusters is forbidden"),
+                (g, false) if g.starts_with("se") => (
+                    200,
+                    format!(
+                        r#"{{"kind":"APIResourceList","groupVersion":"{g}/v1","resources":[
+                            {{"name":"clusters","singularName":"cluster","namespaced":true,
+                              "kind":"Cluster","verbs":["list","watch"]}}]}}"#
+                    ),
+                ),
+                _ => failure(404, "the server could not find the requested resource"),
+            };
+            let answer = http::Response::builder().status(code);
+            let body = Full::new(bytes::Bytes::from(text));
+            Ok::<_, Infallible>(answer.body(body).unwrap())
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
+    let target = |group: &String| Target {
+        name: group.as_str().into(),
+        kind: TargetKind::Cluster,
+        api_version: format!("{group}/v1"),
+        selector: None,
+    };
+    Object::Offer(Offer {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: "".into(),
+        terminating: false,
+        targets: groups.iter().map(target).collect(),
+        policies: Vec::new(),
+        period: Duration::ZERO,
+        grace: Duration::ZERO,
+        violation_policy: Default::default(),
+        provider_unavailable: None,
+    })
+}
+
+struct Followed {
+    feed: Feed,
+    kinds: Kinds,
+    asked: Asked,
+    _stop: DropGuard,
+}
+
+fn followed(offers: Vec<Object>) -> Followed {
+    let (feed, kinds, asked) = (Feed::default(), Kinds::default(), Asked::default());
+    for offer in offers {
+        feed.apply(offer);
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(follow(
+        client(&asked),
+        feed.clone(),
+        kinds.clone(),
+        stop.clone(),
+    ));
+    Followed {
+        feed,
+        kinds,
+        asked,
+        _stop: stop.drop_guard(),
+    }
+}
+
+impl Followed {
+    fn count(&self) -> usize {
+        self.asked.lock().len()
+    }
+
+    fn missing(&self, group: &str) -> Option<String> {
+        self.kinds.missing(&format!("{group}/v1"), "Cluster")
+    }
+
+    fn listed(&self, group: &str) -> bool {
+        self.kinds.listed(&format!("{group}/v1"), "Cluster")
+    }
+}
+
+fn groups(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("{prefix}{i:03}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_with_many_kinds_causes_few_requests_and_ever_fewer() {
+    let evil = groups("a", 200);
+    let offers = evil.chunks(8).enumerate();
+    let offers = offers.map(|(i, some)| offer("evil", &format!("o{i}"), some));
+    let f = followed(offers.collect());
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let in_12_s = f.count();
+    assert!((MAX_KINDS..=4 * MAX_KINDS).contains(&in_12_s), "{in_12_s}");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let before = f.count();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let in_10_min = f.count() - before;
+    assert!(
+        (MAX_KINDS..=6 * MAX_KINDS).contains(&in_10_min),
+        "{in_10_min}"
+    );
+    let told = evil.iter().filter_map(|g| f.missing(g));
+    let beyond = told.filter(|why| *why == too_many()).count();
+    assert_eq!(beyond, 200 - MAX_KINDS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_come_and_go_cause_no_storm() {
+    let f = followed(Vec::new());
+    let start = Instant::now();
+    for i in 0..600 {
+        f.feed
+            .apply(offer("evil", "o", &groups(&format!("a{i}-"), 8)));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let most = start.elapsed().div_duration_f64(PACE) as usize + MAX_KINDS;
+    assert!(f.count() <= most, "{} requests, not {most}", f.count());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_tenant_is_served_beside_one_with_many_kinds() {
+    let mut offers = vec![offer("shop", "o", &["served".to_owned()])];
+    let evil = groups("a", 80);
+    for (i, some) in evil.chunks(8).enumerate() {
+        offers.push(offer("evil", &format!("o{i}"), some));
+    }
+    let f = followed(offers);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(f.listed("served"));
+    assert_eq!(f.missing("served"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn absent_and_forbidden_kinds_read_the_same() {
+    let named = ["absent".to_owned(), "secret".to_owned()];
+    let f = followed(vec![offer("evil", "o", &named)]);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let forbidden = f
+        .asked
+        .lock()
+        .iter()
+        .any(|p| p == "/apis/secret/v1/clusters");
+    assert!(forbidden, "{:?}", f.asked.lock());
+    let absent = f.missing("absent").unwrap();
+    let secret = f.missing("secret").unwrap();
+    assert_eq!(absent.replace("absent", "secret"), secret);
+    assert!(!f.listed("absent") && !f.listed("secret"));
+    tokio::time::sleep(GONE).await;
+    assert!(
+        f.listed("absent") && f.listed("secret"),
+        "both have no objects"
+    );
+}
+
+#[test]
+fn every_namespace_has_a_share() {
+    let kind = |i: usize| (format!("a{i:03}/v1"), "Cluster".to_owned());
+    let mut named: ByNamespace<'_> = BTreeMap::new();
+    named.insert("evil", (0..100).map(kind).collect());
+    let late = ("zz/v1".to_owned(), "Cluster".to_owned());
+    named.insert("shop", BTreeSet::from([late.clone()]));
+    let (wanted, beyond) = share(&named, |_| false);
+    assert_eq!((wanted.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
+    assert!(wanted.contains(&late));
+    let (wanted, _) = share(&named, |gvk| *gvk == kind(99));
+    assert!(wanted.contains(&kind(99)) && wanted.contains(&late));
+}
