@@ -58,6 +58,10 @@ pub(crate) struct Args {
     /// Leave rejected pods to the scheduler's own retries
     #[arg(long)]
     no_wake: bool,
+    /// Put the resource constraint.ciena.com/governed on nodes: for gated configurations of
+    /// kube-scheduler without ignoredByScheduler; needs the role of deploy/with-gate
+    #[arg(long)]
+    advertise_gate: bool,
     /// A leader that is silent for so long is replaced
     #[arg(long, default_value = "12s", value_parser = parse_duration)]
     lease_duration: Duration,
@@ -83,6 +87,7 @@ fn config(args: Args) -> Config {
         discovery: args
             .providers
             .config(config.discovery.clone(), &args.namespace),
+        advertise_gate: args.advertise_gate,
         ..config
     }
 }

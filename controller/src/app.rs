@@ -31,6 +31,7 @@ use tokio::{
 
 use crate::{
     decisions::Decisions,
+    gate,
     keeper::{BINDINGS, Inputs, Keeper},
     metrics::Metrics,
     release, store,
@@ -59,6 +60,8 @@ pub struct Config {
     pub dry_run: bool,
     /// Whether rejected pods are woken.
     pub wake: bool,
+    /// Whether nodes are given the gate's resource.
+    pub advertise_gate: bool,
     pub discovery: tautline_discovery::Config,
 }
 
@@ -75,6 +78,7 @@ impl Config {
             exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
             dry_run: false,
             wake: true,
+            advertise_gate: false,
             discovery: tautline_discovery::Config {
                 // Nobody's scheduling waits for an evaluation.
                 deadline: Duration::from_secs(2),
@@ -217,6 +221,13 @@ impl App {
             releases.await;
             Ok(())
         });
+        if shared.config.advertise_gate {
+            let gate = gate::run(Arc::clone(&shared), leader.subscribe(), stop.clone());
+            tasks.spawn("gate", async move {
+                gate.await;
+                Ok(())
+            });
+        }
         if shared.config.wake {
             let waking = Waking {
                 feed: shared.feed.clone(),

@@ -8,6 +8,7 @@ mod app;
 mod decisions;
 mod evaluate;
 mod evict;
+mod gate;
 mod keeper;
 mod known;
 mod lanes;

@@ -8,7 +8,8 @@ use crate::{
 };
 
 /// Pods request it so that kube-scheduler asks an extender about them, in the gated
-/// configurations. No node offers it, and the scheduler does not look for it.
+/// configurations. The scheduler looks for it on nodes unless its configuration says
+/// `ignoredByScheduler`.
 pub const GATE: &str = "constraint.ciena.com/governed";
 
 /// Why a node cannot host a pod, in kube-scheduler's order and words.

@@ -1,11 +1,19 @@
 //! What is promised of placing pods under the real scheduler.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use kube::Client;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
+use tautline_core::fit::GATE;
 use tautline_sdk::testkit;
-use tautline_tests::{PATIENCE, eventually, objects, servers::Server};
+use tautline_tests::{PATIENCE, eventually, objects, root, servers::Server};
 
 use crate::{World, providers::Fixed};
 
@@ -249,6 +257,69 @@ async fn our_providers_and_bind_under_their_own_roles() {
             "{}",
             server.process.tail()
         );
+    }
+}
+
+/// A scheduler that looks for the gate's resource on nodes, unlike with our sample.
+#[tokio::test]
+async fn gated_pods_wait_until_the_controller_advertises_the_resource() {
+    let sample = root().join("deploy/scheduler/gated.yaml");
+    let sample = std::fs::read_to_string(sample).unwrap();
+    let looks = sample.replace("ignoredByScheduler: true", "ignoredByScheduler: false");
+    assert_ne!(looks, sample);
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("gated.yaml");
+    std::fs::write(&config, looks).unwrap();
+    let world = World::with(config.to_str().unwrap(), &["n1"], &[]).await;
+    let world = world.unwrap();
+    let client = &world.plane.client;
+    let role = std::fs::read_to_string(root().join("deploy/with-gate/role.yaml")).unwrap();
+    objects::apply(client, &role).await.unwrap();
+
+    let mut plain = Server::controller(&world.plane, "controller-a", &[]).await;
+    let plain = plain.as_mut().unwrap();
+    gated_pod(client, "web-0", "web").await;
+    let check = async || {
+        let events = objects::events(client, "default", "web-0").await;
+        events
+            .contains("Insufficient constraint.ciena.com/governed")
+            .then_some(())
+    };
+    eventually("the pod waits", PATIENCE, check, async || {
+        objects::events(client, "default", "web-0").await + &world.state()
+    })
+    .await;
+    assert_eq!(objects::node_of(client, "default", "web-0").await, None);
+    assert_eq!(
+        plain.process.terminate(),
+        Some(0),
+        "{}",
+        plain.process.tail()
+    );
+
+    let flag = ["--advertise-gate"];
+    let advertises = Server::controller(&world.plane, "controller-b", &flag).await;
+    let advertises = advertises.unwrap();
+    assert_eq!(world.bound("web-0").await, "n1");
+    // One that comes later, and one that lost it.
+    objects::node(client, "n2", json!({})).await.unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let none = json!({"status": {"capacity": {GATE: null}, "allocatable": {GATE: null}}});
+    let (params, none) = (PatchParams::default(), Patch::Merge(none));
+    nodes.patch_status("n1", &params, &none).await.unwrap();
+    for name in ["n1", "n2"] {
+        let check = async || {
+            let status = nodes.get(name).await.ok()?.status?;
+            let amounts = [status.capacity?, status.allocatable?];
+            let there =
+                |a: &BTreeMap<String, Quantity>| a.contains_key(GATE) && a.contains_key("cpu");
+            amounts.iter().all(there).then_some(())
+        };
+        let what = format!("{name} carries the resource");
+        eventually(&what, PATIENCE, check, async || {
+            advertises.process.tail() + &world.state()
+        })
+        .await;
     }
 }
 
