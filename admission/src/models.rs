@@ -9,7 +9,7 @@ use kube::{
     api::DynamicObject,
     core::{ApiResource, GroupVersionKind},
 };
-use tautline_core::reference::is_object_name;
+use tautline_core::dns;
 use tautline_registry::{FieldError, Kind, defaults, message, missing_policy, policy_ref, review};
 
 use crate::{
@@ -120,7 +120,7 @@ impl Validate {
 
     /// `None`: the kind is not served, or the API server does not say.
     async fn policy_exists(&self, request: &Request, name: &str) -> Option<bool> {
-        if !is_object_name(name) {
+        if !dns::is_subdomain(name) {
             return Some(false);
         }
         let [group, version, _] = &request.kind;

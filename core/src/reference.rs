@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::text;
+use crate::{dns, text};
 
 /// A reference to one object. Empty `cluster` and `namespace` mean "this
 /// cluster" and "not namespaced".
@@ -57,28 +57,14 @@ pub fn check_api_version(text: &str) -> Result<(), ApiVersionError> {
         None => (None, text),
     };
     let valid = text.len() <= MAX_API_VERSION_BYTES
-        && group.is_none_or(is_object_name)
-        && is_dns_label(version)
+        && group.is_none_or(dns::is_subdomain)
+        && dns::is_label(version)
         && version.starts_with(|c: char| c.is_ascii_lowercase());
     if valid {
         return Ok(());
     }
     let quoted = text::clean(text, QUOTED_CHARS).into_owned();
     Err(ApiVersionError(quoted))
-}
-
-/// Whether objects can have this name: a DNS subdomain. A text that is none must not become part
-/// of a URL.
-pub fn is_object_name(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_dns_label)
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let ends = [label.bytes().next(), label.bytes().last()];
-    (1..=63).contains(&label.len())
-        && label.bytes().all(|b| alphanumeric(b) || b == b'-')
-        && ends.into_iter().flatten().all(alphanumeric)
 }
 
 fn is_kind(kind: &str) -> bool {
@@ -222,7 +208,7 @@ mod tests {
         fn an_api_version_stays_in_its_place(text in "([a-z0-9./?#%A-Z -]|\\.\\./){0,20}") {
             if check_api_version(&text).is_ok() {
                 prop_assert!(text.split('/').count() <= 2, "{text}");
-                prop_assert!(text.split(['/', '.']).all(is_dns_label), "{text}");
+                prop_assert!(text.split(['/', '.']).all(dns::is_label), "{text}");
             }
         }
 

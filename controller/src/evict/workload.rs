@@ -11,7 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{Api, Client, api::ListParams};
-use tautline_core::reference::is_object_name;
+use tautline_core::dns;
 
 use super::Refusal;
 
@@ -91,7 +91,7 @@ async fn replicas(
 
 /// The owner's name, which whoever writes the pod chooses, and which becomes part of a URL.
 fn named(owner: &OwnerReference) -> Result<&str, Refusal> {
-    if is_object_name(&owner.name) {
+    if dns::is_subdomain(&owner.name) {
         return Ok(&owner.name);
     }
     let (kind, name) = (&owner.kind, &owner.name);
