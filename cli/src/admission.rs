@@ -19,7 +19,7 @@ use tautline_runtime::{
     tls::ServerFiles,
 };
 
-use crate::{cluster::ClusterArgs, extender::parse_duration, provider_args::TrustArgs};
+use crate::{cluster::ClusterArgs, extender::parse_duration, output, provider_args::TrustArgs};
 
 #[derive(clap::Args)]
 #[command(
@@ -182,7 +182,7 @@ fn render(address: &Address, dir: Option<&Path>) -> Result<()> {
             .collect::<Result<_, _>>()?;
         let text = texts.join("---\n");
         match dir {
-            None => print!("---\n{text}"),
+            None => output::write(&format!("---\n{text}"))?,
             Some(dir) => {
                 let path = dir.join(name);
                 std::fs::write(&path, format!("{head}{text}"))

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use tautline_api::crds;
 
+use crate::output;
+
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tautline crds | kubectl apply --server-side -f -")]
 pub(crate) struct Args {
@@ -17,7 +19,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for crd in crds::all() {
         let (name, text) = crds::file(&crd)?;
         match &args.dir {
-            None => print!("---\n{text}"),
+            None => output::write(&format!("---\n{text}"))?,
             Some(dir) => {
                 let path = dir.join(name);
                 std::fs::write(&path, text).with_context(|| path.display().to_string())?;

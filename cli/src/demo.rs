@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tautline_api::manifest;
 use tautline_core::trust::TrustedNamespaces;
 
-use crate::{local::Local, render};
+use crate::{local::Local, output, render};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -32,14 +32,14 @@ pub(crate) async fn run(_: Args) -> Result<()> {
 }
 
 async fn tell(local: &Local) -> Result<()> {
-    println!(
+    output::write(&format!(
         "An edge inference service: {} nodes in 3 zones, some with shared GPUs.\n\
          The camera gateway runs at north-1; detectors must be within 20 ms of it and\n\
          get a quarter of a GPU. The real extender and the real rule providers run on\n\
          loopback; this program plays kube-scheduler's part over HTTP.\n\
-         (The same with your own manifests: tautline plan -f DIR)\n",
+         (The same with your own manifests: tautline plan -f DIR)\n\n",
         local.node_count()
-    );
+    ))?;
     step(
         local,
         "1. A detector. `latency` keeps the far zone out, `gpu-slice` the cards that do not\n   \
@@ -95,7 +95,8 @@ async fn step(local: &Local, text: &str, pod: &str) -> Result<()> {
         .find(named)
         .with_context(|| format!("no pod {pod}"))?;
     let placement = local.place(pod).await?;
-    println!("{text}\n");
-    println!("{}", render::placement(&placement, 12));
-    Ok(())
+    output::write(&format!(
+        "{text}\n\n{}\n",
+        render::placement(&placement, 12)
+    ))
 }

@@ -72,7 +72,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     Ok(match found {
         Ok(()) => ExitCode::SUCCESS,
         Err(absent) => {
-            eprintln!("error: {absent}");
+            note!("error: {absent}");
             ExitCode::from(NO)
         }
     })
@@ -172,7 +172,7 @@ fn readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
     for object in objects {
         match fetch::parse(object) {
             Ok(object) => all.push(object),
-            Err(error) => eprintln!("warning: {error:#}; it is left out"),
+            Err(error) => note!("warning: {error:#}; it is left out"),
         }
     }
     all

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     match status.as_u16() {
         200 => {}
         404 => {
-            eprint!("{}", String::from_utf8_lossy(&body));
+            note!("{}", String::from_utf8_lossy(&body).trim_end());
             return Ok(ExitCode::from(NO));
         }
         other => bail!(

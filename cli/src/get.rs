@@ -108,15 +108,15 @@ async fn show<K: Kind>(
         match fetch::parse::<K>(&object) {
             Ok(parsed) => chosen.extend(order(&parsed).map(|place| (place, object, parsed))),
             // The others are still worth seeing.
-            Err(error) => eprintln!("warning: {error:#}; it is left out"),
+            Err(error) => note!("warning: {error:#}; it is left out"),
         }
     }
     chosen.sort_by(|a, b| a.0.cmp(&b.0));
     let (raw, parsed): (Vec<_>, Vec<_>) = chosen.into_iter().map(|(_, r, p)| (r, p)).unzip();
     if parsed.is_empty() && missing.is_empty() {
         match &scope {
-            Scope::All => eprintln!("no {what} found in any namespace"),
-            Scope::Namespace(_) => eprintln!("no {what} found in {scope}"),
+            Scope::All => note!("no {what} found in any namespace"),
+            Scope::Namespace(_) => note!("no {what} found in {scope}"),
         }
     }
     if !parsed.is_empty() || args.output != Output::Table {
@@ -126,7 +126,7 @@ async fn show<K: Kind>(
         })?;
     }
     for name in &missing {
-        eprintln!("error: {}", absent::<K>(&scope, name));
+        note!("error: {}", absent::<K>(&scope, name));
     }
     Ok(if missing.is_empty() {
         ExitCode::SUCCESS

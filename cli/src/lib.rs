@@ -1,6 +1,11 @@
 //! The commands of `tautline`. Each takes its arguments, validates them into a
 //! configuration, and runs; what they do lives in the other crates.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
+
 mod admission;
 mod age;
 mod agent;
@@ -24,7 +29,6 @@ mod identity;
 mod invoked;
 mod latency;
 pub mod local;
-mod output;
 mod plan;
 mod provider;
 mod provider_args;
@@ -172,7 +176,7 @@ pub fn run() -> ExitCode {
         Format::Json => LogFormat::Json,
     };
     if let Err(error) = telemetry::init(format, cli.log_filter()) {
-        eprintln!("error: {error}");
+        note!("error: {error}");
         return ExitCode::from(TROUBLE);
     }
     // One TLS implementation for every client and server of the process.
@@ -180,7 +184,7 @@ pub fn run() -> ExitCode {
     let runtime = match cli.command.runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: no async runtime: {error}");
+            note!("error: no async runtime: {error}");
             return ExitCode::from(TROUBLE);
         }
     };
@@ -207,7 +211,7 @@ pub fn run() -> ExitCode {
         // Answers of servers are quoted in errors.
         for (i, line) in format!("{error:#}").lines().enumerate() {
             let label = if i == 0 { "error: " } else { "" };
-            eprintln!("{label}{}", tautline_core::text::clean(line, usize::MAX));
+            note!("{label}{}", tautline_core::text::clean(line, usize::MAX));
         }
         ExitCode::from(TROUBLE)
     })

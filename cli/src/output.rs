@@ -1,6 +1,10 @@
-//! Output for programs.
+//! The process's standard output and standard error. Every command prints through
+//! this module: `print!` and `eprintln!` panic when the other end of a pipe is closed.
 
-use std::io::{self, Write};
+use std::{
+    fmt,
+    io::{self, Write},
+};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -29,11 +33,30 @@ pub(crate) fn print<T: Serialize>(
     write(&text)
 }
 
-/// Prints text, to whoever still reads it.
+/// Prints text. A closed pipe, as of `head`, is no error: the command ends with
+/// the exit code that it has without the pipe.
 pub(crate) fn write(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever read this, such as `head`, has seen enough.
+    match try_write(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
+}
+
+/// Prints text; a closed pipe is an error, for commands that go on until it closes.
+pub(crate) fn try_write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Prints a line on standard error, if that is still open.
+pub(crate) fn write_note(line: fmt::Arguments<'_>) {
+    _ = io::stderr()
+        .lock()
+        .write_all(format!("{line}\n").as_bytes());
+}
+
+/// `eprintln!` without its panic.
+macro_rules! note {
+    ($($line:tt)*) => { $crate::output::write_note(format_args!($($line)*)) };
 }

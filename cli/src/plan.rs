@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Some(wanted) => vec![find(&items, wanted)?],
     };
     if pods.is_empty() {
-        eprintln!("no pod is pending; --pod NAMESPACE/NAME plans one that is bound");
+        note!("no pod is pending; --pod NAMESPACE/NAME plans one that is bound");
     }
     let mut placements = Vec::new();
     for pod in &pods {

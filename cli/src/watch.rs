@@ -5,7 +5,7 @@ mod feed;
 pub(crate) mod screen;
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     process::ExitCode,
     time::Duration,
 };
@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     bindings::FilterArgs,
     cluster::ClusterArgs,
-    fetch,
+    fetch, output,
     scope::{Scope, ScopeArgs},
 };
 use board::Board;
@@ -116,24 +116,22 @@ async fn draw(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
 
 /// A line for each change.
 async fn tell(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
-    let mut out = io::stdout();
     while let Some(item) = news.recv().await {
         let (was_lost, was_ready) = (board.lost(), board.ready());
         let changes = board.take(item, Timestamp::now());
         match board.lost() {
             Some(why) if was_lost.as_ref() != Some(&why) => {
-                eprintln!("connection lost: {why}; trying again");
+                note!("connection lost: {why}; trying again");
             }
-            None if was_lost.is_some() => eprintln!("connected again"),
+            None if was_lost.is_some() => note!("connected again"),
             _ => {}
         }
         if !was_ready && board.ready() {
-            eprintln!("{}", board.summary());
+            note!("{}", board.summary());
         }
         for change in changes {
-            writeln!(out, "{change}")?;
+            output::try_write(&format!("{change}\n"))?;
         }
-        out.flush()?;
     }
     Ok(())
 }

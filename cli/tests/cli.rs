@@ -7,14 +7,18 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn tautline(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tautline"))
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
+    command
         .args(args)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .env_remove("KUBECONFIG")
-        .env("HOME", "/nonexistent")
-        .output()
-        .unwrap()
+        .env("HOME", "/nonexistent");
+    command
+}
+
+fn tautline(args: &[&str]) -> Output {
+    command(args).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -135,6 +139,38 @@ fn trouble_is_named_with_its_mend() {
     assert!(error.contains("cannot be reached"), "{error}");
     let error = said(&["--log", "a=b=c", "crds"]);
     assert!(error.contains("log filter"), "{error}");
+}
+
+/// A pipe that nobody reads any more.
+fn closed_pipe() -> std::io::PipeWriter {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    for (args, code) in [
+        (&["crds"][..], 0),
+        (&["demo"], 0),
+        (&["admission", "--render"], 0),
+        // The answer of `plan` is in its exit code as well.
+        (&["plan", "-f", "examples/edge-inference"], 1),
+        (&["plan", "-f", "examples/edge-inference", "-o", "json"], 1),
+        (&["gpu", "top", "-f", "examples/gpu-slices"], 0),
+        (&["plan", "-f", "nowhere"], 2),
+    ] {
+        let out = command(args).stdout(closed_pipe()).output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        let silent = command(args)
+            .stdout(closed_pipe())
+            .stderr(closed_pipe())
+            .status()
+            .unwrap();
+        assert_eq!(silent.code(), Some(code), "{args:?} with both closed");
+    }
 }
 
 /// Every file that `args` with a folder write is committed in `folder`.

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for document in documents::read(&args.file)? {
         match Kind::named(document.kind()) {
             Some(kind) => checked.push(Checked::of(kind, document)?),
-            None => eprintln!("left out: {}", plain(&document.to_string())),
+            None => note!("left out: {}", plain(&document.to_string())),
         }
     }
     if checked.is_empty() {

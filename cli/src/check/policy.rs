@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 let decision = decide(&names, Some(&policy), namespace, &pod);
                 pods.push(Checked::of(&document, decision));
             }
-            None => eprintln!("left out: {}", plain(&document.to_string())),
+            None => note!("left out: {}", plain(&document.to_string())),
         }
     }
     if pods.is_empty() && !args.pod.is_empty() {

@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(Some(name)).await?;
     let namespace = named.0.or(named.1).unwrap_or(&source.namespace).to_owned();
     let Some(pod) = find(&source, &namespace) else {
-        eprintln!("error: {}", absent(&source, &namespace, name));
+        note!("error: {}", absent(&source, &namespace, name));
         return Ok(ExitCode::from(NO));
     };
     let explained = Explained::of(source.snapshot, &pod, args.policy)?;

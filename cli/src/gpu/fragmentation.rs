@@ -107,7 +107,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let report = Report::of(&view);
     if report.nodes_with_cards == 0 {
         let nodes = view.snapshot().node_count();
-        eprintln!("no node has cards that are known one by one, of {nodes}");
+        note!("no node has cards that are known one by one, of {nodes}");
     }
     output::print(args.output, &report, Report::text)?;
     Ok(ExitCode::SUCCESS)

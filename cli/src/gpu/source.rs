@@ -83,7 +83,7 @@ fn constraints<K: Kind>(
     object: impl Fn(&K) -> Result<Object, String>,
 ) {
     let list = list.unwrap_or_else(|error| {
-        eprintln!("warning: {error:#}; needs that rules state are not known");
+        note!("warning: {error:#}; needs that rules state are not known");
         Vec::new()
     });
     for raw in &list {
@@ -96,7 +96,7 @@ fn constraints<K: Kind>(
         });
         match read {
             Ok(object) => _ = index.apply(object),
-            Err(error) => eprintln!("warning: {error:#}; it is left out"),
+            Err(error) => note!("warning: {error:#}; it is left out"),
         }
     }
 }

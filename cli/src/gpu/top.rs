@@ -47,14 +47,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if let Some(name) = &args.node
         && view.snapshot().node(name).is_none()
     {
-        eprintln!("error: {}", absent(&view, name));
+        note!("error: {}", absent(&view, name));
         return Ok(ExitCode::from(NO));
     }
     let top = Top::of(&view, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {
         match &args.node {
-            Some(node) => eprintln!("node {node} has no GPUs"),
-            None => eprintln!("no node has GPUs, of {}", view.snapshot().node_count()),
+            Some(node) => note!("node {node} has no GPUs"),
+            None => note!("no node has GPUs, of {}", view.snapshot().node_count()),
         }
     }
     output::print(args.output, &top, |top| top.text(Look::of_stdout()))?;

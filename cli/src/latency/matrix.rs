@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         })?,
     }
     if is_empty(&report) {
-        eprintln!(
+        note!(
             "nothing is known of the network; run `tautline agent latency` on the nodes, or \
              configure a table"
         );
@@ -85,6 +85,6 @@ fn write(path: &Path, svg: &str) -> Result<()> {
     std::fs::File::create(path)
         .and_then(|mut file| file.write_all(svg.as_bytes()))
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    eprintln!("wrote {}", path.display());
+    note!("wrote {}", path.display());
     Ok(())
 }

@@ -42,7 +42,7 @@ impl SourceArgs {
                 })
             }
             404 if said.starts_with("there is no ") => {
-                eprint!("error: {said}");
+                note!("error: {}", said.trim_end());
                 Ok(None)
             }
             404 => bail!(

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(crate::NO));
     };
     if report.pairs.is_empty() {
-        eprintln!(
+        note!(
             "no active rule of latency names a pair of nodes; bindings are evaluated every period of their offer"
         );
     }

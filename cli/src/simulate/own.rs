@@ -114,12 +114,13 @@ fn own(nodes: &[Node], pods: &[Pod]) -> Own {
 /// What of a node does not count here.
 fn warn(node: &str, inventory: &Inventory) {
     for warning in &inventory.warnings {
-        eprintln!("node {node}: {warning}");
+        note!("node {node}: {warning}");
     }
     for counted in &inventory.counted {
-        eprintln!(
+        note!(
             "node {node}: {} {} are left out: only whole cards and shares of known size are simulated",
-            counted.has, counted.resource
+            counted.has,
+            counted.resource
         );
     }
 }

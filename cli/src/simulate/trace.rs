@@ -33,11 +33,11 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     };
     bar.finish_and_clear();
     for note in &notes {
-        eprintln!("{note}");
+        note!("{note}");
     }
     if let Some(dir) = &args.report {
         let page = report::write(dir, &outcomes, &published, &notes)?;
-        eprintln!("the report is {}", page.display());
+        note!("the report is {}", page.display());
     }
     let figures: Vec<&Figures> = outcomes.iter().map(|o| &o.figures).collect();
     output::print(args.output, &figures, |_| {

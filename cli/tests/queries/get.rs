@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api_server::{Answer, ApiServer},
-    binding, bindings, refusal, tautline, text,
+    binding, bindings, command, refusal, tautline, text,
 };
 
 const GROUP: &str = "/apis/constraint.ciena.com/v1alpha1";
@@ -141,6 +141,19 @@ fn a_name_that_is_not_there_is_a_no() {
         "{}",
         text(&out.stderr)
     );
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let server = ApiServer::start(|_| bindings(&[binding("a-1", "Compliant")], ""));
+    for args in [&["get", "bindings"][..], &["get", "bindings", "-o", "yaml"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = command(&server.kubeconfig, args);
+        let out = command.stdout(writer).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        assert_eq!(text(&out.stderr), "");
+    }
 }
 
 #[test]
