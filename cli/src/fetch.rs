@@ -43,13 +43,13 @@ pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<Dynami
     }
 }
 
-/// Every object of a kind of the core API, in all namespaces.
-pub(crate) async fn list_core<K>(client: &Client) -> Result<Vec<K>>
+/// The objects of a kind that `params` choose, in all namespaces.
+pub(crate) async fn list_core<K>(client: &Client, params: ListParams) -> Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api = Api::<K>::all(client.clone());
-    let list = pages(&api, ListParams::default()).await;
+    let list = pages(&api, params).await;
     list.map_err(|e| trouble::<K>(e, &Scope::All))
 }
 

@@ -1,47 +1,53 @@
 //! `tautline plan`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Node, Pod, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::{Api, Client, Resource, api::ListParams};
+use kube::{Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
 };
 use tautline_core::trust::OWN_NAMESPACE;
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
-use tautline_runtime::folder;
 
 use crate::{
     NO,
     cluster::ClusterArgs,
+    fetch,
     local::{Local, Placement},
+    manifests::ManifestArgs,
     output::{self, Output},
+    pod_name::{PodName, absent},
     provider_args::TrustArgs,
-    render,
+    render, scope,
 };
 
 #[derive(clap::Args)]
 #[command(
     after_help = "Without -f the cluster is read, once, and nothing in it is changed: what would happen to its pending pods?\n\
     The extender and the providers gpu-slice, latency and scripted run here, on loopback.\n\n\
-    Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  tautline plan --context production"
+    Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  \
+    kubectl get nodes,pods,services,cp,cpo -A -o yaml | tautline plan -f - -n shop --strict\n  tautline plan --context production"
 )]
 pub(crate) struct Args {
-    /// Manifests: a file, or a folder of nodes, pods, services, policies and offers
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Only this pod, as NAMESPACE/NAME; bound or not
-    #[arg(long, value_name = "NS/NAME")]
-    pod: Option<String>,
+    /// Only pending pods of this namespace, and the namespace of --pod NAME [default: for
+    /// --pod that of the kubeconfig's context, else default]
+    #[arg(short, long, value_name = "NS", value_parser = scope::name)]
+    namespace: Option<String>,
+    /// Only this pod, as NAMESPACE/NAME, or NAME with -n; bound or not
+    #[arg(long, value_name = "NS/NAME", value_parser = PodName::parse)]
+    pod: Option<PodName>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// The most nodes to show for each pod
@@ -50,17 +56,40 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let items = match &args.file {
-        Some(dir) => folder::read(dir)?,
-        None => read_cluster(args.cluster.client().await?).await?,
+    let named = match &args.pod {
+        Some(pod) => pod.namespace(args.namespace.as_deref())?,
+        None => args.namespace.as_deref(),
     };
-    let local = Local::start(items.clone(), args.trust.namespaces(OWN_NAMESPACE)).await?;
-    let pods = match &args.pod {
-        None => local.pending.clone(),
-        Some(wanted) => vec![find(&items, wanted)?],
+    let (items, default_namespace) = match args.manifests.read()? {
+        Some(items) => (items, "default".to_owned()),
+        None => {
+            let client = args.cluster.client().await?;
+            let namespace = client.default_namespace().to_owned();
+            (read_cluster(client).await?, namespace)
+        }
+    };
+    let wanted = match &args.pod {
+        None => None,
+        Some(pod) => match find(&items, named.unwrap_or(&default_namespace), &pod.name) {
+            Ok(pod) => Some(pod),
+            Err(absent) => {
+                note!("error: {absent}");
+                return Ok(ExitCode::from(NO));
+            }
+        },
+    };
+    let local = Local::start(items, args.trust.namespaces(OWN_NAMESPACE)).await?;
+    let pods = match wanted {
+        Some(pod) => vec![pod],
+        None => {
+            let mut pending = local.pending.clone();
+            pending.retain(|p| named.is_none_or(|wanted| namespace_of(p) == wanted));
+            pending
+        }
     };
     if pods.is_empty() {
-        note!("no pod is pending; --pod NAMESPACE/NAME plans one that is bound");
+        let scope = named.map_or_else(String::new, |ns| format!(" in namespace {ns}"));
+        note!("no pod is pending{scope}; --pod NAMESPACE/NAME plans one that is bound");
     }
     let mut placements = Vec::new();
     for pod in &pods {
@@ -82,59 +111,63 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// The pod, as if it were not bound.
-fn find(items: &[Item], wanted: &str) -> Result<Pod> {
-    let (namespace, name) = wanted.split_once('/').unwrap_or(("default", wanted));
-    for item in items {
-        let Item::Pod(pod) = item else { continue };
-        let ns = pod.metadata.namespace.as_deref().unwrap_or("default");
-        if ns == namespace && pod.metadata.name.as_deref() == Some(name) {
-            let mut pod = (**pod).clone();
-            if let Some(spec) = &mut pod.spec {
-                spec.node_name = None;
-            }
-            return Ok(pod);
-        }
+/// The pod, as if it were not bound; else that there is none.
+fn find(items: &[Item], namespace: &str, name: &str) -> Result<Pod, String> {
+    let pods = items.iter().filter_map(|item| match item {
+        Item::Pod(pod) => Some(&**pod),
+        _ => None,
+    });
+    let named: Vec<&Pod> = pods
+        .filter(|p| p.metadata.name.as_deref() == Some(name))
+        .collect();
+    let Some(pod) = named.iter().find(|p| namespace_of(p) == namespace) else {
+        let others = named.iter().map(|p| namespace_of(p));
+        return Err(absent(namespace, name, others));
+    };
+    let mut pod = (*pod).clone();
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = None;
     }
-    bail!("there is no pod {namespace}/{name}; write --pod NAMESPACE/NAME")
+    Ok(pod)
+}
+
+fn namespace_of(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
 /// Everything that planning needs of a cluster, read once.
 async fn read_cluster(client: Client) -> Result<Vec<Item>> {
     async fn list<K>(
         client: &Client,
-        params: &ListParams,
+        params: ListParams,
         item: fn(Box<K>) -> Item,
     ) -> Result<Vec<Item>>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     {
-        let list = Api::<K>::all(client.clone())
-            .list(params)
-            .await
-            .map_err(|e| anyhow::anyhow!("{} cannot be listed: {e}", K::plural(&())))?;
-        Ok(list.items.into_iter().map(|o| item(Box::new(o))).collect())
+        let objects = fetch::list_core::<K>(client, params).await?;
+        Ok(objects.into_iter().map(|o| item(Box::new(o))).collect())
     }
-    let all = ListParams::default();
+    let all = ListParams::default;
     let c = &client;
-    let mut items = list::<Node>(c, &all, Item::Node).await?;
-    items.extend(list::<Pod>(c, &all, Item::Pod).await?);
-    items.extend(list::<Service>(c, &all, Item::Service).await?);
-    items.extend(list::<EndpointSlice>(c, &all, Item::EndpointSlice).await?);
-    items.extend(list::<ConstraintPolicy>(c, &all, Item::Policy).await?);
-    items.extend(list::<ConstraintPolicyOffer>(c, &all, Item::Offer).await?);
+    let mut items = list::<Node>(c, all(), Item::Node).await?;
+    items.extend(list::<Pod>(c, all(), Item::Pod).await?);
+    items.extend(list::<Service>(c, all(), Item::Service).await?);
+    items.extend(list::<EndpointSlice>(c, all(), Item::EndpointSlice).await?);
+    items.extend(list::<ConstraintPolicy>(c, all(), Item::Policy).await?);
+    items.extend(list::<ConstraintPolicyOffer>(c, all(), Item::Offer).await?);
     for label in [TABLE_LABEL, BANDWIDTH_TABLE_LABEL] {
-        let tables = all.clone().labels(&format!("{label}=enabled"));
-        items.extend(list::<ConfigMap>(c, &tables, Item::ConfigMap).await?);
+        let tables = all().labels(&format!("{label}=enabled"));
+        items.extend(list::<ConfigMap>(c, tables, Item::ConfigMap).await?);
     }
     // The scripts' kinds are optional in a cluster.
     items.extend(
-        list::<CostProvider>(c, &all, Item::CostProvider)
+        list::<CostProvider>(c, all(), Item::CostProvider)
             .await
             .unwrap_or_default(),
     );
     items.extend(
-        list::<RuleProvider>(c, &all, Item::RuleProvider)
+        list::<RuleProvider>(c, all(), Item::RuleProvider)
             .await
             .unwrap_or_default(),
     );

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use tautline_gpu::policy::Name;
 use tautline_simulate::{Ties, fill::Change};
 
-use crate::{cluster::ClusterArgs, output::Output};
+use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
 
 #[derive(clap::Args)]
 #[command(
@@ -68,9 +68,8 @@ pub(crate) struct Args {
     /// Write a page with charts and tables to this folder
     #[arg(long, value_name = "DIR", requires = "trace")]
     report: Option<PathBuf>,
-    /// Your own nodes and pods: a file or a folder of manifests
-    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
-    file: Vec<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// A change to your nodes: slices=250m, or add=COUNTxPRODUCTxCARDS[,cpu=N][,memory=N]
@@ -97,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 
 impl Args {
     fn is_own(&self) -> bool {
-        !self.file.is_empty()
+        self.manifests.is_given()
             || self.cluster.context.is_some()
             || self.cluster.kubeconfig.is_some()
             || !self.what_if.is_empty()

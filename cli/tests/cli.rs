@@ -125,14 +125,6 @@ fn trouble_is_named_with_its_mend() {
     assert!(error.contains("ConstraintPolicyOffer shop/o"), "{error}");
     let error = said(&["plan", "-f", "nowhere"]);
     assert!(error.contains("nowhere"), "{error}");
-    let error = said(&[
-        "plan",
-        "-f",
-        "examples/edge-inference",
-        "--pod",
-        "vision/none",
-    ]);
-    assert!(error.contains("there is no pod vision/none"), "{error}");
     let error = said(&["plan"]);
     assert!(error.contains("no cluster"), "{error}");
     let error = said(&["explain", "shop/web-0", "--url", "http://127.0.0.1:1"]);

@@ -1,55 +1,167 @@
 //! Manifest folders: the same objects as a cluster's, from files.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use tautline_api::{
     convert,
-    manifest::{self, Item},
+    manifest::{self, FieldPath, Finding, Item, Lines, Place},
 };
 use tautline_core::index::Object;
 
-/// A file of a folder that cannot be used.
+/// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {what}")]
+#[error("{}: {what}", Position { path, line: *line })]
 pub struct FolderError {
     pub path: PathBuf,
+    pub line: Option<u64>,
     pub what: String,
 }
 
-/// Reads every `.yaml`, `.yml` and `.json` file below `dir` (or `dir` itself if
-/// it is a file), by name.
+/// `FILE:LINE`
+struct Position<'a> {
+    path: &'a Path,
+    line: Option<u64>,
+}
+
+impl fmt::Display for Position<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path {
+            path if path == Path::new(STDIN) => f.write_str("standard input")?,
+            path => write!(f, "{}", path.display())?,
+        }
+        match self.line {
+            Some(line) => write!(f, ":{line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A part of a file that is ignored, though it is meant to count.
+#[derive(Clone, Debug)]
+pub struct Warning {
+    pub path: PathBuf,
+    pub line: Option<u64>,
+    pub finding: Finding,
+}
+
+/// `FILE:LINE: Kind namespace/name: field: what; fix`
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, line) = (&*self.path, self.line);
+        write!(f, "{}: {}", Position { path, line }, self.finding)
+    }
+}
+
+/// What files hold.
+#[derive(Clone, Debug, Default)]
+pub struct Manifests {
+    pub items: Vec<Item>,
+    /// In the order of the files, then of their lines.
+    pub warnings: Vec<Warning>,
+}
+
+/// The path that stands for the standard input.
+pub const STDIN: &str = "-";
+
+/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders,
+/// by name; [`STDIN`] is the standard input.
 ///
 /// # Errors
-/// The first file that cannot be read or is malformed.
-pub fn read(dir: &Path) -> Result<Vec<Item>, FolderError> {
-    let mut files = Vec::new();
-    collect(dir, &mut files)?;
-    files.sort();
-    let mut items = Vec::new();
-    for path in files {
-        let fail = |what: String| FolderError {
-            path: path.clone(),
-            what,
-        };
-        let text = std::fs::read_to_string(&path).map_err(|e| fail(e.to_string()))?;
-        items.extend(manifest::parse(&text).map_err(|e| fail(e.to_string()))?);
+/// The first file that cannot be read or is malformed, or a path without any object.
+pub fn read(paths: &[PathBuf]) -> Result<Manifests, FolderError> {
+    let mut files: Vec<(PathBuf, String)> = Vec::new();
+    let mut objects = Vec::new();
+    let mut findings = Vec::new();
+    for path in paths {
+        let mut below = Vec::new();
+        collect(path, &mut below)?;
+        below.sort();
+        let before = objects.len();
+        for path in below {
+            let text = text(&path)?;
+            let fail = |place: Option<Place>, what| FolderError {
+                path: path.clone(),
+                line: place.and_then(|p| Lines::of(&text).line(p, &FieldPath::default())),
+                what,
+            };
+            let read = manifest::read(&text).map_err(|e| fail(e.place(), e.to_string()))?;
+            for (place, item) in &read.objects {
+                if let Item::Policy(_) | Item::Offer(_) = item {
+                    object(item).map_err(|e| fail(Some(*place), e))?;
+                }
+            }
+            let file = files.len();
+            objects.extend(read.objects.into_iter().map(|(at, o)| ((file, at), o)));
+            findings.extend(read.findings.into_iter().map(|(at, f)| ((file, at), f)));
+            files.push((path, text));
+        }
+        if objects.len() == before {
+            return Err(FolderError {
+                path: path.clone(),
+                line: None,
+                what: "holds no manifests (.yaml, .yml, .json)".to_owned(),
+            });
+        }
     }
-    if items.is_empty() {
-        let what = "holds no manifests (.yaml, .yml, .json)".to_owned();
-        return Err(FolderError {
-            path: dir.to_owned(),
-            what,
-        });
+    findings.extend(manifest::check_references(&objects));
+    let mut warnings = Vec::new();
+    for (file, (path, text)) in files.into_iter().enumerate() {
+        let here = findings.iter().filter(|((of, _), _)| *of == file);
+        let mut here = here
+            .map(|((_, place), finding)| (*place, finding))
+            .peekable();
+        if here.peek().is_some() {
+            warnings.extend(located(&path, &text, here));
+        }
     }
-    Ok(items)
+    let items = objects.into_iter().map(|(_, item)| item).collect();
+    Ok(Manifests { items, warnings })
+}
+
+/// Findings of a file with their lines, sorted by them.
+pub fn located<'a>(
+    path: &Path,
+    text: &str,
+    findings: impl Iterator<Item = (Place, &'a Finding)>,
+) -> Vec<Warning> {
+    let lines = Lines::of(text);
+    let warning = |(place, finding): (Place, &Finding)| Warning {
+        path: path.to_owned(),
+        line: lines.line(place, &finding.field),
+        finding: finding.clone(),
+    };
+    let mut warnings: Vec<Warning> = findings.map(warning).collect();
+    warnings.sort_by_key(|w| w.line);
+    warnings
+}
+
+fn text(path: &Path) -> Result<String, FolderError> {
+    let mut text = String::new();
+    let read = if path == Path::new(STDIN) {
+        std::io::stdin().lock().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text))
+    };
+    read.map_err(|e| FolderError {
+        path: path.to_owned(),
+        line: None,
+        what: e.to_string(),
+    })?;
+    Ok(text)
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), FolderError> {
     let fail = |e: std::io::Error| FolderError {
         path: path.to_owned(),
+        line: None,
         what: e.to_string(),
     };
-    if path.is_file() {
+    // A pipe is a file as well.
+    if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());
     }
@@ -90,7 +202,11 @@ pub fn object(item: &Item) -> Result<Option<Object>, String> {
             convert::offer(o)
                 .map_err(|e| format!("{}: {e}", named("ConstraintPolicyOffer", &o.metadata)))?,
         ),
-        Item::ConfigMap(_) | Item::CostProvider(_) | Item::RuleProvider(_) | Item::Other(_) => {
+        Item::ConfigMap(_)
+        | Item::CostProvider(_)
+        | Item::RuleProvider(_)
+        | Item::Workload(_)
+        | Item::Other(_) => {
             return Ok(None);
         }
     }))

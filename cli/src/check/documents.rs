@@ -9,6 +9,9 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 use tautline_api::manifest;
+use tautline_runtime::folder;
+
+use crate::manifests;
 
 /// One object of a file.
 pub(super) struct Document {
@@ -27,9 +30,17 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
     for file in files {
         let text = text(file)?;
         let documents = manifest::documents(&text).with_context(|| file.display().to_string())?;
-        all.extend(documents.into_iter().map(|(number, value)| Document {
+        let findings: Vec<_> = documents
+            .iter()
+            .flat_map(|(place, value)| manifest::findings(*place, value.clone()))
+            .collect();
+        if !findings.is_empty() {
+            let findings = findings.iter().map(|(place, finding)| (*place, finding));
+            manifests::show(&folder::located(file, &text, findings));
+        }
+        all.extend(documents.into_iter().map(|(place, value)| Document {
             file: file.clone(),
-            number,
+            number: place.document,
             value,
         }));
     }

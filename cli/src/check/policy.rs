@@ -130,7 +130,7 @@ fn policy(args: &Args) -> Result<Policy> {
                 .map_err(|e| anyhow!("{file}: the policy would not be used: {e}"));
         }
     };
-    for (number, object) in &objects {
+    for (place, object) in &objects {
         let Some(text) = object["data"][KEY].as_str() else {
             continue;
         };
@@ -138,7 +138,8 @@ fn policy(args: &Args) -> Result<Policy> {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let name = plain(name);
             anyhow!(
-                "{file}, document {number}: ConfigMap {name}: data[{KEY}] would not be used: {e}"
+                "{file}, document {}: ConfigMap {name}: data[{KEY}] would not be used: {e}",
+                place.document
             )
         });
     }

@@ -6,10 +6,10 @@ mod text;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use tautline_api::convert;
-use tautline_core::model::{Pod, key};
+use tautline_core::model::Pod;
 use tautline_gpu::policy::Name as Policy;
 
 use self::report::Explained;
@@ -17,13 +17,14 @@ use super::source::{Source, SourceArgs};
 use crate::{
     NO,
     output::{self, Output},
-    scope::{self, NamespaceArgs},
+    pod_name::{PodName, absent},
+    scope::NamespaceArgs,
 };
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The pod, as NAMESPACE/NAME, or NAME with -n
-    #[arg(value_parser = pod_name)]
+    #[arg(value_parser = PodName::parse)]
     pod: PodName,
     #[command(flatten)]
     namespace: NamespaceArgs,
@@ -39,33 +40,15 @@ pub(crate) struct Args {
     output: Output,
 }
 
-#[derive(Clone, Debug)]
-struct PodName {
-    namespace: Option<String>,
-    name: String,
-}
-
-fn pod_name(text: &str) -> Result<PodName, String> {
-    let (namespace, name) = match text.split_once('/') {
-        Some((namespace, name)) => (Some(scope::name(namespace)?), name),
-        None => (None, text),
-    };
-    let name = scope::name(name)?;
-    Ok(PodName { namespace, name })
-}
-
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let name = &args.pod.name;
-    let named = (args.pod.namespace.as_deref(), args.namespace.named());
-    if let (Some(a), Some(b)) = named
-        && a != b
-    {
-        bail!("the pod is {a}/{name}, and -n says {b}; leave one of them out");
-    }
+    let named = args.pod.namespace(args.namespace.named())?;
     let source = args.source.read(Some(name)).await?;
-    let namespace = named.0.or(named.1).unwrap_or(&source.namespace).to_owned();
-    let Some(pod) = find(&source, &namespace) else {
-        note!("error: {}", absent(&source, &namespace, name));
+    let namespace = named.unwrap_or(&source.namespace);
+    let Some(pod) = find(&source, namespace) else {
+        let others = source.named.iter();
+        let others = others.map(|p| p.metadata.namespace.as_deref().unwrap_or("default"));
+        note!("error: {}", absent(namespace, name, others));
         return Ok(ExitCode::from(NO));
     };
     let explained = Explained::of(source.snapshot, &pod, args.policy)?;
@@ -87,21 +70,6 @@ fn find(source: &Source, namespace: &str) -> Option<Pod> {
         spec.node_name = None;
     }
     Some(convert::pod(&pod))
-}
-
-fn absent(source: &Source, namespace: &str, name: &str) -> String {
-    let others = source.named.iter().map(|p| {
-        let of = p.metadata.namespace.as_deref().unwrap_or("default");
-        key(of, name)
-    });
-    let others: Vec<String> = others.collect();
-    match others.as_slice() {
-        [] => format!("there is no pod {namespace}/{name}, nor one of that name in any namespace"),
-        some => format!(
-            "there is no pod {namespace}/{name}; there is {}",
-            some.join(", ")
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tautline_runtime::folder;
 
 pub(crate) fn example() -> Arc<Snapshot> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu-slices");
-    snapshot(folder::read(&dir).unwrap())
+    snapshot(folder::read(&[dir]).unwrap().items)
 }
 
 pub(crate) fn of(text: &str) -> Arc<Snapshot> {

@@ -1,9 +1,10 @@
 //! Where the nodes and pods come from: a cluster, or manifests.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert, manifest::Item};
 use tautline_core::{Index, Snapshot, index::Object};
 use tautline_runtime::folder;
@@ -11,13 +12,13 @@ use tautline_runtime::folder;
 use crate::{
     cluster::ClusterArgs,
     fetch::{self, Kind},
+    manifests::ManifestArgs,
 };
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct SourceArgs {
-    /// Manifests: a file, or a folder of nodes, pods, policies and offers
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -34,8 +35,8 @@ pub(crate) struct Source {
 impl SourceArgs {
     /// Reads everything once, and keeps the pods called `pod` as they are.
     pub(crate) async fn read(&self, pod: Option<&str>) -> Result<Source> {
-        match &self.file {
-            Some(path) => manifests(folder::read(path)?, pod),
+        match self.manifests.read()? {
+            Some(items) => manifests(items, pod),
             None => self.live(pod).await,
         }
     }
@@ -43,8 +44,10 @@ impl SourceArgs {
     async fn live(&self, pod: Option<&str>) -> Result<Source> {
         let client = self.cluster.client().await?;
         let c = &client;
-        let (nodes, pods) =
-            tokio::try_join!(fetch::list_core::<Node>(c), fetch::list_core::<Pod>(c))?;
+        let (nodes, pods) = tokio::try_join!(
+            fetch::list_core::<Node>(c, ListParams::default()),
+            fetch::list_core::<Pod>(c, ListParams::default()),
+        )?;
         let mut index = Index::default();
         for node in &nodes {
             index.apply(Object::Node(convert::node(node)));

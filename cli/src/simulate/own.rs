@@ -9,22 +9,15 @@ use tautline_api::{convert, manifest::Item};
 use tautline_core::model::{Node, Pod};
 use tautline_gpu::{Inventory, Lane, Names, inventory};
 use tautline_gpu_slice::shape_of;
-use tautline_runtime::folder;
 use tautline_simulate::fill::{Figures, Own, Pool};
 
 use super::{Args, tables};
 use crate::{fetch, output};
 
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let (nodes, pods) = match args.file.as_slice() {
-        [] => read_cluster(args.cluster.client().await?).await?,
-        paths => {
-            let mut items = Vec::new();
-            for path in paths {
-                items.extend(folder::read(path)?);
-            }
-            of_items(&items)
-        }
+    let (nodes, pods) = match args.manifests.read()? {
+        Some(items) => of_items(&items),
+        None => read_cluster(args.cluster.client().await?).await?,
     };
     let own = own(&nodes, &pods);
     if own.mix.is_empty() {

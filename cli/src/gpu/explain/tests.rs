@@ -85,12 +85,3 @@ fn a_rule_that_makes_no_sense_and_a_policy_that_is_gone_are_told() {
     let text = explained(of(TWO_OFFERS), "ml", "p").text(20);
     insta::assert_snapshot!("explain_broken", text);
 }
-
-#[test]
-fn names_of_pods() {
-    let name = |text| pod_name(text).map(|n| (n.namespace, n.name));
-    assert_eq!(name("ml/p"), Ok((Some("ml".into()), "p".into())));
-    assert_eq!(name("p"), Ok((None, "p".into())));
-    assert!(name("A/p").unwrap_err().contains("lower-case"));
-    assert!(name("ml/").unwrap_err().contains("lower-case"));
-}

@@ -1,0 +1,143 @@
+//! Kinds and API versions that look like a mistake.
+
+const OWN_GROUP: &str = "constraint.ciena.com";
+
+/// The kinds that Tautline defines or reads, and their API version.
+const KNOWN: [(&str, &str); 15] = [
+    ("ConstraintPolicy", "constraint.ciena.com/v1alpha1"),
+    ("ConstraintPolicyOffer", "constraint.ciena.com/v1alpha1"),
+    ("ConstraintPolicyBinding", "constraint.ciena.com/v1alpha1"),
+    ("CostProvider", "constraint.ciena.com/v1"),
+    ("RuleProvider", "constraint.ciena.com/v1"),
+    ("Pod", "v1"),
+    ("Node", "v1"),
+    ("Service", "v1"),
+    ("ConfigMap", "v1"),
+    ("EndpointSlice", "discovery.k8s.io/v1"),
+    ("Deployment", "apps/v1"),
+    ("StatefulSet", "apps/v1"),
+    ("DaemonSet", "apps/v1"),
+    ("ReplicaSet", "apps/v1"),
+    ("Job", "batch/v1"),
+];
+
+/// The other kinds of the API groups whose names have no dot.
+const BUILT_IN: [&str; 24] = [
+    "Binding",
+    "ComponentStatus",
+    "ControllerRevision",
+    "CronJob",
+    "Endpoints",
+    "Event",
+    "Eviction",
+    "HorizontalPodAutoscaler",
+    "LimitRange",
+    "List",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "PodDisruptionBudget",
+    "PodTemplate",
+    "ReplicationController",
+    "ResourceQuota",
+    "Scale",
+    "Secret",
+    "ServiceAccount",
+    // Retired, and still in old folders.
+    "Ingress",
+    "NetworkPolicy",
+    "PodSecurityPolicy",
+    "Status",
+];
+
+/// The field that is at fault, what is wrong and the fix; nothing for a kind of
+/// another API group, about which only its owner can tell.
+pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)> {
+    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+    let built_in = !group.contains('.');
+    if let Some((_, right)) = KNOWN.iter().find(|(known, _)| *known == kind) {
+        let right_group = right.rsplit_once('/').map_or("", |(group, _)| group);
+        // Other groups have kinds called Service, too.
+        let meant = built_in || group == right_group || kind.starts_with("Constraint");
+        let what = || format!("{version:?} has no {kind}, so it is ignored; write {right}");
+        return (version != *right && meant).then(|| ("apiVersion", what()));
+    }
+    if group == OWN_GROUP {
+        let own = KNOWN.iter().filter(|(_, v)| v.starts_with(OWN_GROUP));
+        let own: Vec<&str> = own.map(|(kind, _)| *kind).collect();
+        let own = own.join(", ");
+        let what = format!("{kind:?} is unknown, so it is ignored; {OWN_GROUP} has {own}");
+        return Some(("kind", what));
+    }
+    (built_in && !BUILT_IN.contains(&kind)).then(|| {
+        let fix = match kind.ends_with("List") {
+            true => "write List, and apiVersion and kind in each of its items",
+            false => "correct kind or apiVersion",
+        };
+        let what = format!("{kind:?} is not a kind that is read, so it is ignored; {fix}");
+        ("kind", what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn mistakes_are_told_from_kinds_of_others() {
+        for (version, kind) in [
+            ("v1", "Pod"),
+            ("constraint.ciena.com/v1alpha1", "ConstraintPolicyBinding"),
+            ("apps/v1", "ControllerRevision"),
+            ("v1", "Secret"),
+            ("serving.knative.dev/v1", "Service"),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            ("argoproj.io/v1alpha1", "Rollout"),
+            ("example.com/v1", "RuleProvider"),
+        ] {
+            assert_eq!(check(version, kind), None, "{version} {kind}");
+        }
+        for (version, kind, field, part) in [
+            (
+                "constraint.ciena.com/v1",
+                "ConstraintPolicyOffer",
+                "apiVersion",
+                "constraint.ciena.com/v1alpha1",
+            ),
+            (
+                "example.com/v1",
+                "ConstraintPolicy",
+                "apiVersion",
+                "constraint.ciena.com/v1alpha1",
+            ),
+            (
+                "v1alpha1",
+                "CostProvider",
+                "apiVersion",
+                "constraint.ciena.com/v1",
+            ),
+            ("apps/v1", "Pod", "apiVersion", "write v1"),
+            (
+                "discovery.k8s.io/v1beta1",
+                "EndpointSlice",
+                "apiVersion",
+                "discovery.k8s.io/v1",
+            ),
+            (
+                "constraint.ciena.com/v1alpha1",
+                "ConstraintPolicyOfer",
+                "kind",
+                "ConstraintPolicyOffer",
+            ),
+            ("v1", "Podd", "kind", "correct kind"),
+            ("v1", "PodList", "kind", "write List"),
+            ("apps/v1", "Deploymnet", "kind", "correct kind"),
+        ] {
+            let (at, what) = check(version, kind).unwrap();
+            assert!(
+                at == field && what.contains(part),
+                "{version} {kind}: {at}: {what}"
+            );
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Objects from files in place of a cluster: `-f` and `--strict`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use tautline_api::manifest::Item;
+use tautline_runtime::folder::{self, Warning};
+
+use crate::table::plain;
+
+/// The most warnings that are shown: a file of a whole cluster may have one a pod.
+const MOST_SHOWN: usize = 50;
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ManifestArgs {
+    /// Manifests: a file, a folder, or - for the standard input; may be given several times
+    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
+    file: Vec<PathBuf>,
+    /// Refuse manifests with parts that would be ignored, and do not only warn about them
+    #[arg(long, requires = "file")]
+    strict: bool,
+}
+
+impl ManifestArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        !self.file.is_empty()
+    }
+
+    /// What the files hold; none if there is no `-f`.
+    pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
+        if !self.is_given() {
+            return Ok(None);
+        }
+        let manifests = folder::read(&self.file)?;
+        show(&manifests.warnings);
+        match manifests.warnings.len() {
+            count @ 1.. if self.strict => {
+                bail!("--strict: the manifests have {count} parts that would be ignored")
+            }
+            _ => Ok(Some(manifests.items)),
+        }
+    }
+}
+
+/// Says on standard error which parts of manifests are ignored.
+pub(crate) fn show(warnings: &[Warning]) {
+    for warning in warnings.iter().take(MOST_SHOWN) {
+        note!("{}", plain(&warning.to_string()));
+    }
+    match warnings.len().saturating_sub(MOST_SHOWN) {
+        0 => {}
+        hidden => note!("... and {hidden} warnings more"),
+    }
+}

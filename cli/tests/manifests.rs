@@ -1,0 +1,261 @@
+//! `-f` of `plan`, `gpu`, `simulate` and `check`: where it reads from, and what it
+//! warns about.
+
+// Helpers of tests are no tests to the lint.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+/// The binary with this standard input, from the root of the repository.
+fn tautline(input: &str, args: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tautline"))
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that takes no input may have ended by now.
+    _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn pods(out: &Output) -> Vec<String> {
+    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let pods = list.as_array().unwrap().iter();
+    pods.map(|p| p["pod"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+const FILES: [&str; 4] = [
+    "1-cluster.yaml",
+    "2-providers.yaml",
+    "3-policies.yaml",
+    "4-pods.yaml",
+];
+
+#[test]
+fn the_examples_are_without_a_warning() {
+    for (args, code) in [
+        // A pod of each waits.
+        (
+            &["plan", "-f", "examples/edge-inference", "--strict"][..],
+            1,
+        ),
+        (&["plan", "-f", "examples/gpu-slices", "--strict"], 1),
+        (&["gpu", "top", "-f", "examples/gpu-slices", "--strict"], 0),
+        (
+            &[
+                "simulate",
+                "-f",
+                "examples/gpu-slices",
+                "--strict",
+                "--seeds",
+                "42",
+            ],
+            0,
+        ),
+        (
+            &[
+                "check",
+                "mutation",
+                "-f",
+                "examples/mutation-policies/1-no-gpu.yaml",
+                "--object",
+                "examples/mutation-policies/pods.yaml",
+            ],
+            0,
+        ),
+        (
+            &[
+                "check",
+                "policy",
+                "-f",
+                "examples/gpu-admission/1-policy.yaml",
+                "--pod",
+                "examples/gpu-admission/2-pods.yaml",
+            ],
+            1,
+        ),
+    ] {
+        let out = tautline("", args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
+        assert!(!said.contains("ignored"), "{args:?}: {said}");
+    }
+}
+
+/// A folder with these faults: an unknown field, an unreadable quantity, a wrong
+/// apiVersion, and a Deployment without pods.
+fn faulty() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: shop}\nspec:\n  \
+               containers:\n  - name: main\n    resources:\n      requets: {cpu: 1}\n      \
+               limits: {cpu: two}\n---\napiVersion: apps/v1\nkind: Deployment\n\
+               metadata: {name: db, namespace: shop}\nspec: {template: {metadata: {}}}\n";
+    std::fs::write(dir.path().join("pods.yaml"), pod).unwrap();
+    let offer = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n\
+                 status: {allocatable: {cpu: 4, pods: 10}}\n---\n\
+                 apiVersion: constraint.ciena.com/v1\nkind: ConstraintPolicyOffer\n\
+                 metadata: {name: o, namespace: shop}\nspec: {targets: []}\n";
+    std::fs::write(dir.path().join("offers.yaml"), offer).unwrap();
+    dir
+}
+
+#[test]
+fn what_would_be_ignored_is_named_with_file_and_line() {
+    let dir = faulty();
+    let path = dir.path().display().to_string();
+    let out = tautline("", &["plan", "-f", &path]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    for expected in [
+        format!(
+            "{path}/offers.yaml:6: ConstraintPolicyOffer shop/o: apiVersion: \
+             \"constraint.ciena.com/v1\" has no ConstraintPolicyOffer, so it is ignored; \
+             write constraint.ciena.com/v1alpha1"
+        ),
+        format!(
+            "{path}/pods.yaml:8: Pod shop/web-0: spec.containers[0].resources.requets: \
+             unknown field, so it is ignored; correct or remove it"
+        ),
+        format!("{path}/pods.yaml:9: Pod shop/web-0: spec.containers[0].resources.limits.cpu: "),
+        format!("{path}/pods.yaml:14: Deployment shop/db: spec.template: its pods are not in"),
+    ] {
+        assert!(said.contains(&expected), "{expected}\n{said}");
+    }
+    assert_eq!(said.lines().count(), 4, "{said}");
+
+    for args in [
+        &["plan", "-f", &path, "--strict"][..],
+        &["gpu", "top", "-f", &path, "--strict"],
+        &["simulate", "-f", &path, "--strict"],
+    ] {
+        let out = tautline("", args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+        assert!(
+            said.contains("requets") && said.contains("error: --strict: the manifests have 4"),
+            "{args:?}: {said}"
+        );
+        assert_eq!(out.stdout, b"");
+    }
+    let pods = format!("{path}/pods.yaml");
+    let policy = "examples/gpu-admission/1-policy.yaml";
+    let out = tautline("", &["check", "policy", "-f", policy, "--pod", &pods]);
+    let said = text(&out.stderr);
+    assert!(
+        said.contains(&format!("{pods}:8: Pod shop/web-0")),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_error_names_file_and_line() {
+    let offer = "# one\n---\napiVersion: constraint.ciena.com/v1alpha1\n\
+                 kind: ConstraintPolicyOffer\nmetadata: {name: o, namespace: shop}\n\
+                 spec: {targets: [{kind: Pod}], grace: tomorrow}\n";
+    for (input, expected) in [
+        (
+            offer,
+            "error: standard input:3: ConstraintPolicyOffer shop/o: spec.grace",
+        ),
+        (
+            &offer.replace("tomorrow", "10"),
+            "error: standard input:3: ConstraintPolicyOffer shop/o: invalid type",
+        ),
+        ("a: 1", "error: standard input:1: document 1: apiVersion"),
+        ("", "error: standard input: holds no manifests"),
+    ] {
+        let out = tautline(input, &["plan", "-f", "-"]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn several_files_and_the_standard_input_are_as_one_folder() {
+    let folder = "examples/edge-inference";
+    let paths = FILES.map(|f| format!("{folder}/{f}"));
+    let of_folder = tautline("", &["plan", "-f", folder, "-o", "json"]);
+    let nodes = |out: &Output| -> Vec<(Value, Value)> {
+        let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let list = list.as_array().unwrap().iter();
+        list.map(|p| (p["pod"].clone(), p["node"].clone()))
+            .collect()
+    };
+    let mut args = vec!["plan", "-o", "json"];
+    for path in &paths[..3] {
+        args.extend(["-f", path]);
+    }
+    args.extend(["-f", "-"]);
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let input = std::fs::read_to_string(format!("{root}/{}", paths[3])).unwrap();
+    let of_files = tautline(&input, &args);
+    assert_eq!(
+        of_files.status.code(),
+        Some(1),
+        "{}",
+        text(&of_files.stderr)
+    );
+    assert_eq!(text(&of_files.stderr), "");
+    assert_eq!(nodes(&of_files), nodes(&of_folder));
+    assert!(nodes(&of_folder).len() > 3);
+}
+
+#[test]
+fn a_namespace_chooses_pods() {
+    let plan = |args: &[&str]| {
+        let example = ["plan", "-f", "examples/edge-inference", "-o", "json"];
+        tautline("", &[&example, args].concat())
+    };
+    let one = plan(&["-n", "vision", "--pod", "detector-1"]);
+    assert_eq!(one.status.code(), Some(0), "{}", text(&one.stderr));
+    assert_eq!(pods(&one), ["detector-1"]);
+    assert!(pods(&plan(&["-n", "vision"])).len() > 3);
+    let none = plan(&["-n", "shop"]);
+    assert_eq!(pods(&none), [""; 0]);
+    assert!(
+        text(&none.stderr).contains("no pod is pending in namespace shop"),
+        "{}",
+        text(&none.stderr)
+    );
+    for (args, code, expected) in [
+        (
+            &["--pod", "vision/none"][..],
+            1,
+            "error: there is no pod vision/none, nor one",
+        ),
+        (
+            &["--pod", "detector-1"],
+            1,
+            "error: there is no pod default/detector-1; there is vision/detector-1",
+        ),
+        (
+            &["--pod", "vision/detector-1", "-n", "shop"],
+            2,
+            "leave one of them out",
+        ),
+        (&["--pod", "A"], 2, "lower-case"),
+    ] {
+        let out = plan(args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
+    let out = tautline("", &["plan", "--strict"]);
+    assert_eq!(out.status.code(), Some(2), "--strict is about files");
+}
