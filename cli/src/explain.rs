@@ -9,16 +9,22 @@ use crate::{
     NO,
     http::Http,
     output::{self, Output},
-    render,
+    pod_name::PodName,
+    render, scope,
+    table::plain,
 };
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  kubectl -n tautline-system port-forward deploy/tautline-extender 9090 &\n  tautline explain shop/web-0"
+    after_help = "Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-extender 9090 &\n  tautline explain shop/web-0\n  tautline explain web-0 -n shop --all"
 )]
 pub(crate) struct Args {
-    /// The pod, as NAMESPACE/NAME (or NAME in the namespace default)
-    pod: String,
+    /// The pod, as NAMESPACE/NAME, or NAME with -n
+    #[arg(value_parser = PodName::parse)]
+    pod: PodName,
+    /// The pod's namespace, if its name is without one [default: default]
+    #[arg(short, long, value_name = "NS", value_parser = scope::name)]
+    namespace: Option<String>,
     /// The extender's admin port
     #[arg(
         long,
@@ -34,7 +40,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let (namespace, name) = args.pod.split_once('/').unwrap_or(("default", &args.pod));
+    let name = &args.pod.name;
+    let namespace = args.pod.namespace(args.namespace.as_deref())?;
+    let namespace = namespace.unwrap_or("default");
     let url = format!(
         "{}/explain/{namespace}/{name}",
         args.url.trim_end_matches('/')
@@ -43,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     match status.as_u16() {
         200 => {}
         404 => {
-            note!("{}", String::from_utf8_lossy(&body).trim_end());
+            note!("{}", plain(&String::from_utf8_lossy(&body)));
             return Ok(ExitCode::from(NO));
         }
         other => bail!(

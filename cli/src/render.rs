@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
+use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, PodNow, Record};
 
 use crate::{local::Placement, table::plain};
 
@@ -37,6 +37,9 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             r.pod,
             micros(r.took_micros)
         );
+        if let Some(now) = &r.pod_now {
+            _ = writeln!(out, "  {}", place(now));
+        }
     }
     for rule in &r.rules {
         let mut line = format!("  rule {} of offer {}", rule.rule, rule.offer);
@@ -71,8 +74,17 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             .into_iter()
             .chain(rules),
     );
-    for node in r.nodes.iter().take(most_nodes) {
-        table.add_row(row(node, placed.and_then(|p| p.node.as_deref())));
+    let chosen = match (placed, &r.pod_now) {
+        (Some(placed), _) => placed.node.as_deref().map(|node| (node, "chosen")),
+        (None, Some(PodNow::Bound { node })) => Some((node.as_str(), "bound")),
+        (None, _) => None,
+    };
+    // The pod's own node is shown even where it is not among the best.
+    let is_chosen = |node: &&NodeRecord| chosen.is_some_and(|(chosen, _)| *chosen == node.node);
+    let shown = r.nodes.iter().take(most_nodes);
+    let rest = r.nodes.get(most_nodes..).unwrap_or_default();
+    for node in shown.chain(rest.iter().filter(is_chosen)) {
+        table.add_row(row(node, chosen));
     }
     if let Some(score) = table.column_mut(2) {
         score.set_cell_alignment(CellAlignment::Right);
@@ -80,7 +92,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
     for line in table.lines() {
         _ = writeln!(out, "{}", line.trim_end());
     }
-    let hidden = r.nodes.len().saturating_sub(most_nodes);
+    let hidden = rest.iter().filter(|n| !is_chosen(n)).count();
     if hidden > 0 {
         _ = writeln!(out, "  ... and {hidden} nodes more; -o json shows all");
     }
@@ -97,13 +109,25 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
     out
 }
 
-fn row(node: &NodeRecord, chosen: Option<&str>) -> Vec<String> {
-    let chosen = chosen == Some(node.node.as_str());
-    let mark = if chosen { "> " } else { "  " };
-    let verdict = match &node.reason {
-        Some(reason) => plain(reason),
-        None if chosen => "chosen".into(),
-        None => "usable".into(),
+/// Where the pod of a round is now.
+fn place(now: &PodNow) -> String {
+    match now {
+        PodNow::Bound { node } => format!("now bound to {node}"),
+        PodNow::NotBound => "now not bound".to_owned(),
+        PodNow::Deleted => "now deleted".to_owned(),
+        PodNow::Replaced => "now deleted; there is a newer pod of its name".to_owned(),
+        PodNow::Unknown { error } => plain(&format!("where it is now is not known: {error}")),
+    }
+}
+
+/// The pod's own node is marked, with a word for why.
+fn row(node: &NodeRecord, chosen: Option<(&str, &str)>) -> Vec<String> {
+    let word = chosen.filter(|(chosen, _)| *chosen == node.node);
+    let mark = if word.is_some() { "> " } else { "  " };
+    let verdict = match (&node.reason, word) {
+        (Some(reason), _) => plain(reason),
+        (None, Some((_, word))) => word.to_owned(),
+        (None, None) => "usable".into(),
     };
     let score = if node.usable {
         node.score.to_string()

@@ -31,7 +31,7 @@ use tokio::{net::TcpListener, sync::watch::Sender};
 
 use crate::{
     events::Events,
-    explain::Explain,
+    explain::{self, Explain},
     metrics::Metrics,
     plans::{Planned, Plans},
     server,
@@ -259,7 +259,7 @@ impl App {
         let explained = Arc::clone(&state);
         let extra = move |request: Request<Incoming>| {
             let state = Arc::clone(&explained);
-            async move { explain(&state, request.uri().path()) }
+            async move { explain::answer(&state, request.uri().path()).await }
         };
         let registry = Arc::new(self.registry);
         tasks.spawn(
@@ -282,22 +282,5 @@ impl App {
             }
             http::serve(listener, tls, server::stack(state), stop).await
         });
-    }
-}
-
-/// `/explain/NAMESPACE/POD`.
-fn explain(state: &State, path: &str) -> Option<http::Answer> {
-    let (namespace, pod) = path.strip_prefix("/explain/")?.split_once('/')?;
-    let records = state.explain.of(namespace, pod);
-    if records.is_empty() {
-        let text = format!(
-            "no round of pod {namespace}/{pod} is known: it is not governed, or it was planned \
-             too long ago, or by another replica\n"
-        );
-        return Some(http::text(404, text));
-    }
-    match serde_json::to_vec(&records) {
-        Ok(body) => Some(http::answer(200, "application/json", body)),
-        Err(error) => Some(http::text(500, format!("{error}\n"))),
     }
 }

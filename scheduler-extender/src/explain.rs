@@ -1,5 +1,7 @@
 //! The last rounds of each pod, for those who ask why.
 
+mod pod;
+
 use std::{
     collections::VecDeque,
     sync::Arc,
@@ -8,9 +10,17 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tautline_core::planning::{Outcome, Verdict};
+use tautline_api::convert;
+use tautline_core::{
+    ask::{self, Subject},
+    planning::{Outcome, Verdict},
+};
+use tautline_runtime::http;
 
+pub use self::pod::PodNow;
+use self::pod::{Governed, Read, Reader};
 use crate::{
+    app::State,
     plans::Planned,
     underlay::{Consulted, Offered},
 };
@@ -23,6 +33,50 @@ const ROUNDS: usize = 5;
 pub struct Explain {
     kept: Mutex<(VecDeque<Arc<Planned>>, usize)>,
     most_bytes: usize,
+    reader: Reader,
+}
+
+/// Answers `/explain/NAMESPACE/POD`; nothing on another path.
+pub(crate) async fn answer(state: &State, path: &str) -> Option<http::Answer> {
+    let (namespace, name) = path.strip_prefix("/explain/")?.split_once('/')?;
+    if !pod::is_name(namespace) || !pod::is_name(name) {
+        return Some(http::text(400, "write /explain/NAMESPACE/POD\n"));
+    }
+    let read = match &state.client {
+        Some(client) => Some(state.explain.reader.read(client, namespace, name).await),
+        None => None,
+    };
+    let mut records = state.explain.of(namespace, name);
+    if records.is_empty() {
+        let governed = governed(state, namespace, read.as_ref());
+        let text = pod::no_round(namespace, name, read.as_ref(), governed);
+        return Some(http::text(404, text));
+    }
+    for record in &mut records {
+        record.pod_now = read.as_ref().map(|read| pod::now(read, &record.uid));
+    }
+    match serde_json::to_vec(&records) {
+        Ok(body) => Some(http::answer(200, "application/json", body)),
+        Err(error) => Some(http::text(500, format!("{error}\n"))),
+    }
+}
+
+fn governed(state: &State, namespace: &str, read: Option<&Read>) -> Governed {
+    if state.config.exempt_namespaces.contains(namespace) {
+        return Governed::ExemptNamespace;
+    }
+    let Some(Ok(Some(pod))) = read else {
+        return Governed::Yes;
+    };
+    let subject = Subject {
+        namespace: namespace.to_owned(),
+        labels: convert::labels_of(pod.metadata.labels.as_ref()),
+        ..Subject::default()
+    };
+    match ask::is_governed(&state.feed.snapshot(), &subject) {
+        true => Governed::Yes,
+        false => Governed::NoOffer,
+    }
 }
 
 impl Explain {
@@ -30,6 +84,7 @@ impl Explain {
         Self {
             kept: Mutex::default(),
             most_bytes,
+            reader: Reader::default(),
         }
     }
 
@@ -82,6 +137,9 @@ pub struct Record {
     /// Where the rules left no node and there is an underlay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underlay: Option<UnderlayRecord>,
+    /// Where the pod is when the explanation is asked for; absent without a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_now: Option<PodNow>,
 }
 
 /// What the underlay was asked, and what it offered.
@@ -255,5 +313,6 @@ pub(crate) fn record(round: &Planned) -> Record {
         rules: rules.collect(),
         nodes: nodes.collect(),
         underlay: round.underlay.as_ref().map(underlay_record),
+        pod_now: None,
     }
 }

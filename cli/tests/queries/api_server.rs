@@ -84,6 +84,10 @@ impl ApiServer {
         }
     }
 
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// From now on nobody listens.
     pub fn close(&mut self) {
         self.closed.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! `get`, `describe` and `watch` through the real binary, against an API server
+//! `get`, `describe`, `watch` and others through the real binary, against a server
 //! that answers from a script.
 
 // Helpers of tests are no tests to the lint.
@@ -7,6 +7,7 @@
 mod api_server;
 mod command_line;
 mod describe;
+mod explain;
 mod get;
 mod gpu;
 mod watch;

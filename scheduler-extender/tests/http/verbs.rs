@@ -193,6 +193,16 @@ async fn one_round_serves_filter_and_prioritize() {
     assert_eq!(record[0]["nodes"][0]["node"], "n1");
     assert_eq!(record[0]["nodes"][4]["reason"], "latency/OverLimit");
     assert_eq!(record[0]["nodes"][4]["costs"][0]["detail"], "31ms > 20ms");
+    // Without a cluster the pod itself is not known.
+    assert_eq!(record[0]["podNow"], Value::Null);
+    let (status, text) = http(world.served.admin, "GET", "/explain/shop/web-9", "").await;
+    assert_eq!(status, 404);
+    assert!(
+        text.contains("no round of pod shop/web-9 is known"),
+        "{text}"
+    );
+    let (status, _) = http(world.served.admin, "GET", "/explain/shop/../x", "").await;
+    assert_eq!(status, 400);
 }
 
 #[tokio::test]

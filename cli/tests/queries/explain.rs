@@ -1,0 +1,85 @@
+//! `tautline explain` against an extender that answers from a script.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::{
+    api_server::{Answer, ApiServer},
+    text,
+};
+
+fn explain(server: &ApiServer, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
+    command.arg("explain").args(args);
+    command.args(["--url", &server.url()]).output().unwrap()
+}
+
+fn record(now: &Value) -> Value {
+    let node = |name: &str, usable: bool| {
+        let reason = (!usable).then_some("latency/OverLimit");
+        json!({"node": name, "usable": usable, "score": 5, "costs": [], "reason": reason})
+    };
+    let nodes: Vec<Value> = (0..50).map(|i| node(&format!("n{i:02}"), i < 49)).collect();
+    json!({
+        "namespace": "shop", "pod": "web-0", "uid": "u1", "atUnixMillis": 0, "tookMicros": 1500,
+        "usable": 49, "rules": [], "nodes": nodes, "podNow": now,
+    })
+}
+
+#[test]
+fn it_says_where_the_pod_is() {
+    let bound = |node: &str| json!({"state": "Bound", "node": node});
+    for (now, expected) in [
+        (bound("n01"), &["  now bound to n01\n", "> n01"][..]),
+        // A node that is not shown otherwise.
+        (
+            bound("n45"),
+            &["  now bound to n45\n", "> n45", "... and 9 nodes more"],
+        ),
+        (json!({"state": "NotBound"}), &["  now not bound\n"]),
+        (json!({"state": "Deleted"}), &["  now deleted\n"]),
+        (
+            json!({"state": "Replaced"}),
+            &["there is a newer pod of its name"],
+        ),
+        (
+            json!({"state": "Unknown", "error": "late"}),
+            &["where it is now is not known: late"],
+        ),
+        (Value::Null, &["49 of 50 nodes usable"]),
+    ] {
+        let record = record(&now);
+        let server = ApiServer::start(move |path| {
+            assert_eq!(path, "/explain/shop/web-0");
+            Answer::json(200, &json!([record]))
+        });
+        for args in [&["shop/web-0"][..], &["web-0", "-n", "shop"]] {
+            let out = explain(&server, args);
+            assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+            let said = text(&out.stdout);
+            for part in expected {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reason_without_a_round_is_passed_on() {
+    let server = ApiServer::start(|path| {
+        assert_eq!(path, "/explain/default/web-9");
+        Answer::text(404, "there is no pod default/web-9\n")
+    });
+    let out = explain(&server, &["web-9"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(text(&out.stderr), "there is no pod default/web-9\n");
+    for (args, expected) in [
+        (&["shop/web-0", "-n", "other"][..], "leave one of them out"),
+        (&["../web-0"], "lower-case"),
+    ] {
+        let out = explain(&server, args);
+        assert_eq!(out.status.code(), Some(2));
+        assert!(text(&out.stderr).contains(expected), "{args:?}");
+    }
+}

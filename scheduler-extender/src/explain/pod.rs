@@ -1,0 +1,306 @@
+//! Where an explained pod is now, or why no round of it is known: the pod itself is
+//! read for that, once for each explanation.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+/// Explanations are for people, who do not wait long.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Explanations that read a pod at once: the admin port has no login.
+const MOST_READS: usize = 4;
+
+/// Bounds what explanations cost the API server.
+#[derive(Debug)]
+pub(super) struct Reader(Semaphore);
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self(Semaphore::new(MOST_READS))
+    }
+}
+
+/// The pod of that name, if there is one; else why that is not known.
+pub(super) type Read = Result<Option<Box<Pod>>, String>;
+
+impl Reader {
+    pub(super) async fn read(&self, client: &Client, namespace: &str, name: &str) -> Read {
+        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let read = async {
+            let _permit = self.0.acquire().await.map_err(|e| e.to_string())?;
+            api.get_opt(name).await.map_err(|e| e.to_string())
+        };
+        let late = |_| Err(format!("no answer within {} s", DEADLINE.as_secs()));
+        let read = tokio::time::timeout(DEADLINE, read).await;
+        Ok(read.unwrap_or_else(late)?.map(Box::new))
+    }
+}
+
+/// Whether a pod can have this name: it becomes part of a URL.
+pub(super) fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= 253 && text.chars().all(fits) && text.starts_with(ends) && text.ends_with(ends)
+}
+
+/// Where the pod of a round is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state")]
+pub enum PodNow {
+    Bound {
+        node: String,
+    },
+    NotBound,
+    Deleted,
+    /// There is a pod of its name, with another UID.
+    Replaced,
+    /// The pod could not be read.
+    Unknown {
+        error: String,
+    },
+}
+
+pub(super) fn now(read: &Read, uid: &str) -> PodNow {
+    match read {
+        Err(error) => PodNow::Unknown {
+            error: error.clone(),
+        },
+        Ok(None) => PodNow::Deleted,
+        Ok(Some(pod)) if pod.metadata.uid.as_deref().is_some_and(|now| now != uid) => {
+            PodNow::Replaced
+        }
+        Ok(Some(pod)) => match node(pod) {
+            Some(node) => PodNow::Bound {
+                node: node.to_owned(),
+            },
+            None => PodNow::NotBound,
+        },
+    }
+}
+
+fn node(pod: &Pod) -> Option<&str> {
+    let node = pod.spec.as_ref()?.node_name.as_deref();
+    node.filter(|n| !n.is_empty())
+}
+
+/// How the extender stands to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Governed {
+    ExemptNamespace,
+    NoOffer,
+    Yes,
+}
+
+/// Why no round of a pod `namespace/name` is known. `governed` counts if it was read.
+pub(super) fn no_round(
+    namespace: &str,
+    name: &str,
+    read: Option<&Read>,
+    governed: Governed,
+) -> String {
+    const FORGOTTEN: &str = "too long ago, before the extender was restarted, or by another \
+                             replica (ask each one's admin port)";
+    let reason = match read {
+        Some(Ok(None)) => return format!("there is no pod {namespace}/{name}\n"),
+        None => format!("it is not governed, or it was planned {FORGOTTEN}"),
+        Some(Err(error)) => format!(
+            "it does not exist, is not governed, or was planned {FORGOTTEN}; the pod cannot be \
+             read: {error}"
+        ),
+        Some(Ok(Some(pod))) => {
+            let place = match node(pod) {
+                Some(node) => format!("it is bound to {node}"),
+                None => "it is not bound".to_owned(),
+            };
+            format!("{}; {place}", not_planned(namespace, pod, governed))
+        }
+    };
+    format!("no round of pod {namespace}/{name} is known: {reason}\n")
+}
+
+fn not_planned(namespace: &str, pod: &Pod, governed: Governed) -> String {
+    let spec = pod.spec.as_ref();
+    let gates = spec.and_then(|s| s.scheduling_gates.as_ref());
+    let gates: Vec<&str> = gates.into_iter().flatten().map(|g| &*g.name).collect();
+    let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let scheduled = conditions.into_iter().flatten();
+    let mut scheduled = scheduled.filter(|c| c.type_ == "PodScheduled");
+    let message = scheduled.find_map(|c| c.message.as_deref());
+    match governed {
+        Governed::ExemptNamespace => {
+            format!("pods of namespace {namespace} are never governed (--exempt-namespaces)")
+        }
+        Governed::NoOffer => format!("no offer of namespace {namespace} selects its labels"),
+        Governed::Yes if node(pod).is_some() => {
+            "it was planned too long ago, before the extender was restarted, by another replica \
+             (ask each one's admin port), or it was bound without this extender"
+                .to_owned()
+        }
+        Governed::Yes if !gates.is_empty() => format!(
+            "kube-scheduler does not look at it before its schedulingGates are removed ({})",
+            gates.join(", ")
+        ),
+        Governed::Yes => {
+            let scheduler = scheduler.unwrap_or("default-scheduler");
+            let mut text = match scheduler {
+                "default-scheduler" => "kube-scheduler has not asked this extender about it".into(),
+                other => format!(
+                    "its spec.schedulerName is {other}, and that scheduler has not asked this \
+                     extender about it"
+                ),
+            };
+            text += ": the scheduler may be configured without the extender, another replica may \
+                     have been asked (ask each one's admin port), or the scheduler found no node \
+                     before it asked";
+            if let Some(message) = message {
+                text += &format!(" (it says: {message})");
+            }
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(spec: Value) -> Pod {
+        let pod = json!({
+            "metadata": {"name": "web-0", "namespace": "shop", "uid": "u1"}, "spec": spec,
+            "status": {"conditions": [{"type": "PodScheduled", "status": "False",
+                "message": "0/3 nodes are available"}]},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn read(spec: Value) -> Read {
+        Ok(Some(Box::new(pod(spec))))
+    }
+
+    #[test]
+    fn the_place_is_that_of_the_rounds_own_pod() {
+        let bound = read(json!({"containers": [], "nodeName": "n1"}));
+        let node = "n1".to_owned();
+        assert_eq!(now(&bound, "u1"), PodNow::Bound { node });
+        assert_eq!(now(&bound, "u0"), PodNow::Replaced);
+        assert_eq!(
+            now(&read(json!({"containers": []})), "u1"),
+            PodNow::NotBound
+        );
+        assert_eq!(now(&Ok(None), "u1"), PodNow::Deleted);
+        let error = "late".to_owned();
+        assert_eq!(now(&Err(error.clone()), "u1"), PodNow::Unknown { error });
+    }
+
+    #[test]
+    fn each_reason_for_no_round_is_told_from_the_others() {
+        use Governed::{ExemptNamespace, NoOffer, Yes};
+        let waiting = || read(json!({"containers": []}));
+        let other = || read(json!({"containers": [], "schedulerName": "batch"}));
+        let gated = || read(json!({"containers": [], "schedulingGates": [{"name": "quota"}]}));
+        let bound = || read(json!({"containers": [], "nodeName": "n1"}));
+        for (read, governed, parts) in [
+            (None, Yes, &["not governed", "another replica"][..]),
+            (Some(Ok(None)), Yes, &["there is no pod shop/web-0\n"]),
+            (Some(Err("late".into())), Yes, &["cannot be read: late"]),
+            (
+                Some(waiting()),
+                ExemptNamespace,
+                &["--exempt-namespaces", "it is not bound"],
+            ),
+            (
+                Some(bound()),
+                NoOffer,
+                &["no offer of namespace shop", "it is bound to n1"],
+            ),
+            (
+                Some(waiting()),
+                Yes,
+                &[
+                    "kube-scheduler has not asked this extender",
+                    "0/3 nodes",
+                    "it is not bound",
+                ],
+            ),
+            (Some(other()), Yes, &["spec.schedulerName is batch"]),
+            (Some(gated()), Yes, &["schedulingGates", "quota"]),
+            (
+                Some(bound()),
+                Yes,
+                &["bound without this extender", "it is bound to n1"],
+            ),
+        ] {
+            let text = no_round("shop", "web-0", read.as_ref(), governed);
+            for part in parts {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_names_become_part_of_a_url() {
+        for good in ["web-0", "a.b", "0"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in [
+            "",
+            "..",
+            "../secrets",
+            "a/b",
+            "a?x=1",
+            "a%2fb",
+            "A",
+            "a-",
+            ".",
+        ] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_api_server_is_not_waited_for() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let client = Client::new(silent, "default");
+        let start = tokio::time::Instant::now();
+        let read = Reader::default().read(&client, "shop", "web-0").await;
+        assert_eq!(read.unwrap_err(), "no answer within 2 s");
+        assert_eq!(start.elapsed(), DEADLINE);
+    }
+
+    #[tokio::test]
+    async fn one_get_tells_whether_there_is_a_pod() {
+        let server = tower::service_fn(|request: http::Request<Body>| async move {
+            let (code, body) = match request.uri().path() {
+                "/api/v1/namespaces/shop/pods/web-0" => {
+                    let pod = pod(json!({"containers": [], "nodeName": "n1"}));
+                    (200, serde_json::to_vec(&pod).unwrap())
+                }
+                _ => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "reason": "NotFound", "code": 404, "message": "not found"});
+                    (404, status.to_string().into_bytes())
+                }
+            };
+            let answer = http::Response::builder().status(code);
+            Ok::<_, Infallible>(answer.body(Body::from(body)).unwrap())
+        });
+        let client = Client::new(server, "default");
+        let reader = Reader::default();
+        let read = reader.read(&client, "shop", "web-0").await;
+        assert!(matches!(now(&read, "u1"), PodNow::Bound { .. }), "{read:?}");
+        let read = reader.read(&client, "shop", "web-1").await;
+        assert_eq!(read, Ok(None));
+    }
+}
