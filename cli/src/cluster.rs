@@ -4,9 +4,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tautline_runtime::cluster::Cluster;
+
+use crate::patience::Patience;
 
 /// The cluster: by default the pod's own, else the kubeconfig's current context.
 #[derive(Args, Clone, Debug, Default)]
@@ -20,9 +23,14 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// For tools: what a busy API server refuses is tried again.
+    /// For tools: what a busy API server refuses is tried again, and people are told
+    /// when it does not answer.
     pub(crate) async fn client(&self) -> Result<Client> {
-        Ok(Client::try_from(self.config().await?)?)
+        let config = self.config().await?;
+        let patience = Patience::new(&config.cluster_url.to_string());
+        Ok(ClientBuilder::try_from(config)?
+            .with_layer(&patience)
+            .build())
     }
 
     /// For servers, which have deadlines and retries of their own: 429 is also the

@@ -30,6 +30,7 @@ mod invoked;
 mod latency;
 pub mod local;
 mod manifests;
+mod patience;
 mod plan;
 mod pod_name;
 mod provider;
