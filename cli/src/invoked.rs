@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clap::Command;
+use clap::{Arg, Command};
 
 /// kubectl runs `kubectl-NAME` for `kubectl NAME`.
 const PLUGIN: &str = "kubectl-tautline";
@@ -42,6 +42,21 @@ fn examples(mut command: Command, name: &str) -> Command {
         command = command.mut_subcommand(sub, |c| examples(c, name));
     }
     command
+}
+
+/// The command line without the environment variables that are empty: an empty one
+/// is as one that is not set.
+pub(crate) fn without_empty_env(command: Command) -> Command {
+    let is_empty = |arg: &Arg| {
+        let value = arg.get_env().and_then(std::env::var_os);
+        value.is_some_and(|value| value.is_empty())
+    };
+    command
+        .mut_args(|arg| match is_empty(&arg) {
+            true => arg.env(None),
+            false => arg,
+        })
+        .mut_subcommands(without_empty_env)
 }
 
 #[cfg(test)]

@@ -166,7 +166,8 @@ impl Command {
 
 /// The command line, under the name that this process was called by.
 fn parse() -> Cli {
-    let mut command = invoked::with_name(Cli::command(), invoked::name());
+    let command = invoked::without_empty_env(Cli::command());
+    let mut command = invoked::with_name(command, invoked::name());
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
 }

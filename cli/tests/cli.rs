@@ -131,6 +131,10 @@ fn trouble_is_named_with_its_mend() {
     assert!(error.contains("cannot be reached"), "{error}");
     let error = said(&["--log", "a=b=c", "crds"]);
     assert!(error.contains("log filter"), "{error}");
+    let error = said(&["--log", "tautlin=debug", "crds"]);
+    assert!(error.contains("write tautline for all of it"), "{error}");
+    let error = said(&["--log", "inf", "crds"]);
+    assert!(error.contains("\"inf\" is not a level"), "{error}");
 }
 
 /// A pipe that nobody reads any more.
@@ -162,6 +166,26 @@ fn a_closed_pipe_is_no_error() {
             .status()
             .unwrap();
         assert_eq!(silent.code(), Some(code), "{args:?} with both closed");
+    }
+}
+
+#[test]
+fn an_empty_environment_variable_is_as_none() {
+    let out = command(&["crds"]).env("TAUTLINE_LOG", "").output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let out = command(&["crds"])
+        .env("TAUTLINE_LOG", "inf")
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2), "it counts otherwise");
+    for (args, name) in [
+        (&["explain", "shop/web-0"][..], "TAUTLINE_EXTENDER"),
+        (&["latency", "top"], "TAUTLINE_LATENCY"),
+    ] {
+        // Who listens at the default address of this machine is not known.
+        let out = command(args).env(name, "").output().unwrap();
+        let error = text(&out.stderr);
+        assert!(!error.contains("is no URL"), "{name}: {error}");
     }
 }
 

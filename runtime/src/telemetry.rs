@@ -1,8 +1,10 @@
 //! Logs.
 
+mod filter;
+
 use std::io::IsTerminal;
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::fmt;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +17,10 @@ pub enum LogFormat {
 }
 
 /// Starts logging to standard error; `filter` is a level or tracing's directives
-/// ("info", "tautline_discovery=debug"). A second call changes nothing.
+/// ("info", "tautline_discovery=debug"). A bare target is refused: it is most often a
+/// misspelt level. A second call changes nothing.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|e| {
+    let filter = filter::parse(filter).map_err(|e| {
         format!("log filter {filter:?}: {e}; write a level such as info, or target=level")
     })?;
     let colour = std::io::stderr().is_terminal();
