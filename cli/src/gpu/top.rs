@@ -15,6 +15,7 @@ use crate::{
     NO,
     output::{self, Output},
     scope,
+    watch::screen,
 };
 
 #[derive(clap::Args)]
@@ -57,7 +58,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             None => note!("no node has GPUs, of {}", view.snapshot().node_count()),
         }
     }
-    output::print(args.output, &top, |top| top.text(Look::of_stdout()))?;
+    output::print(args.output, &top, |top| {
+        top.text(Look::of_stdout(), screen::columns())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

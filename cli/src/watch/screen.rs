@@ -1,6 +1,6 @@
 //! A terminal that is drawn on in place.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -32,6 +32,11 @@ pub(crate) fn size() -> Size {
         columns: of("COLUMNS", asked.map(|s| s.ws_col), 80),
         rows: of("LINES", asked.map(|s| s.ws_row), 24),
     }
+}
+
+/// The columns of the terminal that is printed on; `None` where it is no terminal.
+pub(crate) fn columns() -> Option<usize> {
+    io::stdout().is_terminal().then(|| size().columns)
 }
 
 /// Gives the terminal back as it was, however it ends.

@@ -19,8 +19,8 @@ fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
 #[test]
 fn the_example_as_people_and_programs_read_it() {
     let top = top(example());
-    insta::assert_snapshot!("top", top.text(UNICODE));
-    insta::assert_snapshot!("top_ascii", top.text(ASCII));
+    insta::assert_snapshot!("top", top.text(UNICODE, None));
+    insta::assert_snapshot!("top_ascii", top.text(ASCII, None));
     insta::assert_snapshot!("top_json", serde_json::to_string_pretty(&top).unwrap());
 }
 
@@ -40,8 +40,28 @@ fn nodes_come_in_the_order_that_is_asked() {
 }
 
 #[test]
+fn it_fits_the_terminal() {
+    use unicode_width::UnicodeWidthStr;
+
+    let top = top(example());
+    let widest = |text: &str| text.lines().map(UnicodeWidthStr::width).max().unwrap();
+    let whole = top.text(UNICODE, None);
+    for columns in [40, 80, 100, 120, 140] {
+        let text = top.text(UNICODE, Some(columns));
+        let cards = text.split("Warnings:").next().unwrap();
+        assert!(widest(cards) <= columns, "{columns}:\n{text}");
+        assert_eq!(text.lines().count(), whole.lines().count(), "{columns}");
+        if columns >= 80 {
+            let head = text.lines().next().unwrap();
+            assert!(head.contains("FREE") && head.contains("HELD BY"), "{text}");
+        }
+    }
+    assert_eq!(top.text(UNICODE, Some(1000)), whole);
+}
+
+#[test]
 fn what_is_wrong_is_told() {
-    let text = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"])).text(ASCII);
+    let text = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"])).text(ASCII, None);
     assert!(text.contains("over-committed"), "{text}");
     assert!(
         text.contains("pod ml/p-2, annotation tautline.io/gpu-devices: \"0:lots\" is no card"),
@@ -56,10 +76,10 @@ fn what_is_wrong_is_told() {
 #[test]
 fn nothing_is_no_error() {
     let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
-    assert_eq!(empty.text(ASCII), "");
+    assert_eq!(empty.text(ASCII, None), "");
     // Cards that nobody asks for: of what use they are is not known.
     let idle = top(slices("2", &[]));
-    let text = idle.text(ASCII);
+    let text = idle.text(ASCII, None);
     assert!(
         text.contains("n      0-1    ....................   0m     2000m   -"),
         "{text}"

@@ -8,27 +8,34 @@ use crate::{
         bar::{Look, Parts},
         words,
     },
-    table::{plain, table},
+    table::{cut, plain, table},
 };
 
+const HEADER: [&str; 10] = [
+    "NODE",
+    "CARD",
+    "USE",
+    "HELD",
+    "FREE",
+    "FRAGMENTED",
+    "HEALTH",
+    "PRODUCT",
+    "LANE",
+    "HELD BY",
+];
+/// What a narrow terminal does without, the first first: the second table has product
+/// and lane as well.
+const LEFT_OUT: [&str; 4] = ["LANE", "PRODUCT", "HEALTH", "FRAGMENTED"];
+/// The least that is shown of HELD BY.
+const HELD_BY: usize = 20;
+
 impl Top {
-    pub(super) fn text(&self, look: Look) -> String {
+    /// For a terminal of so many columns; `None`: as wide as it is.
+    pub(super) fn text(&self, look: Look, columns: Option<usize>) -> String {
         let mut out = String::new();
         if !self.nodes.is_empty() {
-            let header = [
-                "NODE",
-                "CARD",
-                "USE",
-                "HELD",
-                "FREE",
-                "FRAGMENTED",
-                "HEALTH",
-                "PRODUCT",
-                "LANE",
-                "HELD BY",
-            ];
-            let rows = self.nodes.iter().flat_map(|n| rows(n, look));
-            let cards = table(&header, rows) + &look.legend() + "\n";
+            let rows: Vec<_> = self.nodes.iter().flat_map(|n| rows(n, look)).collect();
+            let cards = fit(&rows, columns) + &clip(&look.legend(), columns);
             out += &look.paint(&cards);
             let header = [
                 "PRODUCT",
@@ -42,7 +49,7 @@ impl Top {
             ];
             let sums = self.totals.iter().map(sum).chain([all(&self.totals)]);
             out += "\n";
-            out += &table(&header, sums);
+            out += &clip(&table(&header, sums), columns);
         }
         if !self.warnings.is_empty() {
             out += "\nWarnings:\n";
@@ -52,6 +59,33 @@ impl Top {
         }
         out
     }
+}
+
+/// The table of cards, without the columns that `columns` have no room for.
+fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
+    let mut shown: Vec<usize> = (0..HEADER.len()).collect();
+    let mut left_out = LEFT_OUT.iter();
+    loop {
+        let header: Vec<&str> = shown.iter().map(|i| HEADER[*i]).collect();
+        let cells = |row: &Vec<String>| shown.iter().map(|i| row[*i].clone()).collect();
+        let text = table(&header, rows.iter().map(cells));
+        // HELD BY comes last, and may end early.
+        let before = text.lines().next().and_then(|head| head.find("HELD BY"));
+        let room = columns.is_none_or(|c| before.unwrap_or(0) + HELD_BY <= c);
+        match left_out.next() {
+            Some(name) if !room => shown.retain(|i| HEADER[*i] != *name),
+            _ => return clip(&text, columns),
+        }
+    }
+}
+
+/// Lines that are too long end early.
+fn clip(text: &str, columns: Option<usize>) -> String {
+    let line = |line: &str| match columns {
+        Some(columns) => cut(line, columns) + "\n",
+        None => line.to_owned() + "\n",
+    };
+    text.lines().map(line).collect()
 }
 
 fn rows(node: &NodeTop, look: Look) -> Vec<Vec<String>> {
