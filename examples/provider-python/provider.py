@@ -12,8 +12,9 @@ from pathlib import Path
 import grpc
 from grpc_tools import protoc
 
-# Generated at each start, so there is no generated code to keep in step with the proto.
-PROTO = Path(__file__).resolve().parents[2] / "proto"
+# Generated at each start, so there is no generated code to keep in step with the proto,
+# of which a copy lies here.
+PROTO = Path(__file__).resolve().parent
 with tempfile.TemporaryDirectory() as out:
     if protoc.main(["", f"-I{PROTO}", f"--python_out={out}", f"--grpc_python_out={out}", "ruleprovider.proto"]):
         sys.exit("ruleprovider.proto does not compile")

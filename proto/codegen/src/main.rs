@@ -1,6 +1,7 @@
 //! Generates `proto/src/generated` from `proto/*.proto`, without protoc.
 //! `cargo run -p tautline-codegen`; CI runs it and refuses a difference. A file that
-//! stays the same is not written, so that nothing is built anew for it.
+//! stays the same is not written, so that nothing is built anew for it. The Python
+//! example gets its copy of the contract, so that its folder can be taken elsewhere.
 
 use std::{fs, io, path::Path};
 
@@ -14,11 +15,16 @@ const FILES: [&str; 4] = [
     "latency.proto",
 ];
 
+/// From the folder of the contracts.
+const PYTHON_COPY: &str = "../examples/provider-python/ruleprovider.proto";
+
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let out = proto.join("src/generated");
     fs::create_dir_all(&out)?;
 
+    let contract = fs::read(proto.join("ruleprovider.proto"))?;
+    put(&proto.join(PYTHON_COPY), &contract)?;
     let set = protox::compile(FILES, [&proto]).context("a .proto file does not compile")?;
     put(&out.join("descriptors.bin"), &set.encode_to_vec())?;
     let fresh = tempfile::tempdir()?;
@@ -49,6 +55,17 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_python_example_has_the_contract() {
+        let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let read = |path: &str| fs::read_to_string(proto.join(path)).unwrap();
+        assert_eq!(
+            read(PYTHON_COPY),
+            read("ruleprovider.proto"),
+            "run cargo run -p tautline-codegen"
+        );
+    }
 
     #[test]
     fn what_stays_the_same_is_not_written() {

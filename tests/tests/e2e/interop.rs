@@ -125,8 +125,8 @@ async fn providers_and_callers_of_other_makes() {
     }
 }
 
-/// A Python with what the example needs, in an environment of its own; `None`
-/// where there is no Python.
+/// A Python with what the example needs, in an environment of its own, and the example,
+/// copied to another folder as its users do; `None` where there is no Python.
 fn python() -> Option<(PathBuf, PathBuf)> {
     let folder = root().join("examples/provider-python");
     let venv = root().join("target/python-provider");
@@ -147,5 +147,13 @@ fn python() -> Option<(PathBuf, PathBuf)> {
         );
         assert!(ready(pip.current_dir(&folder)), "pip install failed");
     }
-    Some((program, folder.join("provider.py")))
+    let copy = venv.join("example");
+    std::fs::create_dir_all(&copy).unwrap();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let from = entry.unwrap().path();
+        if from.is_file() {
+            std::fs::copy(&from, copy.join(from.file_name().unwrap())).unwrap();
+        }
+    }
+    Some((program, copy.join("provider.py")))
 }
