@@ -234,7 +234,11 @@ impl Shared {
             let stand = bindings.iter().all(|b| compliance_of(b) == "Compliant");
             (!bindings.is_empty() && stand).then_some(())
         };
-        let state = async || self.state();
+        let state = async || {
+            let bindings = workloads::bindings(self.client(), "default", "web").await;
+            let status = bindings.iter().map(|b| format!("{:?}\n", b.status));
+            status.collect::<String>() + &self.state()
+        };
         eventually("the victims are compliant", PATIENCE, look, state).await;
     }
 }
