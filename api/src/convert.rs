@@ -314,4 +314,10 @@ mod tests {
         assert!(error.starts_with(expected), "{error}");
         assert!(convert("../api/v1").is_err());
     }
+
+    #[test]
+    fn names_of_policies_reach_reasons_without_escapes() {
+        assert_eq!(&*policy_name("near"), "near");
+        assert_eq!(&*policy_name("near\u{1b}[2J\nx"), "near\u{fffd}[2J x");
+    }
 }

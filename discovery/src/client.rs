@@ -339,12 +339,6 @@ impl Discovery {
     }
 }
 
-/// A refusal in the words of a stranger, fit to be shown.
-pub(crate) fn status_text(status: &Status) -> String {
-    let message = text::clean(status.message(), LONGEST_MESSAGE_CHARS);
-    format!("{:?}: {message}", status.code())
-}
-
 /// The same for the same objects and rule.
 fn number_of(ask: &EvaluateRequest) -> u64 {
     let rule = ask.rule.iter();

@@ -50,3 +50,16 @@ fn cause_of(top: &(dyn Error + 'static)) -> String {
     let last = chain().last().map(ToString::to_string);
     last.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_refusals_are_cleaned_and_cut() {
+        let status = Status::failed_precondition("full\n\u{1b}[31m".to_owned() + &"x".repeat(9999));
+        let text = status_text(&status);
+        let expected = "FailedPrecondition: full \u{fffd}[31m";
+        assert!(text.starts_with(expected) && text.len() < 600, "{text}");
+    }
+}

@@ -153,3 +153,23 @@ pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
         ..ObjectReference::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn quoted_texts_are_cleaned_before_they_are_written() {
+        let (events, mut queue) = Events::new();
+        events.say(Note {
+            regarding: of_pod("shop", "web-0", "u"),
+            secondary: None,
+            warning: true,
+            reason: "Failed".to_owned(),
+            action: "Evict",
+            text: "it said \u{1b}[2Jall is well\nforged".to_owned(),
+        });
+        let note = queue.0.recv().await.unwrap();
+        assert_eq!(note.text, "it said \u{fffd}[2Jall is well forged");
+    }
+}

@@ -431,7 +431,7 @@ async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> Ended 
             Err(error) => {
                 if let watcher::Error::InitialListFailed(kube::Error::Api(status))
                 | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                    && matches!(status.code, 403 | 404 | 405)
+                    && matches!(status.code, 403..=405)
                 {
                     return (listed, status.message.clone());
                 }
