@@ -293,7 +293,7 @@ async fn a_tenant_changes_nothing_for_others() {
     let _alone = crate::ALONE.lock().await;
     let shared = Shared::start().await;
     let client = shared.client();
-    let judge = Judge::new(client, &[("n1", 1), ("n2", 5), ("s1", -1)]);
+    let judge = Judge::new(client, &[("n1", 1), ("n2", 5), ("s1", 9)]);
     let running = testkit::start(judge.clone()).await.unwrap();
     let port = running.address.port();
     let made = objects::provider(client, "tautline-system", "judge", port, &["near"]).await;
