@@ -22,6 +22,10 @@ pub struct Costs {
     pub unknown_nodes: usize,
     /// Named more than once; the worst counts.
     pub duplicate_nodes: usize,
+    /// There has been a line with one.
+    tie_breaks: bool,
+    /// The provider cannot tell apart costs that differ by no more; below 1: it can.
+    pub resolution: i64,
     /// Where the next line's node is if the answer keeps the question's order.
     next: usize,
     /// The length of the texts when all of them were needed.
@@ -36,6 +40,8 @@ pub struct Note<'a> {
     pub detail: &'a str,
     /// Usable once pods on the node had gone.
     pub freeable: bool,
+    /// The part of the cost that only orders equally good nodes: 0 up to the cost.
+    pub tie_break: i64,
 }
 
 /// A part of the text.
@@ -51,6 +57,7 @@ struct Kept {
     code: Span,
     detail: Span,
     freeable: bool,
+    tie_break: i64,
 }
 
 impl Costs {
@@ -72,16 +79,14 @@ impl Costs {
         };
         self.next = at + 1;
         let cost = cost.max(NO_COST + 1);
-        let note = Note {
-            code: clean_code(note.code),
-            ..note
-        };
+        let note = clean(note, cost);
         let old = self.cost[at];
         if old != NO_COST {
             self.duplicate_nodes += 1;
+            let before = self.note(at).unwrap_or_default();
             let worse = match (old < 0, cost < 0) {
-                (false, false) => cost > old,
-                (true, true) => (cost, note) < (old, self.note(at).unwrap_or_default()),
+                (false, false) => (cost, before.tie_break) > (old, note.tie_break),
+                (true, true) => (cost, note) < (old, before),
                 (_, new_is_negative) => new_is_negative,
             };
             if !worse {
@@ -97,11 +102,8 @@ impl Costs {
     pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
         if let Some(at) = nodes.position_from(self.next, node) {
             self.next = at + 1;
-            let note = Note {
-                code: clean_code(note.code),
-                ..note
-            };
-            self.set(at, cost.max(NO_COST + 1), note);
+            let cost = cost.max(NO_COST + 1);
+            self.set(at, cost, clean(note, cost));
             self.repack();
         }
     }
@@ -117,6 +119,8 @@ impl Costs {
     /// named.
     pub fn pick(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
         let mut picked = Self::new(at.len());
+        picked.resolution = self.resolution;
+        picked.tie_breaks = self.tie_breaks;
         // A copy that grows is copied again and again.
         let share = self.text.len() * at.len() / self.cost.len().max(1);
         picked.text.reserve(share + SLACK);
@@ -144,6 +148,7 @@ impl Costs {
                 },
                 detail: picked.write(self.slice(note.detail)),
                 freeable: note.freeable,
+                tie_break: note.tie_break,
             };
         }
         picked.packed = picked.text.len();
@@ -177,6 +182,7 @@ impl Costs {
         if !note.code.is_empty() {
             self.same_or_write(note.code);
         }
+        self.tie_breaks |= note.tie_break != 0;
         self.notes[at] = Kept {
             code: match note.code {
                 "" => Span::default(),
@@ -184,6 +190,7 @@ impl Costs {
             },
             detail: self.write(note.detail),
             freeable: note.freeable,
+            tie_break: note.tie_break,
         };
     }
 
@@ -221,6 +228,7 @@ impl Costs {
             code: self.slice(kept.code),
             detail: self.slice(kept.detail),
             freeable: kept.freeable,
+            tie_break: kept.tie_break,
         };
         (note != Note::default()).then_some(note)
     }
@@ -237,6 +245,23 @@ impl Costs {
     /// By position; where the answer did not name the node, below every cost.
     pub(crate) fn raw(&self) -> &[i64] {
         &self.cost
+    }
+
+    /// The part of the cost at a position that only orders equally good nodes.
+    pub(crate) fn tie_break(&self, at: usize) -> i64 {
+        self.notes.get(at).map_or(0, |note| note.tie_break)
+    }
+
+    pub(crate) fn has_tie_breaks(&self) -> bool {
+        self.tie_breaks && self.notes.iter().any(|note| note.tie_break != 0)
+    }
+}
+
+fn clean(note: Note<'_>, cost: i64) -> Note<'_> {
+    Note {
+        code: clean_code(note.code),
+        tie_break: note.tie_break.clamp(0, cost.max(0)),
+        ..note
     }
 }
 
@@ -255,13 +280,13 @@ mod tests {
 
     use super::*;
 
-    /// The texts of a note: a code, a detail, whether it is freeable.
-    type Said = (Option<i64>, String, String, bool);
+    /// A cost and its note: a code, a detail, whether it is freeable, the tie-break.
+    type Said = (Option<i64>, String, String, bool, i64);
 
     fn said(costs: &Costs, at: usize) -> Said {
         let note = costs.note(at).unwrap_or_default();
         let (code, detail) = (note.code.to_owned(), note.detail.to_owned());
-        (costs.get(at), code, detail, note.freeable)
+        (costs.get(at), code, detail, note.freeable, note.tie_break)
     }
 
     proptest! {
@@ -269,26 +294,28 @@ mod tests {
         /// memory is bounded by what is still needed.
         #[test]
         fn replaced_and_picked_lines_are_those_said_last(
-            lines in prop::collection::vec((0..6_usize, -2..9_i64, "(Full|Busy)?", "[a-z]{0,9}", any::<bool>()), 0..400),
+            lines in prop::collection::vec((0..6_usize, -2..9_i64, "(Full|Busy)?", "[a-z]{0,9}", any::<bool>(), -2..12_i64), 0..400),
             at in prop::collection::vec(prop::option::of(0..6_usize), 0..12),
         ) {
             let mut nodes = NodeSet::default();
             let mut costs = Costs::default();
-            let mut last: Vec<Said> = vec![(None, String::new(), String::new(), false); 6];
+            let mut last: Vec<Said> = vec![(None, String::new(), String::new(), false, 0); 6];
             (0..6).for_each(|i| _ = nodes.insert(&format!("n{i}")));
-            for (i, cost, code, detail, freeable) in lines {
-                let note = Note { code: &code, detail: &detail, freeable };
+            costs.resolution = 7;
+            for (i, cost, code, detail, freeable, tie_break) in lines {
+                let note = Note { code: &code, detail: &detail, freeable, tie_break };
                 costs.replace(&nodes, &format!("n{i}"), cost, note);
                 costs.replace(&nodes, "elsewhere", cost, note);
-                last[i] = (Some(cost), code, detail, freeable);
+                last[i] = (Some(cost), code, detail, freeable, tie_break.min(cost).max(0));
                 prop_assert!(costs.text.len() <= 2 * 6 * 13 + SLACK + 13, "{costs:?}");
             }
             for (i, last) in last.iter().enumerate() {
                 prop_assert_eq!(&said(&costs, i), last);
             }
             let picked = costs.pick(at.iter().copied());
+            prop_assert_eq!((costs.resolution, picked.resolution), (7, 7));
             for (to, at) in at.iter().enumerate() {
-                let none = (None, String::new(), String::new(), false);
+                let none = (None, String::new(), String::new(), false, 0);
                 prop_assert_eq!(said(&picked, to), at.map_or(none, |at| last[at].clone()));
             }
         }

@@ -20,6 +20,7 @@ pub mod planning;
 pub mod providers;
 pub mod quantity;
 pub mod reference;
+mod scaling;
 pub mod selector;
 pub mod standing;
 pub mod text;

@@ -1,17 +1,13 @@
 //! Costs in, usable nodes with scores and reason codes out.
-//!
-//! All arithmetic is on integers, so neither the order of rules and nodes nor
-//! the unit of a rule changes a result: costs become fixed-point fractions
-//! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
-//! leaves as they are.
 
 use std::sync::Arc;
 
 pub use crate::costs::{Costs, Note};
-use crate::nodes::NodeSet;
+use crate::{
+    nodes::NodeSet,
+    scaling::{ONE, ranks},
+};
 
-/// The fixed-point 1.
-const ONE: u64 = 1 << 62;
 /// kube-scheduler's `MaxExtenderPriority`.
 pub const MAX_SCORE: u8 = 10;
 
@@ -64,7 +60,9 @@ pub enum Verdict {
     Usable {
         /// The weighted mean of the scaled costs, 0 (best) to 2^62.
         badness: u64,
-        /// 10 for the best alone, else `round(9 x (1 - mean))`.
+        /// Orders nodes whose mean is equal; lower is better.
+        tie_break: u64,
+        /// 10 for the best, else `round(9 x (1 - mean))`.
         score: u8,
     },
     Unusable {
@@ -78,6 +76,16 @@ pub enum Verdict {
 impl Verdict {
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Usable { .. })
+    }
+
+    /// Orders nodes, the best first; unusable nodes are the last.
+    pub fn rank(&self) -> (u64, u64) {
+        match self {
+            Self::Usable {
+                badness, tie_break, ..
+            } => (*badness, *tie_break),
+            Self::Unusable { .. } => (u64::MAX, u64::MAX),
+        }
     }
 
     /// The score for kube-scheduler; 0 for a node that cannot be used.
@@ -101,19 +109,23 @@ impl Plan {
         let usable: Vec<bool> = (0..nodes)
             .map(|at| answers.iter().all(|a| a.admits(at)))
             .collect();
-        let badness = badness(&usable, answers);
+        let ranks = ranks(&usable, answers);
         let best = (0..nodes)
             .filter(|at| usable[*at])
-            .map(|at| badness[at])
+            .map(|at| ranks[at])
             .min();
         let mut said = None;
         let verdicts = (0..nodes)
             .map(|at| match usable[at] {
                 true => {
-                    let badness = badness[at];
+                    let (badness, tie_break) = ranks[at];
                     Verdict::Usable {
                         badness,
-                        score: score(badness, best.unwrap_or(0)),
+                        tie_break,
+                        score: match best == Some(ranks[at]) {
+                            true => MAX_SCORE,
+                            false => score(badness),
+                        },
                     }
                 }
                 false => refusal(at, answers, &mut said),
@@ -138,16 +150,11 @@ impl Plan {
         if most == 0 || list.len() <= most {
             return list;
         }
-        let badness = |at: &usize| match self.verdicts[*at] {
-            Verdict::Usable { badness, .. } => badness,
-            Verdict::Unusable { .. } => u64::MAX,
-        };
+        let rank = |at: &usize| self.verdicts[*at].rank();
         // Only ties are worth a hash: this runs for every pod.
         let turn = |at: &usize| (fnv1a_64(&[seed, nodes.name(*at)]), nodes.name(*at));
         list.select_nth_unstable_by(most - 1, |a, b| {
-            badness(a)
-                .cmp(&badness(b))
-                .then_with(|| turn(a).cmp(&turn(b)))
+            rank(a).cmp(&rank(b)).then_with(|| turn(a).cmp(&turn(b)))
         });
         list.truncate(most);
         list.sort_unstable();
@@ -164,65 +171,7 @@ impl Answer<'_> {
     }
 }
 
-/// The mean over offers of the weighted mean over rules, for each usable node.
-fn badness(usable: &[bool], answers: &[Answer<'_>]) -> Vec<u64> {
-    // By offer: the sum of the weights, and each node's weighted sum.
-    let mut offers: Vec<(usize, u128, Vec<u128>)> = Vec::new();
-    for answer in answers {
-        let Outcome::Costs(costs) = answer.outcome else {
-            continue;
-        };
-        let in_use = || {
-            costs
-                .raw()
-                .iter()
-                .zip(usable)
-                .filter(|(_, u)| **u)
-                .map(|(c, _)| *c)
-        };
-        let (Some(low), Some(high)) = (in_use().min(), in_use().max()) else {
-            continue;
-        };
-        let at = offers
-            .iter()
-            .position(|(o, ..)| *o == answer.offer)
-            .unwrap_or_else(|| {
-                offers.push((answer.offer, 0, vec![0; usable.len()]));
-                offers.len() - 1
-            });
-        let (_, weights, sums) = &mut offers[at];
-        let weight = u128::from(answer.weight);
-        *weights += weight;
-        let span = high.abs_diff(low);
-        if span == 0 {
-            continue;
-        }
-        for ((sum, cost), usable) in sums.iter_mut().zip(costs.raw()).zip(usable) {
-            if *usable {
-                let above = u128::from(cost.abs_diff(low));
-                *sum += weight * (above * u128::from(ONE) / u128::from(span));
-            }
-        }
-    }
-    // An offer of weight 0 only keeps nodes out: it has no say in the mean.
-    offers.retain(|(_, weights, _)| *weights > 0);
-    let count = offers.len().max(1) as u128;
-    let mean = |at: usize| -> u64 {
-        let total: u128 = offers
-            .iter()
-            .map(|(_, weights, sums)| sums[at] / *weights)
-            .sum();
-        u64::try_from(total / count).unwrap_or(ONE)
-    };
-    (0..usable.len())
-        .map(|at| if usable[at] { mean(at) } else { ONE })
-        .collect()
-}
-
-fn score(badness: u64, best: u64) -> u8 {
-    if badness == best {
-        return MAX_SCORE;
-    }
+fn score(badness: u64) -> u8 {
     let good = u128::from(ONE - badness.min(ONE)) * 9 + u128::from(ONE / 2);
     (good / u128::from(ONE)) as u8
 }

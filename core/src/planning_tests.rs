@@ -4,8 +4,8 @@ use super::*;
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
-/// A provider's answer as a test writes it: node, cost.
-type Lines = Vec<(usize, i64)>;
+/// A provider's answer as a test writes it: node, cost, tie-break.
+type Lines = Vec<(usize, i64, i64)>;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -14,6 +14,7 @@ struct Case {
     weight: u32,
     lines: Option<Lines>,
     reject: bool,
+    resolution: i64,
 }
 
 fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> Outcome {
@@ -24,9 +25,14 @@ fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> Outcome {
         },
         Some(lines) => {
             let mut costs = Costs::new(nodes.len());
-            for (node, cost) in lines {
+            costs.resolution = case.resolution.saturating_mul(factor);
+            for (node, cost, tie_break) in lines {
                 let name = NAMES.get(*node).copied().unwrap_or("elsewhere");
-                costs.add(nodes, name, cost.saturating_mul(factor), Note::default());
+                let note = Note {
+                    tie_break: tie_break.saturating_mul(factor),
+                    ..Note::default()
+                };
+                costs.add(nodes, name, cost.saturating_mul(factor), note);
             }
             Outcome::Costs(costs)
         }
@@ -63,13 +69,24 @@ fn case(rule: &str, lines: &[(usize, i64)]) -> Case {
         offer: 0,
         rule: rule.into(),
         weight: 1,
-        lines: Some(lines.to_vec()),
+        lines: Some(lines.iter().map(|(node, cost)| (*node, *cost, 0)).collect()),
         reject: false,
+        resolution: 0,
     }
 }
 
+fn ones(cases: &[Case]) -> Vec<i64> {
+    vec![1; cases.len()]
+}
+
+/// The means by node name.
+fn means(cases: &[Case]) -> Vec<(String, u64)> {
+    let verdicts = plan(&NAMES, cases, &ones(cases)).into_iter();
+    verdicts.map(|(node, v)| (node, v.rank().0)).collect()
+}
+
 fn scores(cases: &[Case]) -> Vec<(String, u8)> {
-    plan(&NAMES[..4], cases, &vec![1; cases.len()])
+    plan(&NAMES[..4], cases, &ones(cases))
         .into_iter()
         .map(|(n, v)| (n, v.score()))
         .collect()
@@ -109,6 +126,33 @@ fn units_do_not_weigh_weights_do() {
 }
 
 #[test]
+fn a_resolution_takes_its_share_of_a_rules_weight() {
+    let near = case("latency", &[(0, 0), (1, 2), (2, 1), (3, 4)]);
+    let noisy = |resolution| Case {
+        resolution,
+        ..case("gpu", &[(0, 8), (1, 0), (2, 4), (3, 0)])
+    };
+    assert_eq!(scores(&[near.clone(), noisy(0)]), named([5, 10, 6, 5]));
+    // Half of the difference counts: the means of three nodes are equal. Then all of it
+    // orders these.
+    assert_eq!(scores(&[near.clone(), noisy(4)]), named([7, 10, 7, 5]));
+    assert_eq!(scores(&[near.clone(), noisy(8)]), named([10, 7, 8, 5]));
+    // The nearest are equal: the rest decides.
+    let level = case("latency", &[(0, 0), (1, 0), (2, 0), (3, 4)]);
+    assert_eq!(scores(&[level, noisy(8)]), named([9, 10, 9, 5]));
+}
+
+#[test]
+fn a_rule_of_two_offers_decides_alone_too() {
+    let costs = [(0, 5), (3, 0), (9, 2), (9, 0), (9, 0), (9, 0)];
+    let twice = [0, 1].map(|offer| Case {
+        offer,
+        ..case_of("gpu", 1, &costs, 0)
+    });
+    assert_eq!(scores(&twice)[1].1, MAX_SCORE, "3 is less than 0 and 5");
+}
+
+#[test]
 fn an_offer_of_weight_zero_only_keeps_nodes_out() {
     let one = case("latency", &[(0, 10), (1, 20), (2, 15), (3, 11)]);
     let silent = Case {
@@ -127,6 +171,7 @@ fn reasons_name_the_rule_and_a_stable_code() {
         code,
         detail: "31ms",
         freeable,
+        ..Note::default()
     };
     costs.add(&nodes, "n0", -1, note("Full", true));
     costs.add(&nodes, "n1", -5, note("31ms > 20ms", false));
@@ -188,7 +233,7 @@ fn the_worst_line_of_a_node_leaves_its_note() {
     let note = |code, detail| Note {
         code,
         detail,
-        freeable: false,
+        ..Note::default()
     };
     costs.add(&nodes, "n0", 5, note("", "near"));
     assert_eq!(costs.note(1), None);
@@ -246,15 +291,44 @@ fn cost() -> impl Strategy<Value = i64> {
     ]
 }
 
+/// A resolution or a tie-break: often none, at times nonsense.
+fn noise() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        Just(0),
+        0..20i64,
+        -1..1_000_000i64,
+        Just(i64::MAX),
+        Just(i64::MIN)
+    ]
+}
+
+/// A cost of every node: what counts, and a tie-break.
+fn all_nodes(cost: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, i64)>> {
+    prop::collection::vec((cost, 0..2_000_000i64), NAMES.len())
+}
+
+fn case_of(rule: &str, weight: u32, costs: &[(i64, i64)], resolution: i64) -> Case {
+    let line = |(at, (net, tie_break)): (usize, &(i64, i64))| (at, net + tie_break, *tie_break);
+    Case {
+        weight,
+        lines: Some(costs.iter().enumerate().map(line).collect()),
+        resolution,
+        ..case(rule, &[])
+    }
+}
+
 fn cases(cost: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Case>> {
-    let lines = prop::option::weighted(0.9, prop::collection::vec((0..8usize, cost), 0..12));
-    let one = (0..3usize, "[ab]", 0..4u32, lines, any::<bool>()).prop_map(
-        |(offer, rule, weight, lines, reject)| Case {
+    let (resolution, tie_break) = (noise(), noise());
+    let lines = prop::collection::vec((0..8usize, cost, tie_break), 0..12);
+    let lines = prop::option::weighted(0.9, lines);
+    let one = (0..3usize, "[ab]", 0..4u32, lines, any::<bool>(), resolution).prop_map(
+        |(offer, rule, weight, lines, reject, resolution)| Case {
             offer,
             rule,
             weight,
             lines,
             reject,
+            resolution,
         },
     );
     prop::collection::vec(one, 0..5)
@@ -272,7 +346,7 @@ proptest! {
             if let Some(lines) = &mut c.lines { lines.reverse(); }
             c
         }).collect();
-        let ones = vec![1; all.len()];
+        let ones = ones(&all);
         let a = plan(&NAMES, &all, &ones);
         prop_assert_eq!(&a, &plan(&order, &shuffled, &ones));
 
@@ -293,28 +367,110 @@ proptest! {
     /// and some usable node has 10.
     #[test]
     fn usable_means_a_cost_from_every_rule(all in cases(cost())) {
-        let verdicts = plan(&NAMES, &all, &vec![1; all.len()]);
+        let verdicts = plan(&NAMES, &all, &ones(&all));
         for (at, (_, verdict)) in verdicts.iter().enumerate() {
             let admitted = all.iter().all(|c| match &c.lines {
                 None => !c.reject,
                 Some(lines) => {
-                    let mut own = lines.iter().filter(|(n, _)| *n == at).peekable();
-                    own.peek().is_some() && own.all(|(_, cost)| *cost >= 0)
+                    let mut own = lines.iter().filter(|(n, ..)| *n == at).peekable();
+                    own.peek().is_some() && own.all(|(_, cost, _)| *cost >= 0)
                 }
             });
             prop_assert_eq!(verdict.is_usable(), admitted);
             prop_assert!(verdict.score() <= MAX_SCORE);
+            let (mean, tie_break) = verdict.rank();
+            prop_assert!(!admitted || mean <= ONE && tie_break <= ONE);
         }
         let best = verdicts.iter().filter(|(_, v)| v.is_usable()).map(|(_, v)| v.score()).max();
         prop_assert!(best.is_none_or(|b| b == MAX_SCORE));
     }
 
+    /// No resolution and no tie-breaks: the weighted mean of the costs between the lowest
+    /// and the highest, and nothing else orders nodes.
+    #[test]
+    fn without_a_resolution_every_difference_counts(
+        rules in prop::collection::vec((1..4u32, prop::collection::vec(0..99i64, 6), -5..=0i64), 1..4),
+    ) {
+        let all: Vec<Case> = rules.iter().map(|(weight, costs, resolution)| {
+            let costs: Vec<(i64, i64)> = costs.iter().map(|cost| (*cost, 0)).collect();
+            case_of("r", *weight, &costs, *resolution)
+        }).collect();
+        let weights: u128 = rules.iter().map(|(weight, ..)| u128::from(*weight)).sum();
+        for (at, (_, verdict)) in plan(&NAMES, &all, &ones(&all)).iter().enumerate() {
+            let sum: u128 = rules.iter().map(|(weight, costs, _)| {
+                let (low, high) = (*costs.iter().min().unwrap(), *costs.iter().max().unwrap());
+                let (above, span) = ((costs[at] - low) as u128, (high - low).max(1) as u128);
+                u128::from(*weight) * (above * u128::from(ONE) / span)
+            }).sum();
+            prop_assert_eq!(verdict.rank(), ((sum / weights) as u64, 0));
+        }
+    }
+
+    /// A rule that decides alone orders nodes by its costs as they are.
+    #[test]
+    fn one_rule_alone_keeps_the_order_of_its_costs(
+        costs in all_nodes(0..1_000_000),
+        resolution in noise(),
+        equal in any::<bool>(),
+    ) {
+        let mut all = vec![case_of("gpu", 2, &costs, resolution)];
+        // Another one that calls all nodes equal changes nothing.
+        let others: Vec<(i64, i64)> = costs.iter().map(|_| (7, 0)).collect();
+        all.extend(equal.then(|| case_of("latency", 1, &others, 0)));
+        let ranks: Vec<(u64, u64)> =
+            plan(&NAMES, &all, &ones(&all)).iter().map(|(_, v)| v.rank()).collect();
+        for (a, (net_a, tie_a)) in costs.iter().enumerate() {
+            for (b, (net_b, tie_b)) in costs.iter().enumerate() {
+                prop_assert_eq!(ranks[a].cmp(&ranks[b]), (net_a + tie_a).cmp(&(net_b + tie_b)));
+            }
+        }
+    }
+
+    /// A rule whose costs differ by no more than its resolution is one whose costs are
+    /// equal, whatever its weight and its tie-breaks.
+    #[test]
+    fn what_is_within_the_resolution_overrules_nothing(
+        other in cases(-1..1_000i64),
+        costs in all_nodes(0..500),
+        weight in 0..1000u32,
+        resolution in 499..i64::MAX,
+    ) {
+        let equal: Vec<(i64, i64)> = costs.iter().map(|_| (1, 0)).collect();
+        let with = |case: Case| [&other[..], &[case]].concat();
+        let noisy = with(case_of("c", weight, &costs, resolution));
+        let equal = with(case_of("c", weight, &equal, 0));
+        prop_assert_eq!(means(&noisy), means(&equal));
+    }
+
+    /// Beside another rule a tie-break never counts in the mean.
+    #[test]
+    fn a_tie_break_overrules_no_other_rule(
+        costs in all_nodes(0..20),
+        other in all_nodes(0..20),
+        weight in 1..1000u32,
+        resolution in 0..10i64,
+    ) {
+        let net: Vec<(i64, i64)> = costs.iter().map(|(net, _)| (*net, 0)).collect();
+        let spread = |costs: &[(i64, i64)]| {
+            let costs = || costs.iter().map(|(net, _)| *net);
+            costs().max().unwrap() - costs().min().unwrap()
+        };
+        prop_assume!(spread(&costs) > resolution && spread(&other) > 0);
+        let with = |costs: &[(i64, i64)]| {
+            [case_of("gpu", weight, costs, resolution), case_of("latency", 1, &other, 0)]
+        };
+        prop_assert_eq!(means(&with(&costs)), means(&with(&net)));
+    }
+
     /// Milliseconds or microseconds: a rule's unit changes no decision.
     #[test]
     fn the_unit_of_a_rule_changes_nothing(
-        all in cases(-1..1_000_000i64),
+        mut all in cases(-1..1_000_000i64),
         factors in prop::collection::vec(1..1_000_000i64, 5),
     ) {
+        for case in &mut all {
+            case.resolution = case.resolution.min(1_000_000);
+        }
         prop_assert_eq!(plan(&NAMES, &all, &[1; 5]), plan(&NAMES, &all, &factors));
     }
 }

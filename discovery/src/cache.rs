@@ -103,6 +103,7 @@ pub(crate) struct AsOf {
 impl Part {
     /// The costs of all nodes of the question, `said` being about those missing.
     pub(crate) fn with(mut self, said: &Costs, nodes: &NodeSet) -> Costs {
+        self.costs.resolution = said.resolution;
         for (from, name) in self.missing.iter().enumerate() {
             if let Some(to) = nodes.position(name) {
                 self.costs.copy(to, said, from);
@@ -252,6 +253,7 @@ impl Cache {
                 all.insert(name);
             }
             answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
+            costs.resolution = valid.resolution;
         } else if !known.missing.is_empty() {
             // Another answer, of a later version, was here first, and did not say what
             // is missing.

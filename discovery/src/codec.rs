@@ -54,6 +54,7 @@ impl RawAnswer {
     pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, Malformed> {
         let mut costs = Costs::new(nodes.len());
         let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
+        costs.resolution = valid.resolution;
         Ok(Answer { costs, valid })
     }
 
@@ -68,6 +69,7 @@ impl RawAnswer {
                 code: line.code,
                 detail: &detail,
                 freeable: line.freeable,
+                tie_break: line.tie_break,
             };
             each(line.node, line.cost, note);
         })
@@ -161,6 +163,7 @@ mod tests {
             reason: reason.into(),
             detail: "x".repeat(300),
             freeable,
+            tie_break: 4,
         };
         let answer = EndpointCostResponse {
             node_and_cost: vec![
@@ -169,12 +172,15 @@ mod tests {
                 line("zz", 1, "", false),
             ],
             valid_for_millis: 1500,
+            resolution: 250,
             ..EndpointCostResponse::default()
         };
         let read = RawAnswer::new(answer.encode_to_vec().into())
             .read(&nodes)
             .unwrap();
-        assert_eq!(read.valid.millis, 1500);
+        assert_eq!((read.valid.millis, read.costs.resolution), (1500, 250));
+        let tie_break = |at| read.costs.note(at).map(|note| note.tie_break);
+        assert_eq!((tie_break(0), tie_break(1)), (Some(4), Some(0)));
         assert_eq!(
             [0, 1, 2].map(|i| read.costs.get(i)),
             [Some(i64::MAX), Some(-7), None]

@@ -34,6 +34,10 @@ pub struct NodeCost<'a> {
     pub detail: &'a str,
     /// The node could be used if pods on it had gone.
     pub freeable: bool,
+    /// The part of the cost, 0 up to all of it, that only puts equally good nodes in an
+    /// order: it counts where all rules together call nodes equal, and where this rule
+    /// decides alone.
+    pub tie_break: i64,
 }
 
 impl<'a> NodeCost<'a> {
@@ -48,11 +52,13 @@ impl<'a> NodeCost<'a> {
             _ => key_len(tag) + encoded_len_varint(number),
         };
         let (cost, freeable) = (self.cost.cast_unsigned(), u64::from(self.freeable));
+        let tie_break = self.tie_break.cast_unsigned();
         let len = text(1, self.node)
             + number(2, cost)
             + text(16, self.code)
             + text(17, self.detail)
-            + number(18, freeable);
+            + number(18, freeable)
+            + number(19, tie_break);
         encode_key(1, WireType::LengthDelimited, out);
         encode_varint(len as u64, out);
         put_text(1, self.node, out);
@@ -60,6 +66,7 @@ impl<'a> NodeCost<'a> {
         put_text(16, self.code, out);
         put_text(17, self.detail, out);
         put_number(18, freeable, out);
+        put_number(19, tie_break, out);
     }
 
     /// Reads a `NodeCost`.
@@ -75,6 +82,7 @@ impl<'a> NodeCost<'a> {
                 (16, WireType::LengthDelimited) => line.code = text(take(&mut rest)?)?,
                 (17, WireType::LengthDelimited) => line.detail = text(take(&mut rest)?)?,
                 (18, WireType::Varint) => line.freeable = decode_varint(&mut rest)? != 0,
+                (19, WireType::Varint) => line.tie_break = decode_varint(&mut rest)?.cast_signed(),
                 (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
             }
         }
@@ -82,7 +90,8 @@ impl<'a> NodeCost<'a> {
     }
 }
 
-/// For how long, or against what, the lines of an answer hold.
+/// All of an answer but its lines: for how long, or against what, they hold, and how
+/// exact they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validity {
     /// They answer the same question for so long; 0: for this call only.
@@ -91,6 +100,8 @@ pub struct Validity {
     pub version: u64,
     /// All that has changed since that version is among them; 0: the eligible nodes are.
     pub changed_since: u64,
+    /// Costs that differ by no more are equally good; 0: every difference counts.
+    pub resolution: i64,
 }
 
 /// Reads an `EndpointCostResponse`: `each` gets its lines in their order.
@@ -108,6 +119,7 @@ pub fn read_answer<'a>(
             (16, WireType::Varint) => valid.millis = decode_varint(&mut rest)?.cast_signed(),
             (17, WireType::Varint) => valid.version = decode_varint(&mut rest)?,
             (18, WireType::Varint) => valid.changed_since = decode_varint(&mut rest)?,
+            (19, WireType::Varint) => valid.resolution = decode_varint(&mut rest)?.cast_signed(),
             (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
         }
     }
@@ -119,6 +131,7 @@ pub fn put_validity(valid: Validity, out: &mut impl BufMut) {
     put_number(16, valid.millis.cast_unsigned(), out);
     put_number(17, valid.version, out);
     put_number(18, valid.changed_since, out);
+    put_number(19, valid.resolution.cast_unsigned(), out);
 }
 
 /// Appends `knownVersion` to an `EndpointCostRequest`.

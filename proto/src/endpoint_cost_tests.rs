@@ -11,26 +11,33 @@ fn line(node: &wire::NodeCost) -> NodeCost<'_> {
         code: &node.reason,
         detail: &node.detail,
         freeable: node.freeable,
+        tie_break: node.tie_break,
     }
+}
+
+/// Most are 0 or small.
+fn number() -> impl Strategy<Value = i64> {
+    any::<i64>().prop_map(|n| if n % 3 == 0 { n } else { n % 200 })
 }
 
 fn any_node() -> impl Strategy<Value = wire::NodeCost> {
     let text = ".{0,40}|[a-z]{120,140}";
-    (text, any::<i64>(), "([A-Z][a-z]+)?", text, any::<bool>()).prop_map(
-        |(node, cost, reason, detail, freeable)| wire::NodeCost {
+    let reason = "([A-Z][a-z]+)?";
+    (text, number(), reason, text, any::<bool>(), number()).prop_map(
+        |(node, cost, reason, detail, freeable, tie_break)| wire::NodeCost {
             node,
-            // Most are 0 or small.
-            cost: if cost % 3 == 0 { cost } else { cost % 200 },
+            cost,
             reason,
             detail,
             freeable,
+            tie_break,
         },
     )
 }
 
 /// A field that the message does not know.
 fn unknown() -> impl Strategy<Value = Vec<u8>> {
-    (19u32..9_000, vec(any::<u8>(), 0..9)).prop_map(|(tag, bytes)| {
+    (20u32..9_000, vec(any::<u8>(), 0..9)).prop_map(|(tag, bytes)| {
         let mut out = Vec::new();
         prost::encoding::bytes::encode(tag, &bytes, &mut out);
         out
@@ -67,11 +74,14 @@ fn any_request() -> impl Strategy<Value = EndpointCostRequest> {
 }
 
 fn any_validity() -> impl Strategy<Value = Validity> {
-    (any::<i64>(), 0..3_u64, any::<u64>()).prop_map(|(millis, version, changed_since)| Validity {
-        millis,
-        version,
-        changed_since,
-    })
+    (any::<i64>(), 0..3_u64, any::<u64>(), number()).prop_map(
+        |(millis, version, changed_since, resolution)| Validity {
+            millis,
+            version,
+            changed_since,
+            resolution,
+        },
+    )
 }
 
 fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostResponse {
@@ -80,6 +90,7 @@ fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostRe
         valid_for_millis: valid.millis,
         version: valid.version,
         changed_since: valid.changed_since,
+        resolution: valid.resolution,
     }
 }
 

@@ -271,13 +271,7 @@ pub(crate) fn record(round: &Planned) -> Record {
         }
     });
     let mut order: Vec<usize> = (0..round.plan.verdicts.len()).collect();
-    order.sort_by_key(|at| {
-        let badness = match round.plan.verdicts[*at] {
-            Verdict::Usable { badness, .. } => badness,
-            Verdict::Unusable { .. } => u64::MAX,
-        };
-        (badness, round.nodes.name(*at))
-    });
+    order.sort_by_key(|at| (round.plan.verdicts[*at].rank(), round.nodes.name(*at)));
     let nodes = order.into_iter().map(|at| {
         let verdict = &round.plan.verdicts[at];
         let cost = |r: &tautline_discovery::RuleRecord| match &r.outcome {

@@ -26,6 +26,10 @@ pub struct CostAnswer {
     /// The question's `known_version` if all nodes are named whose line has changed
     /// since, eligible or not. Zero: the eligible nodes are.
     pub changed_since: u64,
+    /// Costs that differ by no more are equally good, as far as the provider can tell: what
+    /// an instrument cannot tell apart, what no workload would notice. Beside other rules
+    /// only what is more than that counts. Zero: every difference counts.
+    pub resolution: i64,
 }
 
 impl CostAnswer {
@@ -69,6 +73,7 @@ impl CostAnswer {
             code,
             detail: detail.as_ref(),
             freeable,
+            ..NodeCost::default()
         });
     }
 
@@ -103,6 +108,7 @@ impl CostAnswer {
             millis: i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX),
             version: self.version,
             changed_since: self.changed_since,
+            resolution: self.resolution,
         };
         put_validity(valid, &mut self.lines);
         self.lines.into()
@@ -126,6 +132,7 @@ impl fmt::Debug for CostAnswer {
             .field("valid_for", &self.valid_for)
             .field("version", &self.version)
             .field("changed_since", &self.changed_since)
+            .field("resolution", &self.resolution)
             .finish()
     }
 }
@@ -142,20 +149,29 @@ mod tests {
         let mut answer: CostAnswer = [("a", 7)].into_iter().collect();
         answer.usable(String::from("b"), i64::MAX, "near");
         answer.unusable("c", "OverLimit", format!("{}ms", 31), true);
+        let ordered = NodeCost {
+            node: "d",
+            cost: 9,
+            tie_break: 2,
+            ..NodeCost::default()
+        };
+        answer.push(ordered);
         let line = |node, cost, code, detail, freeable| NodeCost {
             node,
             cost,
             code,
             detail,
             freeable,
+            tie_break: 0,
         };
         let said = [
             line("a", 7, "", "", false),
             line("b", i64::MAX, "", "near", false),
             line("c", -1, "OverLimit", "31ms", true),
+            ordered,
         ];
         assert_eq!(answer.nodes(), said);
-        (answer.version, answer.changed_since) = (9, 7);
+        (answer.version, answer.changed_since, answer.resolution) = (9, 7, 5);
         let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
         let nodes = said.map(|n| wire::NodeCost {
             node: n.node.into(),
@@ -163,12 +179,14 @@ mod tests {
             reason: n.code.into(),
             detail: n.detail.into(),
             freeable: n.freeable,
+            tie_break: n.tie_break,
         });
         let whole = wire::EndpointCostResponse {
             node_and_cost: nodes.to_vec(),
             valid_for_millis: 3_000,
             version: 9,
             changed_since: 7,
+            resolution: 5,
         };
         assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));
     }

@@ -66,6 +66,9 @@ impl Kept {
             until.resize(self.nodes.len(), then);
             until[to] = then;
         }
+        if until.iter().all(|until| *until <= then) {
+            self.costs.resolution = said.resolution;
+        }
         self.costs.repack();
     }
 

@@ -150,6 +150,7 @@ fn fresh(lines: &[(&str, i64)], version: u64, changed_since: u64, millis: i64) -
         millis,
         version,
         changed_since,
+        ..Validity::default()
     };
     put_validity(valid, &mut bytes);
     RawAnswer::new(bytes.into())
@@ -279,6 +280,62 @@ async fn an_answer_for_this_call_only_is_not_kept() {
     put(&cache, &[("a", 5)], &[], 0);
     put(&cache, &[("a", 5)], &[], -3);
     assert_eq!(known(&cache, &["a"]), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latest_answer_says_how_exact_costs_are() {
+    let (cache, both) = (Cache::default(), ["a", "b"]);
+    let answer = |names: &[&str], resolution, version, changed_since| {
+        let mut bytes = Vec::new();
+        for node in names {
+            let line = NodeCost {
+                node,
+                cost: 5,
+                ..NodeCost::default()
+            };
+            line.put(&mut bytes);
+        }
+        let valid = Validity {
+            millis: 100,
+            version,
+            changed_since,
+            resolution,
+        };
+        put_validity(valid, &mut bytes);
+        RawAnswer::new(bytes.into())
+    };
+    let put = |names: &[&str], resolution, asked| {
+        let nodes = set(names);
+        let answer = answer(names, resolution, 0, 0).read(&nodes).unwrap();
+        cache.put(key("ns/p"), &nodes, &answer, &there(), asked);
+    };
+    let of_both = || match cache.find(&key("ns/p"), &set(&both), false) {
+        Found::All { costs, .. } => costs.resolution,
+        other => panic!("{other:?}"),
+    };
+    let earlier = Instant::now();
+    tokio::time::advance(Duration::from_millis(10)).await;
+    put(&["a"], 7, Instant::now());
+    match cache.find(&key("ns/p"), &set(&both), false) {
+        Found::Part(part) => {
+            let said = answer(&["b"], 8, 0, 0).read(&part.missing).unwrap();
+            assert_eq!(part.with(&said.costs, &set(&both)).resolution, 8);
+        }
+        other => panic!("{other:?}"),
+    }
+    put(&["b"], 8, Instant::now());
+    assert_eq!(of_both(), 8);
+    put(&["c"], 9, earlier);
+    assert_eq!(of_both(), 8, "it was asked for before");
+
+    put_told(&cache, &both, &answer(&both, 3, 10, 0));
+    assert_eq!(of_both(), 3);
+    tokio::time::advance(Duration::from_millis(100)).await;
+    let begun = as_of(&cache, &both).unwrap();
+    advance(&cache, &begun, &both, &answer(&["a"], 4, 12, 10)).unwrap();
+    assert_eq!(of_both(), 4);
+    advance(&cache, &begun, &both, &answer(&["a"], 5, 11, 10)).unwrap();
+    assert_eq!(of_both(), 4, "it is of an earlier version");
 }
 
 /// When all of `names` are known: when the provider is to be asked again, if this is the

@@ -352,7 +352,11 @@ type NodeCost struct {
 	Detail string `protobuf:"bytes,17,opt,name=detail,proto3" json:"detail,omitempty"`
 	// True if the node could be used once pods on it had gone; the scheduler may
 	// then try preemption there.
-	Freeable      bool `protobuf:"varint,18,opt,name=freeable,proto3" json:"freeable,omitempty"`
+	Freeable bool `protobuf:"varint,18,opt,name=freeable,proto3" json:"freeable,omitempty"`
+	// The part of cost, 0 to cost, that only puts equally good nodes in an order. Beside
+	// rules that tell nodes apart the node counts as cost - tieBreak; the order then decides
+	// between nodes that all rules together call equal.
+	TieBreak      int64 `protobuf:"varint,19,opt,name=tieBreak,proto3" json:"tieBreak,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -422,6 +426,13 @@ func (x *NodeCost) GetFreeable() bool {
 	return false
 }
 
+func (x *NodeCost) GetTieBreak() int64 {
+	if x != nil {
+		return x.TieBreak
+	}
+	return 0
+}
+
 type EndpointCostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A node that is not named cannot be used.
@@ -437,7 +448,10 @@ type EndpointCostResponse struct {
 	// The question's knownVersion: the lines are those of the eligible nodes, and of all
 	// other nodes whose line has changed since. 0: of the eligible nodes alone, and what
 	// was known is void.
-	ChangedSince  uint64 `protobuf:"varint,18,opt,name=changedSince,proto3" json:"changedSince,omitempty"`
+	ChangedSince uint64 `protobuf:"varint,18,opt,name=changedSince,proto3" json:"changedSince,omitempty"`
+	// Costs that differ by no more are equally good, as far as the provider can tell; in the
+	// unit of cost, without tieBreak. 0: every difference counts.
+	Resolution    int64 `protobuf:"varint,19,opt,name=resolution,proto3" json:"resolution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,6 +510,13 @@ func (x *EndpointCostResponse) GetVersion() uint64 {
 func (x *EndpointCostResponse) GetChangedSince() uint64 {
 	if x != nil {
 		return x.ChangedSince
+	}
+	return 0
+}
+
+func (x *EndpointCostResponse) GetResolution() int64 {
+	if x != nil {
+		return x.Resolution
 	}
 	return 0
 }
@@ -778,18 +799,22 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\tCompliant\x10\x01\x12\t\n" +
 	"\x05Limit\x10\x02\x12\r\n" +
 	"\tViolation\x10\x03\x12\t\n" +
-	"\x05Error\x10\x04\"~\n" +
+	"\x05Error\x10\x04\"\x9a\x01\n" +
 	"\bNodeCost\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x03R\x04cost\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x11 \x01(\tR\x06detail\x12\x1a\n" +
-	"\bfreeable\x18\x12 \x01(\bR\bfreeable\"\xb6\x01\n" +
+	"\bfreeable\x18\x12 \x01(\bR\bfreeable\x12\x1a\n" +
+	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xd6\x01\n" +
 	"\x14EndpointCostResponse\x128\n" +
 	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
 	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
 	"\aversion\x18\x11 \x01(\x04R\aversion\x12\"\n" +
-	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\"\xc5\x03\n" +
+	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\x12\x1e\n" +
+	"\n" +
+	"resolution\x18\x13 \x01(\x03R\n" +
+	"resolution\"\xc5\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +

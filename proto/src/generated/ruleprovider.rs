@@ -117,6 +117,11 @@ pub struct NodeCost {
     /// then try preemption there.
     #[prost(bool, tag = "18")]
     pub freeable: bool,
+    /// The part of cost, 0 to cost, that only puts equally good nodes in an order. Beside
+    /// rules that tell nodes apart the node counts as cost - tieBreak; the order then decides
+    /// between nodes that all rules together call equal.
+    #[prost(int64, tag = "19")]
+    pub tie_break: i64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointCostResponse {
@@ -138,6 +143,10 @@ pub struct EndpointCostResponse {
     /// was known is void.
     #[prost(uint64, tag = "18")]
     pub changed_since: u64,
+    /// Costs that differ by no more are equally good, as far as the provider can tell; in the
+    /// unit of cost, without tieBreak. 0: every difference counts.
+    #[prost(int64, tag = "19")]
+    pub resolution: i64,
 }
 /// What is known of the workload that asks.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -75,6 +75,7 @@ pub(crate) fn line<'a>(node: &'a str, fit: &'a Fit) -> NodeCost<'a> {
             code: no.code,
             detail: &no.detail,
             freeable: no.freeable,
+            ..NodeCost::default()
         },
     }
 }

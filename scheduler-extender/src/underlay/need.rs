@@ -64,6 +64,7 @@ mod tests {
     fn plan(offers: Vec<Offered>) -> Planned {
         let usable = Verdict::Usable {
             badness: 0,
+            tie_break: 0,
             score: 10,
         };
         let far = Verdict::Unusable {

@@ -1,0 +1,161 @@
+//! Costs of several rules become one mean for each node.
+//!
+//! All arithmetic is on integers, so neither the order of rules and nodes nor
+//! the unit of a rule changes a result: costs become fixed-point fractions
+//! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
+//! leaves as they are.
+//!
+//! A provider may say which differences mean nothing: those of no more than its
+//! resolution, and the tie-breaks of its lines. Scaled like any cost, either would weigh
+//! as much as a whole rule where nodes are equally good, so both count only where the
+//! mean leaves nodes equal.
+
+use crate::{
+    costs::Costs,
+    planning::{Answer, Outcome},
+};
+
+/// The fixed-point 1.
+pub(crate) const ONE: u64 = 1 << 62;
+
+/// How the costs of one rule become parts of 1.
+struct Scale<'a> {
+    offer: usize,
+    rule: &'a str,
+    weight: u128,
+    costs: &'a Costs,
+    /// Whether tie-breaks are to be taken off the costs.
+    net: bool,
+    low: i64,
+    span: u64,
+    /// How much of the span is more than the provider's resolution.
+    significant: u64,
+}
+
+impl<'a> Scale<'a> {
+    /// The rule's costs as they are.
+    fn raw(answer: &Answer<'a>, usable: &[bool]) -> Option<Self> {
+        Self::new(answer, usable, false, 0)
+    }
+
+    /// Without what means nothing.
+    fn net(answer: &Answer<'a>, usable: &[bool]) -> Option<Self> {
+        let resolution = match answer.outcome {
+            Outcome::Costs(costs) => u64::try_from(costs.resolution).unwrap_or(0),
+            Outcome::Unavailable { .. } => 0,
+        };
+        Self::new(answer, usable, true, resolution)
+    }
+
+    /// `None`: there are no costs, or no node is usable.
+    fn new(answer: &Answer<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
+        let Outcome::Costs(costs) = answer.outcome else {
+            return None;
+        };
+        let mut scale = Self {
+            offer: answer.offer,
+            rule: answer.rule,
+            weight: answer.weight.into(),
+            costs,
+            net: net && costs.has_tie_breaks(),
+            low: 0,
+            span: 0,
+            significant: 0,
+        };
+        let in_use = || (0..usable.len()).filter(|at| usable[*at]);
+        let costs = || in_use().map(|at| scale.cost(at));
+        let (low, high) = (costs().min()?, costs().max()?);
+        (scale.low, scale.span) = (low, high.abs_diff(low));
+        scale.significant = scale.span.saturating_sub(resolution);
+        Some(scale)
+    }
+
+    fn cost(&self, at: usize) -> i64 {
+        let cost = self.costs.raw()[at];
+        match self.net {
+            true => cost - self.costs.tie_break(at),
+            false => cost,
+        }
+    }
+
+    /// Whether the rule tells nodes apart by more than its resolution.
+    fn decides(&self) -> bool {
+        self.significant > 0 && self.weight > 0
+    }
+
+    /// The cost of a usable node, 0 to [`ONE`].
+    fn scaled(&self, at: usize) -> u128 {
+        let above = u128::from(self.cost(at).abs_diff(self.low));
+        let (span, significant) = (u128::from(self.span), u128::from(self.significant));
+        let scaled = above * u128::from(ONE) / span;
+        match significant == span {
+            true => scaled,
+            false => scaled * significant / span,
+        }
+    }
+}
+
+/// For each node the mean and what orders nodes of equal mean.
+pub(crate) fn ranks(usable: &[bool], answers: &[Answer<'_>]) -> Vec<(u64, u64)> {
+    let mut net: Vec<Scale<'_>> = answers
+        .iter()
+        .filter_map(|a| Scale::net(a, usable))
+        .collect();
+    let exact = |s: &Scale<'_>| s.costs.resolution <= 0 && !s.costs.has_tie_breaks();
+    if net.iter().all(exact) {
+        return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
+    }
+    let raw = || answers.iter().filter_map(|a| Scale::raw(a, usable));
+    // Where one rule decides alone its tie-breaks overrule no other, and its provider has
+    // weighed them against the rest of its costs.
+    let mut deciding = net.iter().filter(|s| s.decides()).map(|s| s.rule);
+    let alone = deciding
+        .next()
+        .is_some_and(|rule| deciding.all(|r| r == rule));
+    if alone {
+        for (net, raw) in net.iter_mut().zip(raw()).filter(|(net, _)| net.decides()) {
+            *net = raw;
+        }
+    }
+    let raw: Vec<Scale<'_>> = raw().collect();
+    let means = mean(usable, &net).into_iter();
+    means.zip(mean(usable, &raw)).collect()
+}
+
+/// The mean over offers of the weighted mean over rules, for each usable node.
+fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
+    // By offer: the sum of the weights, and each node's weighted sum.
+    let mut offers: Vec<(usize, u128, Vec<u128>)> = Vec::new();
+    for scale in scales {
+        let at = offers
+            .iter()
+            .position(|(o, ..)| *o == scale.offer)
+            .unwrap_or_else(|| {
+                offers.push((scale.offer, 0, vec![0; usable.len()]));
+                offers.len() - 1
+            });
+        let (_, weights, sums) = &mut offers[at];
+        *weights += scale.weight;
+        if !scale.decides() {
+            continue;
+        }
+        for (at, sum) in sums.iter_mut().enumerate() {
+            if usable[at] {
+                *sum += scale.weight * scale.scaled(at);
+            }
+        }
+    }
+    // An offer of weight 0 only keeps nodes out: it has no say in the mean.
+    offers.retain(|(_, weights, _)| *weights > 0);
+    let count = offers.len().max(1) as u128;
+    let mean = |at: usize| -> u64 {
+        let total: u128 = offers
+            .iter()
+            .map(|(_, weights, sums)| sums[at] / *weights)
+            .sum();
+        u64::try_from(total / count).unwrap_or(ONE)
+    };
+    (0..usable.len())
+        .map(|at| if usable[at] { mean(at) } else { ONE })
+        .collect()
+}
