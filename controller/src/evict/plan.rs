@@ -198,27 +198,28 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
         );
         return Err(Refusal::new("PlanIncomplete", text));
     }
-    let badness = |at: usize| match round.plan.verdicts[at] {
-        Verdict::Usable { badness, .. } => Some(badness),
-        Verdict::Unusable { .. } => None,
+    let rank = |at: usize| {
+        let verdict = &round.plan.verdicts[at];
+        verdict.is_usable().then(|| verdict.rank())
     };
     let here = round.nodes.position(node);
     let best = round
         .plan
         .usable()
         .filter(|at| Some(*at) != here)
-        .filter_map(|at| Some((badness(at)?, round.nodes.name(at))))
+        .filter_map(|at| Some((rank(at)?, round.nodes.name(at))))
         .min();
-    let now = here.and_then(badness);
+    let now = here.and_then(rank).map(|(badness, _)| badness);
     match (best, now) {
-        (Some((there, name)), None) => {
+        (Some(((there, _), name)), None) => {
             let why = match here.map(|at| &round.plan.verdicts[at]) {
                 Some(Verdict::Unusable { reason, .. }) => reason.to_string(),
                 _ => "its node would not take it any more".to_owned(),
             };
             Ok((name.to_owned(), (true, u64::MAX - there), why))
         }
-        (Some((there, name)), Some(now)) if there < now => {
+        // No pod is moved to break a tie.
+        (Some(((there, _), name)), Some(now)) if there < now => {
             let why = "its node costs more".to_owned();
             Ok((name.to_owned(), (false, now - there), why))
         }
@@ -246,7 +247,49 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use tautline_core::{ask::Subject, planning::Plan};
+
     use super::*;
+
+    fn round(verdicts: [Verdict; 3]) -> Round {
+        Round {
+            subject: Subject::default(),
+            nodes: Arc::new(["a", "b", "c"].into_iter().collect()),
+            rules: Vec::new(),
+            plan: Plan {
+                verdicts: verdicts.to_vec(),
+            },
+            at: SystemTime::UNIX_EPOCH,
+            took: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_pod_is_moved_for_a_lower_mean_and_not_to_break_a_tie() {
+        let usable = |badness, tie_break| Verdict::Usable {
+            badness,
+            tie_break,
+            score: 9,
+        };
+        let over = Verdict::Unusable {
+            reason: "latency/OverLimit".into(),
+            freeable: false,
+        };
+        let tied = round([usable(5, 9), usable(5, 2), usable(5, 1)]);
+        let refusal = better(&tied, "a").unwrap_err();
+        assert_eq!(refusal.code, "NoBetterNode");
+        let lower = round([usable(5, 1), usable(4, 9), usable(4, 8)]);
+        let (node, gain, _) = better(&lower, "a").unwrap();
+        assert_eq!((node.as_str(), gain), ("c", (false, 1)));
+        let broken = round([over, usable(5, 2), usable(5, 1)]);
+        assert_eq!(
+            better(&broken, "a").unwrap().0,
+            "c",
+            "as the extender would"
+        );
+    }
 
     #[test]
     fn what_an_eviction_brought_is_let_be_for_ten_cool_downs() {
