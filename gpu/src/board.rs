@@ -99,6 +99,11 @@ impl Board {
         (self.kinds.len() - 1) as u16
     }
 
+    /// What the policy cannot tell apart: [`Policy::resolution`].
+    pub fn resolution(&self) -> i64 {
+        self.policy.resolution()
+    }
+
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
@@ -344,6 +349,39 @@ mod tests {
     }
 
     proptest! {
+        /// Nodes that are alike cost the same but for where they stand, in any order.
+        #[test]
+        fn alike_nodes_differ_by_their_order_alone(
+            asks in prop::collection::vec((0..3_u16, 0..1000_u16), 1..9),
+            cards in prop::collection::vec(0..=1000_u16, 1..9),
+            positions in prop::collection::vec(0.0..1.0_f64, 6),
+        ) {
+            let shapes: Vec<Shape> = asks.iter().map(|(whole, share)| match whole {
+                0 => shape(0, *share),
+                whole => shape(*whole, 0),
+            }).collect();
+            for name in Name::ALL {
+                let mut board = Board::new(name.policy());
+                let kind = board.kind(&Kind::default());
+                board.plan_for(Popularity::of(&shapes).types());
+                for (node, position) in positions.iter().enumerate() {
+                    board.stand(node, *position);
+                    board.set(node, Some(Room::new(16_000, 0, kind, cards.clone())));
+                }
+                for shape in &shapes {
+                    let places = (0..positions.len()).map(|node| board.place(shape, node));
+                    let Ok(places) = places.collect::<Result<Vec<Place>, _>>() else {
+                        continue;
+                    };
+                    for place in &places {
+                        let net = |place: &Place| (place.cost - place.by_order, place.card);
+                        prop_assert_eq!(net(place), net(&places[0]), "{}", name);
+                        prop_assert!((0..=place.cost).contains(&place.by_order), "{}", name);
+                    }
+                }
+            }
+        }
+
         /// Kept costs are those that a board made afresh would give.
         #[test]
         fn kept_costs_are_fresh_ones(

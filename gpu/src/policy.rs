@@ -19,6 +19,8 @@ use crate::{room::Room, shape::Shape, types::Types};
 pub struct Place {
     /// Lower is better; in the policy's own unit, the same for all nodes.
     pub cost: i64,
+    /// The part of the cost that is there for where the node stands in the order of nodes.
+    pub by_order: i64,
     /// The card of the share.
     pub card: Option<u16>,
 }
@@ -65,6 +67,11 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// What of the room alone each of its costs is computed from.
     fn base(&self, _room: &Room) -> Box<[f64]> {
         Box::default()
+    }
+
+    /// Places whose costs without [`Place::by_order`] differ by no more are equally good.
+    fn resolution(&self) -> i64 {
+        0
     }
 
     /// The best place on a node that fits the shape and is of a kind it allows.

@@ -18,6 +18,7 @@ impl Policy for BestFit {
         Place {
             cost: 100 - ((1.0 - left) * 100.0) as i64,
             card: tightest(room, shape),
+            ..Place::default()
         }
     }
 }

@@ -52,7 +52,7 @@ impl Policy for Fgd {
             let after = self.sums.fragmented(cpu, room.kind(), idle, &rows);
             return Place {
                 cost: 100 - steps(before, after),
-                card: None,
+                ..Place::default()
             };
         }
         let mut best: Option<Place> = None;
@@ -69,6 +69,7 @@ impl Policy for Fgd {
                 best = Some(Place {
                     cost,
                     card: Some(card as u16),
+                    ..Place::default()
                 });
             }
         }
@@ -76,6 +77,7 @@ impl Policy for Fgd {
         best.unwrap_or_else(|| Place {
             cost: 100,
             card: tightest(room, shape),
+            ..Place::default()
         })
     }
 }

@@ -29,6 +29,7 @@ impl Policy for Packing {
         Place {
             cost: 100 - score,
             card,
+            ..Place::default()
         }
     }
 }

@@ -16,6 +16,7 @@ impl Policy for Spread {
             // Idle GPU of a node stays far below this.
             cost: (1 << 20) - room.idle_milli().min(1 << 20),
             card: card.map(|c| c as u16),
+            ..Place::default()
         }
     }
 }

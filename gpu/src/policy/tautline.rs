@@ -106,6 +106,8 @@ const DRIFT: f64 = 0.03;
 const FLOOR_MILLI: f64 = 8000.0;
 /// Costs are integers in steps of this part of a thousandth.
 const STEPS: f64 = 64.0;
+/// Costs that differ by no more thousandths are equal: a hundredth of a card is of no use.
+const RESOLUTION_MILLI: f64 = 10.0;
 /// So many sizes have a price of their own.
 const SIZES: usize = 128;
 /// More groups than any mix has; the rest of a round needs no allocation.
@@ -295,9 +297,9 @@ impl Policy for Tautline {
         let idle = room.idle_milli() as f64;
         let left = idle - shape.milli() as f64;
         let fed = self.fed(room.cpu_milli() as f64, idle) - self.fed(cpu, left);
-        let shared = self.terms.mix * fed
-            + self.terms.full * left / (8.0 * f64::from(CARD))
-            + self.terms.order * node.position;
+        // Nodes that are alike have the same cost to the last digit but for the order.
+        let alike = self.terms.mix * fed + self.terms.full * left / (8.0 * f64::from(CARD));
+        let shared = alike + self.terms.order * node.position;
 
         // The whole cards are gone in any case, whichever card the share comes from.
         let mut scratch = [0.0; GROUPS];
@@ -316,14 +318,19 @@ impl Policy for Tautline {
         }
         self.table.whole(free, after);
         let rounded = |cost: f64| (cost.max(0.0) * STEPS).round() as i64;
+        let place = |cost: f64, alike: f64, card: Option<usize>| {
+            let cost = rounded(cost);
+            Place {
+                cost,
+                by_order: cost - rounded(alike).min(cost),
+                card: card.map(|card| card as u16),
+            }
+        };
         if shape.share == 0 {
-            let cost = shared + self.lost(room, weights, usable, cpu, after);
-            return Place {
-                cost: rounded(cost),
-                card: None,
-            };
+            let lost = self.lost(room, weights, usable, cpu, after);
+            return place(shared + lost, alike + lost, None);
         }
-        let mut best: Option<(f64, usize)> = None;
+        let mut best: Option<(f64, f64, usize)> = None;
         for (card, left) in room.cards().iter().enumerate() {
             let tried = room.cards()[..card].contains(left);
             if tried || *left < shape.share || (*left == CARD && free == 0) {
@@ -334,18 +341,19 @@ impl Policy for Tautline {
             self.table.shift(after, rest, 1.0);
             self.table.whole(free - usize::from(*left == CARD), after);
             let worth = self.prices.of_rest(*left) - self.prices.of_rest(rest);
-            let cost =
-                shared + self.lost(room, weights, usable, cpu, after) + self.terms.card * worth;
+            let lost = self.lost(room, weights, usable, cpu, after);
+            let cost = shared + lost + self.terms.card * worth;
             self.table.shift(after, rest, -1.0);
             self.table.shift(after, *left, 1.0);
-            if best.is_none_or(|(b, _)| cost < b - 1e-9) {
-                best = Some((cost, card));
+            if best.is_none_or(|(b, ..)| cost < b - 1e-9) {
+                best = Some((cost, alike + lost + self.terms.card * worth, card));
             }
         }
-        let (cost, card) = best.unwrap_or((shared, 0));
-        Place {
-            cost: rounded(cost),
-            card: Some(card as u16),
-        }
+        let (cost, alike, card) = best.unwrap_or((shared, alike, 0));
+        place(cost, alike, Some(card))
+    }
+
+    fn resolution(&self) -> i64 {
+        (RESOLUTION_MILLI * STEPS) as i64
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn answer(
     let asked = Asked::new(state, snapshot, &ask, now)?;
     let mut asking = Asking::new(&asked.need);
     let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
+    answer.resolution = asked.resolution(state);
     let stamp = state.ledger.board.stamp();
     let kept = state.ledger.parts().kept;
     kept.hold(stamp);
@@ -130,6 +131,17 @@ impl Asked {
             claims,
             own,
         })
+    }
+
+    /// What costs of equally good nodes may differ by, tie-breaks aside: units and claims
+    /// are counted, not weighed by the policy.
+    fn resolution(&self, state: &State) -> i64 {
+        match self.need.amount {
+            Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) => {
+                state.ledger.board.resolution().saturating_mul(cost::RANKS)
+            }
+            Amount::Nothing | Amount::Units { .. } => 0,
+        }
     }
 
     /// Whether the node says to this pod what it says to no other that is like it.

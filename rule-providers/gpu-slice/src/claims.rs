@@ -11,7 +11,7 @@ use tautline_gpu::{
 use tautline_sdk::{CostQuestion, Evaluation};
 
 use crate::{
-    cost::{Fit, ranked},
+    cost::{self, Fit},
     ledger::Ledger,
     refusal::No,
 };
@@ -95,12 +95,8 @@ impl Devices {
             // its devices free by itself, and has no alternative.
             let lacks = |p: &&Part| p.alternatives == 1 && before.free_for(p) < p.count() as usize;
             let Some(part) = ask.parts.iter().find(lacks) else {
-                return Fit::Yes {
-                    cost: ranked(UNSURE, entry),
-                    policy_cost: UNSURE,
-                    detail: "the scheduler may find devices there".into(),
-                    at: None,
-                };
+                let detail = "the scheduler may find devices there".into();
+                return cost::yes(UNSURE, 0, entry, detail, None);
             };
             let matching = before
                 .devices()
@@ -112,12 +108,7 @@ impl Devices {
             });
         }
         let (policy_cost, detail) = cost(before, &after);
-        Fit::Yes {
-            cost: ranked(policy_cost, entry),
-            policy_cost,
-            detail,
-            at: None,
-        }
+        cost::yes(policy_cost, 0, entry, detail, None)
     }
 
     /// The first thing wrong with the devices that a pod's claims hold.

@@ -24,6 +24,8 @@ pub enum Fit {
     Yes {
         /// As it is answered: lower is better, few nodes have the same.
         cost: i64,
+        /// The part of `cost` that only orders equally good nodes.
+        tie_break: i64,
         /// In the policy's own unit, where nodes may be equal.
         policy_cost: i64,
         /// What would be left, for people.
@@ -105,6 +107,7 @@ pub(crate) fn fit(
         let detail = "the pod asks for no GPU".into();
         return Fit::Yes {
             cost: 0,
+            tie_break: 0,
             policy_cost: 0,
             detail,
             at: None,
@@ -148,22 +151,12 @@ pub(crate) fn fit(
             card: place.card,
         };
         let detail = detail(&entry.inventory.pools[i], &at);
-        return Fit::Yes {
-            cost: ranked(place.cost, entry),
-            policy_cost: place.cost,
-            detail,
-            at: Some(at),
-        };
+        return yes(place.cost, place.by_order, entry, detail, Some(at));
     }
     for counted in &entry.inventory.counted {
         match counted::cost(names, need, counted) {
             Ok((cost, detail)) => {
-                return Fit::Yes {
-                    cost: ranked(cost, entry),
-                    policy_cost: cost,
-                    detail,
-                    at: None,
-                };
+                return yes(cost, 0, entry, detail, None);
             }
             Err(other) => closest(&mut why, other),
         }
@@ -171,11 +164,27 @@ pub(crate) fn fit(
     Fit::No(why.unwrap_or_else(|| no(0, "NoSuchGpu", "it has no GPU")))
 }
 
-/// A cost that the order of nodes has its part in, so that few are equal.
-pub(crate) fn ranked(cost: i64, entry: &Entry) -> i64 {
+/// A cost in the policy's unit, of which `by_order` is there for where the node stands.
+/// As it is answered the order of nodes decides between equals too.
+pub(crate) fn yes(
+    policy_cost: i64,
+    by_order: i64,
+    entry: &Entry,
+    detail: String,
+    at: Option<At>,
+) -> Fit {
     let rank = (entry.position * RANKS as f64) as i64;
-    cost.saturating_mul(RANKS)
-        .saturating_add(rank.clamp(0, RANKS - 1))
+    let cost = policy_cost
+        .saturating_mul(RANKS)
+        .saturating_add(rank.clamp(0, RANKS - 1));
+    let net = policy_cost.saturating_sub(by_order).saturating_mul(RANKS);
+    Fit::Yes {
+        cost,
+        tie_break: cost.saturating_sub(net),
+        policy_cost,
+        detail,
+        at,
+    }
 }
 
 fn detail(pool: &Pool, at: &At) -> String {

@@ -63,9 +63,15 @@ impl Kept {
 /// What a node says, as a line.
 pub(crate) fn line<'a>(node: &'a str, fit: &'a Fit) -> NodeCost<'a> {
     match fit {
-        Fit::Yes { cost, detail, .. } => NodeCost {
+        Fit::Yes {
+            cost,
+            tie_break,
+            detail,
+            ..
+        } => NodeCost {
             node,
             cost: *cost,
+            tie_break: *tie_break,
             detail,
             ..NodeCost::default()
         },

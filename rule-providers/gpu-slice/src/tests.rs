@@ -1,3 +1,6 @@
+#[path = "planning_tests.rs"]
+mod planning;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -108,6 +108,7 @@ fn answer(
             policy_cost,
             detail,
             at,
+            ..
         } => {
             answer.cost = Some(cost);
             answer.policy_cost = Some(policy_cost);

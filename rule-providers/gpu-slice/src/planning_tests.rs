@@ -1,0 +1,155 @@
+//! What nodes cost beside another rule: the answers planned as the extender plans them.
+
+use tautline_core::{
+    nodes::NodeSet,
+    planning::{Answer, Costs, Note, Outcome, Plan, Verdict},
+};
+use tautline_gpu::policy::Name;
+
+use super::*;
+
+/// The scores of nodes by what `provider` answers, with so much weight, and by the costs of
+/// another rule.
+async fn planned(
+    provider: &GpuSlice,
+    ask: &CostQuestion,
+    near: &[(&str, i64)],
+    weight: u32,
+) -> Vec<u8> {
+    let nodes: NodeSet = near.iter().map(|(node, _)| *node).collect();
+    let answer = provider
+        .endpoint_cost(CostQuestion {
+            eligible_nodes: nodes.iter().map(str::to_owned).collect(),
+            ..ask.clone()
+        })
+        .await
+        .unwrap();
+    let (mut gpu, mut latency) = (Costs::new(nodes.len()), Costs::new(nodes.len()));
+    gpu.resolution = answer.resolution;
+    for line in answer.nodes() {
+        let note = Note {
+            tie_break: line.tie_break,
+            ..Note::default()
+        };
+        gpu.add(&nodes, line.node, line.cost, note);
+    }
+    for (node, cost) in near {
+        latency.add(&nodes, node, *cost, Note::default());
+    }
+    let outcomes = [gpu, latency].map(Outcome::Costs);
+    let rule = |rule, weight, outcome| Answer {
+        offer: 0,
+        rule,
+        weight,
+        outcome,
+    };
+    let answers = [
+        rule("gpu-slice", weight, &outcomes[0]),
+        rule("latency", 1, &outcomes[1]),
+    ];
+    let plan = Plan::make(nodes.len(), &answers);
+    plan.verdicts.iter().map(Verdict::score).collect()
+}
+
+fn needs(request: &str) -> CostQuestion {
+    CostQuestion {
+        rule: Rule {
+            name: "gpu-slice".into(),
+            request: request.into(),
+            ..Rule::default()
+        },
+        ..CostQuestion::default()
+    }
+}
+
+/// Pairs of node names: the hash of the first is the lower one of some, of others not.
+const PAIRS: [[&str; 2]; 8] = [
+    ["near", "far"],
+    ["a", "b"],
+    ["node-1", "node-2"],
+    ["edge-eu", "edge-us"],
+    ["gpu-7", "gpu-12"],
+    ["rack1-n4", "rack9-n4"],
+    ["ip-10-0-1-7", "ip-10-0-3-9"],
+    ["worker-x", "worker-y"],
+];
+
+#[tokio::test]
+async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
+    for order in [Order::Mixed, Order::Named] {
+        for policy in Name::ALL {
+            for pair in PAIRS {
+                let feed = Feed::default();
+                let config = Config {
+                    policy,
+                    order,
+                    ..Config::default()
+                };
+                for name in pair {
+                    feed.apply(node(name, WHOLE, 8, &[]));
+                }
+                // Two more make a scale that the equal nodes are somewhere on.
+                feed.apply(node("emptier", WHOLE, 16, &[]));
+                feed.apply(node("fuller", WHOLE, 8, &[]));
+                feed.apply(pod("there", "fuller", WHOLE, 5));
+                let provider = GpuSlice::new(feed, config);
+                for cards in ["1", "2"] {
+                    for near in [0, 1] {
+                        let far = 1 - near;
+                        let costs = [(pair[near], 1_000), (pair[far], 9_000)];
+                        let scores = planned(&provider, &needs(cards), &costs, 3).await;
+                        assert_eq!(scores[0], 10, "{policy} {order:?} {pair:?} {scores:?}");
+                        assert!(scores[1] < 10, "{policy} {order:?} {pair:?} {scores:?}");
+                        let more = [("emptier", 5_000), ("fuller", 10_000)];
+                        let all = [costs, more].concat();
+                        let scores = planned(&provider, &needs(cards), &all, 3).await;
+                        assert!(
+                            scores[0] > scores[1],
+                            "{policy} {order:?} {pair:?} beside others: {scores:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
+    for pair in PAIRS {
+        let feed = Feed::default();
+        for name in pair {
+            feed.apply(node(name, WHOLE, 8, &[]));
+        }
+        let provider = GpuSlice::new(feed, Config::default());
+        let asked = CostQuestion {
+            eligible_nodes: pair.map(str::to_owned).to_vec(),
+            ..needs("2")
+        };
+        let answer = provider.endpoint_cost(asked).await.unwrap();
+        let cheapest = answer.nodes().into_iter().min_by_key(|n| n.cost).unwrap();
+        let costs = pair.map(|name| (name, 7));
+        let scores = planned(&provider, &needs("2"), &costs, 1).await;
+        for (name, score) in pair.into_iter().zip(scores) {
+            assert_eq!(name == cheapest.node, score == 10, "{pair:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_node_loses_counts_beside_other_rules() {
+    for pair in PAIRS {
+        let feed = Feed::default();
+        for name in pair {
+            feed.apply(node(name, WHOLE, 8, &[]));
+        }
+        // Two cards are left of one; pods are known that only a whole node can serve.
+        feed.apply(pod("there", pair[0], WHOLE, 6));
+        feed.apply(node("full", WHOLE, 8, &[]));
+        feed.apply(pod("large", "full", WHOLE, 8));
+        let provider = GpuSlice::new(feed, Config::default());
+        let costs = [(pair[0], 9_000), (pair[1], 1_000)];
+        let scores = planned(&provider, &needs("2"), &costs, 2).await;
+        assert_eq!(scores[0], 10, "{pair:?} {scores:?}");
+    }
+}
