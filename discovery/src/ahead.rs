@@ -48,7 +48,8 @@ impl Discovery {
         again: Again,
         begun: Instant,
     ) -> Result<(), CallError> {
-        let until = begun + self.config().deadline;
+        let limit = self.config().deadline;
+        let by = (limit, begun + limit);
         let head = &key.question;
         match again {
             Again::Lines(questions) => {
@@ -58,7 +59,7 @@ impl Discovery {
                         nodes: encode_nodes(&nodes),
                     };
                     let begun = Instant::now();
-                    let asked = self.endpoint_cost(callee.clone(), question, First::Turn, until);
+                    let asked = self.endpoint_cost(callee.clone(), question, First::Turn, by);
                     let (answer, by) = asked.await?;
                     let answer = answer.read(&nodes)?;
                     self.cache()
@@ -73,7 +74,7 @@ impl Discovery {
                     nodes: Bytes::new(),
                 };
                 let first = First::Address(&known.by);
-                let (answer, _) = self.endpoint_cost(callee, question, first, until).await?;
+                let (answer, _) = self.endpoint_cost(callee, question, first, by).await?;
                 let none = Default::default();
                 self.cache().advance(key, &known, &answer, &none, begun)?;
             }

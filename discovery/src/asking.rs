@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -72,7 +73,7 @@ impl Discovery {
             }
             return Ok(Said::Known(costs));
         }
-        self.check_budget(service, asked)?;
+        let deadline = self.time_for(service, asked)?;
         identify(&mut head, asked);
         let of_pod = head.encode_to_vec();
         let question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
@@ -80,10 +81,11 @@ impl Discovery {
             nodes,
         };
         let mut begun = Instant::now();
-        let until = begun + self.config().deadline;
+        let until = begun + deadline;
         let call = async |raw, first: First<'_>| {
             let callee = self.callee(snapshot, service, PROVIDER_PORT);
-            self.endpoint_cost(callee, raw, first, until).await
+            self.endpoint_cost(callee, raw, first, (deadline, until))
+                .await
         };
         let (mut anew, mut part) = (None, None);
         match found {
@@ -148,18 +150,30 @@ impl Discovery {
             .collect()
     }
 
-    /// Whether kube-scheduler may be kept waiting for this provider.
-    fn check_budget(&self, service: &Service, asked: &Question) -> Result<(), CallError> {
-        if !asked.scheduler_waits || self.trusts(service) {
-            return Ok(());
+    /// How long this provider may take, unless kube-scheduler has waited enough for it.
+    fn time_for(&self, service: &Service, asked: &Question) -> Result<Duration, CallError> {
+        let deadline = self.config().deadline;
+        match self.budgets() {
+            Some(budgets) if asked.scheduler_waits && !self.trusts(service) => {
+                self.within(budgets, service, deadline)
+            }
+            _ => Ok(deadline),
         }
+    }
+
+    /// The deadline of a call that an untrusted namespace's budget allows.
+    pub(crate) fn within(
+        &self,
+        budgets: &Budgets,
+        service: &Service,
+        deadline: Duration,
+    ) -> Result<Duration, CallError> {
         let namespace = &service.namespace;
-        let used_up = |b: &Budgets| b.is_used_up(namespace, Instant::now());
-        if self.budgets().is_some_and(used_up) {
+        if budgets.is_used_up(namespace, Instant::now()) {
             self.metrics().over_budget(namespace);
             return Err(CallError::OverBudget(Arc::clone(namespace)));
         }
-        Ok(())
+        Ok(deadline.min(budgets.longest_wait()))
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 /// What a round may wait without being charged: about what kube-scheduler itself takes
 /// for a pod.
 const FREE: Duration = Duration::from_millis(10);
-/// What a namespace that has waited little may take at once.
-const BURST: Duration = Duration::from_millis(100);
+/// Of how much time a namespace may take its share at once.
+const WINDOW: Duration = Duration::from_secs(2);
 /// Namespaces beyond this are looked through for those that need not be remembered.
 const MANY: usize = 1024;
 
@@ -23,16 +23,17 @@ struct Budget {
 }
 
 impl Budget {
-    fn full(now: Instant) -> Self {
+    fn full(now: Instant, share: f64) -> Self {
         Self {
-            left_seconds: BURST.as_secs_f64(),
+            left_seconds: WINDOW.as_secs_f64() * share,
             at: now,
         }
     }
 
     fn refill(&mut self, now: Instant, share: f64) {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left_seconds = (self.left_seconds + since * share).min(BURST.as_secs_f64());
+        let full = WINDOW.as_secs_f64() * share;
+        self.left_seconds = (self.left_seconds + since * share).min(full);
         self.at = now;
     }
 }
@@ -51,6 +52,11 @@ impl Budgets {
             share: f64::from(percent) / 100.0,
             by_namespace: DashMap::new(),
         }
+    }
+
+    /// The most that may be waited for a namespace's providers at once.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        WINDOW.mul_f64(self.share)
     }
 
     /// Whether a namespace's providers must not be waited for now.
@@ -72,11 +78,11 @@ impl Budgets {
         if self.by_namespace.len() >= MANY {
             self.by_namespace.retain(|_, budget| {
                 budget.refill(now, self.share);
-                budget.left_seconds < BURST.as_secs_f64()
+                budget.left_seconds < self.longest_wait().as_secs_f64()
             });
         }
         let entry = self.by_namespace.entry(namespace.into());
-        let mut budget = entry.or_insert_with(|| Budget::full(now));
+        let mut budget = entry.or_insert_with(|| Budget::full(now, self.share));
         budget.refill(now, self.share);
         budget.left_seconds -= beyond.as_secs_f64();
     }
@@ -92,12 +98,16 @@ mod tests {
     fn a_slow_provider_is_waited_for_once_and_then_left_alone_for_its_time() {
         let (budgets, start) = (Budgets::new(5), Instant::now());
         assert!(!budgets.is_used_up("shop", start));
-        budgets.charge("shop", start, Duration::from_millis(500));
+        let most = budgets.longest_wait();
+        assert_eq!(most, Duration::from_millis(100));
+        for _ in 0..2 {
+            budgets.charge("shop", start, most);
+        }
         assert!(budgets.is_used_up("shop", start));
         assert!(!budgets.is_used_up("other", start));
-        // 390 ms are overdrawn; a second makes up for 50.
-        assert!(budgets.is_used_up("shop", start + Duration::from_secs(7)));
-        assert!(!budgets.is_used_up("shop", start + Duration::from_secs(8)));
+        // 80 ms are overdrawn; a second makes up for 50.
+        assert!(budgets.is_used_up("shop", start + Duration::from_millis(1500)));
+        assert!(!budgets.is_used_up("shop", start + Duration::from_millis(1700)));
     }
 
     #[test]
@@ -123,7 +133,7 @@ mod tests {
 
     proptest! {
         /// Whatever providers do, a namespace takes its share of the time, what a round
-        /// has free, one burst, and one round that overdraws.
+        /// has free, what it may take at once, and one round that overdraws.
         #[test]
         fn no_namespace_takes_more_than_its_share(
             percent in 1_u8..=50,
@@ -134,14 +144,14 @@ mod tests {
             for (pause, wait) in rounds {
                 now += Duration::from_millis(pause);
                 if !budgets.is_used_up("shop", now) {
-                    let waited = Duration::from_millis(wait);
+                    let waited = Duration::from_millis(wait).min(budgets.longest_wait());
                     now += waited;
                     budgets.charge("shop", now, waited);
                     taken += waited.saturating_sub(FREE);
                 }
             }
             let share = (now - start).mul_f64(f64::from(percent) / 100.0);
-            let most = share + BURST + Duration::from_millis(501);
+            let most = share + budgets.longest_wait() * 2 + Duration::from_millis(1);
             prop_assert!(taken <= most, "{taken:?} of {:?}", now - start);
         }
     }

