@@ -108,7 +108,7 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, Wir
     });
     Ok(match nodes {
         Nodes::Objects(list) => {
-            let items = wire::items(WHAT, list)?;
+            let items = wire::items(WHAT, list, state.config.max_nodes)?;
             let mut keep = Vec::with_capacity(short.len());
             for item in items {
                 let at = round.nodes.position(&wire::node_name(WHAT, item)?);

@@ -36,6 +36,6 @@ pub fn fuzz_request(data: &[u8]) {
             _ = pod::question("fuzz", args.pod, subject, nodes);
         }
     }
-    _ = wire::preempt_args(json);
+    _ = wire::preempt_args(json, 100);
     _ = wire::bind_args(json);
 }

@@ -11,6 +11,24 @@ use tautline_discovery::Question;
 
 use crate::wire::WireError;
 
+/// A pod of Kubernetes' own largest size has fewer JSON values. One of a few bytes may take
+/// kilobytes once it is read: `{}` among the volumes.
+const MOST_VALUES: usize = 100_000;
+/// Smaller pods are not worth the look.
+const SMALL_BYTES: usize = 64 << 10;
+
+fn check_size(what: &'static str, pod: &str) -> Result<(), WireError> {
+    if pod.len() <= SMALL_BYTES {
+        return Ok(());
+    }
+    let count = pod.bytes().filter(|b| matches!(b, b',' | b'{')).count();
+    if count > MOST_VALUES {
+        let most = MOST_VALUES;
+        return Err(WireError::PodTooLarge { what, count, most });
+    }
+    Ok(())
+}
+
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -31,6 +49,7 @@ struct Metadata<'a> {
 
 /// What makes offers govern a pod, without reading its spec.
 pub(crate) fn subject(what: &'static str, pod: &RawValue) -> Result<Subject, WireError> {
+    check_size(what, pod.get())?;
     let head: Head<'_> =
         serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
     let m = head.metadata;
@@ -71,5 +90,22 @@ pub(crate) fn question_of(pod: &Pod, subject: Subject, nodes: NodeSet) -> Questi
         resource_claims: convert::dra::pod_claims(pod).names,
         nodes: Arc::new(nodes),
         scheduler_waits: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_of_very_many_values_is_not_read() {
+        let pod = |volumes: usize| {
+            let volumes = vec!["{}"; volumes].join(",");
+            let text = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"volumes":[{volumes}]}}}}"#);
+            RawValue::from_string(text).unwrap()
+        };
+        assert_eq!(subject("Args", &pod(40_000)).unwrap().name, "p");
+        let error = subject("Args", &pod(60_000)).unwrap_err().to_string();
+        assert!(error.contains("JSON values"), "{error}");
     }
 }

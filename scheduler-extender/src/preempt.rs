@@ -35,7 +35,7 @@ struct MetaPod {
 
 /// Answers a preempt request.
 pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
-    let args = wire::preempt_args(json)?;
+    let args = wire::preempt_args(json, state.config.max_nodes)?;
     let subject = pod::subject(WHAT, args.pod)?;
     let snapshot = state.feed.snapshot();
     let exempt = state.config.exempt_namespaces.contains(&subject.namespace);

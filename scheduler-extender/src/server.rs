@@ -113,7 +113,9 @@ async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
     };
     match result {
         Ok(body) => answer(200, JSON, body),
-        Err(error @ WireError::TooManyNodes { .. }) => text(413, format!("{error}\n")),
+        Err(error @ (WireError::TooManyNodes { .. } | WireError::PodTooLarge { .. })) => {
+            text(413, format!("{error}\n"))
+        }
         Err(error @ WireError::Unsettled(_)) => text(503, format!("{error}\n")),
         Err(error) => text(400, format!("{error}\n")),
     }

@@ -43,6 +43,14 @@ pub enum WireError {
         most: usize,
     },
     #[error(
+        "{what}: the pod has {count} JSON values; Kubernetes' own limit on its size leaves room for fewer than {most}"
+    )]
+    PodTooLarge {
+        what: &'static str,
+        count: usize,
+        most: usize,
+    },
+    #[error(
         "offer {0} selects this pod and does not count yet: the pods that it selects are being listed; ask again"
     )]
     Unsettled(String),
@@ -154,17 +162,23 @@ pub fn args<'a>(what: &'static str, json: &'a str) -> Result<Args<'a>, WireError
 /// Reads `ExtenderPreemptionArgs`, in either form.
 ///
 /// # Errors
-/// Not JSON, not an object, or no pod.
-pub fn preempt_args(json: &str) -> Result<PreemptArgs<'_>, WireError> {
+/// Not JSON, not an object, no pod, or more than `most` nodes or victims of a node.
+pub fn preempt_args(json: &str, most: usize) -> Result<PreemptArgs<'_>, WireError> {
     let what = "ExtenderPreemptionArgs";
     let names = ["Pod", "NodeNameToVictims", "NodeNameToMetaVictims"];
     let Fields([pod, whole, meta]) = fields(what, json, names)?;
     let pod = pod.ok_or(WireError::Missing { what, field: "Pod" })?;
     let json_error = |error| WireError::Json { what, error };
-    let by_node: BTreeMap<String, Option<&RawValue>> = match meta.or(whole) {
-        Some(raw) => serde_json::from_str(raw.get()).map_err(json_error)?,
-        None => BTreeMap::new(),
+    let too_many = |count| WireError::TooManyNodes { what, count, most };
+    let by_node = match meta.or(whole) {
+        Some(raw) => serde_json::Deserializer::from_str(raw.get())
+            .deserialize_map(AtMost(most))
+            .map_err(json_error)?,
+        None => Vec::new(),
     };
+    if by_node.len() > most {
+        return Err(too_many(by_node.len()));
+    }
     let mut victims = BTreeMap::new();
     for (node, raw) in by_node {
         let mut out = Victims::default();
@@ -173,15 +187,18 @@ pub fn preempt_args(json: &str) -> Result<PreemptArgs<'_>, WireError> {
             if let Some(violations) = violations {
                 out.pdb_violations = serde_json::from_str(violations.get()).map_err(json_error)?;
             }
-            let pods: Vec<&RawValue> = match pods {
-                Some(pods) => serde_json::from_str(pods.get()).map_err(json_error)?,
+            let pods = match pods {
+                Some(pods) => list(pods, most).map_err(json_error)?,
                 None => Vec::new(),
             };
+            if pods.len() > most {
+                return Err(too_many(pods.len()));
+            }
             for pod in pods {
                 out.uids.push(victim_uid(what, pod.get())?);
             }
         }
-        victims.insert(node, out);
+        victims.insert(node.into_owned(), out);
     }
     Ok(PreemptArgs { pod, victims })
 }
@@ -254,9 +271,9 @@ impl Nodes<'_> {
                     .map_err(json)?
             }
             Nodes::Objects(raw) => {
-                let items = items(what, raw)?;
-                let mut set = NodeSet::with_capacity(items.len().min(most), 0);
-                for item in items.iter().take(most + 1) {
+                let items = items(what, raw, most)?;
+                let mut set = NodeSet::with_capacity(items.len(), 0);
+                for item in &items {
                     set.insert(&node_name(what, item)?);
                 }
                 set
@@ -297,15 +314,67 @@ impl<'de> Visitor<'de> for Names {
     }
 }
 
-/// The `items` of a NodeList, as they came.
-pub fn items<'a>(what: &'static str, list: &'a RawValue) -> Result<Vec<&'a RawValue>, WireError> {
-    let Fields([items]) = fields(what, list.get(), ["items"])?;
-    match items {
-        None => Ok(Vec::new()),
-        Some(raw) => {
-            serde_json::from_str(raw.get()).map_err(|error| WireError::Json { what, error })
-        }
+/// Lists and objects of raw values, of which no more than one too many is taken: the text
+/// of a value may be shorter than the memory for it.
+struct AtMost(usize);
+
+impl<'de> Visitor<'de> for AtMost {
+    type Value = Vec<(Cow<'de, str>, Option<&'de RawValue>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list or an object")
     }
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = seq.next_element()? {
+            values.push((Cow::Borrowed(""), Some(value)));
+            if values.len() > self.0 {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                break;
+            }
+        }
+        Ok(values)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some((Name(key), value)) = map.next_entry()? {
+            values.push((key, value));
+            if values.len() > self.0 {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                break;
+            }
+        }
+        Ok(values)
+    }
+}
+
+fn list(raw: &RawValue, most: usize) -> Result<Vec<&RawValue>, serde_json::Error> {
+    let values = serde_json::Deserializer::from_str(raw.get()).deserialize_seq(AtMost(most))?;
+    Ok(values.into_iter().filter_map(|(_, value)| value).collect())
+}
+
+/// The `items` of a NodeList, as they came.
+///
+/// # Errors
+/// No list, or more than `most`.
+pub fn items<'a>(
+    what: &'static str,
+    nodes: &'a RawValue,
+    most: usize,
+) -> Result<Vec<&'a RawValue>, WireError> {
+    let Fields([items]) = fields(what, nodes.get(), ["items"])?;
+    let items = match items {
+        None => Vec::new(),
+        Some(raw) => list(raw, most).map_err(|error| WireError::Json { what, error })?,
+    };
+    if items.len() > most {
+        let count = items.len();
+        return Err(WireError::TooManyNodes { what, count, most });
+    }
+    Ok(items)
 }
 
 /// The name of a node object.

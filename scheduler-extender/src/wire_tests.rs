@@ -20,7 +20,7 @@ fn both_forms_of_nodes() {
     let Nodes::Objects(list) = &args.nodes else {
         panic!("{args:?}")
     };
-    let items = items("ExtenderArgs", list).unwrap();
+    let items = items("ExtenderArgs", list, 10).unwrap();
     let out = filter_objects(items.into_iter().take(1), &[("n2", "r/Full")], &[]);
     assert_eq!(
         String::from_utf8(out).unwrap(),
@@ -48,12 +48,27 @@ fn errors_say_what_is_wrong() {
 }
 
 #[test]
+fn lists_beyond_the_bound_are_refused_before_they_take_memory() {
+    let too_many = |error: WireError| error.to_string().contains("raise --max-nodes");
+    let nodes = r#"{"Pod":{},"Nodes":{"items":[1,1,1,1,1,1]}}"#;
+    let args = args("ExtenderArgs", nodes).unwrap();
+    assert!(too_many(args.nodes.names("ExtenderArgs", 5).unwrap_err()));
+    let victims = r#"{"Pod":{},"NodeNameToVictims":{"a":null,"b":null,"c":null}}"#;
+    assert_eq!(preempt_args(victims, 3).unwrap().victims.len(), 3);
+    assert!(too_many(preempt_args(victims, 2).unwrap_err()));
+    let pods = r#"{"Pod":{},"NodeNameToVictims":{"a":{"Pods":[1,1,1]}}}"#;
+    assert!(too_many(preempt_args(pods, 2).unwrap_err()));
+    let null = r#"{"Pod":{},"NodeNameToVictims":{"a":{"Pods":null}}}"#;
+    assert!(preempt_args(null, 2).unwrap().victims["a"].uids.is_empty());
+}
+
+#[test]
 fn victims_in_both_forms() {
     let meta =
         r#"{"Pod":{},"NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"u1"}],"NumPDBViolations":2}}}"#;
     let whole = r#"{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{"metadata":{"uid":"u1"}}],"NumPDBViolations":2}}}"#;
     for json in [meta, whole] {
-        let victims = preempt_args(json).unwrap().victims;
+        let victims = preempt_args(json, 10).unwrap().victims;
         assert_eq!(
             victims["n"],
             Victims {
@@ -76,7 +91,7 @@ proptest! {
     #[test]
     fn any_text_is_a_request_or_an_error(json in ".{0,80}") {
         let _ = args("x", &json).map(|a| a.nodes.names("x", 5).is_ok());
-        let _ = preempt_args(&json);
+        let _ = preempt_args(&json, 10);
         let _ = bind_args(&json);
     }
 
