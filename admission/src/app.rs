@@ -97,6 +97,8 @@ impl App {
         let stop = tasks.stop_token();
         let ours = self.registry.sub_registry_with_prefix("tautline");
         let metrics = Metrics::register(ours);
+        let port_metrics = http::PortMetrics::default();
+        port_metrics.register("admission_", ours);
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(ours);
         self.events.register(ours);
@@ -167,6 +169,8 @@ impl App {
         let name = "mutation-policies";
         routes.insert("/mutate-policies", Route { name, job });
         let tls = certificates(&self.config, &self.client, &metrics, in_force, tasks)?;
+        let most = self.config.max_body_bytes;
+        let port = http::Port::new(self.config.limits, most, port_metrics);
         let shared = Arc::new(Shared {
             config: self.config,
             routes,
@@ -198,7 +202,7 @@ impl App {
                 () = readiness.wait() => {}
                 () = stop.cancelled() => return Ok(()),
             }
-            http::serve(listener, Some(tls), server::stack(shared), stop).await
+            http::serve(listener, Some(tls), server::stack(shared), port, stop).await
         });
         Ok(())
     }

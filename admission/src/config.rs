@@ -8,7 +8,7 @@ use std::{
 
 use tautline_core::trust::TrustedNamespaces;
 use tautline_gpu_admission::Names;
-use tautline_runtime::tls::ServerFiles;
+use tautline_runtime::{http::Limits, tls::ServerFiles};
 
 use crate::certificates::Times;
 
@@ -43,6 +43,8 @@ pub struct Config {
     pub trusted: TrustedNamespaces,
     /// A review holds the object twice, and the API server takes up to 3 MiB of each.
     pub max_body_bytes: usize,
+    /// Connections, and the memory of all requests together.
+    pub limits: Limits,
     /// Reviews under way; more wait.
     pub concurrency: usize,
     /// Below the webhooks' `timeoutSeconds`.
@@ -75,6 +77,7 @@ impl Config {
             namespace: namespace.to_owned(),
             trusted: TrustedNamespaces::new([namespace]),
             max_body_bytes: 8 << 20,
+            limits: Limits::default(),
             concurrency: 64,
             deadline: Duration::from_secs(8),
             governed: false,

@@ -1,15 +1,15 @@
 //! The paths over HTTP: limits first, then one place that maps errors to
 //! answers. Whatever is not 200 leaves the request to the webhook's failurePolicy.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Instant};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use futures::{FutureExt, future::BoxFuture};
-use hyper::{Method, Request, body::Incoming};
+use hyper::{Method, Request};
 use tautline_runtime::{
     admin::Readiness,
-    http::{Answer, answer, read, text},
+    http::{Answer, Body, Connection, answer, charge, read, text},
 };
-use tower::{Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+use tokio::sync::Semaphore;
 
 use crate::{
     config::Config,
@@ -17,6 +17,11 @@ use crate::{
     metrics::Metrics,
     review,
 };
+
+/// Two of the largest objects that the API server takes have fewer JSON values.
+const MOST_VALUES: usize = 500_000;
+/// What a value takes once it is read, beside its text; of hostile JSON three times that.
+const VALUE_BYTES: usize = 200;
 
 /// What requests share.
 pub(crate) struct Shared {
@@ -26,32 +31,24 @@ pub(crate) struct Shared {
     pub readiness: Readiness,
 }
 
-/// The stack that every request passes. Beyond the concurrency limit requests
-/// wait, because a refusal here can be a refusal of the pod; the deadline, which
-/// lies below the API server's own, counts the waiting too.
+/// What every request passes: its body is read first, so that a client that sends slowly
+/// keeps no other waiting. Beyond the concurrency limit requests wait, because a refusal
+/// here can be a refusal of the pod; the deadline, which lies below the API server's own,
+/// counts the waiting too.
 pub(crate) fn stack(
     shared: Arc<Shared>,
-) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Clone + Send + Sync {
-    let inner = Arc::clone(&shared);
-    let handler = tower::service_fn(move |request| {
-        let shared = Arc::clone(&inner);
-        async move { Ok::<_, Infallible>(route(&shared, request).await) }
-    });
-    let limit = tower::limit::GlobalConcurrencyLimitLayer::new(shared.config.concurrency);
-    let service: BoxCloneSyncService<Request<Incoming>, Answer, Infallible> =
-        BoxCloneSyncService::new(ServiceBuilder::new().layer(limit).service(handler));
+) -> impl Fn(Request<Body>) -> BoxFuture<'static, Answer> + Clone + Send + Sync {
+    let permits = Arc::new(Semaphore::new(shared.config.concurrency));
     move |request| {
-        let (mut service, shared) = (service.clone(), Arc::clone(&shared));
+        let (shared, permits) = (Arc::clone(&shared), Arc::clone(&permits));
         Box::pin(async move {
             let start = Instant::now();
             let path = request.uri().path();
             let job = shared.routes.get(path).map_or("other", |r| r.name);
-            let call = async { service.ready().await?.call(request).await };
-            let answer = match tokio::time::timeout(shared.config.deadline, call).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(never)) => match never {},
-                Err(_) => text(504, "deadline exceeded; see --deadline\n"),
-            };
+            let call = route(&shared, &permits, request);
+            let answer = tokio::time::timeout(shared.config.deadline, call)
+                .await
+                .unwrap_or_else(|_| text(504, "deadline exceeded; see --deadline\n"));
             let status = answer.status().as_u16();
             shared.metrics.request(job, status, start.elapsed());
             answer
@@ -59,7 +56,7 @@ pub(crate) fn stack(
     }
 }
 
-async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
+async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>) -> Answer {
     let path = request.uri().path().to_owned();
     match path.as_str() {
         "/healthz" | "/livez" => return text(200, "ok\n"),
@@ -81,16 +78,33 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
     if request.method() != Method::POST {
         return text(405, format!("{path} takes POST\n"));
     }
+    let connection = request.body().connection();
     let body = match read(request, shared.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
+    let Ok(_permit) = permits.acquire().await else {
+        return text(503, "the server stops\n");
+    };
+    if let Some(refusal) = check_values(&connection, &body) {
+        return refusal;
+    }
     let request = match review::Request::read(&body) {
         Ok(request) => Arc::new(request),
         Err(error) => return text(400, format!("{error}\n")),
     };
     drop(body);
     judge(shared, route, request).await
+}
+
+/// A review is held as a tree, which takes many times its text.
+fn check_values(connection: &Connection, body: &[u8]) -> Option<Answer> {
+    let values = body.iter().filter(|b| matches!(b, b',' | b'{')).count();
+    if values > MOST_VALUES {
+        let error = format!("the review has {values} JSON values; {MOST_VALUES} are taken\n");
+        return Some(text(413, error));
+    }
+    charge(connection, body.len() + values * VALUE_BYTES)
 }
 
 async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> Answer {
@@ -131,6 +145,7 @@ mod tests {
 
     use futures::future::BoxFuture;
     use prometheus_client::registry::Registry;
+    use tautline_runtime::http::{Port, PortMetrics, serve};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
@@ -139,6 +154,9 @@ mod tests {
 
     use super::*;
     use crate::job::{Job, Now, Verdict};
+
+    const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
 
     /// Never answers.
     struct Slow;
@@ -171,7 +189,8 @@ mod tests {
             routes.insert(path, Route { name: "test", job });
         }
         let config = Config {
-            max_body_bytes: 2000,
+            max_body_bytes: 600_000,
+            concurrency: 1,
             deadline: Duration::from_millis(300),
             ..Config::new("ns", "svc")
         };
@@ -183,9 +202,9 @@ mod tests {
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serve =
-            tautline_runtime::http::serve(listener, None, stack(shared), CancellationToken::new());
-        tokio::spawn(serve);
+        let port = Port::new(shared.config.limits, 600_000, PortMetrics::default());
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, None, stack(shared), port, stop));
         address
     }
 
@@ -196,9 +215,11 @@ mod tests {
             "{verb} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        stream.write_all((head + body).as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        // It may be refused before all of it is sent.
+        _ = stream.write_all((head + body).as_bytes()).await;
+        let mut answer = Vec::new();
+        _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8(answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, body.to_owned())
@@ -207,17 +228,18 @@ mod tests {
     #[tokio::test]
     async fn whatever_comes_in_is_answered() {
         let at = start().await;
-        let review = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
+        let review = REVIEW;
         let (status, body) = ask(at, "POST", "/allow", review).await;
         let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(status, 200);
         assert_eq!(answer["response"]["uid"], "u-1");
         assert_eq!(answer["response"]["auditAnnotations"]["code"], "Ok");
-        let large = "x".repeat(3000);
+        let large = "x".repeat(601_000);
+        let many = format!("[{}]", ",".repeat(MOST_VALUES + 1));
         let cases = [
             ("POST", "/allow", "{", 400, "no AdmissionReview"),
             ("POST", "/allow", large.as_str(), 413, "--max-body"),
+            ("POST", "/allow", many.as_str(), 413, "JSON values"),
             ("GET", "/allow", "", 405, "takes POST"),
             ("POST", "/nowhere", review, 404, "/allow, /broken"),
             ("POST", "/slow", review, 504, "--deadline"),
@@ -230,6 +252,26 @@ mod tests {
             let (status, told) = ask(at, verb, path, body).await;
             assert_eq!(status, expected, "{verb} {path}: {told}");
             assert!(told.contains(text), "{verb} {path}: {told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn half_sent_reviews_take_no_turn_from_others() {
+        let at = start().await;
+        let mut half = Vec::new();
+        for _ in 0..64 {
+            let mut stream = TcpStream::connect(at).await.unwrap();
+            let head = "POST /allow HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            half.push(stream);
+        }
+        // One turn only, and 300 ms for each review: a half-sent one that had it would
+        // keep this one out for as long.
+        for _ in 0..10 {
+            let (status, _) = ask(at, "POST", "/odd", REVIEW).await;
+            assert_eq!(status, 400);
+            let (status, text) = ask(at, "POST", "/allow", REVIEW).await;
+            assert_eq!(status, 200, "{text}");
         }
     }
 }

@@ -19,7 +19,12 @@ use tautline_runtime::{
     tls::ServerFiles,
 };
 
-use crate::{cluster::ClusterArgs, extender::parse_duration, output, provider_args::TrustArgs};
+use crate::{
+    cluster::ClusterArgs,
+    extender::{limits, parse_duration},
+    output,
+    provider_args::TrustArgs,
+};
 
 #[derive(clap::Args)]
 #[command(
@@ -61,6 +66,10 @@ pub(crate) struct Args {
     /// The largest review, in MiB
     #[arg(long, default_value_t = 8, value_name = "MIB")]
     max_body: usize,
+    /// The memory of all reviews under way, in MiB [default: a quarter of the memory limit,
+    /// at least twice --max-body]
+    #[arg(long, value_name = "MIB")]
+    request_memory: Option<usize>,
     /// Let pods that an offer selects ask for constraint.ciena.com/governed (deploy/scheduler/gated.yaml)
     #[arg(long)]
     governed: bool,
@@ -156,7 +165,9 @@ fn config(args: Args) -> Result<Config> {
         }
         (_, files) => files,
     };
+    let limits = limits(args.request_memory, args.max_body)?;
     Ok(Config {
+        limits,
         listen: args.listen,
         admin: args.admin,
         certificate,

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use tautline_core::{duration, model::ProviderUnavailable};
 use tautline_runtime::{
     feed::Feed,
+    http::Limits,
     tasks::{self, Tasks},
     tls::ServerFiles,
 };
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     /// The largest request, in MiB
     #[arg(long, default_value_t = 32, value_name = "MIB")]
     max_body: usize,
+    /// The memory of all requests under way, in MiB [default: a quarter of the memory limit,
+    /// at least twice --max-body]
+    #[arg(long, value_name = "MIB")]
+    request_memory: Option<usize>,
     /// The most nodes in a request
     #[arg(long, default_value_t = 100_000)]
     max_nodes: usize,
@@ -130,6 +135,20 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The limits of a port; both arguments are in MiB.
+pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<Limits> {
+    if request_memory.is_some_and(|mib| mib < max_body * 2) {
+        bail!(
+            "--request-memory must be at least twice --max-body ({max_body} MiB): one address \
+             gets half of it, and the largest request has to fit"
+        );
+    }
+    Ok(Limits {
+        request_bytes: request_memory.map(|mib| mib << 20),
+        ..Limits::default()
+    })
+}
+
 fn config(args: Args) -> Result<Config> {
     let discovery = args
         .providers
@@ -137,7 +156,9 @@ fn config(args: Args) -> Result<Config> {
     if discovery.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
+    let limits = limits(args.request_memory, args.max_body)?;
     Ok(Config {
+        limits,
         listen: args.listen,
         admin: args.admin,
         tls: args.tls.files(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Result;
-use hyper::{Request, body::Incoming};
+use hyper::Request;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_discovery::Discovery;
@@ -254,7 +254,7 @@ impl App {
             lease::run(client, lease, leader, lease_stop).await
         });
         let decisions = Arc::clone(&shared);
-        let extra = move |request: Request<Incoming>| {
+        let extra = move |request: Request<http::Body>| {
             let shared = Arc::clone(&decisions);
             async move {
                 (request.uri().path() == "/decisions").then(|| decisions_page(&shared.decisions))

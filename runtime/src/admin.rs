@@ -3,13 +3,21 @@
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use hyper::{Request, body::Incoming};
+use hyper::Request;
 use parking_lot::Mutex;
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::{
+    encoding::text::{encode_eof, encode_registry},
+    registry::Registry,
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::{self, Answer};
+use crate::http::{self, Answer, Body, Limits, Port, PortMetrics};
+
+/// Connections of the admin port: probes, a scraper, people.
+const MOST_CONNECTIONS: usize = 64;
+/// Pages larger than small ones hold this much together.
+const PAGE_BYTES: usize = 64 << 20;
 
 /// What a process is still waiting for before it can serve.
 #[derive(Clone, Debug, Default)]
@@ -64,12 +72,22 @@ pub async fn serve<E, F>(
     stop: CancellationToken,
 ) -> Result<()>
 where
-    E: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    E: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Option<Answer>> + Send,
 {
-    let handle = move |request: Request<Incoming>| {
+    let limits = Limits {
+        connections: MOST_CONNECTIONS,
+        answer: Duration::from_secs(30),
+        request_bytes: Some(PAGE_BYTES),
+        ..Limits::default()
+    };
+    let (port_metrics, mut own) = (PortMetrics::default(), Registry::with_prefix("tautline"));
+    port_metrics.register_connections("admin_", &mut own);
+    let own = Arc::new(own);
+    let handle = move |request: Request<Body>| {
         let (registry, readiness, extra) =
             (Arc::clone(&registry), readiness.clone(), extra.clone());
+        let own = Arc::clone(&own);
         async move {
             match request.uri().path() {
                 "/livez" | "/healthz" => http::text(200, "ok\n"),
@@ -77,7 +95,7 @@ where
                     missing if missing.is_empty() => http::text(200, "ok\n"),
                     missing => http::text(503, format!("waiting for: {}\n", missing.join(", "))),
                 },
-                "/metrics" => metrics(&registry),
+                "/metrics" => metrics(&[&registry, &own]),
                 _ => match extra(request).await {
                     Some(answer) => answer,
                     None => http::text(404, "not found; try /livez, /readyz or /metrics\n"),
@@ -85,12 +103,17 @@ where
             }
         }
     };
-    http::serve(listener, None, handle, stop).await
+    let port = Port::new(limits, 0, port_metrics);
+    http::serve(listener, None, handle, port, stop).await
 }
 
-fn metrics(registry: &Registry) -> Answer {
+fn metrics(registries: &[&Registry]) -> Answer {
     let mut body = String::new();
-    match encode(&mut body, registry) {
+    let written = registries
+        .iter()
+        .try_for_each(|registry| encode_registry(&mut body, registry))
+        .and_then(|()| encode_eof(&mut body));
+    match written {
         Ok(()) => http::answer(
             200,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -1,81 +1,156 @@
 //! An HTTP/1.1 server over TCP or TLS, with the limits that any server needs.
 
-use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use anyhow::Result;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Request, Response,
-    body::{Body as _, Incoming},
+    body::{Body as _, Frame, Incoming, SizeHint},
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::{GracefulShutdown, Watcher},
-};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
+use hyper_util::{rt::TokioIo, server::graceful::GracefulShutdown};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::tls::ServerTls;
+pub use crate::{
+    connection::Connection,
+    port::{Limits, Port},
+    port_metrics::Metrics as PortMetrics,
+    stream::Protocol,
+};
+use crate::{connections::Phase, tls::ServerTls};
 
 /// A whole answer.
 pub type Answer = Response<Full<Bytes>>;
 
-/// Bounds on what clients may hold open.
-const MAX_CONNECTIONS: usize = 512;
-/// Also how long a connection may idle: above the 90 s for which kube-scheduler
-/// keeps its own, so that it never sends into a close.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(150);
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// How long connections get to finish at shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// The body of a request, which knows its connection.
+#[derive(Debug)]
+pub struct Body {
+    incoming: Incoming,
+    connection: Arc<Connection>,
+}
+
+impl Body {
+    pub fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.incoming).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// An answer's body: once hyper drops it, only the flush is missing.
+struct Outgoing {
+    body: Full<Bytes>,
+    connection: Arc<Connection>,
+}
+
+impl hyper::body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.connection.activity.go_on(Phase::Flush);
+    }
+}
+
 /// Serves `handle` on `listener` until `stop`; then finishes requests under way.
+///
+/// # Errors
+/// None so far.
 pub async fn serve<H, F>(
     listener: TcpListener,
     tls: Option<ServerTls>,
     handle: H,
+    port: Port,
     stop: CancellationToken,
 ) -> Result<()>
 where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let graceful = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        // A slot first: beyond the bound, clients wait in the listen queue.
-        let slot = tokio::select! {
-            () = stop.cancelled() => break,
-            slot = Arc::clone(&slots).acquire_owned() => slot?,
-        };
-        let stream = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of file descriptors, or the peer has gone: go on.
-                    tracing::debug!(%error, "accept failed");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-        };
-        let (tls, handle, watcher) = (tls.clone(), handle.clone(), graceful.watcher());
-        tokio::spawn(async move {
-            if let Err(error) = connection(stream, tls, handle, watcher).await {
+    // None from the stop on: what finishes its handshake then is not served.
+    let graceful = Arc::new(Mutex::new(Some(GracefulShutdown::new())));
+    let watchers = Arc::clone(&graceful);
+    let connection = move |stream: crate::stream::Stream| {
+        let watcher = watchers.lock().as_ref().map(GracefulShutdown::watcher);
+        let handle = handle.clone();
+        let connection = Arc::clone(stream.connection());
+        let service = service_fn(move |request: Request<Incoming>| {
+            connection.activity.go_on(Phase::Work);
+            let request = request.map(|incoming| Body {
+                incoming,
+                connection: Arc::clone(&connection),
+            });
+            let (answer, connection) = (handle(request), Arc::clone(&connection));
+            async move { Ok::<_, Infallible>(outgoing(answer.await, connection)) }
+        });
+        // The port itself has timeouts for headers and for idle connections.
+        let served = http1::Builder::new()
+            .header_read_timeout(None)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        async move {
+            let Some(watcher) = watcher else { return };
+            if let Err(error) = watcher.watch(served).await {
                 tracing::debug!(%error, "connection ended with an error");
             }
-            drop(slot);
-        });
-    }
-    drop(listener);
+        }
+    };
+    port.accept(listener, tls, Protocol::Http1, connection, stop)
+        .await;
+    let Some(graceful) = graceful.lock().take() else {
+        return Ok(());
+    };
     if tokio::time::timeout(DRAIN, graceful.shutdown())
         .await
         .is_err()
@@ -85,41 +160,39 @@ where
     Ok(())
 }
 
-async fn connection<H, F>(
-    stream: TcpStream,
-    tls: Option<ServerTls>,
-    handle: H,
-    graceful: Watcher,
-) -> Result<()>
-where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Answer> + Send + 'static,
-{
-    stream.set_nodelay(true)?;
-    let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEADER_BYTES);
-    let service = service_fn(move |request| {
-        let answer = handle(request);
-        async move { Ok::<_, Infallible>(answer.await) }
-    });
-    match tls {
-        None => {
-            graceful
-                .watch(server.serve_connection(TokioIo::new(stream), service))
-                .await?
-        }
-        Some(tls) => {
-            let handshake = tls.acceptor().accept(stream);
-            let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await??;
-            graceful
-                .watch(server.serve_connection(TokioIo::new(stream), service))
-                .await?;
-        }
-    }
-    Ok(())
+fn outgoing(answer: Answer, connection: Arc<Connection>) -> Response<Outgoing> {
+    let bytes = answer.body().size_hint().lower();
+    let answer = match connection.charge_answer(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        Ok(()) => answer,
+        Err(_) => out_of_memory(&connection),
+    };
+    connection.enter(Phase::Answer);
+    answer.map(|body| Outgoing { body, connection })
+}
+
+/// Counts memory that a request takes beside its body, until it is answered; gives the
+/// refusal (503) if it does not fit beside the other requests.
+pub fn charge(connection: &Connection, bytes: usize) -> Option<Answer> {
+    let charged = connection.charge(bytes);
+    charged.is_err().then(|| out_of_memory(connection))
+}
+
+/// The refusal of a request that does not fit into memory beside the others.
+fn out_of_memory(connection: &Connection) -> Answer {
+    connection.port().metrics().refused("Memory");
+    retry_later(
+        "too many bytes of requests at once; send fewer, or raise --request-memory\n".to_owned(),
+    )
+}
+
+/// 503: the client may try again in a second.
+pub fn retry_later(text: impl Into<String>) -> Answer {
+    let mut answer = self::text(503, text);
+    answer.headers_mut().insert(
+        http::header::RETRY_AFTER,
+        http::HeaderValue::from_static("1"),
+    );
+    answer
 }
 
 /// An answer with a body.
@@ -138,33 +211,66 @@ pub fn text(status: u16, body: impl Into<String>) -> Answer {
     answer(status, "text/plain; charset=utf-8", body.into())
 }
 
-/// The whole body, unless it is larger than allowed: known from its length where
-/// that is given, else as soon as it is.
-pub async fn read(request: Request<Incoming>, most: usize) -> Result<Bytes, Answer> {
+/// The whole body of a request, counted against the port's memory for requests.
+///
+/// # Errors
+/// The answer: the body is larger than `most` bytes (413), does not fit into memory beside
+/// the others (503), did not arrive in time (408), or broke off (400).
+pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, Answer> {
+    let mut body = request.into_body();
+    let connection = Arc::clone(&body.connection);
+    let within = connection.port().limits().body;
+    connection.activity.go_on(Phase::Body);
+    let read = tokio::time::timeout(within, whole(&mut body, most)).await;
+    connection.activity.go_on(Phase::Work);
+    let read = match read {
+        Ok(read) => read,
+        Err(_) => {
+            connection.port().metrics().refused("SlowBody");
+            let error = format!("the body did not arrive within {within:?}\n");
+            Err(text(408, error))
+        }
+    };
+    if read.is_err() {
+        // At once, so that of many the others fit.
+        connection.release();
+    }
+    read
+}
+
+async fn whole(body: &mut Body, most: usize) -> Result<Bytes, Answer> {
     let too_large = || {
         text(
             413,
             format!("the body exceeds {most} bytes; raise --max-body\n"),
         )
     };
-    let mut body = request.into_body();
-    let length = body.size_hint();
-    if length.lower() > most as u64 {
+    let connection = Arc::clone(&body.connection);
+    // What the client promises is refused at once; only what has arrived is charged, so
+    // that a promise holds nothing up.
+    let promised = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if promised > most {
         return Err(too_large());
     }
+    if !connection.fits(promised) {
+        return Err(out_of_memory(&connection));
+    }
     let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = body.incoming.frame().await {
         let frame = frame.map_err(|e| text(400, format!("the body broke off: {e}\n")))?;
         if let Ok(data) = frame.into_data() {
             if whole.len() + data.len() > most {
                 return Err(too_large());
             }
+            if connection.charge(data.len()).is_err() {
+                return Err(out_of_memory(&connection));
+            }
             if whole.is_empty() {
                 // What has come in one piece needs no copy.
-                if body.is_end_stream() {
+                if body.incoming.is_end_stream() {
                     return Ok(data);
                 }
-                whole.reserve(usize::try_from(length.lower()).unwrap_or(0));
+                whole.reserve(promised);
             }
             whole.extend_from_slice(&data);
         }

@@ -4,8 +4,14 @@
 //! folder of manifests.
 
 pub mod admin;
+pub mod connection;
+pub mod connections;
 pub mod http;
 pub mod label_bound;
+pub mod limits;
+pub mod port;
+pub mod port_metrics;
+pub mod stream;
 pub mod tasks;
 pub mod telemetry;
 pub mod tls;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Result;
-use hyper::{Request, body::Incoming};
+use hyper::Request;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_core::{
@@ -50,6 +50,8 @@ pub struct Config {
     /// Namespaces whose pods are never governed.
     pub exempt_namespaces: BTreeSet<String>,
     pub max_body_bytes: usize,
+    /// Connections, and the memory of all requests together.
+    pub limits: http::Limits,
     pub max_nodes: usize,
     /// Requests under way; more are refused.
     pub concurrency: usize,
@@ -76,6 +78,7 @@ impl Default for Config {
             shortlist: 64,
             exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
             max_body_bytes: 32 << 20,
+            limits: http::Limits::default(),
             max_nodes: 100_000,
             concurrency: 64,
             deadline: Duration::from_secs(4),
@@ -106,6 +109,7 @@ pub struct State {
     pub(crate) client: Option<Client>,
     pub(crate) discovery: Discovery,
     pub(crate) metrics: Metrics,
+    pub(crate) port: http::Port,
     pub(crate) plans: Plans,
     pub(crate) turns: Turns,
     pub(crate) explain: Explain,
@@ -157,6 +161,8 @@ impl App {
     pub async fn build(config: Config, feed: Feed, cluster: Option<Cluster>) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
+        let port_metrics = http::PortMetrics::default();
+        port_metrics.register("extender_", &mut registry);
         let provider_metrics = tautline_discovery::Metrics::default();
         provider_metrics.register(&mut registry);
         let discovery = Discovery::new(config.discovery.clone(), provider_metrics)?;
@@ -185,6 +191,7 @@ impl App {
             explain: Explain::new(config.explain_bytes),
             plans: Plans::default(),
             turns: Turns::default(),
+            port: http::Port::new(config.limits, config.max_body_bytes, port_metrics),
             config,
             feed,
             client: cluster.as_ref().map(|c| c.client().clone()),
@@ -257,7 +264,7 @@ impl App {
             tasks.spawn("TLS", tls.follow(stop.clone()));
         }
         let explained = Arc::clone(&state);
-        let extra = move |request: Request<Incoming>| {
+        let extra = move |request: Request<http::Body>| {
             let state = Arc::clone(&explained);
             async move { explain::answer(&state, request.uri().path()).await }
         };
@@ -280,7 +287,8 @@ impl App {
                 () = readiness.wait() => {}
                 () = stop.cancelled() => return Ok(()),
             }
-            http::serve(listener, tls, server::stack(state), stop).await
+            let port = state.port.clone();
+            http::serve(listener, tls, server::stack(state), port, stop).await
         });
     }
 }

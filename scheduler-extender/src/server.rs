@@ -1,47 +1,32 @@
 //! The verbs over HTTP: limits first, then one place that maps errors to
 //! answers.
 
-use std::{convert::Infallible, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
-use hyper::{Method, Request, body::Incoming};
-use tautline_runtime::http::{Answer, answer, read, text};
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+use hyper::{Method, Request};
+use tautline_runtime::http::{Answer, Body, answer, read, retry_later, text};
+use tokio::sync::Semaphore;
 
 use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
 
 const JSON: &str = "application/json";
 
-/// The stack that every request passes: beyond the concurrency limit requests
-/// are refused at once (503), and none takes longer than the deadline (504),
-/// which lies below the scheduler's own.
+/// What every request passes: its body is read first, so that a client that sends slowly
+/// keeps no other waiting. Beyond the concurrency limit requests are refused at once (503),
+/// and none takes longer than the deadline (504), which lies below the scheduler's own.
 pub(crate) fn stack(
     state: Arc<State>,
-) -> impl Fn(Request<Incoming>) -> futures::future::BoxFuture<'static, Answer> + Clone + Send + Sync
-{
-    let inner = Arc::clone(&state);
-    let handler = tower::service_fn(move |request| {
-        let state = Arc::clone(&inner);
-        async move { Ok::<_, Infallible>(route(&state, request).await) }
-    });
-    let service: BoxCloneSyncService<Request<Incoming>, Answer, BoxError> =
-        BoxCloneSyncService::new(
-            ServiceBuilder::new()
-                .load_shed()
-                .layer(tower::limit::GlobalConcurrencyLimitLayer::new(
-                    state.config.concurrency,
-                ))
-                .timeout(state.config.deadline)
-                .service(handler),
-        );
+) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, Answer> + Clone + Send + Sync {
+    let permits = Arc::new(Semaphore::new(state.config.concurrency));
     move |request| {
-        let (mut service, state) = (service.clone(), Arc::clone(&state));
+        let (state, permits) = (Arc::clone(&state), Arc::clone(&permits));
         Box::pin(async move {
             let (verb, start) = (verb(request.uri().path()), Instant::now());
-            let result = match service.ready().await {
-                Ok(ready) => ready.call(request).await,
-                Err(error) => Err(error),
-            };
-            let answer = result.unwrap_or_else(|error| failure(&error));
+            // By when this request is given up.
+            let by = tokio::time::Instant::from_std(start) + state.config.deadline;
+            let answer = tokio::time::timeout_at(by, route(&state, &permits, verb, request, by))
+                .await
+                .unwrap_or_else(|_| text(504, "deadline exceeded\n"));
             state
                 .metrics
                 .request(verb, answer.status().as_u16(), start.elapsed());
@@ -60,23 +45,13 @@ fn verb(path: &str) -> &'static str {
     }
 }
 
-fn failure(error: &BoxError) -> Answer {
-    if error.is::<tower::load_shed::error::Overloaded>() {
-        text(
-            503,
-            "overloaded: too many requests at once; raise --concurrency\n",
-        )
-    } else if error.is::<tower::timeout::error::Elapsed>() {
-        text(504, "deadline exceeded\n")
-    } else {
-        text(500, format!("{error}\n"))
-    }
-}
-
-async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
-    // By when the stack gives this request up.
-    let by = tokio::time::Instant::now() + state.config.deadline;
-    let verb = verb(request.uri().path());
+async fn route(
+    state: &Arc<State>,
+    permits: &Semaphore,
+    verb: &'static str,
+    request: Request<Body>,
+    by: tokio::time::Instant,
+) -> Answer {
     if verb == "other" {
         return text(
             404,
@@ -93,6 +68,10 @@ async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
+    let Ok(_permit) = permits.try_acquire() else {
+        state.port.metrics().refused("Concurrency");
+        return retry_later("overloaded: too many requests at once; raise --concurrency\n");
+    };
     let Ok(json) = std::str::from_utf8(&body) else {
         return text(400, "the body is not UTF-8\n");
     };
@@ -104,6 +83,7 @@ async fn route(state: &Arc<State>, request: Request<Incoming>) -> Answer {
             // To its end, whatever becomes of this request: what is reserved is
             // either confirmed or released.
             let (state, json) = (Arc::clone(state), json.to_owned());
+            drop(body);
             let task = tokio::spawn(async move { bind::answer(&state, &json).await });
             match task.await {
                 Ok(result) => result,

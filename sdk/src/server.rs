@@ -10,13 +10,13 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use tautline_proto::{
     FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT, allocator::allocator_server::AllocatorServer,
 };
 use tautline_runtime::{
     admin::{self, Readiness},
+    http::Body as AdminBody,
     tasks::{self, Tasks},
     tls::{ServerFiles, ServerTls},
 };
@@ -229,7 +229,7 @@ impl Server {
         if let Some(listener) = self.admin {
             let registry = Arc::new(self.registry);
             let pages = self.pages;
-            let more = move |request: Request<Incoming>| {
+            let more = move |request: Request<AdminBody>| {
                 let uri = request.uri();
                 let query = uri.query().unwrap_or_default().to_owned();
                 pages.clone().answer(uri.path().to_owned(), query)

@@ -35,13 +35,18 @@ async fn parent_gone() {
 pub async fn floor() -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("{}", listener.local_addr()?.port());
-    let handle = |request: hyper::Request<hyper::body::Incoming>| async move {
+    let handle = |request: hyper::Request<http::Body>| async move {
         _ = request.into_body().collect().await;
         http::answer(200, "application/json", "{}")
     };
     let stop = CancellationToken::new();
+    let port = http::Port::new(
+        http::Limits::default(),
+        32 << 20,
+        http::PortMetrics::default(),
+    );
     tokio::select! {
-        result = http::serve(listener, None, handle, stop) => result,
+        result = http::serve(listener, None, handle, port, stop) => result,
         () = parent_gone() => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 // Helpers of tests are no tests to the lint.
 #![allow(clippy::unwrap_used)]
 
+mod floods;
 mod served;
 mod underlay;
 mod verbs;

@@ -11,6 +11,7 @@ use tautline_core::{
     index::Object,
     model::{Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind},
     selector::Selector,
+    trust::TrustedNamespaces,
 };
 use tautline_runtime::feed::Feed;
 use tautline_scheduler_extender::Config;

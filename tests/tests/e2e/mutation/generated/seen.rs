@@ -36,7 +36,9 @@ pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
             Err(refusal) => refusal,
         }
     };
-    tokio::spawn(http::serve(listener, Some(tls), handle, stop.clone()));
+    let limits = http::Limits::default();
+    let port = http::Port::new(limits, 32 << 20, http::PortMetrics::default());
+    tokio::spawn(http::serve(listener, Some(tls), handle, port, stop.clone()));
     let rule = json!({"apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["pods", "deployments"]});
     let webhook = json!({"name": "seen.tautline.io", "admissionReviewVersions": ["v1"],

@@ -1,0 +1,136 @@
+//! One connection of a port: what it is doing, and the memory that its request holds.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering::Relaxed},
+};
+
+use crate::{
+    connections::{Activity, Opened, Phase, Source},
+    port::Port,
+};
+
+/// What a connection may hold when the memory for requests is used up: small requests,
+/// such as kube-scheduler's with names, always pass.
+const FREE_BYTES: i64 = 64 << 10;
+
+/// The memory for requests is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+/// One connection of a port, and the memory that its request holds.
+#[derive(Debug)]
+pub struct Connection {
+    port: Port,
+    id: u64,
+    pub(crate) activity: Arc<Activity>,
+    source: Arc<Source>,
+    held: AtomicI64,
+}
+
+impl Connection {
+    pub(crate) fn new<T>(port: Port, opened: Opened<T>) -> Self {
+        Self {
+            port,
+            id: opened.id,
+            activity: opened.activity,
+            source: opened.source,
+            held: AtomicI64::new(0),
+        }
+    }
+
+    /// Bytes of all connections of the port.
+    fn bytes(&self) -> i64 {
+        self.port.metrics().request_bytes.get()
+    }
+
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.activity.enter(phase, self.port.now());
+    }
+
+    /// A stream of HTTP/2 has begun: the connection is not idle until it ends.
+    pub fn open_stream(&self) {
+        self.activity.open_stream();
+    }
+
+    pub fn close_stream(&self) {
+        self.activity.close_stream(self.port.now());
+    }
+
+    fn add(&self, bytes: i64) -> (i64, i64, i64) {
+        (
+            self.held.fetch_add(bytes, Relaxed) + bytes,
+            self.source.bytes.fetch_add(bytes, Relaxed) + bytes,
+            self.port.metrics().request_bytes.inc_by(bytes) + bytes,
+        )
+    }
+
+    /// Counts further bytes of the request under way, until its answer is sent.
+    ///
+    /// # Errors
+    /// They do not fit into what all requests, or those of this address, may hold.
+    pub fn charge(&self, bytes: usize) -> Result<(), OutOfMemory> {
+        let bytes = signed(bytes);
+        let (held, of_source, all) = self.add(bytes);
+        if held > FREE_BYTES && self.exceeds(of_source, all) {
+            self.add(-bytes);
+            return Err(OutOfMemory);
+        }
+        Ok(())
+    }
+
+    /// Whether a body of this length would fit now.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
+        let bytes = signed(bytes);
+        let of_source = self.source.bytes.load(Relaxed) + bytes;
+        bytes <= FREE_BYTES || !self.exceeds(of_source, self.bytes() + bytes)
+    }
+
+    /// Counts the answer in place of its request. It is in memory already: the last one
+    /// may go beyond the bound.
+    pub(crate) fn charge_answer(&self, bytes: usize) -> Result<(), OutOfMemory> {
+        let bytes = signed(bytes);
+        let more = bytes - self.held.load(Relaxed);
+        if more <= 0 {
+            return Ok(());
+        }
+        if bytes > FREE_BYTES && self.exceeds(self.source.bytes.load(Relaxed), self.bytes()) {
+            return Err(OutOfMemory);
+        }
+        self.add(more);
+        Ok(())
+    }
+
+    fn exceeds(&self, of_source: i64, all: i64) -> bool {
+        let most = self.port.most_bytes();
+        all > most || of_source > most / 2
+    }
+
+    /// The request is answered.
+    pub(crate) fn release(&self) {
+        let held = self.held.swap(0, Relaxed);
+        if held != 0 {
+            self.source.bytes.fetch_sub(held, Relaxed);
+            self.port.metrics().request_bytes.dec_by(held);
+        }
+    }
+
+    /// The socket is closed.
+    pub(crate) fn closed(&self) {
+        self.port.closed(self.id);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX / 4)
+}

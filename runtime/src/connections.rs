@@ -1,0 +1,322 @@
+//! The accounting of a port's connections: which ones are idle, which are overdue, and
+//! which is closed to make room for a new one. Pure: the caller passes the time in.
+//!
+//! At the bound the source address with the most connections loses its idlest one. A
+//! connection whose request is being handled is never chosen.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// A client that takes this long to read an answer may lose its connection to a newcomer.
+const STALLED_MILLIS: u64 = 1_000;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// No byte has arrived.
+    New,
+    /// The headers of a request are arriving (HTTP/2: the preface).
+    Head,
+    /// No request is under way.
+    Idle,
+    /// The body of a request is arriving.
+    Body,
+    /// The request is being handled.
+    Work,
+    /// The answer is being written.
+    Answer,
+    /// The answer is complete and not yet flushed.
+    Flush,
+}
+
+const PHASES: [Phase; 7] = [
+    Phase::New,
+    Phase::Head,
+    Phase::Idle,
+    Phase::Body,
+    Phase::Work,
+    Phase::Answer,
+    Phase::Flush,
+];
+
+/// The state of one connection. The connection's own task writes it without a lock.
+#[derive(Debug)]
+pub struct Activity {
+    /// Milliseconds times 8, plus the phase.
+    state: AtomicU64,
+    /// Open streams of HTTP/2.
+    streams: AtomicU32,
+}
+
+impl Activity {
+    fn new(now: u64) -> Self {
+        Self {
+            state: AtomicU64::new(now << 3),
+            streams: AtomicU32::new(0),
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.state().0
+    }
+
+    fn state(&self) -> (Phase, u64) {
+        let state = self.state.load(Relaxed);
+        let phase = PHASES.get((state & 7) as usize).copied();
+        (phase.unwrap_or(Phase::Work), state >> 3)
+    }
+
+    /// Enters a phase at `now`, in milliseconds.
+    pub fn enter(&self, phase: Phase, now: u64) {
+        self.state.store((now << 3) | phase as u64, Relaxed);
+    }
+
+    /// Enters a phase whose time counts from the last one's start.
+    pub fn go_on(&self, phase: Phase) {
+        self.enter(phase, self.state().1);
+    }
+
+    pub fn open_stream(&self) {
+        self.streams.fetch_add(1, Relaxed);
+    }
+
+    pub fn close_stream(&self, now: u64) {
+        self.enter(Phase::Idle, now);
+        self.streams.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether a request is being handled.
+    pub fn is_working(&self) -> bool {
+        self.streams.load(Relaxed) > 0 || self.phase() == Phase::Work
+    }
+
+    /// The order in which connections of one source are closed, the least first.
+    fn rank(&self, now: u64) -> Option<(u8, u64)> {
+        if self.streams.load(Relaxed) > 0 {
+            return None;
+        }
+        let (phase, since) = self.state();
+        match phase {
+            Phase::New | Phase::Head | Phase::Idle => Some((0, since)),
+            Phase::Body => Some((1, since)),
+            Phase::Answer | Phase::Flush if now.saturating_sub(since) >= STALLED_MILLIS => {
+                Some((1, since))
+            }
+            Phase::Work | Phase::Answer | Phase::Flush => None,
+        }
+    }
+}
+
+/// How long each phase may take. The body has a deadline where it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    pub first_byte: Duration,
+    pub head: Duration,
+    pub idle: Option<Duration>,
+    pub answer: Duration,
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Silent,
+    SlowHeaders,
+    Idle,
+    SlowReader,
+    MadeRoom,
+    NoRoom,
+    Handshake,
+}
+
+impl Reason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Silent => "Silent",
+            Self::SlowHeaders => "SlowHeaders",
+            Self::Idle => "Idle",
+            Self::SlowReader => "SlowReader",
+            Self::MadeRoom => "MadeRoom",
+            Self::NoRoom => "NoRoom",
+            Self::Handshake => "Handshake",
+        }
+    }
+}
+
+impl Timeouts {
+    /// Why the connection has to be closed by now.
+    fn overdue(&self, activity: &Activity, now: u64) -> Option<Reason> {
+        if activity.streams.load(Relaxed) > 0 {
+            return None;
+        }
+        let (phase, since) = activity.state();
+        let (limit, reason) = match phase {
+            Phase::New => (self.first_byte, Reason::Silent),
+            Phase::Head => (self.head, Reason::SlowHeaders),
+            Phase::Idle => (self.idle?, Reason::Idle),
+            Phase::Answer | Phase::Flush => (self.answer, Reason::SlowReader),
+            Phase::Body | Phase::Work => return None,
+        };
+        let waited = Duration::from_millis(now.saturating_sub(since));
+        (waited >= limit).then_some(reason)
+    }
+
+    /// How often to look for overdue connections.
+    pub fn tick(&self) -> Duration {
+        let shortest = self.first_byte.min(self.head).min(self.answer);
+        let shortest = self.idle.map_or(shortest, |idle| idle.min(shortest));
+        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+}
+
+/// What the connections of one source address hold together.
+#[derive(Debug, Default)]
+pub struct Source {
+    connections: AtomicUsize,
+    /// Bytes of requests and answers.
+    pub bytes: AtomicI64,
+}
+
+/// IPv6 hosts commonly have a whole /64 to themselves.
+fn source_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    address: IpAddr,
+    source: Arc<Source>,
+    activity: Arc<Activity>,
+    handle: T,
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+pub struct Opened<T> {
+    pub id: u64,
+    pub activity: Arc<Activity>,
+    pub source: Arc<Source>,
+    /// The connection that is closed in its place.
+    pub closed: Option<T>,
+}
+
+/// The open connections. `T` is what closes one.
+#[derive(Debug)]
+pub struct Connections<T> {
+    most: usize,
+    most_per_source: usize,
+    entries: HashMap<u64, Entry<T>>,
+    sources: HashMap<IpAddr, Arc<Source>>,
+    next: u64,
+}
+
+impl<T> Connections<T> {
+    pub fn new(most: usize, most_per_source: usize) -> Self {
+        Self {
+            most: most.max(1),
+            most_per_source: most_per_source.max(1),
+            entries: HashMap::new(),
+            sources: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Lets a connection in, and takes another out where a bound is reached.
+    ///
+    /// # Errors
+    /// Every connection that could make room has a request under way; gives `handle` back.
+    pub fn open(&mut self, address: IpAddr, now: u64, handle: T) -> Result<Opened<T>, T> {
+        let address = source_of(address);
+        let of_source = self.sources.get(&address).cloned();
+        let held = of_source
+            .as_ref()
+            .map_or(0, |s| s.connections.load(Relaxed));
+        let victim = if held >= self.most_per_source {
+            Some(self.idlest(Some(address), now))
+        } else if self.entries.len() >= self.most {
+            Some(self.idlest(None, now))
+        } else {
+            None
+        };
+        let closed = match victim {
+            None => None,
+            Some(None) => return Err(handle),
+            Some(Some(id)) => self.close(id),
+        };
+        let source = Arc::clone(self.sources.entry(address).or_default());
+        source.connections.fetch_add(1, Relaxed);
+        let (id, activity) = (self.next, Arc::new(Activity::new(now)));
+        self.next += 1;
+        let entry = Entry {
+            address,
+            source: Arc::clone(&source),
+            activity: Arc::clone(&activity),
+            handle,
+        };
+        self.entries.insert(id, entry);
+        Ok(Opened {
+            id,
+            activity,
+            source,
+            closed,
+        })
+    }
+
+    /// Takes a connection out, if it is still there.
+    pub fn close(&mut self, id: u64) -> Option<T> {
+        let entry = self.entries.remove(&id)?;
+        if entry.source.connections.fetch_sub(1, Relaxed) == 1 {
+            self.sources.remove(&entry.address);
+        }
+        Some(entry.handle)
+    }
+
+    /// Takes out the connection that makes room best: where file descriptors run out.
+    pub fn shed(&mut self, now: u64) -> Option<T> {
+        self.idlest(None, now).and_then(|id| self.close(id))
+    }
+
+    /// Takes out all connections that are overdue.
+    pub fn overdue(&mut self, timeouts: &Timeouts, now: u64) -> Vec<(T, Reason)> {
+        let due =
+            |(id, entry): (&u64, &Entry<T>)| Some((*id, timeouts.overdue(&entry.activity, now)?));
+        let due: Vec<(u64, Reason)> = self.entries.iter().filter_map(due).collect();
+        due.into_iter()
+            .filter_map(|(id, reason)| Some((self.close(id)?, reason)))
+            .collect()
+    }
+
+    fn idlest(&self, of: Option<IpAddr>, now: u64) -> Option<u64> {
+        let entries = self.entries.iter();
+        entries
+            .filter(|(_, entry)| of.is_none_or(|address| entry.address == address))
+            .filter_map(|(id, entry)| {
+                let most = std::cmp::Reverse(entry.source.connections.load(Relaxed));
+                Some(((most, entry.activity.rank(now)?, *id), *id))
+            })
+            .min()
+            .map(|(_, id)| id)
+    }
+}
+
+#[cfg(test)]
+#[path = "connections_tests.rs"]
+mod tests;

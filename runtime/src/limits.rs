@@ -1,0 +1,112 @@
+//! What the machine, or the container, grants this process: memory and open files.
+
+use std::path::Path;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Bytes of memory that this process may use: the least of its cgroup's limits and the
+/// machine's memory.
+pub fn memory_bytes() -> u64 {
+    memory_under(Path::new("/"))
+}
+
+fn memory_under(root: &Path) -> u64 {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    let mut least = machine(&read("proc/meminfo"));
+    // In a container the cgroup's own folder is the root of the mount; elsewhere it is
+    // the path in /proc/self/cgroup, and every folder above it limits too.
+    for line in read("proc/self/cgroup").lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let (mount, file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            list if list.split(',').any(|c| c == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        for folder in Path::new(path.trim_start_matches('/')).ancestors() {
+            let folder = folder.display();
+            // Without a limit version 2 says "max", and version 1 a number beyond any memory.
+            if let Ok(bytes) = read(&format!("{mount}/{folder}/{file}")).trim().parse() {
+                least = least.min(bytes);
+            }
+        }
+    }
+    least
+}
+
+fn machine(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    // Where nothing can be read: the limit of the manifests.
+    kib.map_or(1 << 30, |kib| kib << 10)
+}
+
+/// Raises the soft limit of open files, often 1,024, to the hard one. Each connection is one.
+pub fn raise_open_files() {
+    let files = Resource::RLIMIT_NOFILE;
+    let raised = getrlimit(files).and_then(|(_, hard)| setrlimit(files, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the soft limit of open files stays as it is");
+    }
+}
+
+/// `connections`, or what three quarters of the open files allow.
+pub(crate) fn connections_within(connections: usize) -> usize {
+    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return connections;
+    };
+    let most = usize::try_from(soft / 4 * 3).unwrap_or(usize::MAX).max(1);
+    if most < connections {
+        tracing::warn!(
+            "{connections} connections need more than the {soft} open files that are allowed: \
+             {most} are taken; raise the limit (ulimit -n)"
+        );
+    }
+    connections.min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal:       2048 kB\nMemFree: 5 kB\n";
+
+    fn limit(files: &[(&str, &str)]) -> u64 {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        memory_under(dir.path())
+    }
+
+    #[test]
+    fn the_least_limit_counts() {
+        let machine = ("proc/meminfo", MEMINFO);
+        let v2 = ("proc/self/cgroup", "0::/a/b\n");
+        let v1 = ("proc/self/cgroup", "5:cpu,memory:/a\n0::/\n");
+        assert_eq!(limit(&[]), 1 << 30);
+        assert_eq!(limit(&[machine]), 2 << 20);
+        let max = ("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(limit(&[machine, v2, max]), 2 << 20);
+        let above = ("sys/fs/cgroup/a/memory.max", "1048576\n");
+        assert_eq!(limit(&[machine, v2, max, above]), 1 << 20);
+        let root = ("sys/fs/cgroup/memory.max", "4096\n");
+        assert_eq!(
+            limit(&[machine, ("proc/self/cgroup", "0::/\n"), root]),
+            4096
+        );
+        let old = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n");
+        assert_eq!(limit(&[machine, v1, old]), 8192);
+        let none = (
+            "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+            "9223372036854771712\n",
+        );
+        assert_eq!(limit(&[machine, v1, none]), 2 << 20);
+    }
+}

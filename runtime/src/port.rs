@@ -1,0 +1,281 @@
+//! A port that stays reachable under a flood: accepts connections, over TLS or not, closes
+//! those that are silent, slow or in the way, and bounds the memory of requests.
+
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    connection::Connection,
+    connections::{Connections, Opened, Reason, Timeouts},
+    limits,
+    port_metrics::Metrics,
+    stream::{Protocol, Stream},
+    tls::ServerTls,
+};
+
+/// The bounds of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Open connections; at most three quarters of them from one address.
+    pub connections: usize,
+    /// TLS handshakes under way, beside the connections.
+    pub handshakes: usize,
+    pub handshake: Duration,
+    /// From the connection's start to its first byte.
+    pub first_byte: Duration,
+    /// From the first byte of a request to the end of its headers.
+    pub head: Duration,
+    /// Between two requests. `None`: the protocol itself finds dead peers.
+    pub idle: Option<Duration>,
+    /// From the end of the headers to the end of the body.
+    pub body: Duration,
+    /// From the answer's start until the client has taken all of it.
+    pub answer: Duration,
+    /// Bytes of all requests and answers under way together, at most half of them from one
+    /// address. `None`: a quarter of the memory limit, at least twice the largest request.
+    pub request_bytes: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            handshakes: 128,
+            handshake: Duration::from_secs(5),
+            first_byte: Duration::from_secs(10),
+            head: Duration::from_secs(10),
+            // kube-scheduler closes its own after 90 s: it never sends into a close.
+            idle: Some(Duration::from_secs(150)),
+            body: Duration::from_secs(3),
+            answer: Duration::from_secs(10),
+            request_bytes: None,
+        }
+    }
+}
+
+impl Limits {
+    /// Bytes for requests and answers, of which one takes at most `largest`.
+    fn budget(&self, largest: usize) -> usize {
+        self.request_bytes.unwrap_or_else(|| {
+            let quarter = usize::try_from(limits::memory_bytes() / 4).unwrap_or(usize::MAX);
+            quarter.max(largest.saturating_mul(2))
+        })
+    }
+}
+
+/// A port's bounds at work. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Port(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: Limits,
+    timeouts: Timeouts,
+    started: Instant,
+    connections: Mutex<Connections<oneshot::Sender<()>>>,
+    handshakes: Mutex<Connections<oneshot::Sender<()>>>,
+    most_bytes: i64,
+    metrics: Metrics,
+}
+
+impl Port {
+    /// `largest`: the largest request, in bytes.
+    pub fn new(limits: Limits, largest: usize, metrics: Metrics) -> Self {
+        let of_source = |all: usize| (all / 4 * 3).max(1);
+        let most = limits::connections_within(limits.connections);
+        Self(Arc::new(Inner {
+            timeouts: Timeouts {
+                first_byte: limits.first_byte,
+                head: limits.head,
+                idle: limits.idle,
+                answer: limits.answer,
+            },
+            started: Instant::now(),
+            connections: Mutex::new(Connections::new(most, of_source(most))),
+            handshakes: Mutex::new(Connections::new(
+                limits.handshakes,
+                of_source(limits.handshakes),
+            )),
+            most_bytes: i64::try_from(limits.budget(largest)).unwrap_or(i64::MAX),
+            metrics,
+            limits,
+        }))
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    pub(crate) fn most_bytes(&self) -> i64 {
+        self.0.most_bytes
+    }
+
+    /// The socket of a connection is closed.
+    pub(crate) fn closed(&self, id: u64) {
+        self.0.connections.lock().close(id);
+        self.0.metrics.connections.dec();
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Accepts until `stop`; `serve` runs as a task of its own for each connection.
+    pub async fn accept<F>(
+        &self,
+        listener: TcpListener,
+        tls: Option<ServerTls>,
+        protocol: Protocol,
+        serve: impl Fn(Stream) -> F + Clone + Send + 'static,
+        stop: CancellationToken,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let tick = self.0.timeouts.tick();
+        let mut sweep = tokio::time::Instant::now() + tick;
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep_until(sweep), if self.is_used() => {
+                    self.sweep();
+                    sweep = tokio::time::Instant::now() + tick;
+                    continue;
+                }
+                accepted = listener.accept() => accepted,
+            };
+            let (tcp, from) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // The peer has gone, or file descriptors ran out: then make room.
+                    tracing::debug!(%error, "accept failed");
+                    if is_out_of_files(&error) && self.shed() {
+                        tokio::task::yield_now().await;
+                    } else {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                    continue;
+                }
+            };
+            // Without it, answers larger than a segment wait 40 ms for an ACK.
+            _ = tcp.set_nodelay(true);
+            match &tls {
+                None => {
+                    if let Some((connection, close)) = self.open(from) {
+                        let stream = Stream::plain(tcp, protocol, connection, close);
+                        tokio::spawn(serve(stream));
+                    }
+                }
+                Some(tls) => self.shake_hands((tcp, from), tls, protocol, serve.clone()),
+            }
+        }
+    }
+
+    fn shake_hands<F>(
+        &self,
+        (tcp, from): (TcpStream, SocketAddr),
+        tls: &ServerTls,
+        protocol: Protocol,
+        serve: impl FnOnce(Stream) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (closer, close) = oneshot::channel();
+        let opened = self.0.handshakes.lock().open(from.ip(), self.now(), closer);
+        let Ok(Opened { id, closed, .. }) = opened else {
+            return;
+        };
+        if closed.is_some() {
+            self.0.metrics.closed(Reason::Handshake);
+        }
+        let (port, acceptor) = (self.clone(), tls.acceptor());
+        tokio::spawn(async move {
+            let handshake = tokio::time::timeout(port.0.limits.handshake, acceptor.accept(tcp));
+            let shaken = tokio::select! {
+                shaken = handshake => shaken,
+                // It has made room for another, and is counted.
+                _ = close => return,
+            };
+            // Before the handshake is over in the accounts: the sweep rests while both are empty.
+            let opened = matches!(shaken, Ok(Ok(_)))
+                .then(|| port.open(from))
+                .flatten();
+            port.0.handshakes.lock().close(id);
+            match shaken {
+                Ok(Ok(tls)) => {
+                    if let Some((connection, close)) = opened {
+                        serve(Stream::tls(tls, protocol, connection, close)).await;
+                    }
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                Err(_) => port.0.metrics.closed(Reason::Handshake),
+            }
+        });
+    }
+
+    fn open(&self, from: SocketAddr) -> Option<(Arc<Connection>, oneshot::Receiver<()>)> {
+        let (closer, close) = oneshot::channel();
+        let opened = self
+            .0
+            .connections
+            .lock()
+            .open(from.ip(), self.now(), closer);
+        let Ok(opened) = opened else {
+            self.0.metrics.closed(Reason::NoRoom);
+            return None;
+        };
+        if opened.closed.is_some() {
+            self.0.metrics.closed(Reason::MadeRoom);
+        }
+        self.0.metrics.connections.inc();
+        let connection = Connection::new(self.clone(), opened);
+        Some((Arc::new(connection), close))
+    }
+
+    fn is_used(&self) -> bool {
+        !(self.0.handshakes.lock().is_empty() && self.0.connections.lock().is_empty())
+    }
+
+    fn sweep(&self) {
+        // Each is closed as its sender goes.
+        let overdue = self
+            .0
+            .connections
+            .lock()
+            .overdue(&self.0.timeouts, self.now());
+        for (_, reason) in overdue {
+            self.0.metrics.closed(reason);
+        }
+    }
+
+    fn shed(&self) -> bool {
+        let (now, inner) = (self.now(), &self.0);
+        let closed = inner.connections.lock().shed(now);
+        let closed = closed.or_else(|| inner.handshakes.lock().shed(now));
+        if closed.is_some() {
+            inner.metrics.closed(Reason::MadeRoom);
+        }
+        closed.is_some()
+    }
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let code = error.raw_os_error().map(Errno::from_raw);
+    matches!(code, Some(Errno::EMFILE | Errno::ENFILE))
+}

@@ -1,0 +1,65 @@
+//! What a port counts.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::connections::Reason;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Label {
+    reason: &'static str,
+}
+
+/// The counters of one port. Clones share them; two ports must not.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    pub(crate) connections: Gauge,
+    closed: Family<Label, Counter>,
+    refused: Family<Label, Counter>,
+    /// Also what the bound on the memory of requests is held against.
+    pub(crate) request_bytes: Gauge,
+}
+
+impl Metrics {
+    /// Registers them; their names begin with `prefix`.
+    pub fn register(&self, prefix: &str, registry: &mut Registry) {
+        self.register_connections(prefix, registry);
+        registry.register(
+            format!("{prefix}requests_refused"),
+            "Requests refused before they were looked at, by reason",
+            self.refused.clone(),
+        );
+        registry.register(
+            format!("{prefix}request_bytes"),
+            "Bytes of requests under way and of answers not yet sent",
+            self.request_bytes.clone(),
+        );
+    }
+
+    /// Registers those of connections alone.
+    pub fn register_connections(&self, prefix: &str, registry: &mut Registry) {
+        registry.register(
+            format!("{prefix}connections"),
+            "Open connections",
+            self.connections.clone(),
+        );
+        registry.register(
+            format!("{prefix}connections_closed"),
+            "Connections closed by the server, by reason",
+            self.closed.clone(),
+        );
+    }
+
+    pub(crate) fn closed(&self, reason: Reason) {
+        let reason = reason.as_str();
+        self.closed.get_or_create(&Label { reason }).inc();
+    }
+
+    /// Counts a request that was refused for `reason`.
+    pub fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&Label { reason }).inc();
+    }
+}

@@ -1,0 +1,221 @@
+//! The socket of a connection, over TLS or not: notes what it is doing, and ends when it
+//! has to be closed.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::oneshot,
+};
+use tokio_rustls::server::TlsStream;
+
+use crate::{connection::Connection, connections::Phase};
+
+/// A client's preface and the head of the settings that must follow it.
+const HTTP2_PREFACE_BYTES: usize = 24 + 9;
+
+/// What is spoken on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    Http2,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Stream {
+    socket: Socket,
+    connection: Arc<Connection>,
+    protocol: Protocol,
+    /// Bytes of the preface that have arrived.
+    preface: usize,
+    close: oneshot::Receiver<()>,
+    closing: bool,
+}
+
+impl Stream {
+    pub(crate) fn plain(
+        tcp: TcpStream,
+        protocol: Protocol,
+        connection: Arc<Connection>,
+        close: oneshot::Receiver<()>,
+    ) -> Self {
+        Self::new(Socket::Plain(tcp), protocol, connection, close)
+    }
+
+    pub(crate) fn tls(
+        tls: TlsStream<TcpStream>,
+        protocol: Protocol,
+        connection: Arc<Connection>,
+        close: oneshot::Receiver<()>,
+    ) -> Self {
+        Self::new(Socket::Tls(Box::new(tls)), protocol, connection, close)
+    }
+
+    fn new(
+        socket: Socket,
+        protocol: Protocol,
+        connection: Arc<Connection>,
+        close: oneshot::Receiver<()>,
+    ) -> Self {
+        Self {
+            socket,
+            connection,
+            protocol,
+            preface: 0,
+            close,
+            closing: false,
+        }
+    }
+
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match &self.socket {
+            Socket::Plain(tcp) => tcp,
+            Socket::Tls(tls) => tls.get_ref().0,
+        }
+    }
+
+    /// The client's address.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().peer_addr()
+    }
+
+    /// The server's address.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().local_addr()
+    }
+
+    /// The TLS session, if there is one.
+    pub fn session(&self) -> Option<&TlsStream<TcpStream>> {
+        match &self.socket {
+            Socket::Plain(_) => None,
+            Socket::Tls(tls) => Some(tls),
+        }
+    }
+
+    /// Fails once the connection has to be closed. A request that is being handled is
+    /// answered first.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.closing = self.closing || Pin::new(&mut self.close).poll(cx).is_ready();
+        if self.closing && !self.connection.activity.is_working() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+
+    fn arrived(&mut self, bytes: usize) {
+        let connection = &self.connection;
+        match (connection.activity.phase(), self.protocol) {
+            (Phase::New, _) | (Phase::Idle, Protocol::Http1) => connection.enter(Phase::Head),
+            _ => {}
+        }
+        if self.protocol == Protocol::Http2 && self.preface < HTTP2_PREFACE_BYTES {
+            self.preface += bytes;
+            // From here on pings find dead peers.
+            if self.preface >= HTTP2_PREFACE_BYTES {
+                connection.enter(Phase::Idle);
+            }
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.connection.closed();
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        let before = buffer.filled().len();
+        ready!(match &mut self.socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Socket::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
+        })?;
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            self.arrived(bytes);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        match &mut self.socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Socket::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        match &mut self.socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bytes),
+            Socket::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        ready!(match &mut self.socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        })?;
+        // HTTP/1 flushes once it has nothing more to write.
+        if self.connection.activity.phase() == Phase::Flush {
+            self.connection.release();
+            self.connection.enter(Phase::Idle);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Socket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
