@@ -46,7 +46,10 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use tautline_runtime::telemetry::{self, LogFormat};
+use tautline_runtime::{
+    limits,
+    telemetry::{self, LogFormat},
+};
 use tokio::runtime::{Builder, Runtime};
 
 /// The input was understood and the answer is no (a pod has no node, an object
@@ -183,6 +186,7 @@ pub fn run() -> ExitCode {
         note!("error: {error}");
         return ExitCode::from(TROUBLE);
     }
+    limits::raise_open_files();
     // One TLS implementation for every client and server of the process.
     _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match cli.command.runtime() {

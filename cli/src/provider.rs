@@ -27,6 +27,9 @@ pub(crate) use tables::tables_of;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
+/// The SDK's own bound.
+const CONNECTIONS: usize = 1024;
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
@@ -89,7 +92,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         Command::GpuSlice(args) => {
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
             let replicas = args.replicas.config(listen, tls)?;
-            let (cluster, mut server, mut tasks) = prepare(args.common).await?;
+            let (cluster, mut server, mut tasks) = prepare(args.common, CONNECTIONS).await?;
             let client = cluster.client().clone();
             let config = GpuConfig {
                 policy: args.policy,
@@ -113,7 +116,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         }
         Command::Latency(args) => latency::run(args).await,
         Command::Scripted(args) => {
-            let (cluster, server, mut tasks) = prepare(args.common).await?;
+            let (cluster, server, mut tasks) = prepare(args.common, CONNECTIONS).await?;
             let provider = Scripted::trusting(args.trust.trusted());
             let (costs, compliances) = (provider.clone(), provider.clone());
             let api: Api<DeserializeGuard<CostProvider>> = Api::all(cluster.client().clone());
@@ -129,12 +132,13 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     }
 }
 
-async fn prepare(args: Args) -> Result<(Cluster, Server, Tasks)> {
+async fn prepare(args: Args, connections: usize) -> Result<(Cluster, Server, Tasks)> {
     let cluster = args.cluster.with_retries().await?;
     let config = Config {
         listen: args.listen,
         admin: Some(args.admin),
         tls: args.tls.files(),
+        connections,
     };
     Ok((cluster, Server::bind(config).await?, Tasks::default()))
 }

@@ -40,7 +40,7 @@ fn provider(nodes: &[(&str, &str)], table: &str) -> Provider {
     let config = Config {
         listen: any,
         admin: Some(any),
-        tls: None,
+        ..Config::default()
     };
     let mut server = runtime.block_on(Server::bind(config)).unwrap();
     let pages = Pages::new(provider.clone());

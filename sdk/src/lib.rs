@@ -26,6 +26,7 @@
 
 mod allocate;
 mod answer;
+mod calls;
 mod changes;
 mod codec;
 mod deadline;

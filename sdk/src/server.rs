@@ -16,7 +16,8 @@ use tautline_proto::{
 };
 use tautline_runtime::{
     admin::{self, Readiness},
-    http::Body as AdminBody,
+    http::{Body as AdminBody, Limits, Port, PortMetrics, Protocol},
+    limits,
     tasks::{self, Tasks},
     tls::{ServerFiles, ServerTls},
 };
@@ -30,19 +31,22 @@ use tonic::{
         http::{Request, Response},
     },
     server::NamedService,
-    service::RoutesBuilder,
-    transport::server::{Router, TcpIncoming},
+    service::{Routes, RoutesBuilder},
 };
 use tonic_health::ServingStatus;
 
 use crate::{
     Allocator, RuleProvider,
+    calls::{Calls, Socket},
     metrics::Metrics,
     pages::{Page, Pages},
     service::{AllocatorService, Gate, RuleService},
 };
 
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A question is at most 16 MiB.
+const LARGEST_BYTES: usize = 16 << 20;
+/// A call that answers once ends after this long: no half-sent question stays. Streams go on.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a provider serves.
 #[derive(Clone, Debug)]
@@ -54,6 +58,9 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// TLS, with certificates that reload.
     pub tls: Option<ServerFiles>,
+    /// Connections that may be open at once. Beyond them the idlest connection of the
+    /// address that has the most is closed; one with a call under way is not. Default: 1,024.
+    pub connections: usize,
 }
 
 impl Default for Config {
@@ -63,6 +70,20 @@ impl Default for Config {
             listen,
             admin: None,
             tls: None,
+            connections: 1024,
+        }
+    }
+}
+
+impl Config {
+    fn limits(&self) -> Limits {
+        Limits {
+            connections: self.connections,
+            // Many agents may come back at once.
+            handshakes: (self.connections / 4).max(128),
+            // HTTP/2 has pings.
+            idle: None,
+            ..Limits::default()
         }
     }
 }
@@ -72,6 +93,7 @@ impl Default for Config {
 /// # Errors
 /// The address is taken, or TLS files do not load.
 pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
+    limits::raise_open_files();
     let mut tasks = Tasks::default();
     let server = Server::bind(config).await?;
     tracing::info!(address = %server.address(), "rule provider listening");
@@ -193,7 +215,7 @@ impl Server {
         }
     }
 
-    fn launch(self, tasks: &mut Tasks) -> Result<()> {
+    fn launch(mut self, tasks: &mut Tasks) -> Result<()> {
         let mut names = self.names;
         let stop = tasks.stop_token();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -201,13 +223,15 @@ impl Server {
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .build_v1()
             .context("the contracts' descriptors do not load")?;
-        let router = tonic::transport::Server::builder()
-            .http2_keepalive_interval(Some(Duration::from_secs(30)))
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
-            .add_routes(self.routes.routes())
+        let routes = self
+            .routes
+            .routes()
             .add_service(health_service)
             .add_service(reflection);
+
+        let port_metrics = PortMetrics::default();
+        port_metrics.register_connections("ruleprovider_", &mut self.registry);
+        let port = Port::new(self.config.limits(), LARGEST_BYTES, port_metrics);
 
         let readiness = self.readiness.clone();
         let ready_stop = stop.clone();
@@ -250,7 +274,7 @@ impl Server {
             tasks.spawn("tls", tls.follow(stop.clone()));
         }
         let closing = CancellationToken::new();
-        let served = listen(router, self.listener, tls, closing.clone());
+        let served = listen(routes, (self.listener, port), tls, closing.clone());
         tasks.spawn("grpc", async move {
             let close = async {
                 stop.cancelled().await;
@@ -271,55 +295,28 @@ impl Server {
 }
 
 async fn listen(
-    router: Router,
-    listener: TcpListener,
+    routes: Routes,
+    (listener, port): (TcpListener, Port),
     tls: Option<ServerTls>,
     stop: CancellationToken,
 ) -> Result<()> {
     let until = stop.clone().cancelled_owned();
-    match tls {
-        None => {
-            // Without it, answers larger than a segment wait 40 ms for an ACK.
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            router.serve_with_incoming_shutdown(incoming, until).await?;
-        }
-        Some(tls) => {
-            // Handshakes beside each other: a slow client holds up no other.
-            let (accepted, incoming) = mpsc::channel(64);
-            let accepting = async move {
-                loop {
-                    let stream = tokio::select! {
-                        () = stop.cancelled() => return,
-                        accepted = listener.accept() => match accepted {
-                            Ok((stream, _)) => {
-                                _ = stream.set_nodelay(true);
-                                stream
-                            }
-                            Err(error) => {
-                                // Out of file descriptors, say: go on, without a spin.
-                                tracing::debug!(%error, "accept failed");
-                                tokio::time::sleep(Duration::from_millis(50)).await;
-                                continue;
-                            }
-                        },
-                    };
-                    let (tls, accepted) = (tls.clone(), accepted.clone());
-                    tokio::spawn(async move {
-                        let handshake = tls.acceptor().accept(stream);
-                        match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
-                            Ok(Ok(stream)) => {
-                                _ = accepted.send(Ok::<_, std::io::Error>(stream)).await
-                            }
-                            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                            Err(_) => tracing::debug!("TLS handshake timed out"),
-                        }
-                    });
-                }
-            };
-            let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(incoming), until);
-            let ((), served) = tokio::join!(accepting, serving);
-            served?;
-        }
-    }
-    Ok(())
+    let (accepted, incoming) = mpsc::channel(64);
+    let connection = move |stream| {
+        let accepted = accepted.clone();
+        async move { _ = accepted.send(Ok::<_, Infallible>(Socket(stream))).await }
+    };
+    let accepting = port.accept(listener, tls, Protocol::Http2, connection, stop);
+    let serving = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .timeout(CALL_TIMEOUT)
+        .serve_with_incoming_shutdown(
+            Calls(routes.prepare()),
+            ReceiverStream::new(incoming),
+            until,
+        );
+    let ((), served) = tokio::join!(accepting, serving);
+    Ok(served?)
 }

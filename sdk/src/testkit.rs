@@ -40,6 +40,7 @@ pub fn loopback() -> Config {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         admin: None,
         tls: None,
+        ..Config::default()
     }
 }
 

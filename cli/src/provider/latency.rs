@@ -5,7 +5,6 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tautline_latency::{
     AUDIENCE, Identity, Keys, Latency, Measuring, NODE_EXTRA, Network, Pods, RACK, Review,
     Reviewed, STREAMS, Settings, TARGETS, Tokens, report::Pages,
@@ -14,6 +13,9 @@ use tautline_latency::{
 use crate::extender::parse_duration;
 
 use super::{echo_key, prepare, serve, tables, watched};
+
+/// Each agent has one, of up to 5,000, and callers have theirs.
+const CONNECTIONS: usize = 8192;
 
 #[derive(clap::Args)]
 #[command(
@@ -79,9 +81,8 @@ fn targets(text: &str) -> Result<usize, String> {
 }
 
 pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
-    raise_open_files();
     let certificates = args.common.tls.asks_clients();
-    let (cluster, mut server, mut tasks) = prepare(args.common).await?;
+    let (cluster, mut server, mut tasks) = prepare(args.common, CONNECTIONS).await?;
     let client = cluster.client().clone();
     let keys = match (&args.echo_key, &args.echo_key_secret) {
         (Some(file), _) => Keys::from_file(file).context("--echo-key")?,
@@ -131,15 +132,6 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         }
     }
     serve(server, provider, tasks).await
-}
-
-/// Every agent has a connection, and soft limits are often 1,024 files.
-fn raise_open_files() {
-    let files = Resource::RLIMIT_NOFILE;
-    let raised = getrlimit(files).and_then(|(_, most)| setrlimit(files, most, most));
-    if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files stays as it is");
-    }
 }
 
 /// Asks the API server of tokens.

@@ -82,7 +82,7 @@ async fn every_metric_of_the_provider_is_registered() {
     let config = Config {
         listen: any,
         admin: Some(any),
-        tls: None,
+        ..Config::default()
     };
     let mut server = Server::bind(config).await.unwrap();
     let (grpc, admin) = (server.address(), server.admin_address().unwrap());

@@ -1,0 +1,176 @@
+//! The connections of a provider's gRPC port: each call under way keeps its connection
+//! from being closed as an idle one.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tautline_runtime::{http::Connection, stream::Stream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+use tonic::{
+    body::Body,
+    codegen::{
+        Service,
+        http::{Request, Response},
+    },
+    service::Routes,
+    transport::server::{Connected, TcpConnectInfo, TlsConnectInfo},
+};
+
+/// An accepted connection, as tonic takes it.
+pub(crate) struct Socket(pub Stream);
+
+/// What calls know of their connection.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    connection: Arc<Connection>,
+    tcp: TcpConnectInfo,
+    tls: Option<TlsConnectInfo<TcpConnectInfo>>,
+}
+
+impl Connected for Socket {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        Peer {
+            connection: Arc::clone(self.0.connection()),
+            tcp: TcpConnectInfo {
+                local_addr: self.0.local_addr().ok(),
+                remote_addr: self.0.peer_addr().ok(),
+            },
+            tls: self.0.session().map(TlsStream::<TcpStream>::connect_info),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A call under way, from its headers to the end of its answer.
+struct Call(Option<Arc<Connection>>);
+
+impl Call {
+    fn begin(connection: Arc<Connection>) -> Self {
+        connection.open_stream();
+        Self(Some(connection))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            connection.close_stream();
+        }
+    }
+}
+
+/// The services, with each call counted.
+#[derive(Clone)]
+pub(crate) struct Calls(pub Routes);
+
+impl Service<Request<Body>> for Calls {
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request<Body>>::poll_ready(&mut self.0, cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let known = request.extensions_mut();
+        let call = match known.remove::<Peer>() {
+            None => Call(None),
+            Some(Peer {
+                connection,
+                tcp,
+                tls,
+            }) => {
+                // As tonic's own listeners leave them, for `remote_addr` and `peer_certs`.
+                match tls {
+                    Some(tls) => _ = known.insert(tls),
+                    None => _ = known.insert(tcp),
+                }
+                Call::begin(connection)
+            }
+        };
+        let answer = self.0.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| Answer { body, _call: call }))
+        })
+    }
+}
+
+/// An answer's body, which ends its call as it is dropped.
+pub(crate) struct Answer {
+    body: Body,
+    _call: Call,
+}
+
+impl HttpBody for Answer {
+    type Data = <Body as HttpBody>::Data;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
