@@ -80,16 +80,23 @@ impl Kept {
     }
 }
 
+/// Connects over TLS without verifying the server.
+pub async fn insecure_open(
+    host: &str,
+) -> Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+    let stream = tokio::net::TcpStream::connect(host).await?;
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(insecure::config()?));
+    let name = rustls::pki_types::ServerName::try_from("localhost")?;
+    Ok(connector.connect(name, stream).await?)
+}
+
 /// Posts over TLS without verifying the server; an answer other than 200 is an
 /// error that names the status.
 pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let rest = url.strip_prefix("https://").unwrap_or(url);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let stream = tokio::net::TcpStream::connect(host).await?;
-    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(insecure::config()?));
-    let name = rustls::pki_types::ServerName::try_from("localhost")?;
-    let stream = connector.connect(name, stream).await?;
+    let stream = insecure_open(host).await?;
     let (mut read, mut write) = tokio::io::split(stream);
     let head = format!(
         "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -19,7 +19,7 @@ use crate::{
 /// once.
 const READY: Duration = Duration::from_secs(180);
 
-pub use crate::loopback::{Kept, get, insecure_post};
+pub use crate::loopback::{Kept, get, insecure_open, insecure_post};
 
 /// The binary, which `cargo test --workspace` builds beside the tests.
 pub fn binary() -> Result<PathBuf> {

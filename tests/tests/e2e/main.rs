@@ -8,6 +8,7 @@ mod admission;
 mod evicting;
 mod faults;
 mod fleet;
+mod floods;
 mod following;
 mod governed;
 mod harness;

@@ -1,0 +1,176 @@
+//! Whoever reaches the extender's ports floods them; kube-scheduler's calls and the probes
+//! are answered all the same, in bounded memory.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use serde_json::json;
+use tautline_tests::{
+    objects,
+    servers::{get, insecure_open, insecure_post},
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{World, placing::offered};
+
+const MIB: usize = 1 << 20;
+const FINE: &str =
+    r#"{"Pod":{"metadata":{"name":"p","namespace":"default","uid":"u"}},"NodeNames":["n1"]}"#;
+
+/// What was answered while a flood went on.
+#[derive(Debug, Default)]
+struct Seen {
+    probes: usize,
+    slowest_probe: Duration,
+    filters: usize,
+    slowest_filter: Duration,
+}
+
+/// Probes the extender and asks it as kube-scheduler would, until `over`.
+fn watch(world: &World, over: CancellationToken) -> tokio::task::JoinHandle<Result<Seen>> {
+    let live = format!("http://127.0.0.1:{}/livez", world.extender.admin);
+    let filter = format!("https://127.0.0.1:{}/filter", world.extender.port);
+    tokio::spawn(async move {
+        let mut seen = Seen::default();
+        while !over.is_cancelled() || seen.probes < 20 {
+            let start = Instant::now();
+            let (status, _) = get(&live).await?;
+            anyhow::ensure!(status == 200, "/livez: {status}");
+            seen.probes += 1;
+            seen.slowest_probe = seen.slowest_probe.max(start.elapsed());
+            let start = Instant::now();
+            let answer = insecure_post(&filter, FINE.as_bytes()).await?;
+            anyhow::ensure!(answer == r#"{"nodenames":["n1"]}"#, "{answer}");
+            seen.filters += 1;
+            seen.slowest_filter = seen.slowest_filter.max(start.elapsed());
+        }
+        Ok(seen)
+    })
+}
+
+/// While the flood goes on kube-scheduler places a pod, and probes are answered.
+async fn goes_on(world: &World, flood: &str, over: CancellationToken) {
+    let watching = watch(world, over.clone());
+    let name = flood.replace(' ', "-");
+    objects::pod(&world.plane.client, "default", &name, "web")
+        .await
+        .unwrap();
+    assert_eq!(world.bound(&name).await, "n1");
+    over.cancelled().await;
+    let seen = watching.await.unwrap();
+    let peak = world.extender.process.peak_bytes() >> 20;
+    println!("{flood}: {seen:?}, {peak} MiB at most");
+    seen.unwrap();
+}
+
+#[tokio::test]
+async fn floods_stop_neither_scheduling_nor_probes() {
+    let world = World::start(&["n1"], &["--request-memory=256"])
+        .await
+        .unwrap();
+    // Pods of app=web are governed: they are read as a whole.
+    let policy = json!({"name": "nobody"});
+    objects::policy(&world.plane.client, "default", "web", policy, json!({}))
+        .await
+        .unwrap();
+    offered(&world, "web").await;
+    let address = format!("127.0.0.1:{}", world.extender.port);
+
+    // Silent connections, more than either port takes, without and with a handshake.
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        for port in [world.extender.port, world.extender.admin] {
+            silent.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+        }
+    }
+    let mut shaken = Vec::new();
+    for _ in 0..600 {
+        shaken.push(insecure_open(&address).await.unwrap());
+    }
+    let over = CancellationToken::new();
+    over.cancel();
+    goes_on(&world, "silent connections", over).await;
+    drop((silent, shaken));
+
+    // Half-sent bodies, more than the requests that may be under way.
+    let mut half = Vec::new();
+    for _ in 0..128 {
+        let mut stream = insecure_open(&address).await.unwrap();
+        let head = format!(
+            "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{{",
+            31 * MIB
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        half.push(stream);
+    }
+    let over = CancellationToken::new();
+    over.cancel();
+    goes_on(&world, "half sent bodies", over).await;
+    drop(half);
+
+    // Forty of the largest requests at once, of shapes that take much memory once read.
+    let many = |part: &str| vec![part; 31 * MIB / (part.len() + 1) - 100].join(",");
+    let pod = |spec: &str, rest: &str| {
+        let meta = r#"{"name":"p","namespace":"default","uid":"u","labels":{"app":"web"}}"#;
+        format!(r#"{{"Pod":{{"metadata":{meta}{spec}}},{rest}}}"#)
+    };
+    let shapes = [
+        (
+            "filter",
+            pod(
+                "",
+                &format!(r#""Nodes":null,"NodeNames":[{}]"#, many(r#""node-0001""#)),
+            ),
+        ),
+        (
+            "filter",
+            pod("", &format!(r#""Nodes":{{"items":[{}]}}"#, many("1"))),
+        ),
+        (
+            "filter",
+            pod(
+                &format!(r#","spec":{{"volumes":[{}]}}"#, many("{}")),
+                r#""NodeNames":["n1"]"#,
+            ),
+        ),
+        (
+            "preempt",
+            pod(
+                "",
+                &format!(r#""NodeNameToVictims":{{"n1":{{"Pods":[{}]}}}}"#, many("1")),
+            ),
+        ),
+    ];
+    let mut requests = JoinSet::new();
+    for (verb, body) in shapes {
+        let (url, body) = (format!("https://{address}/{verb}"), Arc::new(body));
+        for _ in 0..10 {
+            let (url, body) = (url.clone(), Arc::clone(&body));
+            requests.spawn(async move { insecure_post(&url, body.as_bytes()).await });
+        }
+    }
+    let over = CancellationToken::new();
+    let flood = async {
+        let (mut served, mut refused) = (0, 0);
+        while let Some(ended) = requests.join_next().await {
+            match ended.unwrap() {
+                Ok(_) => served += 1,
+                Err(_) => refused += 1,
+            }
+        }
+        over.cancel();
+        (served, refused)
+    };
+    let ((served, refused), ()) =
+        tokio::join!(flood, goes_on(&world, "large requests", over.clone()));
+    println!("of forty requests of 31 MiB {served} were served, {refused} refused");
+    assert!(served > 0);
+    let peak = world.extender.process.peak_bytes();
+    assert!(peak < 900 << 20, "{} MiB", peak >> 20);
+    assert!(!world.extender.process.log().contains("panicked"));
+}
