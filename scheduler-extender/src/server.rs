@@ -10,6 +10,16 @@ use tokio::sync::Semaphore;
 use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
 
 const JSON: &str = "application/json";
+/// A body above this takes milliseconds of the only thread, up to a hundred or so.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// The turns that requests take.
+struct Turns {
+    /// Requests being handled.
+    under_way: Semaphore,
+    /// Large ones begin one after another, and what waits for the thread comes between two.
+    large: Semaphore,
+}
 
 /// What every request passes: its body is read first, so that a client that sends slowly
 /// keeps no other waiting. Beyond the concurrency limit requests are refused at once (503),
@@ -17,14 +27,17 @@ const JSON: &str = "application/json";
 pub(crate) fn stack(
     state: Arc<State>,
 ) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, Answer> + Clone + Send + Sync {
-    let permits = Arc::new(Semaphore::new(state.config.concurrency));
+    let turns = Arc::new(Turns {
+        under_way: Semaphore::new(state.config.concurrency),
+        large: Semaphore::new(1),
+    });
     move |request| {
-        let (state, permits) = (Arc::clone(&state), Arc::clone(&permits));
+        let (state, turns) = (Arc::clone(&state), Arc::clone(&turns));
         Box::pin(async move {
             let (verb, start) = (verb(request.uri().path()), Instant::now());
             // By when this request is given up.
             let by = tokio::time::Instant::from_std(start) + state.config.deadline;
-            let answer = tokio::time::timeout_at(by, route(&state, &permits, verb, request, by))
+            let answer = tokio::time::timeout_at(by, route(&state, &turns, verb, request, by))
                 .await
                 .unwrap_or_else(|_| text(504, "deadline exceeded\n"));
             state
@@ -47,7 +60,7 @@ fn verb(path: &str) -> &'static str {
 
 async fn route(
     state: &Arc<State>,
-    permits: &Semaphore,
+    turns: &Turns,
     verb: &'static str,
     request: Request<Body>,
     by: tokio::time::Instant,
@@ -68,10 +81,14 @@ async fn route(
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let Ok(_permit) = permits.try_acquire() else {
+    let Ok(_permit) = turns.under_way.try_acquire() else {
         state.port.metrics().refused("Concurrency");
         return retry_later("overloaded: too many requests at once; raise --concurrency\n");
     };
+    if body.len() > LARGE_BYTES {
+        let _turn = turns.large.acquire().await;
+        tokio::task::yield_now().await;
+    }
     let Ok(json) = std::str::from_utf8(&body) else {
         return text(400, "the body is not UTF-8\n");
     };

@@ -67,7 +67,7 @@ async fn goes_on(world: &World, flood: &str, over: CancellationToken) {
     seen.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn floods_stop_neither_scheduling_nor_probes() {
     let world = World::start(&["n1"], &["--request-memory=256"])
         .await
