@@ -390,7 +390,7 @@ async fn binds(shared: &Shared) {
     let answer = bind("late", "n9").await.unwrap();
     assert!(answer.contains("filter did not answer node n9"), "{answer}");
     let answer = bind("../../secrets", "n1").await;
-    let answer = answer.map_or_else(|e| e.to_string(), |text| text);
+    let answer = answer.unwrap_or_else(|e| e.to_string());
     assert!(
         answer.contains("400") || answer.contains("is not the name"),
         "{answer}"
