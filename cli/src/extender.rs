@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     providers: ProviderArgs,
     /// The percentage of kube-scheduler's time that may pass waiting for the providers of
-    /// one namespace that is not trusted; beyond it they are not waited for
+    /// one namespace that is not trusted; beyond it they are not called (ProviderOverBudget)
     #[arg(long, default_value_t = 5, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     untrusted_share: u8,
     /// Namespaces whose pods no offer governs

@@ -35,7 +35,7 @@ impl ManifestArgs {
         show(&manifests.warnings);
         match manifests.warnings.len() {
             count @ 1.. if self.strict => {
-                bail!("--strict: the manifests have {count} parts that would be ignored")
+                bail!("--strict: parts of the manifests would be ignored: {count}")
             }
             _ => Ok(Some(manifests.items)),
         }

@@ -73,7 +73,8 @@ pub(crate) struct GpuSliceArgs {
     #[arg(long, default_value_t, value_name = "NAME")]
     policy: Policy,
     /// Write a pod's cards to this annotation too, as indexes (0-1), for a runtime
-    /// that reads it, such as alibabacloud.com/gpu-index
+    /// that reads it, such as alibabacloud.com/gpu-index; the extender needs the key in
+    /// --allocator-annotations
     #[arg(long, value_name = "ANNOTATION")]
     also_record: Option<String>,
     #[command(flatten)]

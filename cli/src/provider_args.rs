@@ -22,14 +22,15 @@ pub(crate) struct ProviderArgs {
     provider_deadline: Option<Duration>,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Where providers may be whose Service is of type ExternalName: whoever may write
-    /// such a Service chooses where Tautline connects
+    /// Where Tautline calls providers whose Service is of type ExternalName: the author of
+    /// such a Service chooses the address
     #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
     external_name_providers: ExternalNameProviders,
-    /// Annotations of a pod that providers of other namespaces are told; KEYS may end with *
+    /// Annotations of a pod that providers of other namespaces receive; KEYS may end with *
     #[arg(long, value_delimiter = ',', value_name = "KEYS,...", default_values = SHARED_ANNOTATIONS)]
     share_annotations: Vec<KeyPattern>,
-    /// Annotations that allocators may write on pods, of any rule or of one; KEYS may end with *
+    /// Annotations that allocators may write on pods, of any rule or of one; KEYS may end
+    /// with *; for gpu-slice keep tautline.io/gpu-*
     #[arg(long, value_delimiter = ',', value_name = "[RULE=]KEYS,...", default_values = ALLOCATOR_ANNOTATIONS)]
     allocator_annotations: Vec<AllocatorKeys>,
     #[command(flatten)]
@@ -40,7 +41,8 @@ pub(crate) struct ProviderArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct TrustArgs {
     /// Namespaces whose providers and underlay controllers count for all others; *: every
-    /// namespace. Those of any other namespace count for itself alone [default: Tautline's own]
+    /// namespace. Those of any other namespace count for that namespace alone [default:
+    /// Tautline's own, tautline-system unless --namespace says otherwise]
     #[arg(long, value_delimiter = ',', value_name = "NS,...")]
     provider_namespaces: Vec<String>,
 }
@@ -60,7 +62,7 @@ enum ExternalNameProviders {
     /// Nowhere: such Services are not called
     #[default]
     Off,
-    /// Anywhere but on this machine and its link
+    /// Anywhere but loopback and link-local addresses
     Remote,
     /// Anywhere: for tests
     Any,

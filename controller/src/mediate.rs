@@ -176,8 +176,9 @@ async fn keep(
 /// A violation is to be mediated and there is nobody to ask: said once for all
 /// bindings of the offer.
 pub(crate) fn no_underlay(shared: &Shared, offer: &Offer, case: &Case) {
-    let text = "no Service is labelled constraint.ciena.com/underlay-controller, or not the one \
-                that holds the pod's allocations";
+    let text = "no Service of this namespace or a trusted one (--provider-namespaces) is labelled \
+                constraint.ciena.com/underlay-controller, or not the one that holds the pod's \
+                allocations";
     let code = "NoUnderlay";
     shared.metrics.mediation(code);
     let id = format!("{}/{}/{code}", offer.namespace, offer.name);

@@ -127,8 +127,10 @@ async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &
         shared.metrics.release("NoUnderlay");
         let who = named.unwrap_or("any");
         let text = format!(
-            "the underlay allocation {id} cannot be given back: no Service {who} has the label \
-             constraint.ciena.com/underlay-controller; bring it back, or remove the finalizer"
+            "the underlay allocation {id} cannot be given back: no Service {who} that counts for \
+             namespace {} has the label constraint.ciena.com/underlay-controller; bring it back, \
+             trust its namespace (--provider-namespaces), or remove the finalizer",
+            pod.namespace
         );
         let key = format!("{}/{id}", pod.uid);
         shared.events.say_once(key, QUIET, || {

@@ -130,7 +130,7 @@ impl CallError {
     /// The same for those who may not know what is behind an address: an address that
     /// a tenant chose is asked from Tautline's place in the network.
     pub(crate) fn without_details(self, external: bool) -> Self {
-        let hidden = |what: &str| format!("{what}; the cause is in the log");
+        let hidden = |what: &str| format!("{what}; the log has the cause, at the level debug");
         match self {
             Self::Timeout(_) | Self::BadAnswer(_) | Self::Failed(_) if external => {
                 Self::Failed(hidden("the provider gave no usable answer"))

@@ -176,7 +176,7 @@ impl App {
         };
         if config.bind && !config.knows_clients() {
             tracing::warn!(
-                "--bind without --tls-client-ca: whoever reaches {} can have pods bound",
+                "--bind without --tls-client-ca: every client that reaches {} can have pods bound",
                 config.listen
             );
         }

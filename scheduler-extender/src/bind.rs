@@ -194,8 +194,8 @@ fn agrees_with_filter(state: &State, args: &BindArgs) -> Result<(), Failure> {
     Err((
         "refused",
         format!(
-            "pod {}/{}: filter did not answer node {} for it; to let in kube-scheduler alone \
-             start with --tls-client-ca",
+            "pod {}/{}: node {} is not in filter's answer for it; with --tls-client-ca \
+             kube-scheduler alone may ask",
             args.namespace, args.pod, args.node
         ),
     ))
@@ -231,8 +231,8 @@ async fn reserve(
             Err((
                 "refused",
                 format!(
-                    "pod {}/{} has the annotation {key} already, which only what is reserved at \
-                     bind may set: make the pod without it",
+                    "pod {}/{} already has the annotation {key}, with another value than the \
+                     reservation's: create the pod without it",
                     args.namespace, args.pod
                 ),
             ))

@@ -5,7 +5,8 @@ use tautline_core::{TrustedNamespaces, trust::OWN_NAMESPACE};
 #[derive(clap::Args)]
 pub(super) struct TrustArgs {
     /// Objects of these namespaces (tables, scripts) count for pods of all namespaces,
-    /// others for pods of their own only; *: all do [default: that of --namespace]
+    /// others for pods of their own only; *: those of every namespace count for all
+    /// [default: that of --namespace]
     #[arg(long, value_delimiter = ',', value_name = "NS,...")]
     provider_namespaces: Vec<String>,
     /// Tautline's own namespace

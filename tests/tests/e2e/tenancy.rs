@@ -388,7 +388,10 @@ async fn binds(shared: &Shared) {
         tautline_tests::servers::insecure_post(&url, body.to_string().as_bytes()).await
     };
     let answer = bind("late", "n9").await.unwrap();
-    assert!(answer.contains("filter did not answer node n9"), "{answer}");
+    assert!(
+        answer.contains("node n9 is not in filter's answer"),
+        "{answer}"
+    );
     let answer = bind("../../secrets", "n1").await;
     let answer = answer.unwrap_or_else(|e| e.to_string());
     assert!(
