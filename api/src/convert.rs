@@ -131,10 +131,11 @@ fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
     })
 }
 
-/// An EndpointSlice; an endpoint that does not say is ready, as the API has it.
+/// An EndpointSlice; an endpoint that does not say is ready, as the API has it. Names in
+/// place of addresses (`addressType: FQDN`) are left out: they could lead anywhere.
 pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
     let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
-        e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
+        slice.address_type != "FQDN" && e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
     };
     let labels = slice.metadata.labels.as_ref();
     EndpointSlice {

@@ -26,6 +26,8 @@ pub mod code {
     pub const BREAKER: &str = "ProviderBreakerOpen";
     /// Not called: its namespace has used up its share of the scheduler's time.
     pub const OVER_BUDGET: &str = "ProviderOverBudget";
+    /// Not called: too many rules govern the pod.
+    pub const TOO_MANY_RULES: &str = "TooManyRules";
     /// Not called: what its Service asks for is not allowed to its namespace.
     pub const NOT_ALLOWED: &str = "ProviderNotAllowed";
     /// It answered something that is no answer (too large, malformed).

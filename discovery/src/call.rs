@@ -3,7 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::join_all;
 use tautline_core::{
     Snapshot,
     model::Service,
@@ -15,7 +14,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::{
     CallError, Discovery, failure,
-    pool::{Link, Peers, Permit, PoolError},
+    pool::{Link, Peers, Permit, PoolError, Probe},
 };
 
 /// Which address is called first.
@@ -59,19 +58,15 @@ impl Way<'_> {
         }
     }
 
-    /// Whether a status says nothing against the provider: it answered and refused this
-    /// question. What the transport makes up has a cause; what came over the wire has none.
+    /// Whether a status says nothing against the provider: it answered, and refused this
+    /// question, which others may not share. What the transport makes up has a cause; what
+    /// came over the wire has none.
     fn is_well(self, status: &Status) -> bool {
         let answered = std::error::Error::source(status).is_none();
         match status.code() {
-            Code::InvalidArgument
-            | Code::FailedPrecondition
-            | Code::NotFound
-            | Code::Unimplemented
-            | Code::PermissionDenied
-            | Code::Unauthenticated => true,
             Code::Unavailable => self.not_now && answered,
-            _ => false,
+            Code::DeadlineExceeded | Code::Cancelled => false,
+            _ => answered,
         }
     }
 }
@@ -83,6 +78,7 @@ pub(crate) struct Callee {
     tls_name: Option<String>,
     /// Names may not lead to this machine or its link.
     remote_only: bool,
+    trusted: bool,
     /// Why it must not be called at all.
     refused: Option<String>,
 }
@@ -93,6 +89,7 @@ impl Callee {
         service: &Service,
         port: providers::PortRule,
         external: ExternalNames,
+        trusted: bool,
     ) -> Self {
         let slices = snapshot.slices_of(&service.namespace, &service.name);
         let refused = service.external_name.as_ref().and_then(|host| {
@@ -117,6 +114,7 @@ impl Callee {
             addresses: providers::addresses(service, slices, port),
             tls_name: service.tls_required.then(|| tls_name(service)),
             remote_only: service.external_name.is_some() && external != ExternalNames::Any,
+            trusted,
             refused,
         }
     }
@@ -156,6 +154,7 @@ impl Discovery {
             mut addresses,
             tls_name,
             remote_only,
+            trusted,
             refused,
         } = callee;
         if let Some(refused) = refused {
@@ -183,6 +182,7 @@ impl Discovery {
             first,
             tls_name: tls_name.as_deref(),
             remote_only,
+            trusted,
             may_probe: !way.probe,
         };
         let deadline = way.until.unwrap_or_else(|| Instant::now() + way.deadline);
@@ -229,16 +229,21 @@ impl Discovery {
                 outcome => break outcome.map(|answer| (answer, link)),
             }
         };
-        open.retain(|link| way.probe && link.begin_probing());
-        if !open.is_empty() {
-            let way = Way {
-                first: First::Turn,
-                until: None,
-                ..way
-            };
-            tokio::spawn(async move {
-                join_all(open.into_iter().map(|link| probe(way, link, &attempt))).await;
+        if way.probe && !open.is_empty() {
+            let probe: Probe = Arc::new(move |channel, left| {
+                let attempt = attempt(channel, left);
+                Box::pin(async move { attempt.await.map(|_| ()) })
             });
+            for link in open {
+                // The newest question: an older one may fail for a reason of its own.
+                if link.set_probe(Arc::clone(&probe)) {
+                    tokio::spawn(probe_until_closed(
+                        way.not_now,
+                        self.config().deadline,
+                        link,
+                    ));
+                }
+            }
         }
         outcome
     }
@@ -272,24 +277,27 @@ fn conclude<T>(
     (outcome, is_open)
 }
 
-/// Repeats a call to an address that is left alone, in the background, until it is
+/// Repeats calls to an address that is left alone, in the background, until one is
 /// answered or nobody asks for the address any more. So no pod waits for an address
 /// that is known to fail, and the first after its recovery has its answer.
-async fn probe<T, F>(way: Way<'_>, link: Arc<Link>, attempt: &impl Fn(Channel, Duration) -> F)
-where
-    F: Future<Output = Result<T, Status>>,
-{
+async fn probe_until_closed(not_now: bool, deadline: Duration, link: Arc<Link>) {
+    let way = Way {
+        not_now,
+        ..Way::as_provider(deadline)
+    };
     let weak = Arc::downgrade(&link);
     drop(link);
     while let Some(due) = weak.upgrade().and_then(|link| link.probe_due()) {
         tokio::time::sleep_until(due).await;
-        let Some(permit) = weak.upgrade().and_then(|link| link.admit(true)) else {
+        let permit = weak.upgrade().and_then(|link| link.admit(true));
+        let probe = permit.as_ref().and_then(|permit| permit.link.probe());
+        let (Some(permit), Some(probe)) = (permit, probe) else {
             // Another call is the probe.
-            tokio::time::sleep(way.deadline).await;
+            tokio::time::sleep(deadline).await;
             continue;
         };
         let channel = permit.link.channel.clone();
-        let answer = tokio::time::timeout(way.deadline, attempt(channel, way.deadline)).await;
+        let answer = tokio::time::timeout(deadline, probe(channel, deadline)).await;
         let result = answer.map_err(|_| None).and_then(|r| r.map_err(Some));
         _ = conclude(way, permit, result);
     }

@@ -248,7 +248,8 @@ impl Discovery {
         service: &Service,
         port: providers::PortRule,
     ) -> Callee {
-        Callee::new(snapshot, service, port, self.0.config.external_names)
+        let (external, trusted) = (self.0.config.external_names, self.trusts(service));
+        Callee::new(snapshot, service, port, external, trusted)
     }
 
     /// What is said of a failure where tenants read it.

@@ -1,6 +1,7 @@
 //! One kept HTTP/2 channel for each provider address.
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -10,13 +11,17 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tautline_core::providers::Address;
 use tautline_runtime::tls::{ClientFiles, FileChanges};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{
+    Status,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
 
 use crate::{CallError, breaker::Breaker, dial};
 
@@ -30,7 +35,14 @@ struct Key {
     tls_name: Option<String>,
     /// It may not lead to this machine or its link.
     remote_only: bool,
+    /// It is that of a trusted Service. What a tenant's Service makes of the same address
+    /// must not open the breaker for others.
+    trusted: bool,
 }
+
+/// A call that may be repeated to see whether an address is back.
+pub(crate) type Probe =
+    Arc<dyn Fn(Channel, Duration) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
 /// The addresses that may take a call.
 pub(crate) struct Peers<'a> {
@@ -39,12 +51,12 @@ pub(crate) struct Peers<'a> {
     pub first: usize,
     pub tls_name: Option<&'a str>,
     pub remote_only: bool,
+    pub trusted: bool,
     /// The call may be the one that finds out whether an address is back.
     pub may_probe: bool,
 }
 
 /// A channel with its breaker.
-#[derive(Debug)]
 pub(crate) struct Link {
     pub address: Address,
     pub channel: Channel,
@@ -54,7 +66,19 @@ pub(crate) struct Link {
     error: Mutex<String>,
     /// A task probes it in the background.
     probing: AtomicBool,
+    /// By the question that was asked last.
+    probe: Mutex<Option<Probe>>,
     open: Gauge,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let breaker = &self.breaker;
+        let mut out = f.debug_struct("Link");
+        out.field("address", &self.address)
+            .field("breaker", breaker);
+        out.finish_non_exhaustive()
+    }
 }
 
 impl Drop for Link {
@@ -85,12 +109,18 @@ impl Link {
         self.breaker.lock().open_until().filter(|_| wanted)
     }
 
-    /// Whether the caller is the one that has to probe from now on.
-    pub(crate) fn begin_probing(&self) -> bool {
+    /// Sets what it is probed by, and says whether the caller has to begin with that.
+    pub(crate) fn set_probe(&self, probe: Probe) -> bool {
+        *self.probe.lock() = Some(probe);
         !self.probing.swap(true, Ordering::Relaxed)
     }
 
+    pub(crate) fn probe(&self) -> Option<Probe> {
+        self.probe.lock().clone()
+    }
+
     pub(crate) fn end_probing(&self) {
+        *self.probe.lock() = None;
         self.probing.store(false, Ordering::Relaxed);
     }
 }
@@ -213,6 +243,7 @@ impl Pool {
             address: address.clone(),
             tls_name: peers.tls_name.map(str::to_owned),
             remote_only: peers.remote_only,
+            trusted: peers.trusted,
         };
         if let Some(link) = self.links.get(&key) {
             return Ok(Arc::clone(&link));
@@ -227,6 +258,7 @@ impl Pool {
             used: Mutex::new(now),
             error: Mutex::default(),
             probing: AtomicBool::new(false),
+            probe: Mutex::default(),
             open: self.open.clone(),
         });
         // Two callers at once: the first one's channel stays.

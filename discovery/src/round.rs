@@ -22,6 +22,9 @@ use tokio::time::Instant;
 
 use crate::{asking::Said, client::Discovery};
 
+/// The rules that are asked about for one pod: all are asked at once.
+const MOST_RULES: usize = 256;
+
 /// What is known of the pod besides what makes offers govern it.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
@@ -129,13 +132,19 @@ impl Discovery {
         let (start, at) = (Instant::now(), SystemTime::now());
         let asks = ask::asks(snapshot, &question.subject);
         let nodes_on_wire = OnceLock::new();
-        let mut calls = Vec::new();
+        let (mut calls, mut left_out) = (Vec::new(), Vec::new());
         for ask in &asks {
             for rule in &ask.rules {
-                calls.push(self.ask_rule(snapshot, &question, ask, rule, &nodes_on_wire));
+                match calls.len() < MOST_RULES {
+                    true => {
+                        calls.push(self.ask_rule(snapshot, &question, ask, rule, &nodes_on_wire));
+                    }
+                    false => left_out.push(too_many(ask, rule, self.rejects(ask))),
+                }
             }
         }
         let mut rules = join_all(calls).await;
+        rules.append(&mut left_out);
         if question.scheduler_waits {
             self.charge(&question.subject.namespace, &rules);
         }
@@ -288,6 +297,24 @@ impl Discovery {
              --provider-namespaces), is labelled constraint.ciena.com/constraint-{rule}: \
              enabled{elsewhere}"
         )
+    }
+}
+
+fn too_many(ask: &Ask, rule: &Rule, reject: bool) -> RuleRecord {
+    RuleRecord {
+        offer: Arc::clone(&ask.offer.name),
+        rule: rule.clone(),
+        provider: None,
+        outcome: Outcome::Unavailable {
+            code: code::TOO_MANY_RULES,
+            reject,
+        },
+        error: Some(format!(
+            "more than {MOST_RULES} rules govern the pod, in the order of its offers' names: \
+             give it fewer offers"
+        )),
+        took: Duration::ZERO,
+        reused: false,
     }
 }
 

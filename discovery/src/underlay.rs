@@ -139,7 +139,12 @@ impl Discovery {
                 }
             }
         };
-        let answer = self.call_by(self.way(true), snapshot, underlay, call).await;
+        let mut way = self.way(true);
+        if !self.trusts(underlay) {
+            // It holds up the binds of others.
+            way.deadline = way.deadline.min(self.config().deadline);
+        }
+        let answer = self.call_by(way, snapshot, underlay, call).await;
         match answer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {

@@ -17,6 +17,9 @@ const LARGE_BYTES: usize = 1 << 20;
 struct Turns {
     /// Requests being handled.
     under_way: Semaphore,
+    /// Binds wait for allocators and underlay controllers, and must not hold up filter,
+    /// which every pod waits for.
+    binds: Semaphore,
     /// Large ones begin one after another, and what waits for the thread comes between two.
     large: Semaphore,
 }
@@ -29,6 +32,7 @@ pub(crate) fn stack(
 ) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, Answer> + Clone + Send + Sync {
     let turns = Arc::new(Turns {
         under_way: Semaphore::new(state.config.concurrency),
+        binds: Semaphore::new(state.config.concurrency),
         large: Semaphore::new(1),
     });
     move |request| {
@@ -81,7 +85,11 @@ async fn route(
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let Ok(_permit) = turns.under_way.try_acquire() else {
+    let permits = match verb {
+        "bind" => &turns.binds,
+        _ => &turns.under_way,
+    };
+    let Ok(_permit) = permits.try_acquire() else {
         state.port.metrics().refused("Concurrency");
         return retry_later("overloaded: too many requests at once; raise --concurrency\n");
     };

@@ -125,8 +125,7 @@ impl Service<Request<Body>> for Calls {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let known = request.extensions_mut();
-        let call = match known.remove::<Peer>() {
+        let call = match request.extensions_mut().remove::<Peer>() {
             None => Call(None),
             Some(Peer {
                 connection,
@@ -134,11 +133,17 @@ impl Service<Request<Body>> for Calls {
                 tls,
             }) => {
                 // As tonic's own listeners leave them, for `remote_addr` and `peer_certs`.
+                let known = request.extensions_mut();
                 match tls {
                     Some(tls) => _ = known.insert(tls),
                     None => _ = known.insert(tcp),
                 }
-                Call::begin(connection)
+                // Health and reflection may be followed for ever, by every client: such a
+                // connection is an idle one.
+                match request.uri().path().starts_with("/grpc.") {
+                    true => Call(None),
+                    false => Call::begin(connection),
+                }
             }
         };
         let answer = self.0.call(request);

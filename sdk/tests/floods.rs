@@ -8,26 +8,33 @@ use std::{sync::Arc, time::Duration};
 use tautline_proto::ruleprovider::{
     EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
 };
-use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
     Config, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
-    Server, testkit,
+    testkit,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::Notify,
 };
 use tonic::transport::Channel;
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Sample;
+/// Holds questions that name nodes back until it is let go.
+#[derive(Clone, Default)]
+struct Held {
+    asked: Arc<Notify>,
+    go: Arc<Notify>,
+}
 
-impl RuleProvider for Sample {
-    async fn endpoint_cost(&self, _: CostQuestion) -> Result<CostAnswer, ProviderError> {
+impl RuleProvider for Held {
+    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        if !ask.eligible_nodes.is_empty() {
+            self.asked.notify_one();
+            self.go.notified().await;
+        }
         Ok(CostAnswer::default())
     }
     async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
@@ -40,31 +47,33 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn floods_keep_no_caller_out_and_end_no_stream() {
+async fn floods_keep_no_caller_out_and_end_no_call() {
     let config = Config {
         connections: 8,
         ..testkit::loopback()
     };
-    let server = Server::bind(config).await.unwrap();
-    let (address, readiness) = (server.address(), server.readiness.clone());
-    readiness.expect("the test");
-    let mut tasks = Tasks::default();
-    let stop = tasks.stop_token();
-    server.spawn(Arc::new(Sample), &mut tasks).unwrap();
-    tokio::spawn(tasks.run(std::future::pending()));
+    let provider = Held::default();
+    let running = testkit::start_with(provider.clone(), config).await.unwrap();
+    let address = running.address;
     let connect = async || {
         let channel = Channel::from_shared(format!("http://{address}")).unwrap();
         in_time(channel.connect()).await.unwrap()
     };
+    let ask = |nodes: &[&str]| EndpointCostRequest {
+        rule: Some(PolicyRule::default()),
+        eligible_nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+        ..EndpointCostRequest::default()
+    };
 
-    // A stream that stays open, as agents' do.
+    // A call under way, and a stream that every client may hold for ever.
+    let mut held = RuleProviderClient::new(connect().await);
+    let question = ask(&["n1"]);
+    let held = tokio::spawn(async move { held.endpoint_cost(question).await });
+    in_time(provider.asked.notified()).await;
     let mut health = HealthClient::new(connect().await);
-    let service = "ruleprovider.RuleProvider".to_owned();
-    let watch = in_time(health.watch(HealthCheckRequest { service })).await;
-    let mut stream = watch.unwrap().into_inner();
-    let status = |message: Option<tonic_health::pb::HealthCheckResponse>| message.unwrap().status();
-    let first = in_time(stream.message()).await.unwrap();
-    assert_eq!(status(first), ServingStatus::NotServing);
+    let watch = in_time(health.watch(HealthCheckRequest::default())).await;
+    let mut watch = watch.unwrap().into_inner();
+    in_time(watch.message()).await.unwrap().unwrap();
 
     let mut open = Vec::new();
     for at in 0..100 {
@@ -77,14 +86,11 @@ async fn floods_keep_no_caller_out_and_end_no_stream() {
     }
     // Beyond the bound the idlest has gone; a reset is an end too.
     _ = in_time(open[1].read_to_end(&mut Vec::new())).await;
-    readiness.done("the test");
-    let next = in_time(stream.message()).await.unwrap();
-    assert_eq!(status(next), ServingStatus::Serving);
-    let mut client = RuleProviderClient::new(connect().await);
-    let ask = EndpointCostRequest {
-        rule: Some(PolicyRule::default()),
-        ..EndpointCostRequest::default()
-    };
-    in_time(client.endpoint_cost(ask)).await.unwrap();
-    stop.cancel();
+    let ended = in_time(watch.message()).await;
+    assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
+
+    let mut newcomer = RuleProviderClient::new(connect().await);
+    in_time(newcomer.endpoint_cost(ask(&[]))).await.unwrap();
+    provider.go.notify_one();
+    in_time(held).await.unwrap().unwrap();
 }

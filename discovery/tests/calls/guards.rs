@@ -10,7 +10,7 @@ use std::{
 use tautline_core::{
     Index, Snapshot,
     index::Object,
-    model::{Service, ServicePort},
+    model::{Policy, Rule, Service, ServicePort},
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
@@ -20,7 +20,7 @@ use tautline_sdk::{
     HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server, testkit,
 };
 
-use crate::{cluster, code, question};
+use crate::{cluster, code, outcome, question};
 
 /// Remembers the annotations that it is told, takes its time, and has something to be
 /// written on the pods that it reserves for.
@@ -297,4 +297,34 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
             "ProviderTimeout"
         );
     }
+}
+
+/// Each rule costs a question and memory for every node.
+#[tokio::test]
+async fn of_very_many_rules_the_first_are_asked_about() {
+    let plain = cluster(&[]);
+    let mut index = Index::default();
+    for entry in plain.offers_in("ns") {
+        index.apply(Object::Offer((*entry.offer).clone()));
+    }
+    let rule = |i| Rule {
+        name: format!("r{i:03}").as_str().into(),
+        weight: 1,
+        ..Rule::default()
+    };
+    index.apply(Object::Policy(Policy {
+        namespace: "ns".into(),
+        name: "p".into(),
+        rules: (0..300).map(rule).collect(),
+    }));
+    let round = discovery(&["*"])
+        .round(&index.snapshot(), annotated())
+        .await;
+    let codes: Vec<&str> = round.rules.iter().map(|r| outcome(&r.outcome)).collect();
+    assert_eq!(codes.len(), 300);
+    assert!(codes[..256].iter().all(|c| *c == "NoProvider"), "{codes:?}");
+    assert!(
+        codes[256..].iter().all(|c| *c == "TooManyRules"),
+        "{codes:?}"
+    );
 }

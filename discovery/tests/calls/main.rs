@@ -144,7 +144,11 @@ fn question(nodes: &[&str]) -> Question {
 }
 
 fn code(round: &Round) -> &'static str {
-    match round.rules[0].outcome {
+    outcome(&round.rules[0].outcome)
+}
+
+fn outcome(outcome: &Outcome) -> &'static str {
+    match outcome {
         Outcome::Costs(_) => "OK",
         Outcome::Unavailable { code, .. } => code,
     }

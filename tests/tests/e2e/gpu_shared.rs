@@ -69,7 +69,8 @@ async fn gpu_shared_units_of_a_pod_come_from_one_card() {
 /// What `tautline plan` says of the pods that wait.
 async fn plan(world: &World) -> String {
     let mut plan = Command::new(binary().unwrap());
-    plan.args(["plan", "-o", "json", "--kubeconfig"])
+    let trusted = "--provider-namespaces=default";
+    plan.args(["plan", "-o", "json", trusted, "--kubeconfig"])
         .arg(world.plane.kubeconfig("admin"));
     // Beside, because what it asks runs here.
     let planned = tokio::task::spawn_blocking(move || plan.output().unwrap()).await;

@@ -122,9 +122,15 @@ impl Shared {
         let latency = Server::start(&plane, "latency", &["provider", "latency"]).await;
         let latency = latency.unwrap();
         let ours = "tautline-system";
-        let provided = objects::provider(&client, ours, "table", latency.port, &["latency"]).await;
-        provided.unwrap();
-        table(&client, ours, "n1,s1,1ms\nn2,s1,9ms\ns1,s1,1ms\n").await;
+        // Before the Service of deploy, which has no pods here.
+        let table = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "table", "namespace": ours,
+                "labels": {"constraint.ciena.com/constraint-latency": "enabled"},
+                "annotations": {"constraint.ciena.com/priority": "1"}},
+            "spec": {"type": "ExternalName", "externalName": "127.0.0.1",
+                "ports": [{"name": "ruleprovider", "port": latency.port}]}});
+        objects::apply_one(&client, table).await.unwrap();
+        self::table(&client, ours, "n1,s1,1ms\nn2,s1,9ms\ns1,s1,1ms\n").await;
         let tenant = plane.client_of("tenant").await.unwrap();
         let (extender, ca) = Server::extender(&plane, &["--bind", TRUSTED])
             .await
