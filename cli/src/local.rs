@@ -76,7 +76,7 @@ impl Local {
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         let (feed, mut tasks) = (Feed::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
-        let latency = Latency::new(feed.clone());
+        let latency = Latency::new(feed.clone()).trusting(trusted.clone());
         scripted.set_costs(of(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,

@@ -120,14 +120,15 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         key_file: args.echo_key,
     };
     measuring.serve(&mut server, &mut tasks);
+    let trusted = args.trust.trusted();
     let provider = Latency::new(feed).with(pods).measuring(network);
+    let provider = provider.trusting(trusted.clone());
     provider.counts().register(&mut server.registry);
     let pages = Pages::new(provider.clone());
     server.pages(move |path, query| pages.clone().answer(path, query));
     match args.table {
         Some(path) => tables::of_file(&provider, path, &mut tasks)?,
         None => {
-            let trusted = args.trust.trusted();
             tables::of_config_maps(&client, &provider, trusted, &server.readiness, &mut tasks);
         }
     }

@@ -1,10 +1,11 @@
 //! Evaluate of `latency` and `jitter`: real, fresh measurements only, or what a
 //! table says. No figure is an Error, never Compliant.
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 use futures::future::join_all;
-use tautline_sdk::{Compliance, EvaluateQuestion, Evaluation, ProviderError, Rule};
+use tautline_core::Snapshot;
+use tautline_sdk::{Compliance, EvaluateQuestion, Evaluation, ProviderError, Reference, Rule};
 
 use crate::{
     Latency,
@@ -12,7 +13,7 @@ use crate::{
     jitter,
     judge::{Bounds, Level},
     memory::{Case, Quantity},
-    places::{node_of, place},
+    places::{is_pod, node_of, place},
     reading::{Figure, Reading},
     verify::time_to_measure,
 };
@@ -50,17 +51,34 @@ pub(crate) fn bounds(rule: &Rule) -> Result<Bounds, ProviderError> {
     })
 }
 
+fn node_of_target(
+    snapshot: &Snapshot,
+    ask: &EvaluateQuestion,
+    name: &str,
+    target: &Reference,
+) -> Option<String> {
+    match ask.target_nodes.get(name) {
+        Some(told) if is_pod(target) => told.clone(),
+        _ => node_of(snapshot, target),
+    }
+}
+
+/// The namespace of all targets; "" if they are of several.
+fn namespace_of_all(ask: &EvaluateQuestion) -> &str {
+    let mut namespaces = ask.targets.values().map(|t| t.namespace.as_str());
+    let first = namespaces.next().unwrap_or_default();
+    match namespaces.all(|n| n == first) {
+        true => first,
+        false => "",
+    }
+}
+
 impl Latency {
     /// The nodes of the targets, each once; `Err` says why there is nothing to judge.
     pub(crate) fn nodes_of(&self, ask: &EvaluateQuestion) -> Result<Vec<String>, Evaluation> {
         let snapshot = self.feed.snapshot();
-        let nodes = ask
-            .targets
-            .iter()
-            .map(|(name, target)| match ask.target_nodes.get(name) {
-                Some(told) if target.kind == "Pod" => told.clone(),
-                _ => node_of(&snapshot, target),
-            });
+        let targets = ask.targets.iter();
+        let nodes = targets.map(|(name, target)| node_of_target(&snapshot, ask, name, target));
         let Some(mut nodes) = nodes.collect::<Option<Vec<String>>>() else {
             let reason = "not every target is placed";
             return Err(Evaluation::new(Compliance::Pending, reason));
@@ -75,6 +93,14 @@ impl Latency {
             }
             _ => Ok(nodes),
         }
+    }
+
+    /// The nodes of the targets that are pods.
+    fn nodes_of_pods(&self, ask: &EvaluateQuestion) -> BTreeSet<String> {
+        let snapshot = self.feed.snapshot();
+        let pods = ask.targets.iter().filter(|(_, target)| is_pod(target));
+        pods.filter_map(|(name, target)| node_of_target(&snapshot, ask, name, target))
+            .collect()
     }
 
     pub(crate) async fn judge(
@@ -95,11 +121,18 @@ impl Latency {
             quantity,
             bounds,
         };
-        // A tenant's table must leave no trace in what is remembered for all.
-        for pair in pairs.iter().filter(|p| !p.own) {
+        // Tables of a tenant, and names that a tenant has given to objects other than
+        // pods, must leave no trace in what is kept for all.
+        let asker = self.asker(namespace_of_all(&ask));
+        let of_pods = self.nodes_of_pods(&ask);
+        let counts = |node: &str| asker.trusted || of_pods.contains(node);
+        for pair in pairs
+            .iter()
+            .filter(|p| !p.own && counts(p.a) && counts(p.b))
+        {
             let keep = self.memory.asked(case(pair.a, pair.b), now);
             if pair.configured.is_none() {
-                self.network.demand(pair.a, pair.b, keep);
+                self.network.demand(asker, pair.a, pair.b, keep);
             }
         }
         // A few echoes are no jitter.

@@ -10,13 +10,37 @@ use tautline_core::planning::fnv1a_64;
 
 /// So many pairs of one node, visited every 2 s, are 5 visits a second.
 pub(crate) const ROOM: usize = 10;
-/// So many pairs are kept at the most; more is no use to anyone.
+/// So many pairs are kept at the most; more is no use to anyone. A pair that several
+/// namespaces ask for counts for each.
 const MOST: usize = 100_000;
+/// Of these for one namespace that is not trusted.
+const MOST_OF_ONE: usize = MOST / 10;
+
+/// The namespace whose rule names a pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub namespace: &'a str,
+    /// It may ask for all pairs that there is a place for.
+    pub trusted: bool,
+}
+
+#[cfg(test)]
+impl Asker<'static> {
+    pub const TRUSTED: Self = Self {
+        namespace: "system",
+        trusted: true,
+    };
+}
+
+/// The namespaces that ask for a pair, each until when.
+type Askers = Vec<(Arc<str>, Duration)>;
 
 /// What rules ask for, until when. Times are given, since any one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
-    of: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Duration>>,
+    of: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Askers>>,
+    /// How many pairs each namespace asks for.
+    by_namespace: HashMap<Arc<str>, usize>,
     len: usize,
     /// Those that there was no place for, by their hashes; no more than places.
     refused: HashMap<u64, Duration>,
@@ -40,35 +64,57 @@ pub(crate) struct Shares<T> {
 
 impl Demand {
     /// Asks for a pair; says whether it is new, or newly refused.
-    pub fn ask(&mut self, a: &str, b: &str, until: Duration) -> bool {
+    pub fn ask(&mut self, asker: Asker<'_>, a: &str, b: &str, until: Duration) -> bool {
         let (a, b) = (a.min(b), a.max(b));
         if a == b {
             return false;
         }
-        if let Some(known) = self.of.get_mut(a).and_then(|of| of.get_mut(b)) {
-            *known = until.max(*known);
+        let known = self.of.get_mut(a).and_then(|of| of.get_mut(b));
+        let is_known = known.is_some();
+        let same = |(namespace, _): &&mut (Arc<str>, Duration)| **namespace == *asker.namespace;
+        if let Some((_, kept)) = known.and_then(|askers| askers.iter_mut().find(same)) {
+            *kept = until.max(*kept);
             return false;
         }
+        let own = self.by_namespace.get_key_value(asker.namespace);
+        let (namespace, own) = match own {
+            Some((namespace, own)) => (Arc::clone(namespace), *own),
+            None => (asker.namespace.into(), 0),
+        };
         let hash = fnv1a_64(&[a, b]);
-        if self.len >= MOST {
+        if self.len >= MOST || !asker.trusted && own >= MOST_OF_ONE {
+            if is_known {
+                // It is measured for others.
+                return false;
+            }
             let room = self.refused.len() < MOST || self.refused.contains_key(&hash);
             return room && self.refused.insert(hash, until).is_none();
         }
         self.refused.remove(&hash);
         self.len += 1;
-        self.of.entry(a.into()).or_default().insert(b.into(), until);
-        true
+        let of_a = self.of.entry(a.into()).or_default();
+        let askers = of_a.entry(b.into()).or_default();
+        askers.push((Arc::clone(&namespace), until));
+        self.by_namespace.insert(namespace, own + 1);
+        !is_known
     }
 
     /// Drops what nobody has asked for any more; says whether there was such.
     pub fn expire(&mut self, now: Duration) -> bool {
         let refused = self.refused.len();
         self.refused.retain(|_, until| *until > now);
+        self.by_namespace.clear();
         self.of.retain(|_, of| {
-            of.retain(|_, until| *until > now);
+            of.retain(|_, askers| {
+                askers.retain(|(_, until)| *until > now);
+                for (namespace, _) in &*askers {
+                    *self.by_namespace.entry(Arc::clone(namespace)).or_default() += 1;
+                }
+                !askers.is_empty()
+            });
             !of.is_empty()
         });
-        let left = self.of.values().map(BTreeMap::len).sum();
+        let left = self.by_namespace.values().sum();
         std::mem::replace(&mut self.len, left) > left || self.refused.len() < refused
     }
 
@@ -78,13 +124,39 @@ impl Demand {
     }
 
     /// The pairs in an order that is another each minute, and the same at all
-    /// replicas.
+    /// replicas. The namespaces take turns: first come the pairs that are the first
+    /// ones of a namespace at both of their nodes, then the second ones, and so on.
+    /// Where `n` namespaces ask, a namespace with at most `ROOM / n` pairs at each
+    /// node so has room for them all.
     pub fn pairs(&self, minute: u64) -> impl Iterator<Item = (&str, &str)> {
         let (all, minute) = (self.of.iter(), minute.to_string());
-        let all = all.flat_map(|(a, of)| of.keys().map(move |b| (&**a, &**b)));
-        let mut pairs: Vec<(&str, &str)> = all.collect();
-        pairs.sort_by_cached_key(|(a, b)| fnv1a_64(&[&minute, a, b]));
-        pairs.into_iter()
+        let all = all.flat_map(|(a, of)| of.iter().map(move |(b, askers)| (&**a, &**b, askers)));
+        let mut pairs: Vec<(&str, &str, &Askers)> = all.collect();
+        pairs.sort_by_cached_key(|(a, b, _)| fnv1a_64(&[&minute, a, b]));
+        if self.by_namespace.len() > 1 {
+            let mut turns = Turns::default();
+            pairs.sort_by_cached_key(|(a, b, askers)| turns.next(a, b, askers));
+        }
+        pairs.into_iter().map(|(a, b, _)| (a, b))
+    }
+}
+
+/// How many pairs of each namespace at each node have had their turn.
+#[derive(Debug, Default)]
+struct Turns<'a>(HashMap<(&'a str, &'a str), usize>);
+
+impl<'a> Turns<'a> {
+    /// The turn of a pair: the earliest that one of its namespaces has for it.
+    fn next(&mut self, a: &'a str, b: &'a str, askers: &'a Askers) -> usize {
+        let turns = askers.iter().map(|(namespace, _)| {
+            let at = [a, b].map(|node| {
+                let count = self.0.entry((&**namespace, node)).or_default();
+                *count += 1;
+                *count
+            });
+            at[0].max(at[1])
+        });
+        turns.min().unwrap_or(usize::MAX)
     }
 }
 
@@ -137,9 +209,9 @@ mod tests {
     #[test]
     fn a_pair_is_one_both_ways_and_ends_when_nobody_asks() {
         let mut demand = Demand::default();
-        assert!(demand.ask("b", "a", SECOND * 5));
-        assert!(!demand.ask("a", "b", SECOND * 9));
-        assert!(!demand.ask("a", "a", SECOND * 9));
+        assert!(demand.ask(Asker::TRUSTED, "b", "a", SECOND * 5));
+        assert!(!demand.ask(Asker::TRUSTED, "a", "b", SECOND * 9));
+        assert!(!demand.ask(Asker::TRUSTED, "a", "a", SECOND * 9));
         assert_eq!(demand.pairs(0).collect::<Vec<_>>(), [("a", "b")]);
         assert!(!demand.expire(SECOND * 8));
         assert!(demand.expire(SECOND * 9));
@@ -151,18 +223,60 @@ mod tests {
         let mut demand = Demand::default();
         let name = |i: usize| format!("n{i:06}");
         for i in 0..MOST {
-            demand.ask("a", &name(i), SECOND * if i == 0 { 5 } else { 9 });
+            demand.ask(
+                Asker::TRUSTED,
+                "a",
+                &name(i),
+                SECOND * if i == 0 { 5 } else { 9 },
+            );
         }
-        assert!(demand.ask("a", "x", SECOND * 9));
-        assert!(!demand.ask("x", "a", SECOND * 9), "counted once");
-        assert!(demand.ask("a", "y", SECOND * 7));
+        assert!(demand.ask(Asker::TRUSTED, "a", "x", SECOND * 9));
+        assert!(
+            !demand.ask(Asker::TRUSTED, "x", "a", SECOND * 9),
+            "counted once"
+        );
+        assert!(demand.ask(Asker::TRUSTED, "a", "y", SECOND * 7));
         assert_eq!((demand.len, demand.refused()), (MOST, 2));
         // One place is free.
         assert!(demand.expire(SECOND * 5));
-        assert!(demand.ask("a", "x", SECOND * 9));
+        assert!(demand.ask(Asker::TRUSTED, "a", "x", SECOND * 9));
         assert_eq!((demand.len, demand.refused()), (MOST, 1));
         assert!(demand.expire(SECOND * 7));
         assert_eq!(demand.refused(), 0);
+    }
+
+    const TENANT: Asker<'_> = Asker {
+        namespace: "tenant",
+        trusted: false,
+    };
+
+    #[test]
+    fn a_namespace_that_is_not_trusted_leaves_places_to_others() {
+        let mut demand = Demand::default();
+        let name = |i: usize| format!("n{i:06}");
+        for i in 0..MOST {
+            demand.ask(TENANT, "a", &name(i), SECOND * 5);
+        }
+        assert_eq!(
+            (demand.len, demand.refused()),
+            (MOST_OF_ONE, MOST - MOST_OF_ONE)
+        );
+        let other = Asker {
+            namespace: "other",
+            ..TENANT
+        };
+        assert!(demand.ask(other, "b", "c", SECOND * 9));
+        let last = name(MOST - 1);
+        assert!(demand.ask(other, "a", &last, SECOND * 9));
+        assert!(
+            !demand.ask(TENANT, "a", &last, SECOND * 9),
+            "it is measured already"
+        );
+        // What one namespace asks no more is kept for another.
+        assert!(!demand.ask(other, "a", &name(0), SECOND * 9));
+        assert!(demand.expire(SECOND * 5));
+        assert_eq!((demand.len, demand.pairs(0).count()), (3, 3));
+        assert!(demand.ask(TENANT, "a", &name(MOST / 2), SECOND * 9));
     }
 
     #[test]
@@ -170,7 +284,7 @@ mod tests {
         let mut demand = Demand::default();
         let names: Vec<String> = (0..40).map(|i| format!("n{i:02}")).collect();
         for name in &names {
-            demand.ask("hub", name, SECOND);
+            demand.ask(Asker::TRUSTED, "hub", name, SECOND);
         }
         let measured = |minute: u64| {
             let shares = share(demand.pairs(minute), ROOM, |n| n == "hub");
@@ -199,6 +313,41 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_namespace_with_its_share_of_pairs_has_them_all_measured(
+            others in proptest::collection::vec((0usize..3, 0usize..9, 0usize..9), 0..200),
+            own in proptest::collection::vec((0usize..9, 0usize..9), 0..20),
+            room in 4usize..13,
+            minute in any::<u64>(),
+        ) {
+            let node = |i: usize| format!("n{i}");
+            let mut demand = Demand::default();
+            for (namespace, a, b) in &others {
+                let namespace = format!("tenant-{namespace}");
+                let asker = Asker { namespace: &namespace, trusted: false };
+                demand.ask(asker, &node(*a), &node(*b), SECOND);
+            }
+            // The last namespace keeps to its share at each node.
+            let (mut count, mut kept) = ([0; 9], Vec::new());
+            for (a, b) in own {
+                let (a, b) = (a.min(b), a.max(b));
+                let full = [a, b].iter().any(|n| count[*n] >= room / 4);
+                if a == b || full || kept.contains(&(a, b)) {
+                    continue;
+                }
+                demand.ask(TENANT, &node(a), &node(b), SECOND);
+                kept.push((a, b));
+                count[a] += 1;
+                count[b] += 1;
+            }
+            let shares = share(demand.pairs(minute), room, |_| true);
+            for (a, b) in kept {
+                let (a, b) = (node(a), node(b));
+                let measured = |a: &str, b: &str| shares.of.get(a).is_some_and(|to| to.contains(&b));
+                prop_assert!(measured(&a, &b) || measured(&b, &a), "{} {}", a, b);
+            }
+        }
+
         #[test]
         fn nobody_measures_too_much_and_what_is_left_out_has_no_room(
             pairs in proptest::collection::btree_set((0u8..12, 0u8..12), 0..80),

@@ -2,7 +2,7 @@
 //! last samples. Measured only: half of a pair's samples do not predict the other
 //! half well (they correlate 0.5 to 0.66), so nothing predicts another pair.
 
-use std::{fmt::Write, time::Duration};
+use std::{collections::HashSet, fmt::Write, time::Duration};
 
 use tautline_sdk::{CostAnswer, CostQuestion, ProviderError};
 
@@ -13,6 +13,7 @@ use crate::{
     demand::ROOM,
     figures::{micros, push_micros},
     network::{PeerRow, Spot},
+    places::is_pod,
     reading::{Figure, Reading},
 };
 
@@ -107,10 +108,23 @@ fn lacking<'a>(
     looks.into_iter().map(|(_, node)| node).collect()
 }
 
+/// Whether pairs with a peer's node are measured for the question: not for a
+/// namespace that is not trusted if only peers other than pods, whose names are
+/// their authors' choice, are there.
+fn peers_that_count(ask: &CostQuestion, trusted: bool) -> impl Fn(&str) -> bool + use<> {
+    let pods = ask.peers.iter().filter(|p| is_pod(&p.reference));
+    let of_pods: HashSet<String> = pods.filter_map(|p| p.node.clone()).collect();
+    // Callers that name nodes alone do not say what is there.
+    let all = trusted || ask.peers.is_empty();
+    move |node| all || of_pods.contains(node)
+}
+
 impl Latency {
     pub(crate) fn cost_of_jitter(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
         let limit = bounds(&ask.rule)?.limit;
         check_size(&ask)?;
+        let asker = self.asker(&ask.source.namespace);
+        let counts = peers_that_count(&ask, asker.trusted);
         let CostQuestion {
             peer_nodes,
             eligible_nodes,
@@ -128,10 +142,10 @@ impl Latency {
             .iter()
             .map(|n| outcome(n, view.spot(n), &ways))
             .collect();
-        for way in &ways {
+        for way in ways.iter().filter(|(peer, _)| counts(peer)) {
             let nodes = eligible_nodes.iter().map(|n| (n.as_str(), view.spot(n)));
             for node in lacking(way, nodes) {
-                self.network.demand(&way.0, node, KEEP);
+                self.network.demand(asker, &way.0, node, KEEP);
             }
         }
         // Nobody can be placed then; say what would help.

@@ -43,11 +43,13 @@ mod verify;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tautline_core::TrustedNamespaces;
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
 };
 
+use demand::Asker;
 use memory::{Memory, Quantity};
 use reserved::Reservations;
 use transfers::Transfers;
@@ -76,6 +78,7 @@ pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 pub struct Latency {
     feed: Feed,
     pods: Pods,
+    trusted: Arc<TrustedNamespaces>,
     tables: Arc<ArcSwap<Tables<RoundTrip>>>,
     bandwidth_tables: Arc<ArcSwap<Tables<Bandwidth>>>,
     reservations: Arc<Reservations>,
@@ -94,6 +97,7 @@ impl Latency {
         Self {
             feed,
             pods: Pods::default(),
+            trusted: Arc::default(),
             tables: Arc::default(),
             bandwidth_tables: Arc::default(),
             reservations: Arc::default(),
@@ -118,6 +122,24 @@ impl Latency {
     pub fn with(mut self, pods: Pods) -> Self {
         self.pods = pods;
         self
+    }
+
+    /// Takes the offers of these namespaces at their word: their bindings reserve
+    /// bandwidth, and have pairs measured, also where objects that are not pods are named
+    /// like nodes, and there is no bound to the pairs of one namespace.
+    #[must_use]
+    pub fn trusting(mut self, trusted: TrustedNamespaces) -> Self {
+        self.reservations = Arc::new(Reservations::new(trusted.clone()));
+        self.trusted = Arc::new(trusted);
+        self
+    }
+
+    /// The namespace for which pairs are measured.
+    fn asker<'a>(&self, namespace: &'a str) -> Asker<'a> {
+        Asker {
+            namespace,
+            trusted: self.trusted.contains(namespace),
+        }
     }
 
     /// What is measured.

@@ -23,7 +23,7 @@ use tautline_runtime::feed::Feed;
 use tokio::sync::Notify;
 
 use crate::{
-    demand::Demand,
+    demand::{Asker, Demand},
     fitting::{Bell, Fitted},
     ledger::{Id, Ledger},
     metrics::Metrics,
@@ -182,14 +182,14 @@ impl Network {
         }
     }
 
-    /// An active rule names the pair: it is measured every two seconds, for as
+    /// An active rule of `asker` names the pair: it is measured every two seconds, for as
     /// long as `keep` after the last call. Of nodes that are not there nothing is.
-    pub fn demand(&self, a: &str, b: &str, keep: Duration) {
+    pub(crate) fn demand(&self, asker: Asker<'_>, a: &str, b: &str, keep: Duration) {
         let snapshot = self.0.feed.snapshot();
         if snapshot.node(a).is_none() || snapshot.node(b).is_none() {
             return;
         }
-        if self.0.demand.lock().ask(a, b, self.now() + keep) {
+        if self.0.demand.lock().ask(asker, a, b, self.now() + keep) {
             self.0.assign.notify_one();
         }
     }

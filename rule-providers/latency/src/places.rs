@@ -23,11 +23,22 @@ pub(crate) fn place<'a>(snapshot: &'a Snapshot, node: &'a str) -> Place<'a> {
 
 /// The node of a target: a pod's own; endpoints and others go by their name.
 pub(crate) fn node_of(snapshot: &Snapshot, target: &Reference) -> Option<String> {
-    match target.kind.as_str() {
-        "Pod" => {
-            let pod = snapshot.pod(&target.namespace, &target.name)?;
-            pod.node.as_deref().map(str::to_owned)
-        }
-        _ => Some(target.name.clone()),
+    match is_pod(target) {
+        true => node_of_pod(snapshot, target),
+        false => Some(target.name.clone()),
     }
+}
+
+/// The node that a target is bound to; `None` if it is not a pod. The names of other
+/// objects are their authors' choice, and so prove nothing about a node.
+pub(crate) fn node_of_pod(snapshot: &Snapshot, target: &Reference) -> Option<String> {
+    let pod = match is_pod(target) {
+        true => snapshot.pod(&target.namespace, &target.name)?,
+        false => return None,
+    };
+    pod.node.as_deref().map(str::to_owned)
+}
+
+pub(crate) fn is_pod(target: &Reference) -> bool {
+    target.kind == "Pod"
 }

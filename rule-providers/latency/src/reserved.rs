@@ -1,16 +1,20 @@
 //! What bindings with a rule `bandwidth` reserve: each what it requests, between
-//! every two nodes that its objects are on.
+//! every two nodes that its objects are on. For an offer of a namespace that is not
+//! trusted, the objects are pods, and the nodes are nodes of the cluster: a tenant who
+//! names a Service, or a pod's node, at will reserves nothing by it.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tautline_core::{Snapshot, ask, binding::called_for, index::OfferEntry, model::key};
+use tautline_core::{
+    Snapshot, TrustedNamespaces, ask, binding::called_for, index::OfferEntry, model::key,
+};
 use tautline_sdk::Reference;
 
 use crate::{
     bandwidth::{RULE, bits},
-    places::{node_of, place},
+    places::{node_of, node_of_pod, place},
     table::{Bandwidth, Row},
     tables::{Tables, View},
 };
@@ -129,16 +133,64 @@ pub(crate) struct Reservations(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    trusted: TrustedNamespaces,
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
-    /// By `namespace/name`: what the offer's rule requests, and what that makes.
-    offers: HashMap<String, (u64, Vec<Arc<Held>>)>,
+    /// By `namespace/name`.
+    offers: HashMap<String, OfOffer>,
     holdings: Arc<Holdings>,
     /// By the namespace whose own table is in the view; "" is the shared tables alone.
     views: HashMap<String, Arc<Reserved>>,
 }
 
+/// The holdings of one offer's bindings.
+#[derive(Debug)]
+struct OfOffer {
+    /// The request of the offer's rule.
+    wanted: u64,
+    trusted: bool,
+    held: Vec<Arc<Held>>,
+}
+
+impl OfOffer {
+    /// The holdings that count now: on nodes of the cluster, unless the offer's
+    /// namespace is trusted.
+    fn counted(&self, snapshot: &Snapshot) -> impl Iterator<Item = Arc<Held>> {
+        let counted = |held: &Arc<Held>| match self.trusted {
+            true => Some(Arc::clone(held)),
+            false => on_known_nodes(snapshot, held),
+        };
+        self.held.iter().filter_map(counted)
+    }
+}
+
+/// The holding between nodes of the cluster alone; `None` if nothing is left of it.
+fn on_known_nodes(snapshot: &Snapshot, held: &Arc<Held>) -> Option<Arc<Held>> {
+    let known = |(a, b): &(Arc<str>, Arc<str>)| [a, b].iter().all(|n| snapshot.node(n).is_some());
+    if held.pairs.iter().all(known) {
+        return Some(Arc::clone(held));
+    }
+    let pairs = held.pairs.iter().filter(|p| known(p));
+    let pairs: Vec<_> = pairs.cloned().collect();
+    (!pairs.is_empty()).then(|| {
+        Arc::new(Held {
+            targets: held.targets.clone(),
+            bits: held.bits,
+            pairs,
+        })
+    })
+}
+
 impl Reservations {
+    /// Bindings of the `trusted` namespaces reserve also where objects that are not
+    /// pods are named like nodes.
+    pub(crate) fn new(trusted: TrustedNamespaces) -> Self {
+        Self(Mutex::new(State {
+            trusted,
+            ..State::default()
+        }))
+    }
+
     /// What is reserved in `snapshot`, as the workloads of `namespace` see it.
     pub(crate) fn at(
         &self,
@@ -182,11 +234,20 @@ impl State {
             let name = offer_key(entry);
             if wanted == 0 {
                 offers.remove(&name);
-            } else if offers.get(&name).is_none_or(|(w, _)| *w != wanted) {
-                offers.insert(name, (wanted, holds(snapshot, entry, wanted)));
+            } else if offers.get(&name).is_none_or(|o| o.wanted != wanted) {
+                let trusted = self.trusted.contains(&entry.offer.namespace);
+                let held = holds(snapshot, entry, wanted, trusted);
+                offers.insert(
+                    name,
+                    OfOffer {
+                        wanted,
+                        trusted,
+                        held,
+                    },
+                );
             }
         }
-        let all = offers.values().flat_map(|(_, held)| held.iter().cloned());
+        let all = offers.values().flat_map(|o| o.counted(snapshot));
         self.holdings = Arc::new(Holdings::of(all));
         self.offers = offers;
         self.seen = Arc::clone(snapshot);
@@ -209,7 +270,11 @@ fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
         .unwrap_or(0)
 }
 
-fn holds(snapshot: &Snapshot, entry: &OfferEntry, bits: u64) -> Vec<Arc<Held>> {
+fn holds(snapshot: &Snapshot, entry: &OfferEntry, bits: u64, trusted: bool) -> Vec<Arc<Held>> {
+    let node_of = match trusted {
+        true => node_of,
+        false => node_of_pod,
+    };
     let tuples = called_for(entry, MOST_BINDINGS).bindings.into_values();
     let held = |targets: Vec<Reference>| {
         let mut nodes: Vec<String> = targets

@@ -135,6 +135,7 @@ fn a_malformed_table_names_the_line() {
     );
 }
 
+mod offers;
 mod tenants;
 
 proptest! {

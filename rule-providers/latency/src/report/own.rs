@@ -212,7 +212,8 @@ mod tests {
                 assert!(ledger.report(from, &[pair], now).is_empty());
             }
         }
-        let provider = Latency::new(feed).measuring(network);
+        let trusted = tautline_core::TrustedNamespaces::all();
+        let provider = Latency::new(feed).measuring(network).trusting(trusted);
         let mut table = Table::default();
         table.add("a,a,200us").unwrap();
         provider.set_table(table);

@@ -6,14 +6,20 @@ use super::*;
 async fn pairs_that_rules_name_come_first() {
     let running = start(trusting(), None).await;
     let (mut a, mut b) = (running.agent("a").await, running.agent("b").await);
-    running.network.demand("a", "b", DEADLINE);
-    running.network.demand("a", "nobody", DEADLINE);
+    running
+        .network
+        .demand(crate::demand::Asker::TRUSTED, "a", "b", DEADLINE);
+    running
+        .network
+        .demand(crate::demand::Asker::TRUSTED, "a", "nobody", DEADLINE);
     assert_eq!(running.network.0.demand.lock().pairs(0).count(), 1);
     let by = |of: &Targets, node: &str| of.targets.iter().any(|t| t.node == node && t.demand);
     a.targets(|t| by(t, "b")).await;
     b.targets(|t| by(t, "a")).await;
     until("counted", || running.network.0.metrics.demand.get() == 1).await;
-    running.network.demand("a", "c", Duration::ZERO);
+    running
+        .network
+        .demand(crate::demand::Asker::TRUSTED, "a", "c", Duration::ZERO);
     let _c = running.agent("c").await;
     let targets = a.targets(|t| named(t) == ["b", "c"]).await;
     assert!(by(&targets, "b") && !by(&targets, "c"), "{targets:?}");

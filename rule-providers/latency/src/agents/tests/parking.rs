@@ -151,7 +151,9 @@ async fn a_probe_wakes_who_is_to_measure() {
 async fn a_rule_wakes_whom_it_names() {
     let running = keeping(1, trusting(), None).await;
     let (_b, a, park) = one_away(&running).await;
-    running.network.demand("a", "b", DEADLINE);
+    running
+        .network
+        .demand(crate::demand::Asker::TRUSTED, "a", "b", DEADLINE);
     assert_eq!(a.woken().await, park.key);
     let mut agent = a.connect(park.key).await;
     let targets = agent.targets(|t| t.targets.iter().any(|t| t.demand)).await;

@@ -40,6 +40,8 @@ async fn agents_that_are_away_measure_and_come_when_they_are_asked() {
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!((metrics.wakes.get(), metrics.unanswered.get()), (1, 0));
     assert_eq!((metrics.agents.get(), metrics.parked.get()), (3, 2));
-    running.network.demand("b", "c", DEADLINE);
+    running
+        .network
+        .demand(crate::demand::Asker::TRUSTED, "b", "c", DEADLINE);
     until("both measure", || metrics.parked.get() == 0).await;
 }

@@ -63,7 +63,12 @@ fn only_above_the_bound_and_only_those_of_whom_nothing_is_wanted() {
     b.parks = false;
     assert!(network.park(b).is_none(), "an older agent");
     b.parks = true;
-    network.demand("b", "c", Duration::from_secs(9));
+    network.demand(
+        crate::demand::Asker::TRUSTED,
+        "b",
+        "c",
+        Duration::from_secs(9),
+    );
     network.assign(0);
     assert!(network.park(b).is_none(), "its list is new");
     b.list.mark_unchanged();
@@ -164,7 +169,12 @@ fn a_rule_that_names_an_agent_has_it_woken() {
     let (network, seats) = with(&["a", "b"]);
     let keys = Keys::random().unwrap();
     let park = network.park(&seats[0]).unwrap();
-    network.demand("a", "b", Duration::from_secs(60));
+    network.demand(
+        crate::demand::Asker::TRUSTED,
+        "a",
+        "b",
+        Duration::from_secs(60),
+    );
     network.assign(0);
     let (wakes, _) = network.due(&keys, network.now());
     assert_eq!(wakes[0].1, packet(&keys, "uid-a/boot", park.key));
