@@ -65,14 +65,15 @@ pub(crate) async fn run(
                 let key = (pod.uid.clone(), id.clone());
                 let progress = known.get(&key).copied().unwrap_or_default();
                 let goes = pod.terminating || pod.finished;
-                if goes && progress.next.is_none_or(|at| at <= now) && due.len() < AT_ONCE {
-                    due.push((Arc::clone(pod), id.clone(), progress));
+                if goes && progress.next.is_none_or(|at| at <= now) {
+                    due.push(((Arc::clone(pod), id.clone()), progress));
                 }
                 all.insert(key, progress);
             }
         }
         known = all;
-        let one = async |(pod, id, progress): (Arc<model::Pod>, Box<str>, Progress)| {
+        let due = longest_due(due);
+        let one = async |((pod, id), progress): ((Arc<model::Pod>, Box<str>), Progress)| {
             let progress = if term.holds() {
                 release(&shared, &snapshot, &pod, &id, progress).await
             } else {
@@ -83,6 +84,13 @@ pub(crate) async fn run(
         let done = futures::future::join_all(due.into_iter().map(one)).await;
         known.extend(done);
     }
+}
+
+/// Those that have waited longest: a pod with very many keeps no other waiting for ever.
+fn longest_due<T>(mut due: Vec<(T, Progress)>) -> Vec<(T, Progress)> {
+    due.sort_by_key(|(_, progress)| progress.next);
+    due.truncate(AT_ONCE);
+    due
 }
 
 async fn release(
@@ -160,5 +168,26 @@ async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &
             tracing::warn!(pod = %pod.name, %id, %error, "the underlay did not release; trying again");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hundreds that fail, and are due again at once, come after one that waited.
+    #[test]
+    fn an_allocation_that_waits_gets_its_turn() {
+        let now = Instant::now();
+        let at = |millis| Progress {
+            next: Some(now + Duration::from_millis(millis)),
+            ..Progress::default()
+        };
+        let mut due: Vec<(&str, Progress)> = (100..300).map(|i| ("many", at(i))).collect();
+        due.push(("waits", at(50)));
+        due.push(("new", Progress::default()));
+        let turn: Vec<&str> = longest_due(due).into_iter().map(|(what, _)| what).collect();
+        assert_eq!(turn[..3], ["new", "waits", "many"]);
+        assert_eq!(turn.len(), AT_ONCE);
     }
 }

@@ -11,6 +11,7 @@ mod rejected;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -103,31 +104,40 @@ impl Waking {
             if !here {
                 continue;
             }
-            for pod in rejected.turn(snapshot.rejected()) {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = self.look(&mut rejected, &pod, cause) => {}
+            let turn = rejected.turn(snapshot.rejected());
+            // All at once: no pod waits for the slow provider of another.
+            let planned = join_all(turn.iter().map(|pod| self.usable_nodes(pod)));
+            let found = tokio::select! {
+                () = stop.cancelled() => return,
+                found = planned => found,
+            };
+            for (pod, usable) in turn.iter().zip(found) {
+                match usable {
+                    None => rejected.nothing(&pod.uid),
+                    Some(usable) if rejected.should_wake(&pod.uid, usable) => {
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            () = self.wake(pod, cause) => {}
+                        }
+                    }
+                    Some(_) => {}
                 }
             }
         }
     }
 
-    async fn look(&self, rejected: &mut Rejected, pod: &Arc<model::Pod>, cause: &'static str) {
-        let round = self
-            .discovery
-            .plan_where_it_fits(&self.feed.snapshot(), pod)
-            .await;
+    /// The nodes that a pod could have now, as a fingerprint; `None`: there is none.
+    async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
+        let snapshot = self.feed.snapshot();
+        let round = self.discovery.plan_where_it_fits(&snapshot, pod).await;
+        round.plan.usable().next()?;
         // The nodes' order is a map's: sum their hashes, so that it does not matter.
-        let usable = round.plan.usable().fold(0u64, |sum, at| {
+        Some(round.plan.usable().fold(0u64, |sum, at| {
             sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
-        });
-        if round.plan.usable().next().is_none() {
-            rejected.nothing(&pod.uid);
-            return;
-        }
-        if !rejected.should_wake(&pod.uid, usable) {
-            return;
-        }
+        }))
+    }
+
+    async fn wake(&self, pod: &Arc<model::Pod>, cause: &'static str) {
         let now = Timestamp::now();
         let patch = serde_json::json!({
             "metadata": {
