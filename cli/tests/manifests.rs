@@ -147,7 +147,8 @@ fn what_would_be_ignored_is_named_with_file_and_line() {
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
         assert!(
-            said.contains("requets") && said.contains("error: --strict: the manifests have 4"),
+            said.contains("requets")
+                && said.contains("error: --strict: parts of the manifests would be ignored: 4"),
             "{args:?}: {said}"
         );
         assert_eq!(out.stdout, b"");

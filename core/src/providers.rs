@@ -288,7 +288,7 @@ mod tests {
         let ours = service("infra", "ours");
         let all = [high.clone(), ours];
         assert_eq!(chosen(&all, &["infra"]).unwrap(), "infra/ours");
-        assert_eq!(chosen(&[high.clone()], &["infra"]), None);
+        assert_eq!(chosen(std::slice::from_ref(&high), &["infra"]), None);
         let own = Service {
             namespace: "shop".into(),
             ..high
