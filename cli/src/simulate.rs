@@ -22,7 +22,7 @@ use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
     al., USENIX ATC 2023: nodes.csv, pods/WORKLOAD.csv, and, if there are, arrivals/WORKLOAD_SEED.txt\n\
     with .ranks, and expected/. Files may be compressed (.gz). Arrivals that are not there are drawn.\n\
     With -f or --context: how many more pods like yours fit your nodes, now and after changes.\n\n\
-    Examples:\n  tautline simulate --trace simulate/data/openb --policy tautline,fgd,best-fit\n  \
+    Examples:\n  tautline simulate --trace rule-providers/gpu-slice/simulator/data/openb --policy tautline,fgd,best-fit\n  \
     tautline simulate --trace DIR --workload all --seeds 42,43,44 --report report\n  \
     tautline simulate --trace DIR --ties random --churn 10 -o json\n  \
     tautline simulate --context production --what-if slices=250m --what-if add=10xh200x8,cpu=192,memory=2Ti"

@@ -7,7 +7,7 @@ use std::{fs, path::Path, process::Command, process::Output};
 
 use serde_json::Value;
 
-const TRACE: &str = "simulate/data/openb";
+const TRACE: &str = "rule-providers/gpu-slice/simulator/data/openb";
 
 fn simulate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tautline"))

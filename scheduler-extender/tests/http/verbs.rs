@@ -376,7 +376,8 @@ async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
 
 #[test]
 fn the_corpus_of_the_fuzz_target_is_harmless() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/extender_request");
+    let corpus =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus/extender_request");
     let mut replayed = 0;
     for entry in std::fs::read_dir(&corpus).unwrap() {
         let data = std::fs::read(entry.unwrap().path()).unwrap();

@@ -1,0 +1,95 @@
+//! Bytes as a review, and its objects before every pure judge of objects: for the
+//! fuzz target, and for the replay of its corpus.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Value, json};
+use tautline_gpu_admission::{Names, Policy, decide};
+use tautline_merge::Schemas;
+use tautline_mutation::{Objects, Policies, Settings};
+use tautline_registry::{Kind, defaults, review as judged};
+
+use crate::review;
+
+/// Never panics, and ends.
+pub(crate) fn review(data: &[u8]) {
+    let Ok(request) = review::Request::read(data) else {
+        return;
+    };
+    _ = request.object_name();
+    let (object, old) = (&*request.object, &*request.old_object);
+    let rules =
+        r#"{"rules": [{"labelSelector": {"a": "b"}, "sliceRatio": 4}, {"workloadType": "x"}]}"#;
+    let policy = Policy::parse(rules).ok();
+    _ = decide(
+        &Names::default(),
+        policy.as_ref(),
+        &request.namespace,
+        object,
+    );
+    for kind in [
+        Kind::Model,
+        Kind::AutoscalingPolicy,
+        Kind::AutoscalingPolicyBinding,
+    ] {
+        _ = judged(kind, object, Some(old).filter(|o| !o.is_null()));
+        _ = defaults(kind, object);
+    }
+    for (group, version, kind) in [("", "v1", "Pod"), ("apps", "v1", "Deployment")] {
+        if let Some(schema) = Schemas::bundled().kind(group, version, kind) {
+            _ = tautline_merge::apply(&schema, object, old);
+        }
+    }
+    let Ok(mut asked) =
+        serde_json::from_value::<tautline_mutation::Request>(Value::Object(request.rest.clone()))
+    else {
+        return;
+    };
+    (asked.object, asked.old_object) =
+        (Arc::clone(&request.object), Arc::clone(&request.old_object));
+    _ = policies().mutate(&asked, &Objects::default(), &Settings::default());
+}
+
+/// One of each kind of mutation, for everything.
+fn policies() -> &'static Policies {
+    static POLICIES: OnceLock<Policies> = OnceLock::new();
+    POLICIES.get_or_init(|| {
+        let mutations = [
+            ("ApplyConfiguration", "applyConfiguration", "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"),
+            ("ApplyConfiguration", "applyConfiguration", "Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]})}}"),
+            ("JSONPatch", "jsonPatch", "[JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}, JSONPatch{op: 'copy', from: '/spec', path: '/metadata/annotations/x'}]"),
+        ];
+        let mutations = mutations.map(|(kind, field, expression)| json!({"patchType": kind, field: {"expression": expression}}));
+        let of = |kind, spec| json!({"apiVersion": "tautline.io/v1alpha1", "kind": kind, "metadata": {"name": "p"}, "spec": spec});
+        let policy = of("MutationPolicy", json!({"failurePolicy": "Ignore", "reinvocationPolicy": "IfNeeded", "mutations": mutations,
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]}}));
+        let binding = of("MutationPolicyBinding", json!({"policyName": "p"}));
+        Policies::load([&policy, &binding]).0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_corpora_of_the_fuzz_targets_are_harmless() {
+        assert!(super::policies().len() == 1, "the policy is not in force");
+        type Target = (&'static str, fn(&[u8]));
+        let targets: [Target; 2] = [
+            ("admission_review", super::review),
+            ("cel_source", tautline_mutation::fuzz_source),
+        ];
+        for (target, run) in targets {
+            let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../tests/fuzz/corpus")
+                .join(target);
+            let mut replayed = 0;
+            for entry in std::fs::read_dir(&corpus).unwrap() {
+                run(&std::fs::read(entry.unwrap().path()).unwrap());
+                replayed += 1;
+            }
+            assert!(replayed >= 5, "{} has {replayed} files", corpus.display());
+        }
+    }
+}

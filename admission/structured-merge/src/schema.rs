@@ -1,0 +1,169 @@
+//! The public view of types: by kind, then from place to place.
+
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use crate::{
+    SchemaError, document,
+    types::{Definitions, Place, Reference, Type},
+};
+
+/// The types of one document of `/openapi/v3/...`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Schemas {
+    definitions: Arc<Definitions>,
+}
+
+/// A type at its place. Cheap to clone.
+#[derive(Clone)]
+pub struct Schema {
+    pub(crate) definitions: Arc<Definitions>,
+    is: Arc<Type>,
+    atomic: Option<bool>,
+}
+
+/// What the values of a type look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Known fields, and possibly free ones.
+    Object,
+    /// Free keys, all values alike.
+    Map,
+    List,
+    /// Text, also of a format that is none of the next two.
+    String,
+    /// Text, a date and time as in RFC 3339.
+    Time,
+    /// Text, bytes in base64.
+    Bytes,
+    Integer,
+    Number,
+    Boolean,
+    /// A port, a share: `80`, `"http"`, `"25%"`.
+    IntOrString,
+    /// A resource quantity: `"500m"`, `2`.
+    Quantity,
+    /// Anything.
+    Any,
+}
+
+impl Schemas {
+    /// Core, apps, autoscaling/v2 and batch as Kubernetes 1.36.3 serves them, cut
+    /// down to what this crate reads. `admission/structured-merge/bundle` makes them anew.
+    #[must_use]
+    pub fn bundled() -> &'static Self {
+        static BUNDLED: LazyLock<Schemas> = LazyLock::new(|| {
+            Schemas::read(include_bytes!("bundled.json")).unwrap_or_else(|_| Schemas {
+                definitions: Arc::new(Definitions {
+                    types: Vec::new(),
+                    kinds: [].into(),
+                }),
+            })
+        });
+        &BUNDLED
+    }
+
+    /// Reads one document that the API server has under `/openapi/v3/`.
+    ///
+    /// # Errors
+    /// It is too large, is no JSON, has no schemas, or one that means nothing.
+    pub fn read(document: &[u8]) -> Result<Self, SchemaError> {
+        Ok(Self {
+            definitions: Arc::new(document::read(document)?),
+        })
+    }
+
+    /// The type of whole objects of a kind. The core group is the empty one.
+    #[must_use]
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<Schema> {
+        let key = (group.to_owned(), version.to_owned(), kind.to_owned());
+        let index = *self.definitions.kinds.get(&key)?;
+        self.schema(&Reference::named(index))
+    }
+
+    /// All kinds: group, version, kind.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let kinds = self.definitions.kinds.keys();
+        kinds.map(|(group, version, kind)| (group.as_str(), version.as_str(), kind.as_str()))
+    }
+
+    fn schema(&self, reference: &Reference) -> Option<Schema> {
+        Schema::new(&self.definitions, reference)
+    }
+}
+
+impl Schema {
+    fn new(definitions: &Arc<Definitions>, reference: &Reference) -> Option<Self> {
+        let place = definitions.at(reference).ok()?;
+        Some(Self {
+            definitions: definitions.clone(),
+            is: place.is.clone(),
+            atomic: place.atomic,
+        })
+    }
+
+    pub(crate) const fn place(&self) -> Place<'_> {
+        Place {
+            is: &self.is,
+            atomic: self.atomic,
+        }
+    }
+
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.is.shape
+    }
+
+    /// Whether only the whole can be set, so that `apply` refuses to.
+    #[must_use]
+    pub fn is_atomic(&self) -> bool {
+        match self.is.shape {
+            Shape::List => self.place().list_is_atomic(),
+            _ => self.place().map_is_atomic(),
+        }
+    }
+
+    /// The fields that list elements are told apart by; empty for other types.
+    #[must_use]
+    pub fn keys(&self) -> &[String] {
+        match self.is.list.as_ref().map(|list| &list.relation) {
+            Some(crate::types::Relation::Keyed(keys)) => keys,
+            _ => &[],
+        }
+    }
+
+    /// A declared field, or what a field of that name is where names are free;
+    /// `None` where there is no such field.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Self> {
+        let (reference, _) = self.is.map.as_ref()?.field(name)?;
+        Self::new(&self.definitions, reference)
+    }
+
+    /// The names of the declared fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let maps = self.is.map.iter();
+        maps.flat_map(|map| map.fields.keys().map(String::as_str))
+    }
+
+    /// What a list or a map is of; `None` for other types.
+    #[must_use]
+    pub fn element(&self) -> Option<Self> {
+        let reference = match self.is.shape {
+            Shape::List => self.is.list.as_ref().map(|list| &list.element),
+            _ => self.is.map.as_ref().and_then(|map| map.others.as_ref()),
+        };
+        Self::new(&self.definitions, reference?)
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schema")
+            .field("shape", &self.is.shape)
+            .field("fields", &self.fields().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

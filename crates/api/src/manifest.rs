@@ -1,0 +1,491 @@
+//! Manifests as people keep them in files: YAML (or JSON) with any number of
+//! documents, lists included.
+
+mod fields;
+mod kinds;
+mod path;
+mod references;
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Node, Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
+
+pub use path::{FieldPath, Lines};
+pub use references::check_references;
+
+/// One object of a manifest file.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // each is the kind that its name says
+pub enum Item {
+    Pod(Box<Pod>),
+    Node(Box<Node>),
+    Service(Box<Service>),
+    EndpointSlice(Box<EndpointSlice>),
+    ConfigMap(Box<ConfigMap>),
+    Policy(Box<ConstraintPolicy>),
+    Offer(Box<ConstraintPolicyOffer>),
+    CostProvider(Box<CostProvider>),
+    RuleProvider(Box<RuleProvider>),
+    /// A Deployment or the like: a cluster makes pods of it, and planning does not.
+    Workload(Box<Workload>),
+    /// A kind that has no part in planning, as `Kind/name`.
+    Other(String),
+}
+
+/// What a cluster would make pods of.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+    /// Whether it would have pods now: not when it is scaled to 0, suspended, done, or
+    /// another workload's own.
+    has_pods: bool,
+    pod_labels: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        f.write_str(&object_name(&self.kind, namespace, &self.name))
+    }
+}
+
+/// Where an object is in its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its YAML document, from 1 on; empty ones do not count.
+    pub document: usize,
+    /// Its index in the items of a List.
+    pub index: Option<usize>,
+}
+
+/// A part of an object that is ignored, though it is meant to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// `Kind namespace/name`.
+    pub object: String,
+    /// Which field.
+    pub field: FieldPath,
+    /// What is wrong, and the fix.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.object, self.field, self.what)
+    }
+}
+
+/// The objects of a text, and what in them is ignored.
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    /// In the order of the text.
+    pub objects: Vec<(Place, Item)>,
+    /// Likewise.
+    pub findings: Vec<(Place, Finding)>,
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Not YAML; the text names line and column.
+    #[error("not valid YAML: {0}")]
+    Yaml(String),
+    /// A document that is no Kubernetes object.
+    #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
+    NoKind(Place),
+    /// An object whose fields do not fit its kind.
+    #[error("{object}: {what}")]
+    Object {
+        /// Where it is.
+        place: Place,
+        /// `Kind namespace/name`.
+        object: String,
+        /// Which field, and why.
+        what: String,
+    },
+}
+
+impl ManifestError {
+    /// Where the object is, if the text could be parsed at all.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Yaml(_) => None,
+            Self::NoKind(place) | Self::Object { place, .. } => Some(*place),
+        }
+    }
+}
+
+/// Reads every object of a manifest text.
+///
+/// # Errors
+/// The first document that is malformed.
+pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
+    let objects = read(text)?.objects.into_iter();
+    Ok(objects.map(|(_, item)| item).collect())
+}
+
+/// Reads every object of a manifest text, and finds what in them is ignored.
+///
+/// # Errors
+/// The first document that is malformed.
+pub fn read(text: &str) -> Result<Manifest, ManifestError> {
+    let mut manifest = Manifest::default();
+    for (place, value) in documents(text)? {
+        let item = item_of(place, value, &mut manifest.findings)?;
+        manifest.objects.push((place, item));
+    }
+    Ok(manifest)
+}
+
+/// What in an object is ignored; nothing of one that does not fit its kind.
+pub fn findings(place: Place, value: Value) -> Vec<(Place, Finding)> {
+    let mut findings = Vec::new();
+    match item_of(place, value, &mut findings) {
+        Ok(_) => findings,
+        Err(_) => Vec::new(),
+    }
+}
+
+// YAML 1.1 reads a node called `n` as false; kubectl does not.
+// Whole clusters come in one file, too.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        strict_booleans: true,
+        budget: serde_saphyr::budget! {
+            max_documents: 1_000_000,
+            max_events: 100_000_000,
+            max_nodes: 50_000_000,
+            max_total_scalar_bytes: 1 << 30,
+        },
+    }
+}
+
+/// Every object of a manifest text as it is written, and where. It may have no kind.
+///
+/// # Errors
+/// A text that is no YAML.
+pub fn documents(text: &str) -> Result<Vec<(Place, Value)>, ManifestError> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
+        .map_err(|e| ManifestError::Yaml(e.to_string()))?;
+    let mut objects = Vec::new();
+    for (i, mut value) in documents.into_iter().enumerate() {
+        let document = i + 1;
+        match value["kind"].as_str() {
+            _ if value.is_null() => {}
+            Some("List") => {
+                if let Value::Array(items) = value["items"].take() {
+                    objects.extend(items.into_iter().enumerate().map(|(i, item)| {
+                        let index = Some(i);
+                        (Place { document, index }, item)
+                    }));
+                }
+            }
+            _ => {
+                let index = None;
+                objects.push((Place { document, index }, value));
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// Reads bytes as manifests: for the fuzz target, and for the replay of its corpus.
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let lines = Lines::of(text);
+        for (place, finding) in read(text).unwrap_or_default().findings {
+            _ = (lines.line(place, &finding.field), finding.to_string());
+        }
+    }
+}
+
+fn object_name(kind: &str, namespace: &str, name: &str) -> String {
+    match namespace {
+        "" => format!("{kind} {name}"),
+        namespace => format!("{kind} {namespace}/{name}"),
+    }
+}
+
+fn item_of(
+    place: Place,
+    value: Value,
+    findings: &mut Vec<(Place, Finding)>,
+) -> Result<Item, ManifestError> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
+    if version.is_empty() || kind.is_empty() {
+        return Err(ManifestError::NoKind(place));
+    }
+    let namespace = text(&value["metadata"]["namespace"]);
+    let name = text(&value["metadata"]["name"]);
+    let object = object_name(&kind, &namespace, &name);
+    if name.is_empty() {
+        let object = format!("{kind} in document {}", place.document);
+        let what = "metadata.name is missing".to_owned();
+        return Err(ManifestError::Object {
+            place,
+            object,
+            what,
+        });
+    }
+    let mut decoder = Decoder {
+        place,
+        object,
+        value,
+        findings,
+    };
+    Ok(match (version.as_str(), kind.as_str()) {
+        ("v1", "Pod") => {
+            let pod = decoder.decode()?;
+            decoder.find(fields::pod_quantities(&pod));
+            Item::Pod(pod)
+        }
+        ("v1", "Node") => {
+            let node = decoder.decode()?;
+            decoder.find(fields::node_quantities(&node));
+            Item::Node(node)
+        }
+        ("v1", "Service") => Item::Service(decoder.decode()?),
+        ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
+        ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),
+        ("constraint.ciena.com/v1alpha1", "ConstraintPolicy") => Item::Policy(decoder.decode()?),
+        ("constraint.ciena.com/v1alpha1", "ConstraintPolicyOffer") => {
+            Item::Offer(decoder.decode()?)
+        }
+        ("constraint.ciena.com/v1", "CostProvider") => Item::CostProvider(decoder.decode()?),
+        ("constraint.ciena.com/v1", "RuleProvider") => Item::RuleProvider(decoder.decode()?),
+        ("apps/v1", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+        | ("batch/v1", "Job" | "CronJob")
+        | ("v1", "ReplicationController") => {
+            Item::Workload(Box::new(workload(&decoder.value, kind, name)))
+        }
+        _ => {
+            if let Some((field, what)) = kinds::check(&version, &kind) {
+                decoder.find(vec![(FieldPath::of([field]), what)]);
+            }
+            Item::Other(format!("{kind}/{name}"))
+        }
+    })
+}
+
+/// Decodes an object as its kind, and collects what is lost by that.
+struct Decoder<'a> {
+    place: Place,
+    object: String,
+    value: Value,
+    findings: &'a mut Vec<(Place, Finding)>,
+}
+
+impl Decoder<'_> {
+    fn decode<T: DeserializeOwned + Serialize>(&mut self) -> Result<Box<T>, ManifestError> {
+        let decoded = T::deserialize(&self.value).map_err(|e| ManifestError::Object {
+            place: self.place,
+            object: self.object.clone(),
+            what: e.to_string(),
+        })?;
+        self.find(fields::unknown(&self.value, &decoded));
+        Ok(Box::new(decoded))
+    }
+
+    fn find(&mut self, wrong: Vec<fields::Wrong>) {
+        for (field, what) in wrong {
+            let object = self.object.clone();
+            let finding = Finding {
+                object,
+                field,
+                what,
+            };
+            self.findings.push((self.place, finding));
+        }
+    }
+}
+
+fn workload(value: &Value, kind: String, name: String) -> Workload {
+    let spec = &value["spec"];
+    let template = match kind.as_str() {
+        "CronJob" => &spec["jobTemplate"]["spec"]["template"],
+        _ => &spec["template"],
+    };
+    let labels = template["metadata"]["labels"].as_object();
+    let owners = value["metadata"]["ownerReferences"].as_array();
+    let is_owned = owners.is_some_and(|o| o.iter().any(|o| o["controller"] == true));
+    Workload {
+        kind,
+        namespace: value["metadata"]["namespace"].as_str().map(str::to_owned),
+        name,
+        has_pods: !is_owned
+            && spec["replicas"] != 0
+            && spec["suspend"] != true
+            && value["status"]["completionTime"].is_null(),
+        pod_labels: labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_lists_and_other_kinds() {
+        let items = parse(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n---\n---\n\
+             apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: n}\n\
+             - apiVersion: apps/v1\n  kind: Deployment\n  metadata: {name: d}\n",
+        )
+        .unwrap();
+        assert!(
+            matches!(&items[..], [Item::Pod(_), Item::Node(_), Item::Workload(d)] if d.to_string() == "Deployment d"),
+            "{items:?}"
+        );
+    }
+
+    #[test]
+    fn errors_name_the_object_and_the_field() {
+        let message = |text: &str| parse(text).unwrap_err().to_string();
+        let offer = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
+                     metadata: {name: o, namespace: shop}\nspec:\n  targets: [{kind: Podd}]\n";
+        let e = message(offer);
+        assert!(
+            e.starts_with("ConstraintPolicyOffer shop/o: ") && e.contains("Podd"),
+            "{e}"
+        );
+        assert!(
+            message("a: [").starts_with("not valid YAML"),
+            "{}",
+            message("a: [")
+        );
+        assert!(message("a: 1").contains("document 1: apiVersion and kind are missing"));
+    }
+
+    /// Each finding with its line.
+    fn found(text: &str) -> Vec<String> {
+        let manifest = read(text).unwrap();
+        let references = check_references(&manifest.objects);
+        let lines = Lines::of(text);
+        let all = manifest.findings.into_iter().chain(references);
+        all.map(|(place, finding)| {
+            let line = lines.line(place, &finding.field).unwrap();
+            format!("{line}: {finding}")
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_decoding_loses_is_found() {
+        let found = found(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, lables: {a: b}}\n\
+             spec:\n  containers:\n  - name: main\n    resources:\n      requets: {cpu: 1}\n\
+             \x20     requests: {cpu: 2 cores, memory: -1Gi, nvidia.com/gpu: 1}\n      limits: {}\n\
+             \x20 nodeName: null\n---\n\
+             apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  allocatable:\n\
+             \x20   cpu: 8\n    example.com/x: lots\n---\n\
+             apiVersion: v1\nkind: Podd\nmetadata: {name: b}\n",
+        );
+        let unknown = "unknown field, so it is ignored; correct or remove it";
+        assert_eq!(
+            found[0],
+            format!("3: Pod shop/a: metadata.lables: {unknown}")
+        );
+        assert_eq!(
+            found[1],
+            format!("8: Pod shop/a: spec.containers[0].resources.requets: {unknown}")
+        );
+        for (at, part) in [
+            (
+                2,
+                "9: Pod shop/a: spec.containers[0].resources.requests.cpu: counts as 0: ",
+            ),
+            (
+                3,
+                "9: Pod shop/a: spec.containers[0].resources.requests.memory: counts as 0: ",
+            ),
+            (
+                4,
+                "19: Node n: status.allocatable[\"example.com/x\"]: counts as 0: ",
+            ),
+            (5, "22: Podd b: kind: \"Podd\" is not a kind"),
+        ] {
+            assert!(found[at].starts_with(part), "{found:#?}");
+        }
+        assert_eq!(found.len(), 6, "{found:#?}");
+    }
+
+    #[test]
+    fn offers_and_workloads_without_effect_are_found() {
+        let offer = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
+                     metadata: {name: o, namespace: shop}\nspec:\n";
+        let found_of = |spec: &str, rest: &str| found(&format!("{offer}{spec}---\n{rest}"));
+        let policy = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicy\n\
+                      metadata: {name: p, namespace: shop}\nspec: {rules: [{name: latency}]}\n";
+        let deployment = "apiVersion: apps/v1\nkind: Deployment\n\
+                          metadata: {name: web, namespace: shop}\nspec:\n  template:\n    \
+                          metadata: {labels: {app: web}}\n";
+        let pod = "apiVersion: v1\nkind: Pod\n\
+                   metadata: {name: web-0, namespace: shop, labels: {app: web, a: b}}\n\
+                   spec: {containers: []}\n";
+        let good = "  policies: [p]\n  targets:\n  - kind: Pod\n    \
+                    labelSelector: {matchLabels: {app: web}}\n";
+        assert_eq!(found_of(good, &format!("{policy}---\n{pod}")), [""; 0]);
+        let all = format!("{policy}---\n{deployment}---\n{pod}");
+        assert_eq!(found_of(good, &all), [""; 0]);
+
+        // The Deployment's pods would be selected: it alone is the mistake.
+        let found = found_of(good, &format!("{policy}---\n{deployment}"));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("19: Deployment shop/web: spec.template: its pods are not"),
+            "{found:#?}"
+        );
+        let scaled = deployment.replace("spec:\n", "spec:\n  replicas: 0\n");
+        assert_eq!(found_of(good, &format!("{policy}---\n{scaled}")), [""; 0]);
+
+        let found = found_of(good, &pod.replace("shop", "other"));
+        assert!(
+            found[0].contains("5: ") && found[0].contains("no ConstraintPolicy shop/p"),
+            "{found:#?}"
+        );
+        assert!(
+            found[1].starts_with("8: ") && found[1].contains("selects no Pod of namespace shop"),
+            "{found:#?}"
+        );
+        let found = found_of("  policies: []\n  targets: [{kind: Cluster}]\n", pod);
+        assert!(
+            found[0].starts_with("5: ") && found[0].contains("no policy"),
+            "{found:#?}"
+        );
+        assert!(
+            found[1].starts_with("6: ") && found[1].contains("[0].labelSelector: no labelSelector"),
+            "{found:#?}"
+        );
+        let found = found_of("  policies: [p]\n  targets: []\n", policy);
+        assert!(found[0].contains("spec.targets: no target"), "{found:#?}");
+    }
+
+    #[test]
+    fn the_corpus_of_the_fuzz_target_is_harmless() {
+        let corpus = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fuzz/corpus/manifests"
+        );
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(replayed >= 5, "{corpus} has {replayed} files");
+    }
+}

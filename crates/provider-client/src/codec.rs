@@ -1,0 +1,237 @@
+//! `EndpointCost` on the wire without a string for each node: the question's
+//! names are encoded once a round and shared by its rules, the answer's are read
+//! in place.
+
+use bytes::{Buf, BufMut, Bytes};
+use tautline_core::{
+    nodes::NodeSet,
+    planning::{Costs, Note},
+    text,
+};
+use tautline_proto::endpoint_cost::{Malformed, Validity, put_eligible_node, read_answer};
+use tonic::{
+    Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+};
+
+/// Details are kept for explanations; a provider may not fill memory with them.
+const LONGEST_DETAIL_CHARS: usize = 200;
+
+/// The nodes of a question as they stand on the wire.
+pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
+    let mut out = Vec::with_capacity(nodes.iter().map(|n| n.len() + 4).sum());
+    for name in nodes.iter() {
+        put_eligible_node(name, &mut out);
+    }
+    out.into()
+}
+
+/// A question: all of it but the nodes, then the nodes. Fields of a protobuf
+/// message may be concatenated.
+#[derive(Clone, Debug)]
+pub(crate) struct RawQuestion {
+    pub head: Bytes,
+    pub nodes: Bytes,
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub(crate) struct RawAnswer(Bytes);
+
+/// An answer, read.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub costs: Costs,
+    pub valid: Validity,
+}
+
+impl RawAnswer {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
+    /// Reads the answer against the nodes that were asked about.
+    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, Malformed> {
+        let mut costs = Costs::new(nodes.len());
+        let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
+        costs.resolution = valid.resolution;
+        Ok(Answer { costs, valid })
+    }
+
+    /// Gives `each` line: the node, its cost, and what is said of it.
+    pub(crate) fn lines(
+        &self,
+        mut each: impl FnMut(&str, i64, Note<'_>),
+    ) -> Result<Validity, Malformed> {
+        read_answer(&self.0, |line| {
+            let detail = text::clean(line.detail, LONGEST_DETAIL_CHARS);
+            let note = Note {
+                code: line.code,
+                detail: &detail,
+                freeable: line.freeable,
+                tie_break: line.tie_break,
+            };
+            each(line.node, line.cost, note);
+        })
+    }
+
+    /// What its lines hold by.
+    pub(crate) fn validity(&self) -> Result<Validity, Malformed> {
+        read_answer(&self.0, |_| {})
+    }
+}
+
+/// Reads bytes as an answer; what prost takes is no error here.
+pub(crate) fn fuzz_answer(data: &[u8]) {
+    use tautline_proto::ruleprovider::EndpointCostResponse;
+
+    let nodes: NodeSet = ["a", "node-1"].into_iter().collect();
+    let read = RawAnswer::new(Bytes::copy_from_slice(data)).read(&nodes);
+    if <EndpointCostResponse as prost::Message>::decode(data).is_ok() {
+        assert!(read.is_ok(), "{read:?}");
+    }
+}
+
+/// The codec of `EndpointCost`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CostCodec;
+
+impl Codec for CostCodec {
+    type Encode = RawQuestion;
+    type Decode = RawAnswer;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for CostCodec {
+    type Item = RawQuestion;
+    type Error = Status;
+
+    fn encode(&mut self, item: RawQuestion, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.reserve(item.head.len() + item.nodes.len());
+        dst.put(item.head);
+        dst.put(item.nodes);
+        Ok(())
+    }
+}
+
+impl Decoder for CostCodec {
+    type Item = RawAnswer;
+    type Error = Status;
+
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<RawAnswer>, Status> {
+        let len = src.remaining();
+        Ok(Some(RawAnswer::new(src.copy_to_bytes(len))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use prost::Message;
+    use tautline_proto::ruleprovider::{EndpointCostRequest, EndpointCostResponse, NodeCost};
+
+    #[test]
+    fn a_question_is_what_prost_would_write() {
+        let nodes: NodeSet = ["a", "b-1.example", "c"].into_iter().collect();
+        let mut whole = EndpointCostRequest {
+            peer_nodes: vec!["p".into()],
+            ..EndpointCostRequest::default()
+        };
+        let joined = [whole.encode_to_vec(), encode_nodes(&nodes).to_vec()].concat();
+        whole.eligible_nodes = nodes.iter().map(str::to_owned).collect();
+        assert_eq!(
+            EndpointCostRequest::decode(joined.as_slice()).unwrap(),
+            whole
+        );
+    }
+
+    #[test]
+    fn an_answer_is_read_as_prost_would() {
+        let nodes: NodeSet = ["a", "b", "c"].into_iter().collect();
+        let line = |node: &str, cost, reason: &str, freeable| NodeCost {
+            node: node.into(),
+            cost,
+            reason: reason.into(),
+            detail: "x".repeat(300),
+            freeable,
+            tie_break: 4,
+        };
+        let answer = EndpointCostResponse {
+            node_and_cost: vec![
+                line("a", i64::MAX, "", false),
+                line("b", -7, "Full", true),
+                line("zz", 1, "", false),
+            ],
+            valid_for_millis: 1500,
+            resolution: 250,
+            ..EndpointCostResponse::default()
+        };
+        let read = RawAnswer::new(answer.encode_to_vec().into())
+            .read(&nodes)
+            .unwrap();
+        assert_eq!((read.valid.millis, read.costs.resolution), (1500, 250));
+        let tie_break = |at| read.costs.note(at).map(|note| note.tie_break);
+        assert_eq!((tie_break(0), tie_break(1)), (Some(4), Some(0)));
+        assert_eq!(
+            [0, 1, 2].map(|i| read.costs.get(i)),
+            [Some(i64::MAX), Some(-7), None]
+        );
+        let note = read.costs.note(1).unwrap();
+        assert_eq!(
+            (note.code, note.freeable, note.detail.len()),
+            ("Full", true, 200)
+        );
+        assert_eq!(read.costs.unknown_nodes, 1);
+    }
+
+    #[test]
+    fn details_reach_explanations_without_escapes_and_line_breaks() {
+        let nodes: NodeSet = ["a"].into_iter().collect();
+        let answer = EndpointCostResponse {
+            node_and_cost: vec![NodeCost {
+                node: "a".into(),
+                cost: -1,
+                reason: "\u{1b}[2J".into(),
+                detail: "\u{1b}[2J31 ms\nchosen\u{202e}".into(),
+                ..NodeCost::default()
+            }],
+            ..EndpointCostResponse::default()
+        };
+        let read = RawAnswer::new(answer.encode_to_vec().into());
+        let read = read.read(&nodes).unwrap();
+        let note = read.costs.note(0).unwrap();
+        let expected = ("", "\u{fffd}[2J31 ms chosen\u{fffd}");
+        assert_eq!((note.code, note.detail), expected);
+    }
+
+    proptest! {
+        /// Any bytes are an answer or an error, and what prost refuses is refused.
+        #[test]
+        fn garbage_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            fuzz_answer(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_corpus_of_the_fuzz_target_is_harmless() {
+        let corpus = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fuzz/corpus/provider_answer"
+        );
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            fuzz_answer(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(replayed >= 4, "{corpus} has {replayed} files");
+    }
+}

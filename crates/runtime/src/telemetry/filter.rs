@@ -1,0 +1,140 @@
+//! The log filter, checked for what tracing takes without a word: `inf` is to it a
+//! target of that name, whose logs alone would be written.
+
+use tracing_subscriber::EnvFilter;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// The targets that begin with `tautline`: the crates.
+const OWN: [&str; 22] = [
+    "tautline",
+    "tautline_admission",
+    "tautline_api",
+    "tautline_controller",
+    "tautline_core",
+    "tautline_discovery",
+    "tautline_gpu",
+    "tautline_gpu_admission",
+    "tautline_gpu_slice",
+    "tautline_latency",
+    "tautline_latency_agent",
+    "tautline_merge",
+    "tautline_mutation",
+    "tautline_proto",
+    "tautline_registry",
+    "tautline_rtt_model",
+    "tautline_runtime",
+    "tautline_scheduler_extender",
+    "tautline_scripted",
+    "tautline_sdk",
+    "tautline_simulate",
+    "tautline_waking",
+];
+
+/// # Errors
+/// A directive that is malformed, an unknown level, or a target that is a misspelt
+/// crate of ours.
+pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
+    let directives: Vec<&str> = text.split(',').map(str::trim).collect();
+    for directive in &directives {
+        check(directive)?;
+    }
+    EnvFilter::try_new(directives.join(",")).map_err(|e| e.to_string())
+}
+
+fn check(directive: &str) -> Result<(), String> {
+    // Spans may follow the target, or stand alone, and are tracing's to check.
+    let (target, level) = match directive.rsplit_once('=') {
+        _ if directive.contains('[') => (directive.split('[').next().unwrap_or_default(), None),
+        Some((target, level)) => (target, Some(level)),
+        None => ("", Some(directive)),
+    };
+    if let Some(level) = level {
+        let known = LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level));
+        if !known && !level.parse().is_ok_and(|number: u8| number < 6) {
+            return Err(format!("{level:?} is not a level ({})", LEVELS.join(", ")));
+        }
+    }
+    let name = target.split("::").next().unwrap_or_default();
+    let stem = name.split(['_', '-']).next().unwrap_or_default();
+    let meant = !stem.is_empty() && distance(stem, "tautline") <= 2;
+    if meant && !OWN.contains(&name) {
+        return Err(format!(
+            "{name:?} is not a target of Tautline; write tautline for all of it, or one of its \
+             crates, such as tautline_runtime"
+        ));
+    }
+    Ok(())
+}
+
+/// How many characters have to be added, removed or replaced.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tracing_takes_without_effect_is_refused() {
+        for good in [
+            "info",
+            "WARN",
+            "3",
+            "warn,tautline=info",
+            "tautline_discovery::client=debug, kube=off",
+            "hyper=trace,tautline_gpu_slice=info",
+            "tautline[filter]=debug",
+            "[filter{pod=web-0}]=trace",
+        ] {
+            parse(good).unwrap_or_else(|e| panic!("{good}: {e}"));
+        }
+        for (bad, part) in [
+            ("", "is not a level"),
+            ("inf", "\"inf\" is not a level (off, error"),
+            ("info,", "is not a level"),
+            ("7", "is not a level"),
+            ("tautline=inf", "\"inf\" is not a level"),
+            ("tautlin=debug", "\"tautlin\" is not a target of Tautline"),
+            ("tuatline=debug", "is not a target of Tautline"),
+            ("tautline_discovry=debug", "is not a target of Tautline"),
+            ("tautline-runtime=debug", "is not a target of Tautline"),
+            ("info,a=b=c", "is not a level"),
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains(part), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_targets_are_the_crates_of_the_workspace() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).unwrap();
+        let workspace = read("Cargo.toml");
+        let members = workspace.split_once("members = [").unwrap().1;
+        let members = members.split_once(']').unwrap().0.split('"');
+        // Tools and tests that are no part of the binary.
+        let outside = |m: &&str| m.starts_with("tests/") || m.starts_with("examples/");
+        let members = members.skip(1).step_by(2).filter(|m| !outside(m));
+        let mut expected: Vec<String> = members
+            .map(|member| {
+                let manifest = read(&format!("{member}/Cargo.toml"));
+                let name = manifest.split_once("name = \"").unwrap().1;
+                name.split_once('"').unwrap().0.replace('-', "_")
+            })
+            .filter(|name| !["tautline_tests", "tautline_codegen"].contains(&&**name))
+            .collect();
+        expected.sort();
+        assert_eq!(OWN.as_slice(), expected);
+    }
+}

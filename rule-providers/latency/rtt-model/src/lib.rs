@@ -1,0 +1,98 @@
+//! Predicts round-trip times that were not measured from those that were.
+//!
+//! Samples go in, estimates with an error bar come out. Pure: no input or
+//! output, no clock, no threads; the same seed and samples give the same
+//! estimates.
+//!
+//! A [`Model`] belongs to whoever fits it (a background thread); what it has
+//! learned is published as an immutable [`Fit`] that any number of readers ask.
+//! [`Model::targets`] says what nodes should measure.
+//!
+//! # Method
+//!
+//! - Every node has a place in twelve dimensions and a height; the time of a pair
+//!   is the distance of both places and both heights, as in Vivaldi (Dabek et al.,
+//!   SIGCOMM 2004). But all places are fitted together from all samples, as GNP
+//!   does with its landmarks (Ng & Zhang, INFOCOM 2002), for the logarithm of
+//!   fitted over measured by Huber's loss (1964), so that neither far pairs nor
+//!   liars outweigh the rest. A fit goes on from the last one.
+//! - Networks have triangles that no such space has (Ledlie, Gardner & Seltzer,
+//!   NSDI 2007, on coordinates in the wild; DMFSGD, Liao et al., ToN 2013, and
+//!   Phoenix, Chen et al., TNSM 2011, factor matrices for that reason). So pairs
+//!   are corrected by what measured pairs left over whose ends are near both ends:
+//!   Nadaraya and Watson's estimate (1964), twice. Where each measured pair as the
+//!   others predict it shows that this does harm, only many together are heard;
+//!   samples are noisy then, and Huber's loss turns from squares to lines at half
+//!   and not at a tenth.
+//! - Labels give classes of pairs (same rack, same zone, two zones, two regions)
+//!   with usual times and an offset a node, fitted robustly. A node whose samples
+//!   contradict its labels is fitted as where they put it; one whose reports the
+//!   others contradict is not heard ([`Fit::contradicted`]). Of a pair, the surer
+//!   of both predictions counts, or both by their errors.
+//! - A measured pair is answered by its own time.
+//! - Error bars are as wide as held four in five measured pairs, each predicted by
+//!   the others, widened for what places follow of their own samples.
+//! - Pairs are kept sparsely, and so are each node's 32 nearest: never n x n.
+//!
+//! How well it does is in `docs/latency.md`, by `tests/bench/latency`.
+//!
+//! ```
+//! use tautline_rtt_model::{Labels, Model, Options};
+//!
+//! let mut model = Model::new(Options::default());
+//! let nodes: Vec<_> = ["a", "b", "c", "d"]
+//!     .iter()
+//!     .map(|name| model.insert(name, Labels::default()))
+//!     .collect();
+//! for (from, to, micros) in [(0, 1, 900.0), (1, 2, 1_100.0), (2, 3, 950.0), (3, 0, 1_000.0)] {
+//!     assert!(model.observe(nodes[from], nodes[to], micros));
+//! }
+//! let fit = model.fit();
+//! let row = fit.row(nodes[0]).expect("a is measured");
+//! let estimate = row.estimate(nodes[2]).expect("c is measured");
+//! assert!(estimate.low <= estimate.micros && estimate.micros <= estimate.high);
+//! ```
+
+mod coords;
+mod error_bar;
+mod fit;
+mod hash;
+mod labels;
+mod model;
+mod near;
+mod smooth;
+mod snapshot;
+mod sparse;
+mod targets;
+
+pub use fit::{Contradiction, Fit, Row};
+pub use model::{Model, Options};
+pub use snapshot::RestoreError;
+
+/// A node, as the model numbers it. Numbers of removed nodes are used again,
+/// but not before a fit without the node has been made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    pub(crate) fn slot(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a node is said to be; unknown parts are `None`. Labels may be wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Labels<'a> {
+    pub region: Option<&'a str>,
+    pub zone: Option<&'a str>,
+    pub rack: Option<&'a str>,
+}
+
+/// A round-trip time in microseconds with its error bar: in four of five cases
+/// the true median is within `low..=high`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    pub micros: f32,
+    pub low: f32,
+    pub high: f32,
+}

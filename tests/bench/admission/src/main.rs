@@ -1,0 +1,219 @@
+//! `cargo run --release -p tautline-bench-admission`: what admissions cost.
+//!
+//! A pod under ten mutation policies and under a slice policy of a hundred rules,
+//! in process; the same through the real HTTPS server, a process of its own, at 100
+//! and 1,000 reviews a second over kept connections; and every hostile policy of the
+//! tests, each in a process of its own. Prints Markdown; `--docs` puts it into
+//! docs/benchmarks.md.
+
+mod cluster;
+mod load;
+mod policies;
+mod server;
+#[path = "../../../../admission/mutating-policy/tests/support/hostile.rs"]
+mod support;
+
+use std::{
+    fmt::Write as _,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tautline_gpu_admission::{Decision, Names, Policy, decide};
+use tautline_mutation::{Objects, Policies, Request, Settings, Verdict};
+
+const WARM_UP: usize = 500;
+const TIMES: usize = 10_000;
+/// Reviews a second: a busy cluster's, and the most that is promised of one core.
+const RATES: [usize; 2] = [100, 1_000];
+const WINDOW: Duration = Duration::from_secs(30);
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        [] => print!("{}", measured()?),
+        ["--docs"] => docs(&measured()?)?,
+        ["server", dir] => {
+            provider();
+            let runtime = tokio::runtime::Runtime::new()?;
+            runtime.block_on(server::run(Path::new(dir)))?;
+        }
+        ["hostile", name] => hostile(name)?,
+        other => bail!("unknown arguments {other:?}; there is --docs"),
+    }
+    Ok(())
+}
+
+fn provider() {
+    // Fails only where there is one already.
+    _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A figure of /proc/PID/status in kB.
+fn kilobytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn measured() -> Result<String> {
+    let mut out = String::from("| in process | p50, us | p99, us |\n|---|---|---|\n");
+    let (p50, p99) = mutations()?;
+    writeln!(out, "| a pod under 10 mutation policies | {p50} | {p99} |")?;
+    let (p50, p99) = slices()?;
+    writeln!(out, "| GPU slices, 100 rules | {p50} | {p99} |")?;
+    writeln!(
+        out,
+        "\n| over HTTPS | a second | reviews | p50, ms | p99, ms | server CPU, cores | resident at start, middle, end, MB |\n|---|---|---|---|---|---|---|"
+    )?;
+    provider();
+    let dir = tempfile::tempdir()?;
+    let server = load::Server::start(dir.path())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let paths = ["/mutate-policies", "/mutate-v1-pod"];
+    for (path, rate) in paths
+        .into_iter()
+        .flat_map(|path| RATES.map(|rate| (path, rate)))
+    {
+        let f = runtime.block_on(server.hold(path, rate, WINDOW))?;
+        let [p50, p99] = [f.p50, f.p99].map(|d| d.as_secs_f64() * 1e3);
+        let [a, b, c] = f.resident.map(|kb| kb as f64 / 1e3);
+        writeln!(
+            out,
+            "| {} | {} | {} | {p50:.2} | {p99:.2} | {:.2} | {a:.1}, {b:.1}, {c:.1} |",
+            f.path,
+            f.rate,
+            f.asked,
+            f.cpu / f.seconds
+        )?;
+    }
+    drop(server);
+    out.push_str("\n| hostile policy | ends | ms | peak, MB |\n|---|---|---|---|\n");
+    for one in support::all() {
+        let ran = Command::new(std::env::current_exe()?)
+            .args(["hostile", one.name])
+            .output()?;
+        ensure!(
+            ran.status.success(),
+            "{}: {}",
+            one.name,
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        let figures = String::from_utf8(ran.stdout)?;
+        writeln!(
+            out,
+            "| {} | {:?} | {} |",
+            one.name,
+            one.ends,
+            figures.trim()
+        )?;
+    }
+    Ok(out)
+}
+
+fn quantiles(mut work: impl FnMut() -> Result<()>) -> Result<(u128, u128)> {
+    for _ in 0..WARM_UP {
+        work()?;
+    }
+    let mut times = Vec::with_capacity(TIMES);
+    for _ in 0..TIMES {
+        let start = Instant::now();
+        work()?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    Ok((
+        times[TIMES / 2].as_micros(),
+        times[TIMES * 99 / 100].as_micros(),
+    ))
+}
+
+fn mutations() -> Result<(u128, u128)> {
+    let manifests = policies::manifests()?;
+    let (policies, report) = Policies::load(&manifests);
+    ensure!(
+        report.faults.is_empty() && policies.len() == 10,
+        "{:?}",
+        report.faults
+    );
+    let world: Objects = manifests
+        .into_iter()
+        .chain([policies::namespace()])
+        .collect();
+    let request = Request::create(policies::pod()).context("no pod")?;
+    let settings = Settings::default();
+    quantiles(|| {
+        let outcome = policies.mutate(&request, &world, &settings);
+        ensure!(
+            matches!(outcome.verdict, Verdict::Changed { .. }),
+            "{:?}",
+            outcome.verdict
+        );
+        Ok(())
+    })
+}
+
+fn slices() -> Result<(u128, u128)> {
+    let policy = Policy::parse(&policies::slices())?;
+    let (names, pod) = (Names::default(), policies::pod());
+    quantiles(|| {
+        let decision = decide(&names, Some(&policy), "ml", &pod);
+        ensure!(matches!(decision, Decision::Mutate(_)), "{decision:?}");
+        Ok(())
+    })
+}
+
+/// One hostile policy, loaded and asked once; prints milliseconds and megabytes.
+fn hostile(name: &str) -> Result<()> {
+    let all = support::all();
+    let one = all
+        .iter()
+        .find(|one| one.name == name)
+        .context("no such policy")?;
+    let manifests = [support::innocent(), one.manifests()].concat();
+    let request = Request::create(support::object()).context("no object")?;
+    let peak = || -> Result<u64> {
+        kilobytes(&std::fs::read_to_string("/proc/self/status")?, "VmHWM:").context("no VmHWM")
+    };
+    let (before, start) = (peak()?, Instant::now());
+    let (policies, _) = Policies::load(&manifests);
+    let outcome = policies.mutate(&request, &Objects::default(), &Settings::default());
+    let (took, after) = (start.elapsed(), peak()?);
+    let Verdict::Changed { object, .. } = &outcome.verdict else {
+        bail!("{:?}", outcome.verdict);
+    };
+    ensure!(
+        object["spec"]["mark"] == "seen",
+        "the policy beside it did not run"
+    );
+    println!(
+        "{:.1} | {:.1}",
+        took.as_secs_f64() * 1e3,
+        (after - before) as f64 / 1e3
+    );
+    Ok(())
+}
+
+/// Puts the tables between the marks of docs/benchmarks.md.
+fn docs(tables: &str) -> Result<()> {
+    const BEGIN: &str = "<!-- tests/bench/admission begins -->";
+    const END: &str = "<!-- tests/bench/admission ends -->";
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/benchmarks.md");
+    let text = std::fs::read_to_string(&page)?;
+    let (before, rest) = text
+        .split_once(BEGIN)
+        .context("docs/benchmarks.md: no mark")?;
+    let (_, after) = rest
+        .split_once(END)
+        .context("docs/benchmarks.md: no end mark")?;
+    std::fs::write(&page, format!("{before}{BEGIN}\n{tables}\n{END}{after}"))?;
+    Ok(())
+}

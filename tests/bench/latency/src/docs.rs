@@ -1,0 +1,103 @@
+//! The documents' table and plots.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    judge::quantile,
+    plots::Plot,
+    table::{HEAD, Line},
+};
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs");
+const BEGIN: &str = "<!-- tests/bench/latency begins -->";
+const END: &str = "<!-- tests/bench/latency ends -->";
+/// The world and targets whose errors are plotted.
+const SHOWN: (&str, usize) = ("pl490", 16);
+
+#[derive(Default)]
+pub struct Pages {
+    pub lines: Vec<Line>,
+    /// Sorted errors of the shown world, a method's first seed.
+    errors: Vec<(&'static str, Vec<f32>)>,
+}
+
+impl Pages {
+    pub fn keep(&mut self, world: &str, k: usize, method: &'static str, errors: &[f32]) {
+        let known = self.errors.iter().any(|e| e.0 == method);
+        if (world, k) == SHOWN && !known {
+            self.errors.push((method, errors.to_vec()));
+        }
+    }
+
+    /// Puts the table between the marks of docs/latency.md, and the plots beside it.
+    ///
+    /// # Errors
+    /// Where the page or its marks are missing, or a file cannot be written.
+    pub fn write(&self) -> Result<()> {
+        let page = Path::new(DOCS).join("latency.md");
+        let text = fs::read_to_string(&page).with_context(|| format!("{}", page.display()))?;
+        let (before, rest) = text.split_once(BEGIN).context("docs/latency.md: no mark")?;
+        let (_, after) = rest
+            .split_once(END)
+            .context("docs/latency.md: no end mark")?;
+        let table: Vec<String> = self.lines.iter().map(Line::markdown).collect();
+        let table = table.join("\n");
+        fs::write(
+            &page,
+            format!("{before}{BEGIN}\n{HEAD}\n{table}\n{END}{after}"),
+        )?;
+        fs::write(
+            Path::new(DOCS).join("latency-errors.svg"),
+            self.error_plot(),
+        )?;
+        fs::write(
+            Path::new(DOCS).join("latency-choices.svg"),
+            self.choice_plot(),
+        )?;
+        Ok(())
+    }
+
+    fn error_plot(&self) -> String {
+        let curve = |errors: &[f32]| {
+            (0..=50)
+                .map(|at| f64::from(at) / 50.0)
+                .map(|part| (quantile(errors, part).max(1e-3), part))
+                .collect()
+        };
+        let lines = self.errors.iter();
+        Plot {
+            title: "PlanetLab-490, k = 16: part of pairs within an error",
+            across: "relative error of pairs that were not measured",
+            x: (0.005, 5.0, &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
+            log: true,
+            lines: lines
+                .map(|(name, errors)| ((*name).to_owned(), curve(errors)))
+                .collect(),
+        }
+        .svg()
+    }
+
+    fn choice_plot(&self) -> String {
+        let shown = || self.lines.iter().filter(|line| line.world == SHOWN.0);
+        let mut methods: Vec<&str> = shown().map(|line| line.method.as_str()).collect();
+        methods.sort_unstable_by_key(|method| std::cmp::Reverse(method.to_lowercase()));
+        methods.dedup();
+        let points = |method: &str| {
+            let lines = shown().filter(|line| line.method == method);
+            lines.map(|l| (l.k as f64, l.figures.within_1ms)).collect()
+        };
+        Plot {
+            title: "PlanetLab-490: chosen node within 1 ms of the best of 489",
+            across: "targets a node measures",
+            x: (8.0, 32.0, &[8.0, 16.0, 32.0]),
+            log: true,
+            lines: methods
+                .iter()
+                .map(|method| (method.replace("**", ""), points(method)))
+                .collect(),
+        }
+        .svg()
+    }
+}

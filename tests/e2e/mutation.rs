@@ -1,0 +1,253 @@
+//! Mutation policies beside the real thing: every case of the mutation crate is
+//! a MutatingAdmissionPolicy that the API server applies, and what it makes of
+//! an object is what our engine makes of it, alone and behind the webhook.
+
+mod generated;
+mod webhook;
+
+use std::collections::BTreeMap;
+
+use http::{Method, Request as Http};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Client, api::PostParams};
+use serde_json::{Value, json};
+use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_tests::{PATIENCE, eventually, objects, root};
+
+use crate::admission::Admitting;
+
+#[path = "../../admission/mutating-policy/tests/support/case.rs"]
+mod case;
+
+use case::{Case, Expect, Group};
+
+/// The kind of PFN's parameters.
+pub const PARAMS: &str = include_str!("mutation-params.yaml");
+
+/// How a request ended: the object, or code and text.
+type End = Result<Value, (u16, String)>;
+
+#[tokio::test]
+async fn engine_and_webhook_do_what_the_api_server_does() {
+    let world = Admitting::start(&["tautline-mutation-policies"], &[])
+        .await
+        .unwrap();
+    let client = world.plane.client_of("admin").await.unwrap();
+    let mut cases = Case::all(&root().join("admission/mutating-policy/tests/cases"));
+    cases.retain(|case| case.ours_only.is_none());
+    objects::apply(&client, PARAMS).await.unwrap();
+
+    // What goes on without any policy.
+    let mut before = BTreeMap::new();
+    for case in &cases {
+        objects::apply_one(&client, case.namespace()).await.unwrap();
+        for object in case.params().into_iter().chain(case.old()) {
+            objects::apply_one(&client, object).await.unwrap();
+        }
+        before.insert(&case.name, send(&client, case, &case.object()).await);
+    }
+
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let taken = put(&client, &case.manifests(&Group::Theirs)).await;
+        let ours = Policies::load(&case.manifests(&Group::Ours)).1.faults;
+        match (&case.expect, taken) {
+            (Expect::Invalid(_), Ok(())) => wrong.push(format!("{}: it was taken", case.name)),
+            (Expect::Invalid(_), Err(_)) if ours.is_empty() => {
+                wrong.push(format!("{}: we take it", case.name));
+            }
+            (Expect::Invalid(_), Err(_)) | (_, Ok(())) => {}
+            (_, Err(error)) => wrong.push(format!("{}: {error}", case.name)),
+        }
+    }
+    put(&client, &canary(&Group::Theirs)).await.unwrap();
+    canary_sings(&client, Some("sings")).await;
+    let run = |case: &&Case| !matches!(case.expect, Expect::Invalid(_));
+    let mut theirs = BTreeMap::new();
+    for case in cases.iter().filter(run) {
+        theirs.insert(&case.name, send(&client, case, &case.object()).await);
+    }
+    remove_all(&client).await;
+    canary_sings(&client, None).await;
+
+    // Ours, completed by the API server as it completes what a webhook answers.
+    for case in cases.iter().filter(run) {
+        let object = before[&case.name].as_ref().expect("a good object").clone();
+        let ours = match engine(case, object) {
+            Ok(object) => send(&client, case, &object).await,
+            Err(refusal) => Err(refusal),
+        };
+        wrong.extend(differs(case, &ours, &theirs[&case.name]));
+    }
+    wrong.extend(webhook::replay(&client, &cases, &theirs).await);
+    let count = wrong.len();
+    let state = world.state();
+    assert!(
+        wrong.is_empty(),
+        "{count} cases:\n{}\n{state}",
+        wrong.join("\n")
+    );
+}
+
+fn differs(case: &Case, ours: &End, theirs: &End) -> Option<String> {
+    let same = match (ours, theirs) {
+        (Ok(ours), Ok(theirs)) => settled(ours) == settled(theirs),
+        (Err((ours, _)), Err((theirs, _))) => ours == theirs,
+        _ => false,
+    };
+    let shown = |end: &End| match end {
+        Ok(object) => settled(object).to_string(),
+        Err((code, text)) => format!("{code} {text}"),
+    };
+    let name = &case.name;
+    (!same).then(|| {
+        format!(
+            "{name}:\n  ours   {}\n  theirs {}",
+            shown(ours),
+            shown(theirs)
+        )
+    })
+}
+
+/// What our engine makes of the object that the API server had before policies.
+fn engine(case: &Case, object: Value) -> End {
+    let (policies, _) = Policies::load(&case.manifests(&Group::Ours));
+    let mut request = Request::create(settled(&object)).unwrap();
+    request.dry_run = true;
+    request.user_info = json!({"username": "admin", "groups": ["system:masters"]});
+    if let Some(old) = case.old() {
+        request.operation = "UPDATE".to_owned();
+        request.old_object = old.into();
+    }
+    let mut world = case.params();
+    world.push(case.namespace());
+    let world = Objects::from_iter(world);
+    end(
+        policies.mutate(&request, &world, &Settings::default()),
+        &request,
+    )
+}
+
+fn end(outcome: Outcome, request: &Request) -> End {
+    match outcome.verdict {
+        Verdict::Unchanged => Ok((*request.object).clone()),
+        Verdict::Changed { object, .. } => Ok((*object).clone()),
+        Verdict::Refused(refusal) => Err((refusal.code, refusal.message)),
+    }
+}
+
+/// The object without what the API server sets after admission.
+fn settled(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        for field in [
+            "uid",
+            "creationTimestamp",
+            "managedFields",
+            "resourceVersion",
+            "generation",
+        ] {
+            meta.remove(field);
+        }
+    }
+    if object.get("status").is_some() {
+        object["status"] = json!({});
+    }
+    object
+}
+
+/// Sends an object as the case does, and keeps nothing.
+async fn send(client: &Client, case: &Case, object: &Value) -> End {
+    let (base, plural) = match object["kind"].as_str().unwrap_or_default() {
+        "Pod" => ("api/v1", "pods"),
+        "ConfigMap" => ("api/v1", "configmaps"),
+        "Deployment" => ("apis/apps/v1", "deployments"),
+        other => panic!("{other}: say its plural here"),
+    };
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    let mut path = format!("/{base}/namespaces/{namespace}/{plural}");
+    let mut method = Method::POST;
+    if case.old.is_some() {
+        path += &format!(
+            "/{}",
+            object["metadata"]["name"].as_str().unwrap_or_default()
+        );
+        method = Method::PUT;
+    }
+    ask(client, method, &format!("{path}?dryRun=All"), object).await
+}
+
+async fn ask(client: &Client, method: Method, path: &str, body: &Value) -> End {
+    let content = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Http::builder()
+        .method(method)
+        .uri(path)
+        .header("Content-Type", content)
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    match client.request::<Value>(request).await {
+        Ok(object) => Ok(object),
+        Err(kube::Error::Api(status)) => Err((status.code, status.message.clone())),
+        // A connection that the API server drops, as it does when it panics.
+        Err(error) => Err((0, format!("{error:?}"))),
+    }
+}
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
+
+async fn put(client: &Client, manifests: &[Value]) -> Result<(), String> {
+    for manifest in manifests {
+        let path = match manifest["kind"].as_str() {
+            Some("MutatingAdmissionPolicy") => POLICIES,
+            _ => BINDINGS,
+        };
+        let put = ask(client, Method::POST, path, manifest).await;
+        put.map_err(|(code, text)| format!("{code} {text}"))?;
+    }
+    Ok(())
+}
+
+async fn remove_all(client: &Client) {
+    for path in [BINDINGS, POLICIES] {
+        ask(client, Method::DELETE, path, &json!({})).await.unwrap();
+    }
+}
+
+/// A policy made after all others: they are taken up together.
+fn canary(group: &Group) -> [Value; 2] {
+    let (version, kind) = match group {
+        Group::Ours => ("tautline.io/v1alpha1", "MutationPolicy"),
+        Group::Theirs => ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"),
+    };
+    let metadata = json!({"name": "zzz-canary"});
+    let policy = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+            "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": ["canary"]}]},
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration":
+            {"expression": "Object{data: {\"canary\": \"sings\"}}"}}]}});
+    let binding = json!({"apiVersion": version, "kind": format!("{kind}Binding"),
+        "metadata": metadata, "spec": {"policyName": "zzz-canary"}});
+    [policy, binding]
+}
+
+/// Waits until the canary is in force with this song, or until it no longer is.
+async fn canary_sings(client: &Client, song: Option<&str>) {
+    let canary: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "canary"}})).unwrap();
+    let maps = kube::Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let check = async || {
+        let made = maps.create(&dry, &canary).await.ok()?;
+        let heard = made.data.and_then(|data| data.get("canary").cloned());
+        (heard.as_deref() == song).then_some(())
+    };
+    eventually("policies are taken up", PATIENCE, check, async || "").await;
+}
