@@ -13,7 +13,7 @@ use tautline_admission::{
     config::Certificate,
     webhooks::{self, Address},
 };
-use tautline_gpu_admission::Names;
+use tautline_gpu_sharing::Names;
 use tautline_runtime::{
     tasks::{self, Tasks},
     tls::ServerFiles,

@@ -152,7 +152,7 @@ pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<L
 fn config(args: Args) -> Result<Config> {
     let discovery = args
         .providers
-        .config(tautline_discovery::Config::default(), &args.namespace);
+        .config(tautline_provider_client::Config::default(), &args.namespace);
     if discovery.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
@@ -172,7 +172,7 @@ fn config(args: Args) -> Result<Config> {
         bind: args.bind,
         wake: !args.no_wake,
         controller_namespace: args.namespace,
-        discovery: tautline_discovery::Config {
+        discovery: tautline_provider_client::Config {
             unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,

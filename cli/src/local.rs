@@ -122,11 +122,11 @@ impl Local {
         let config = Config {
             listen: loopback,
             admin: loopback,
-            discovery: tautline_discovery::Config {
+            discovery: tautline_provider_client::Config {
                 // What stands in for a Service is on this machine.
                 external_names: ExternalNames::Any,
                 trusted,
-                ..tautline_discovery::Config::default()
+                ..tautline_provider_client::Config::default()
             },
             ..Config::default()
         };

@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use kube::{Api, core::DeserializeGuard};
 use tautline_api::{CostProvider, RuleProvider as RuleScript};
-use tautline_gpu::policy::Name as Policy;
+use tautline_gpu_placement::policy::Name as Policy;
 use tautline_gpu_slice::{Config as GpuConfig, Gauges, GpuSlice};
 use tautline_runtime::{
     cluster::Cluster,

@@ -7,7 +7,7 @@ use tautline_core::{
     providers::ExternalNames,
     trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
 };
-use tautline_discovery::{
+use tautline_provider_client::{
     Config,
     client::{ALLOCATOR_ANNOTATIONS, SHARED_ANNOTATIONS},
 };

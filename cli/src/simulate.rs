@@ -10,8 +10,8 @@ mod wire;
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
-use tautline_gpu::policy::Name;
-use tautline_simulate::{Ties, fill::Change};
+use tautline_gpu_placement::policy::Name;
+use tautline_gpu_simulator::{Ties, fill::Change};
 
 use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
 
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     jobs: Option<NonZeroUsize>,
     /// And once more with pods that leave, with so many times the arrivals
     #[arg(long, value_name = "FACTOR", requires = "trace",
-        value_parser = clap::value_parser!(u32).range(i64::from(tautline_simulate::churn::LEAST_FACTOR)..=1000))]
+        value_parser = clap::value_parser!(u32).range(i64::from(tautline_gpu_simulator::churn::LEAST_FACTOR)..=1000))]
     churn: Option<u32>,
     /// Through the real extender and gpu-slice provider on loopback, run after run
     #[arg(long, requires = "trace", conflicts_with_all = ["churn", "jobs"])]

@@ -11,7 +11,8 @@ use anyhow::Result;
 use hyper::Request;
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tautline_discovery::Discovery;
+use tautline_pod_requeue::Waking;
+use tautline_provider_client::Discovery;
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
@@ -23,7 +24,6 @@ use tautline_runtime::{
     tasks::Tasks,
     watch::{Watch, WatchMetrics},
 };
-use tautline_waking::Waking;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch::Sender},
@@ -62,7 +62,7 @@ pub struct Config {
     pub wake: bool,
     /// Whether nodes are given the gate's resource.
     pub advertise_gate: bool,
-    pub discovery: tautline_discovery::Config,
+    pub discovery: tautline_provider_client::Config,
 }
 
 impl Config {
@@ -79,10 +79,10 @@ impl Config {
             dry_run: false,
             wake: true,
             advertise_gate: false,
-            discovery: tautline_discovery::Config {
+            discovery: tautline_provider_client::Config {
                 // Nobody's scheduling waits for an evaluation.
                 deadline: Duration::from_secs(2),
-                ..tautline_discovery::Config::default()
+                ..tautline_provider_client::Config::default()
             },
         }
     }
@@ -117,7 +117,7 @@ impl App {
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
-        let provider_metrics = tautline_discovery::Metrics::default();
+        let provider_metrics = tautline_provider_client::Metrics::default();
         provider_metrics.register(&mut registry);
         let (events, queue) = Events::new();
         events.register(&mut registry);
@@ -233,7 +233,7 @@ impl App {
                 feed: shared.feed.clone(),
                 discovery: shared.discovery.clone(),
                 client: client.clone(),
-                metrics: tautline_waking::Metrics::default(),
+                metrics: tautline_pod_requeue::Metrics::default(),
             };
             waking.metrics.register(&mut self.registry);
             let (term, wake_stop) = (leader.subscribe(), stop.clone());

@@ -15,8 +15,8 @@ use tautline_core::{
     reference::Reference,
     text,
 };
-use tautline_discovery::{Discovery, round::provider_name};
 use tautline_proto::ruleprovider as wire;
+use tautline_provider_client::{Discovery, round::provider_name};
 
 use crate::{known::Known, metrics::Metrics};
 

@@ -10,7 +10,7 @@ use tautline_core::{
     model::{self, Offer, Service},
     standing::Moment,
 };
-use tautline_discovery::{Mitigation, round::provider_name};
+use tautline_provider_client::{Mitigation, round::provider_name};
 use tautline_runtime::{
     events::{Note, of_our_kind},
     finalizers,

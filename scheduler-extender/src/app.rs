@@ -15,7 +15,7 @@ use tautline_core::{
     Snapshot,
     ask::{self, Subject},
 };
-use tautline_discovery::Discovery;
+use tautline_provider_client::Discovery;
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
@@ -66,7 +66,7 @@ pub struct Config {
     pub wake: bool,
     /// Where the controller's Lease is.
     pub controller_namespace: String,
-    pub discovery: tautline_discovery::Config,
+    pub discovery: tautline_provider_client::Config,
 }
 
 impl Default for Config {
@@ -86,9 +86,9 @@ impl Default for Config {
             bind: false,
             wake: true,
             controller_namespace: "tautline-system".to_owned(),
-            discovery: tautline_discovery::Config {
+            discovery: tautline_provider_client::Config {
                 scheduler_share_percent: Some(5),
-                ..tautline_discovery::Config::default()
+                ..tautline_provider_client::Config::default()
             },
         }
     }
@@ -163,7 +163,7 @@ impl App {
         let metrics = Metrics::register(&mut registry);
         let port_metrics = http::PortMetrics::default();
         port_metrics.register("extender_", &mut registry);
-        let provider_metrics = tautline_discovery::Metrics::default();
+        let provider_metrics = tautline_provider_client::Metrics::default();
         provider_metrics.register(&mut registry);
         let discovery = Discovery::new(config.discovery.clone(), provider_metrics)?;
         let alpn = vec!["http/1.1"];

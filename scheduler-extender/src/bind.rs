@@ -12,7 +12,7 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
 use tautline_core::{Snapshot, ask::Subject, nodes::NodeSet, selector::Labels};
-use tautline_discovery::allocate::Reservation;
+use tautline_provider_client::allocate::Reservation;
 
 use crate::{
     app::State,

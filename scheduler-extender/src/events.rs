@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::Snapshot;
-use tautline_discovery::{Discovery, Round};
+use tautline_provider_client::{Discovery, Round};
 use tautline_runtime::events::{self, Note, of_our_kind};
 
 use crate::{plans::Planned, underlay::code::NEEDS_BIND};

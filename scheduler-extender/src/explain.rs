@@ -274,7 +274,7 @@ pub(crate) fn record(round: &Planned) -> Record {
     order.sort_by_key(|at| (round.plan.verdicts[*at].rank(), round.nodes.name(*at)));
     let nodes = order.into_iter().map(|at| {
         let verdict = &round.plan.verdicts[at];
-        let cost = |r: &tautline_discovery::RuleRecord| match &r.outcome {
+        let cost = |r: &tautline_provider_client::RuleRecord| match &r.outcome {
             Outcome::Unavailable { .. } => CostRecord::default(),
             Outcome::Costs(costs) => {
                 let note = costs.note(at).unwrap_or_default();

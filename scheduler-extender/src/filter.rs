@@ -7,7 +7,7 @@ use tautline_core::{
     model::{Offer, key},
     planning::Verdict,
 };
-use tautline_discovery::Round;
+use tautline_provider_client::Round;
 use tokio::time::Instant;
 
 use crate::{

@@ -4,7 +4,7 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use tautline_core::{nodes::NodeSet, planning::Verdict};
-use tautline_discovery::Round;
+use tautline_provider_client::Round;
 use tokio::time::Instant;
 
 use crate::underlay::Consulted;

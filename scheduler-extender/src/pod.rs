@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tautline_api::convert;
 use tautline_core::{ask::Subject, nodes::NodeSet, quantity};
-use tautline_discovery::Question;
+use tautline_provider_client::Question;
 
 use crate::wire::WireError;
 

@@ -13,8 +13,10 @@ use tautline_core::{
     model::{Rule, Service},
     planning::{Answer, Outcome, Plan},
 };
-use tautline_discovery::{CallError, Discovery, Question, Round, RuleRecord, round::provider_name};
 use tautline_proto::underlay::Offer;
+use tautline_provider_client::{
+    CallError, Discovery, Question, Round, RuleRecord, round::provider_name,
+};
 use tokio::time::Instant;
 
 pub(crate) mod bind;

@@ -9,8 +9,8 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, api::ListParams};
 use prometheus_client::registry::Registry;
 use tautline_api::convert;
+use tautline_pod_requeue::Waking;
 use tautline_runtime::{lease, tasks::Tasks, watch::Watch};
-use tautline_waking::Waking;
 use tokio::{
     sync::watch::{Receiver, Sender},
     time::{sleep, timeout},
@@ -54,7 +54,7 @@ pub(crate) fn spawn(
         feed: state.feed.clone(),
         discovery: state.discovery.clone(),
         client: client.clone(),
-        metrics: tautline_waking::Metrics::default(),
+        metrics: tautline_pod_requeue::Metrics::default(),
     };
     waking.metrics.register(registry);
     let (here, stop) = (ours.subscribe(), tasks.stop_token());

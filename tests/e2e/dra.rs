@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tautline_api::convert;
-use tautline_gpu::dra::{NodeDevices, Pools, Refusal, ask_of};
+use tautline_gpu_placement::dra::{NodeDevices, Pools, Refusal, ask_of};
 use tautline_tests::{PATIENCE, devices, eventually};
 
 use crate::World;

@@ -11,7 +11,7 @@ use http::{Method, Request as Http};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
-use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict};
 use tautline_tests::{PATIENCE, eventually, objects, root};
 
 use crate::admission::Admitting;

@@ -6,7 +6,7 @@
 use std::{fmt::Write, fs, path::Path};
 
 use serde_json::Value;
-use tautline_gpu_admission::{Decision, Names, Policy, decide};
+use tautline_gpu_sharing::{Decision, Names, Policy, decide};
 
 fn read(file: &str) -> String {
     let dir = Path::new(concat!(

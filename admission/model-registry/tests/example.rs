@@ -6,7 +6,7 @@
 use std::{fmt::Write, fs, path::Path};
 
 use serde_json::Value;
-use tautline_registry::{Kind, defaults, message, review};
+use tautline_model_registry::{Kind, defaults, message, review};
 
 fn read(file: &str) -> String {
     let dir = Path::new(concat!(

@@ -1,12 +1,12 @@
 //! How long a pod takes under ten policies, PFN's three among them: ten thousand
 //! times, with the time at which half and 99 of 100 were done. Run with
-//! `cargo run --release -p tautline-mutation --example ten_policies`.
+//! `cargo run --release -p tautline-mutating-policy --example ten_policies`.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline_mutation::{Objects, Policies, Request, Settings, Verdict, defaults};
+use tautline_mutating_policy::{Objects, Policies, Request, Settings, Verdict, defaults};
 
 const ROUNDS: usize = 10_000;
 

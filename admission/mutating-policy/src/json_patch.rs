@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use tautline_merge::MAX_DEPTH;
+use tautline_structured_merge::MAX_DEPTH;
 
 use crate::cel::{Budget, Patch, RunError};
 

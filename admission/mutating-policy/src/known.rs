@@ -1,7 +1,7 @@
 //! Fields of the kinds that a policy is for, as far as they are known when it is
 //! loaded.
 
-use tautline_merge::{Schema, Schemas, Shape};
+use tautline_structured_merge::{Schema, Schemas, Shape};
 
 use crate::cel::Fields;
 use crate::model::MatchResources;

@@ -2,7 +2,7 @@
 //! object.
 
 use serde_json::Value as Json;
-use tautline_merge::Schema;
+use tautline_structured_merge::Schema;
 
 use crate::cel::{Budget, Program, RunError, Value};
 use crate::draft::Draft;
@@ -93,8 +93,9 @@ fn configure(
     if !configuration.is_object() {
         return Err(fault("the configuration is no object".to_owned()));
     }
-    let checked = tautline_merge::check_apply(schema, object, configuration, known.sound)
-        .map_err(|error| fault(format!("error applying patch: {error}")))?;
+    let checked =
+        tautline_structured_merge::check_apply(schema, object, configuration, known.sound)
+            .map_err(|error| fault(format!("error applying patch: {error}")))?;
     let Some(checked) = checked else {
         return Ok(false);
     };

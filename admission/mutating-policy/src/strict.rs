@@ -2,7 +2,7 @@
 //! looks at what a JSON patch has made: no unknown fields, no wrong types.
 
 use serde_json::Value;
-use tautline_merge::{Schema, Shape};
+use tautline_structured_merge::{Schema, Shape};
 
 /// Deeper than any type nests, but for those without one.
 const MAX_DEPTH: usize = 64;
@@ -75,7 +75,7 @@ fn shown(path: &[&str]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-    use tautline_merge::Schemas;
+    use tautline_structured_merge::Schemas;
 
     #[test]
     fn unknown_fields_and_wrong_types_are_found() {

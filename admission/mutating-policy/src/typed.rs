@@ -2,7 +2,7 @@
 //! their types: what is empty there is as good as absent, and left out again.
 
 use serde_json::{Map, Value};
-use tautline_merge::{Schema, Schemas, Shape};
+use tautline_structured_merge::{Schema, Schemas, Shape};
 
 use crate::request::Kind;
 

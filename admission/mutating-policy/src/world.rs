@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tautline_core::selector::Selector;
-use tautline_merge::{Schema, Schemas};
+use tautline_structured_merge::{Schema, Schemas};
 
 use crate::cel::{Check, Decision, RunError};
 use crate::model::ParamKind;

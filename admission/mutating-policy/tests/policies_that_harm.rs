@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{Ends, Hostile};
-use tautline_mutation::cel::Limits;
-use tautline_mutation::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::cel::Limits;
+use tautline_mutating_policy::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
 
 /// Names the policy that a process is to try.
 const ONE: &str = "TAUTLINE_HOSTILE";

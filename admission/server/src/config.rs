@@ -7,7 +7,7 @@ use std::{
 };
 
 use tautline_core::trust::TrustedNamespaces;
-use tautline_gpu_admission::Names;
+use tautline_gpu_sharing::Names;
 use tautline_runtime::{http::Limits, tls::ServerFiles};
 
 use crate::certificates::Times;

@@ -4,10 +4,10 @@
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use tautline_gpu_admission::{Names, Policy, decide};
-use tautline_merge::Schemas;
-use tautline_mutation::{Objects, Policies, Settings};
-use tautline_registry::{Kind, defaults, review as judged};
+use tautline_gpu_sharing::{Names, Policy, decide};
+use tautline_model_registry::{Kind, defaults, review as judged};
+use tautline_mutating_policy::{Objects, Policies, Settings};
+use tautline_structured_merge::Schemas;
 
 use crate::review;
 
@@ -37,12 +37,12 @@ pub(crate) fn review(data: &[u8]) {
     }
     for (group, version, kind) in [("", "v1", "Pod"), ("apps", "v1", "Deployment")] {
         if let Some(schema) = Schemas::bundled().kind(group, version, kind) {
-            _ = tautline_merge::apply(&schema, object, old);
+            _ = tautline_structured_merge::apply(&schema, object, old);
         }
     }
-    let Ok(mut asked) =
-        serde_json::from_value::<tautline_mutation::Request>(Value::Object(request.rest.clone()))
-    else {
+    let Ok(mut asked) = serde_json::from_value::<tautline_mutating_policy::Request>(Value::Object(
+        request.rest.clone(),
+    )) else {
         return;
     };
     (asked.object, asked.old_object) =
@@ -78,7 +78,7 @@ mod tests {
         type Target = (&'static str, fn(&[u8]));
         let targets: [Target; 2] = [
             ("admission_review", super::review),
-            ("cel_source", tautline_mutation::fuzz_source),
+            ("cel_source", tautline_mutating_policy::fuzz_source),
         ];
         for (target, run) in targets {
             let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,5 +1,5 @@
 //! The model registry's kinds, by Kthena's rules. An adapter onto
-//! `tautline-registry`.
+//! `tautline-model-registry`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,9 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use tautline_core::dns;
-use tautline_registry::{FieldError, Kind, defaults, message, missing_policy, policy_ref, review};
+use tautline_model_registry::{
+    FieldError, Kind, defaults, message, missing_policy, policy_ref, review,
+};
 
 use crate::{
     job::{Job, Now, Route, Routes, Verdict},

@@ -1,5 +1,5 @@
 //! `/mutate-policies`: mutation policies, as the API server runs its own. An
-//! adapter onto `tautline-mutation`, which knows no cluster: what it asks of one
+//! adapter onto `tautline-mutating-policy`, which knows no cluster: what it asks of one
 //! is watched or fetched before it runs.
 
 mod authorizer;
@@ -20,7 +20,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use tautline_mutation::{Outcome, Verdict as Became};
+use tautline_mutating_policy::{Outcome, Verdict as Became};
 
 pub(crate) use metrics::Counters;
 pub(crate) use raw::Raw;
@@ -83,11 +83,11 @@ impl Mutations {
     }
 }
 
-fn read(request: &Request) -> Result<tautline_mutation::Request, serde_json::Error> {
-    Ok(tautline_mutation::Request {
+fn read(request: &Request) -> Result<tautline_mutating_policy::Request, serde_json::Error> {
+    Ok(tautline_mutating_policy::Request {
         object: Arc::clone(&request.object),
         old_object: Arc::clone(&request.old_object),
-        ..tautline_mutation::Request::deserialize(&request.rest)?
+        ..tautline_mutating_policy::Request::deserialize(&request.rest)?
     })
 }
 
@@ -124,7 +124,7 @@ fn verdict(outcome: Outcome) -> Verdict {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutation::{Objects, Policies, Settings};
+    use tautline_mutating_policy::{Objects, Policies, Settings};
 
     use super::*;
     use crate::job::Outcome as Ends;

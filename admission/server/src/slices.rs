@@ -1,12 +1,12 @@
 //! `/mutate-v1-pod`: pods that ask whole GPUs get shares of them, by CastSlice's
-//! contract. An adapter onto `tautline-gpu-admission`.
+//! contract. An adapter onto `tautline-gpu-sharing`.
 
 mod policy;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use tautline_gpu_admission::{Decision, Names, Source, Unchanged, decide};
+use tautline_gpu_sharing::{Decision, Names, Source, Unchanged, decide};
 
 pub(crate) use policy::{Gauges, Holder, MAP};
 

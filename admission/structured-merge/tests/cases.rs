@@ -2,7 +2,7 @@
 //! are refused.
 
 use serde_json::{Value, json};
-use tautline_merge::{MAX_DEPTH, MergeError, Schema, Schemas, Shape, apply};
+use tautline_structured_merge::{MAX_DEPTH, MergeError, Schema, Schemas, Shape, apply};
 
 #[expect(clippy::expect_used, reason = "without it there is nothing to test")]
 fn pod() -> Schema {

@@ -5,7 +5,7 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::Value;
-use tautline_registry::{Kind, defaults, message, review};
+use tautline_model_registry::{Kind, defaults, message, review};
 
 use super::documents::{self, Document};
 use crate::{

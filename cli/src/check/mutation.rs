@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tautline_mutation::{
+use tautline_mutating_policy::{
     Fault, Invocation, Kind, Objects, PassedOver, Policies, Refusal, Report, Request, Settings,
     Verdict, defaults,
 };

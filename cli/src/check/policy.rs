@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tautline_api::manifest;
-use tautline_gpu_admission::{Decision, Mutation, Names, Policy, decide};
+use tautline_gpu_sharing::{Decision, Mutation, Names, Policy, decide};
 
 use super::documents::{self, Document};
 use crate::{
@@ -204,7 +204,7 @@ impl Checked {
 
 impl Change {
     fn of(mutation: Mutation) -> Self {
-        let container = |change: tautline_gpu_admission::Change| Container {
+        let container = |change: tautline_gpu_sharing::Change| Container {
             name: if change.init {
                 format!("init container {}", change.container)
             } else {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use tautline_api::convert;
 use tautline_core::model::Pod;
-use tautline_gpu::policy::Name as Policy;
+use tautline_gpu_placement::policy::Name as Policy;
 
 use self::report::Explained;
 use super::source::{Source, SourceArgs};

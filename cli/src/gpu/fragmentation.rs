@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Result;
 use serde::Serialize;
-use tautline_gpu::{CARD, Lane, Room, TaskType, Types, inventory::Pool, types::Type};
+use tautline_gpu_placement::{CARD, Lane, Room, TaskType, Types, inventory::Pool, types::Type};
 use tautline_gpu_slice::{
     Config, View,
     view::{NodeCards, Request},

@@ -1,7 +1,7 @@
 //! Amounts and lanes as people read them.
 
 use tautline_core::quantity;
-use tautline_gpu::{CARD, Lane, TaskType};
+use tautline_gpu_placement::{CARD, Lane, TaskType};
 
 /// `milli`, `whole`, or `shared/4` for cards of four units.
 pub(crate) fn lane(lane: Lane) -> String {

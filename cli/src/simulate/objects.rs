@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1;
 use serde_json::{Value, json};
 use tautline_api::{convert, manifest};
 use tautline_core::index::Object;
-use tautline_gpu::{CARD, Shape};
+use tautline_gpu_placement::{CARD, Shape};
+use tautline_gpu_simulator::{Arrivals, Trace, Workload};
 use tautline_runtime::folder;
-use tautline_simulate::{Arrivals, Trace, Workload};
 
 pub(super) const NAMESPACE: &str = "trace";
 /// A pod's label: which models it asks for.

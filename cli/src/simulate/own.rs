@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1;
 use kube::{Api, Client, api::ListParams};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::model::{Node, Pod};
-use tautline_gpu::{Inventory, Lane, Names, inventory};
+use tautline_gpu_placement::{Inventory, Lane, Names, inventory};
+use tautline_gpu_simulator::fill::{Figures, Own, Pool};
 use tautline_gpu_slice::shape_of;
-use tautline_simulate::fill::{Figures, Own, Pool};
 
 use super::{Args, tables};
 use crate::{fetch, output};
@@ -99,7 +99,8 @@ fn own(nodes: &[Node], pods: &[Pod]) -> Own {
     for pod in pods.iter().filter(|p| !p.finished) {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
         let shape = shape_of(&names, pod, unit.or(largest));
-        own.mix.extend(shape.filter(tautline_gpu::Shape::asks_gpu));
+        own.mix
+            .extend(shape.filter(tautline_gpu_placement::Shape::asks_gpu));
     }
     own
 }

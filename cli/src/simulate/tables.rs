@@ -1,6 +1,6 @@
 //! Figures as tables for people.
 
-use tautline_simulate::{Outcome, Published, fill};
+use tautline_gpu_simulator::{Outcome, Published, fill};
 
 use crate::table::table;
 
@@ -138,14 +138,14 @@ pub(super) fn fills(fills: &[fill::Figures]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tautline_gpu::policy::Name;
+    use tautline_gpu_placement::policy::Name;
 
     use super::*;
 
     fn outcome(policy: Name, seed: u64, at_100: f64) -> Outcome {
         Outcome {
             policy,
-            figures: tautline_simulate::Figures {
+            figures: tautline_gpu_simulator::Figures {
                 workload: "default".into(),
                 seed,
                 policy: policy.as_str(),

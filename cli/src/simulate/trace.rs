@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tautline_simulate::{Experiment, Figures, Published, Trace, report};
+use tautline_gpu_simulator::{Experiment, Figures, Published, Trace, report};
 
 use super::{Args, progress, tables, wire};
 use crate::output;

@@ -16,17 +16,17 @@ use tautline_core::{
     nodes::NodeSet,
     selector::Labels,
 };
-use tautline_discovery::{Discovery, Question};
-use tautline_gpu::{CARD, Popularity, policy::Name, record};
-use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, Order};
-use tautline_runtime::{feed::Feed, tasks::Tasks};
-use tautline_scheduler_extender::{App, Config};
-use tautline_sdk::{Server, testkit};
-use tautline_simulate::{
+use tautline_gpu_placement::{CARD, Popularity, policy::Name, record};
+use tautline_gpu_simulator::{
     Arrivals, Experiment, Outcome, Trace, Workload,
     run::{Cluster, Record},
     ties::Chooser,
 };
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, Order};
+use tautline_provider_client::{Discovery, Question};
+use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_scheduler_extender::{App, Config};
+use tautline_sdk::{Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -113,9 +113,9 @@ impl Wired {
         for object in objects::policies(workload)? {
             feed.apply(object);
         }
-        let discovery = tautline_discovery::Config {
+        let discovery = tautline_provider_client::Config {
             deadline: PATIENCE,
-            ..tautline_discovery::Config::unguarded()
+            ..tautline_provider_client::Config::unguarded()
         };
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let config = Config {
@@ -131,7 +131,7 @@ impl Wired {
         let stop = tasks.stop_token();
         Ok(Self {
             done: tokio::spawn(tasks.run(std::future::pending())),
-            discovery: Discovery::new(discovery, tautline_discovery::Metrics::default())?,
+            discovery: Discovery::new(discovery, tautline_provider_client::Metrics::default())?,
             http: Http::default(),
             feed,
             extender,
@@ -229,7 +229,7 @@ impl Wired {
         pod.annotations = annotations.collect::<Labels>();
         let text = pod
             .annotations
-            .get(tautline_gpu::names::DEVICES)
+            .get(tautline_gpu_placement::names::DEVICES)
             .map(str::to_owned);
         pod.node = Some(node.into());
         self.feed.apply(Object::Pod(pod));

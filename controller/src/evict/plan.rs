@@ -12,7 +12,7 @@ use tautline_core::{
     planning::{Outcome, Verdict},
     standing::Moment,
 };
-use tautline_discovery::Round;
+use tautline_provider_client::Round;
 
 use super::{Evictor, Refusal};
 use crate::{

@@ -328,7 +328,11 @@ impl Keeper {
 }
 
 /// The offer's rules, who answers for them and where, as a fingerprint.
-fn asked(snapshot: &Snapshot, offer: &Offer, discovery: &tautline_discovery::Discovery) -> u64 {
+fn asked(
+    snapshot: &Snapshot,
+    offer: &Offer,
+    discovery: &tautline_provider_client::Discovery,
+) -> u64 {
     let mut hash = DefaultHasher::new();
     for name in &offer.policies {
         let Some(policy) = snapshot.policy(&offer.namespace, name) else {

@@ -24,7 +24,7 @@ use prometheus_client::{
 };
 use tautline_api::convert::WOKEN_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
-use tautline_discovery::Discovery;
+use tautline_provider_client::Discovery;
 use tautline_runtime::feed::{Feed, Versions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -10,8 +10,8 @@ use tautline_core::{
     index::Object,
     model::{Service, ServicePort},
 };
-use tautline_discovery::{AllocateError, CallError, Config, Discovery, Metrics};
 use tautline_example_underlay::{Underlay, Verb, serve};
+use tautline_provider_client::{AllocateError, CallError, Config, Discovery, Metrics};
 use tokio::net::TcpListener;
 
 fn discovery() -> Discovery {

@@ -17,7 +17,7 @@ pub enum LogFormat {
 }
 
 /// Starts logging to standard error; `filter` is a level or tracing's directives
-/// ("info", "tautline_discovery=debug"). A bare target is refused: it is most often a
+/// ("info", "tautline_provider_client=debug"). A bare target is refused: it is most often a
 /// misspelt level. A second call changes nothing.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = filter::parse(filter).map_err(|e| {

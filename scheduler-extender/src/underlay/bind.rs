@@ -7,7 +7,7 @@ use std::{sync::Arc, time::SystemTime};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tautline_core::{Snapshot, ask::Subject, model::Service, nodes::NodeSet, planning::Verdict};
-use tautline_discovery::{AllocateError, round::provider_name};
+use tautline_provider_client::{AllocateError, round::provider_name};
 use tokio::time::Instant;
 
 use super::{

@@ -46,7 +46,7 @@ mod tests {
     use std::time::SystemTime;
 
     use tautline_core::{ask::Subject, planning::Plan};
-    use tautline_discovery::Round;
+    use tautline_provider_client::Round;
 
     use super::{super::Consulted, *};
 

@@ -9,7 +9,7 @@ mod source;
 
 use fastrand::Rng;
 use futures::{StreamExt, stream};
-use tautline_merge::Schemas;
+use tautline_structured_merge::Schemas;
 use tautline_tests::control_plane::ControlPlane;
 
 use merge::Merge;

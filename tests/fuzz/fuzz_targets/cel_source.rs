@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| tautline_mutation::fuzz_source(data));
+fuzz_target!(|data: &[u8]| tautline_mutating_policy::fuzz_source(data));

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| tautline_discovery::fuzz_answer(data));
+fuzz_target!(|data: &[u8]| tautline_provider_client::fuzz_answer(data));

@@ -1,11 +1,11 @@
-//! Apply configurations: `tautline-merge` against the API server's patcher.
+//! Apply configurations: `tautline-structured-merge` against the API server's patcher.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tautline_merge::{MergeError, Schema, Schemas, apply, generate};
+use tautline_structured_merge::{MergeError, Schema, Schemas, apply, generate};
 use tautline_tests::{
     oracle::{Oracle, openapi},
     root,

@@ -12,7 +12,7 @@ use super::library::{duration_text, timestamp_text};
 use super::value::{Key, Object, Patch, Value};
 
 /// Levels of the deepest result: those of the deepest object.
-const DEEPEST: u32 = tautline_merge::MAX_DEPTH as u32;
+const DEEPEST: u32 = tautline_structured_merge::MAX_DEPTH as u32;
 /// Whole numbers of a patch beyond this are strings, as in protobuf's JSON.
 const EXACT: u64 = (1 << 53) - 1;
 

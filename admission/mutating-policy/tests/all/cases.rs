@@ -14,7 +14,7 @@ use std::path::Path;
 
 use case::{Case, Expect, Group};
 use serde_json::Value;
-use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
+use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
 
 #[test]
 fn every_case_ends_as_it_says() {

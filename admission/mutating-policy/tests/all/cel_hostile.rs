@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use proptest::prelude::*;
-use tautline_mutation::cel::{
+use tautline_mutating_policy::cel::{
     Budget, Declared, Environment, Exhausted, Limits, Names, Returns, RunError, SOURCE_BYTES, Value,
 };
 

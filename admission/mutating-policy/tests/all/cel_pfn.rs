@@ -7,7 +7,7 @@
 )]
 
 use serde_json::{Value as Json, json};
-use tautline_mutation::cel::{
+use tautline_mutating_policy::cel::{
     Budget, CompileError, Declared, Environment, Fields, Names, Program, Returns, RunError, Value,
 };
 

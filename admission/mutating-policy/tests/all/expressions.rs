@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use tautline_mutation::cel::{
+use tautline_mutating_policy::cel::{
     Budget, Check, Decision, Declared, Environment, Names, Program, ResourceCheck, Returns,
     RunError, Subject, Value,
 };
@@ -135,7 +135,7 @@ fn answer(case: &Json) -> Json {
     let of = program.returns().to_string();
     // A value of a variable or a condition takes the way of a patch's.
     let shown = if returns == Returns::Any || returns == Returns::Bool {
-        let patch = tautline_mutation::cel::Patch {
+        let patch = tautline_mutating_policy::cel::Patch {
             op: "".into(),
             path: "".into(),
             from: "".into(),

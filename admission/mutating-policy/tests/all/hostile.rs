@@ -9,8 +9,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline_mutation::cel::Limits;
-use tautline_mutation::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::cel::Limits;
+use tautline_mutating_policy::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
 
 fn policy(name: &str, failure: &str, variables: Value, mutation: Value) -> [Value; 2] {
     let policy = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy",
@@ -156,7 +156,7 @@ fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
     let (outcome, faults) = run(&manifests, &settings);
     assert_eq!(faults, 0);
     let budget = |name: &str| {
-        let of = |f: &&tautline_mutation::Fault| &*f.policy == name && f.ignored;
+        let of = |f: &&tautline_mutating_policy::Fault| &*f.policy == name && f.ignored;
         outcome.faults.iter().find(of).map(|f| f.kind)
     };
     assert_eq!(budget("a-loops"), Some(FaultKind::Budget));

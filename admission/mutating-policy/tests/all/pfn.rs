@@ -8,7 +8,7 @@
 )]
 
 use serde_json::{Value, json};
-use tautline_mutation::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
+use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
 
 const GPU_NONE: &str = include_str!("../pfn/gpu-none.yaml");
 const RDMA: &str = include_str!("../pfn/rdma.yaml");

@@ -9,7 +9,7 @@ use std::{
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tautline_mutation::{
+use tautline_mutating_policy::{
     Request,
     cel::{Check, Decision, RunError, Subject},
 };
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-    use tautline_mutation::cel::ResourceCheck;
+    use tautline_mutating_policy::cel::ResourceCheck;
 
     use super::*;
 

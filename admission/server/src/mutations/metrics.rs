@@ -10,7 +10,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use tautline_mutation::Outcome;
+use tautline_mutating_policy::Outcome;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Invoked {

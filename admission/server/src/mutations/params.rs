@@ -18,7 +18,7 @@ use kube::{
     error::DiscoveryError,
 };
 use parking_lot::RwLock;
-use tautline_mutation::{Lies, model::ParamKind};
+use tautline_mutating_policy::{Lies, model::ParamKind};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 

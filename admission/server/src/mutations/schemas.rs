@@ -8,8 +8,8 @@ use std::{collections::HashMap, time::Duration};
 use kube::Client;
 use parking_lot::RwLock;
 use serde_json::Value;
-use tautline_merge::{Schema, Schemas};
-use tautline_mutation::Kind;
+use tautline_mutating_policy::Kind;
+use tautline_structured_merge::{Schema, Schemas};
 use tokio_util::sync::CancellationToken;
 
 /// Between two looks whether anything has changed: the index is small.

@@ -11,7 +11,7 @@ use kube::Resource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tautline_api::{MutationPolicy, MutationPolicyBinding};
-use tautline_mutation::{
+use tautline_mutating_policy::{
     Compiled, Loaded, Policies, Problem, check,
     model::{Binding, FailurePolicy, ParamKind, Rule, Scope},
 };

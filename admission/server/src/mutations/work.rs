@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tautline_mutation::{Outcome, Request, Settings, World};
+use tautline_mutating_policy::{Outcome, Request, Settings, World};
 
 use super::store::InForce;
 
@@ -94,7 +94,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutation::{FaultKind, Objects, Policies};
+    use tautline_mutating_policy::{FaultKind, Objects, Policies};
 
     use super::*;
 

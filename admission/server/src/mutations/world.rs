@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::TypeMeta};
 use serde_json::Value;
-use tautline_merge::Schema;
-use tautline_mutation::{
+use tautline_mutating_policy::{
     By, Kind, Lies, Request, Wanted, World,
     cel::{Check, Decision, RunError},
     model::ParamKind,
 };
+use tautline_structured_merge::Schema;
 use tokio_util::sync::CancellationToken;
 
 use super::{authorizer::Authorizer, objects::Objects, params::Params, schemas::Fetched};

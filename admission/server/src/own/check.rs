@@ -101,7 +101,7 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
 
 /// A policy compiles, and every field of either is one that is known.
 fn mutation(object: &Value) -> Checked {
-    match tautline_mutation::check(object) {
+    match tautline_mutating_policy::check(object) {
         Ok((_, warnings)) => Ok(mutations::told(&warnings)),
         Err(problems) => Err(mutations::told(&problems).join("\n")),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
-use tautline_gpu_admission::Policy;
+use tautline_gpu_sharing::Policy;
 use tautline_runtime::events::{Events, Note};
 
 /// The ConfigMap, and the key in it.

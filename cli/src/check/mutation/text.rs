@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use serde_json::Value;
-use tautline_mutation::{End, Fault, Invocation, Mismatch, Step};
+use tautline_mutating_policy::{End, Fault, Invocation, Mismatch, Step};
 
 use super::{Answer, Checked, Object};
 use crate::table::plain;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tautline_core::{fit, model::Pod};
-use tautline_gpu::Lane;
+use tautline_gpu_placement::Lane;
 use tautline_gpu_slice::{
     At, Fit, View,
     view::{NodeCards, Verdict},

@@ -8,7 +8,7 @@ use tautline_core::{
     Snapshot,
     model::{Pod, key},
 };
-use tautline_gpu::policy::Name as Policy;
+use tautline_gpu_placement::policy::Name as Policy;
 use tautline_gpu_slice::{
     Config, View,
     view::{Question, Wanted},

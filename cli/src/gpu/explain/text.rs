@@ -76,7 +76,7 @@ impl HeldCard {
         let others: i64 = self.shared_with.iter().map(|s| s.milli).sum();
         let health = match self {
             c if !c.healthy => "unhealthy",
-            c if c.milli + others > i64::from(tautline_gpu::CARD) => "over-committed",
+            c if c.milli + others > i64::from(tautline_gpu_placement::CARD) => "over-committed",
             _ => "ok",
         };
         vec![

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 use tautline_core::Snapshot;
-use tautline_gpu::{
+use tautline_gpu_placement::{
     Lane, Room, Types,
     inventory::{self, Card, Counted, Pool},
 };
@@ -217,7 +217,7 @@ impl CardTop {
         Self {
             card: card.name.to_string(),
             healthy: card.healthy,
-            overcommitted: card.held_milli() > u32::from(tautline_gpu::CARD),
+            overcommitted: card.held_milli() > u32::from(tautline_gpu_placement::CARD),
             held_milli: i64::from(card.held_milli()),
             free_milli: i64::from(card.left_milli()),
             fragmented_milli: fragmented.map(|f| f.round() as i64),

@@ -119,7 +119,7 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: Look) -> Vec<Str
     let sum = (first.fragmented * count as f64).round() as i64;
     let fragmented = first.fragmented_milli.map(|_| sum);
     let bar = look.bar(Parts {
-        all: f64::from(tautline_gpu::CARD),
+        all: f64::from(tautline_gpu_placement::CARD),
         used: first.held_milli as f64,
         fragmented: first.fragmented,
         lost: !first.healthy,

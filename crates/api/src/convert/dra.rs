@@ -2,7 +2,7 @@
 
 use k8s_openapi::{api::resource::v1::DeviceClass, apimachinery::pkg::api::resource::Quantity};
 use tautline_core::quantity;
-use tautline_gpu::dra::{Class, PoolId};
+use tautline_gpu_placement::dra::{Class, PoolId};
 
 use super::{ConvertError, bad, name};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tautline_core::Snapshot;
-use tautline_discovery::{Config, Discovery, Metrics};
+use tautline_provider_client::{Config, Discovery, Metrics};
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
 };

@@ -14,7 +14,7 @@ use tautline_core::{
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
-use tautline_discovery::{Config, Discovery, Metrics, Question};
+use tautline_provider_client::{Config, Discovery, Metrics, Question};
 use tautline_sdk::{
     Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
     HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server, testkit,

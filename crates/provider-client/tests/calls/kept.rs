@@ -7,7 +7,7 @@ use std::{
 };
 
 use tautline_core::planning::Outcome;
-use tautline_discovery::{Question, Round};
+use tautline_provider_client::{Question, Round};
 use tautline_sdk::{
     Changes, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
     testkit,

@@ -22,8 +22,8 @@ use tautline_core::{
     planning::Outcome,
     selector::Selector,
 };
-use tautline_discovery::{Config, Discovery, Metrics, Question, Round};
 use tautline_proto::ruleprovider as wire;
+use tautline_provider_client::{Config, Discovery, Metrics, Question, Round};
 use tautline_sdk::{
     Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
     HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, testkit,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tautline_core::{Index, index::Object, model::Service};
-use tautline_discovery::{Config, Discovery, Metrics};
+use tautline_provider_client::{Config, Discovery, Metrics};
 use tautline_sdk::testkit;
 
 use crate::{Counting, ask, cluster, code};

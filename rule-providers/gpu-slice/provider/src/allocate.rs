@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tautline_gpu::{
+use tautline_gpu_placement::{
     Lane,
     inventory::Held,
     names::DEVICES,

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tautline_core::Snapshot;
-use tautline_gpu::dra;
+use tautline_gpu_placement::dra;
 use tautline_sdk::{
     Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
 };

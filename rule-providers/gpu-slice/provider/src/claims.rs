@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tautline_core::{Snapshot, model::Pod};
-use tautline_gpu::{
+use tautline_gpu_placement::{
     CARD,
     dra::{Allocation, Ask, Card, Claim, Class, Match, NodeDevices, Part, Pools, Slice, ask_of},
 };

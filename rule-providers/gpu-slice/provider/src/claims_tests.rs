@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::{index::Object, model};
-use tautline_gpu::dra::{Access, Claim, Class, Device, PoolId, Request, Slice, Wanted};
+use tautline_gpu_placement::dra::{Access, Claim, Class, Device, PoolId, Request, Slice, Wanted};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{CostAnswer, CostQuestion, Reference, RuleProvider, Workload};
 

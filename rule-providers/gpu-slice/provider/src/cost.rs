@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tautline_gpu::{
+use tautline_gpu_placement::{
     Board, CARD, Lane, Names, Place, Room, Shape,
     inventory::{Card, Pool},
 };

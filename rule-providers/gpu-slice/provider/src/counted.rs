@@ -1,6 +1,6 @@
 //! Resources known by number only: MIG instances, and shares of unknown size.
 
-use tautline_gpu::{Names, inventory::Counted, shape::names_model};
+use tautline_gpu_placement::{Names, inventory::Counted, shape::names_model};
 
 use crate::{
     cost::RANKS,

@@ -1,7 +1,7 @@
 //! Whether a placed pod still has what it was given.
 
 use tautline_core::{Snapshot, model::Pod, quantity};
-use tautline_gpu::{
+use tautline_gpu_placement::{
     CARD, Inventory, Lane,
     inventory::{self, Pool},
     record::Part,

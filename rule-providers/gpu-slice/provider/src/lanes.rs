@@ -1,6 +1,6 @@
 //! A need as a pool of cards would serve it.
 
-use tautline_gpu::{CARD, Lane, Shape, inventory::Pool};
+use tautline_gpu_placement::{CARD, Lane, Shape, inventory::Pool};
 
 use crate::{
     need::{Amount, Need, units_milli},

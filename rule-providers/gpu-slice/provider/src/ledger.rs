@@ -7,7 +7,7 @@ use std::{
 };
 
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
-use tautline_gpu::{
+use tautline_gpu_placement::{
     Board, CARD, Inventory, Names, Popularity, Shape, TaskType,
     inventory::{self, Held, Pool},
     policy::Policy,

@@ -4,7 +4,7 @@
 //! What a pod needs comes from its own requests (`nvidia.com/gpu`,
 //! `nvidia.com/gpu-shared`, `nvidia.com/mig-<profile>`); the rule's request may
 //! state it instead (see [`need`]). What a node has left is kept card by card (see
-//! [`ledger`]), and a policy says what a place costs ([`tautline_gpu::policy`]).
+//! [`ledger`]), and a policy says what a place costs ([`tautline_gpu_placement::policy`]).
 
 mod allocate;
 mod answers;
@@ -29,7 +29,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tautline_gpu::{Names, TaskType, dra, policy};
+use tautline_gpu_placement::{Names, TaskType, dra, policy};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{
     CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,

@@ -9,7 +9,7 @@ use crate::{cost::Fit, need::Need};
 /// Of so many needs lines are kept: pods that come together are often alike.
 const NEEDS: usize = 4;
 
-/// When all nodes' costs were void last: [`tautline_gpu::Board::stamp`].
+/// When all nodes' costs were void last: [`tautline_gpu_placement::Board::stamp`].
 pub(crate) type Stamp = (u32, u32);
 
 /// Lines of the needs that were asked last, and what has changed.

@@ -7,10 +7,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{model::Pod, quantity};
-use tautline_gpu::{CARD, Lane, Names, Shape, inventory};
+use tautline_gpu_placement::{CARD, Lane, Names, Shape, inventory};
 use tautline_sdk::{ProviderError, Rule, Workload};
 
-pub(crate) use tautline_gpu::shape::units_milli;
+pub(crate) use tautline_gpu_placement::shape::units_milli;
 
 /// A need, of certain models or of any.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use tautline_core::{
     nodes::NodeSet,
     planning::{Answer, Costs, Note, Outcome, Plan, Verdict},
 };
-use tautline_gpu::policy::Name;
+use tautline_gpu_placement::policy::Name;
 
 use super::*;
 

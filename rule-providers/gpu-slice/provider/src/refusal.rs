@@ -1,7 +1,7 @@
 //! Why a node cannot serve a need.
 
 use tautline_core::quantity;
-use tautline_gpu::{Refusal, Shape, Short, inventory::Pool};
+use tautline_gpu_placement::{Refusal, Shape, Short, inventory::Pool};
 
 /// Why a node cannot serve a need.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tautline_core::{Snapshot, model::Pod};
-use tautline_gpu::{Room, inventory};
+use tautline_gpu_placement::{Room, inventory};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{CostQuestion, reservations::Book};
 use tokio::sync::watch;

@@ -11,7 +11,7 @@ use tautline_core::{
     model::{self, Offer, Pod},
     quantity,
 };
-use tautline_gpu::{Inventory, Names, Room, Shape, TaskType, Types};
+use tautline_gpu_placement::{Inventory, Names, Room, Shape, TaskType, Types};
 use tautline_sdk::{
     CostQuestion, EvaluateQuestion, Evaluation, ProviderError, Reference, Rule, Workload,
 };

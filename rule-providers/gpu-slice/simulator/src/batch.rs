@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tautline_gpu::policy::Name;
+use tautline_gpu_placement::policy::Name;
 
 use crate::{
     arrivals::Arrivals,

@@ -4,7 +4,7 @@ use std::{fmt, num::NonZeroUsize, str::FromStr};
 
 use serde::Serialize;
 use tautline_core::quantity;
-use tautline_gpu::{Board, CARD, Kind, Lane, Popularity, Room, Shape, policy::Name};
+use tautline_gpu_placement::{Board, CARD, Kind, Lane, Popularity, Room, Shape, policy::Name};
 
 use crate::{
     curve::round2,

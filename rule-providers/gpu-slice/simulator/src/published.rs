@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use tautline_gpu::policy::Name;
+use tautline_gpu_placement::policy::Name;
 
 use crate::{
     curve::{Curve, LAST},

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tautline_gpu::policy::Name;
+use tautline_gpu_placement::policy::Name;
 
 use crate::{
     batch::Outcome,

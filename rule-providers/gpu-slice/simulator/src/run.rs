@@ -1,6 +1,6 @@
 //! One run: a workload's arrivals on an empty cluster under one policy.
 
-use tautline_gpu::{Board, Kind, Lane, Popularity, Room, Shape, Types, policy::Name};
+use tautline_gpu_placement::{Board, Kind, Lane, Popularity, Room, Shape, Types, policy::Name};
 
 use crate::{
     arrivals::Arrivals,
@@ -42,7 +42,7 @@ impl Cluster {
         }
         for (i, node) in nodes.iter().enumerate() {
             let kind = board.kind(&kind(node.model.clone()));
-            let cards = vec![tautline_gpu::CARD; node.cards.into()];
+            let cards = vec![tautline_gpu_placement::CARD; node.cards.into()];
             board.stand(i, i as f64 / nodes.len() as f64);
             board.set(
                 i,
@@ -115,7 +115,7 @@ impl Cluster {
 #[derive(Clone, Debug)]
 pub struct Held {
     pub node: usize,
-    pub grant: tautline_gpu::Grant,
+    pub grant: tautline_gpu_placement::Grant,
 }
 
 /// What is written down after each arrival.

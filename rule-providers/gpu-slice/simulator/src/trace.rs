@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use tautline_gpu::{CARD, Lane, Shape};
+use tautline_gpu_placement::{CARD, Lane, Shape};
 
 use crate::{
     error::Error,

@@ -5,8 +5,8 @@
 
 use std::{num::NonZeroUsize, path::Path};
 
-use tautline_gpu::policy::Name;
-use tautline_simulate::{Experiment, Outcome, Published, Ties, Trace};
+use tautline_gpu_placement::policy::Name;
+use tautline_gpu_simulator::{Experiment, Outcome, Published, Ties, Trace};
 
 fn bundled() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/openb"))

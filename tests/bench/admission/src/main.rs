@@ -21,8 +21,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use tautline_gpu_admission::{Decision, Names, Policy, decide};
-use tautline_mutation::{Objects, Policies, Request, Settings, Verdict};
+use tautline_gpu_sharing::{Decision, Names, Policy, decide};
+use tautline_mutating_policy::{Objects, Policies, Request, Settings, Verdict};
 
 const WARM_UP: usize = 500;
 const TIMES: usize = 10_000;

@@ -10,7 +10,7 @@ use tautline_core::{
     index::{Kind, Object},
     model,
 };
-use tautline_gpu::policy::Name;
+use tautline_gpu_placement::policy::Name;
 use tautline_gpu_slice::{Config, GpuSlice};
 use tautline_runtime::feed::Feed;
 use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider, Workload};

@@ -24,10 +24,10 @@ use tautline_core::{
     Index, Snapshot, ask::Subject, index::Object, model, nodes::NodeSet, planning::Outcome,
     selector::Selector,
 };
-use tautline_discovery::{Config as DiscoveryConfig, Discovery, Metrics, Question};
 use tautline_latency::{
     BandwidthTable, Identity, Keys, Latency, Measuring, Network, Settings, Table, ZONE,
 };
+use tautline_provider_client::{Config as DiscoveryConfig, Discovery, Metrics, Question};
 use tautline_runtime::{feed::Feed, tasks::Tasks};
 use tautline_sdk::{
     Config, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, Peer, ProviderError, Reference,

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tautline_merge::{Schema, apply, generate};
+use tautline_structured_merge::{Schema, apply, generate};
 
 use super::{KINDS, source};
 

@@ -1,7 +1,7 @@
 //! Apply configurations as people write them: the text of an `Object{...}`.
 
 use serde_json::Value;
-use tautline_merge::{Schema, Shape};
+use tautline_structured_merge::{Schema, Shape};
 
 /// The expression that makes `value`, a configuration of `schema`.
 pub fn of(schema: &Schema, value: &Value) -> String {

@@ -13,7 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::model::Toleration;
-use tautline_gpu::dra::{Allocation, Amounts, Claim, Count, DeviceId, Request, Wanted};
+use tautline_gpu_placement::dra::{Allocation, Amounts, Claim, Count, DeviceId, Request, Wanted};
 
 use super::{ConvertError, amount, bad, name, pool_id};
 use crate::convert::namespace;

@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::model::Taint;
-use tautline_gpu::dra::{Access, Attribute, Capacity, CounterSet, Device, Policy, Slice};
+use tautline_gpu_placement::dra::{Access, Attribute, Capacity, CounterSet, Device, Policy, Slice};
 
 use super::{ConvertError, amount, name, pool_id};
 use crate::convert::pod;

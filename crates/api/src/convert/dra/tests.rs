@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tautline_gpu::dra::{Access, Attribute, Count, Slice};
+use tautline_gpu_placement::dra::{Access, Attribute, Count, Slice};
 
 use super::*;
 

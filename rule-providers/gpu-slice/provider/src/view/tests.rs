@@ -4,7 +4,7 @@ use tautline_core::{
     model::{Node, Placement, Policy, Target, TargetKind},
     selector::Selector,
 };
-use tautline_gpu::Lane;
+use tautline_gpu_placement::Lane;
 use tautline_runtime::feed::Feed;
 use tautline_sdk::RuleProvider;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tautline_gpu::policy::Name;
+use tautline_gpu_placement::policy::Name;
 
 use super::{Line, Part};
 use crate::curve::LAST;
