@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use tautline_core::{duration, model::ProviderUnavailable};
 use tautline_runtime::{
-    feed::Feed,
+    cluster_store::ClusterStore,
     http::Limits,
     tasks::{self, Tasks},
     tls::ServerFiles,
@@ -150,9 +150,10 @@ pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<L
 }
 
 fn config(args: Args) -> Result<Config> {
-    let discovery = args
-        .providers
-        .config(tautline_provider_client::Config::default(), &args.namespace);
+    let discovery = args.providers.config(
+        tautline_provider_client::ClientConfig::default(),
+        &args.namespace,
+    );
     if discovery.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
@@ -172,7 +173,7 @@ fn config(args: Args) -> Result<Config> {
         bind: args.bind,
         wake: !args.no_wake,
         controller_namespace: args.namespace,
-        discovery: tautline_provider_client::Config {
+        discovery: tautline_provider_client::ClientConfig {
             unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
@@ -186,7 +187,7 @@ fn config(args: Args) -> Result<Config> {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let cluster = args.cluster.without_retries().await?;
     let config = config(args)?;
-    let app = App::build(config, Feed::default(), Some(cluster)).await?;
+    let app = App::build(config, ClusterStore::default(), Some(cluster)).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "extender listening");
     let readiness = app.readiness();
     let mut tasks = Tasks::default();

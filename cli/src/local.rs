@@ -10,15 +10,15 @@ use serde::Serialize;
 use serde_json::Value;
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{
-    fit,
     index::Object,
     model::{Service, ServicePort},
+    node_filter,
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL};
-use tautline_runtime::{feed::Feed, folder, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, folder, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
 use tautline_sdk::{RuleProvider, Server, testkit};
@@ -32,7 +32,7 @@ pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
 /// A running decision.
 pub struct Local {
-    feed: Feed,
+    feed: ClusterStore,
     http: Http,
     extender: String,
     admin: String,
@@ -74,7 +74,7 @@ impl Local {
     /// # Errors
     /// An object that cannot be used, by its name.
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
-        let (feed, mut tasks) = (Feed::default(), Tasks::default());
+        let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
         let latency = Latency::new(feed.clone()).trusting(trusted.clone());
         scripted.set_costs(of(&items, |i| match i {
@@ -122,11 +122,11 @@ impl Local {
         let config = Config {
             listen: loopback,
             admin: loopback,
-            discovery: tautline_provider_client::Config {
+            discovery: tautline_provider_client::ClientConfig {
                 // What stands in for a Service is on this machine.
                 external_names: ExternalNames::Any,
                 trusted,
-                ..tautline_provider_client::Config::default()
+                ..tautline_provider_client::ClientConfig::default()
             },
             ..Config::default()
         };
@@ -173,7 +173,7 @@ impl Local {
         {
             let snapshot = self.feed.snapshot();
             for node in snapshot.nodes() {
-                match fit::misfit(&snapshot, &known, node) {
+                match node_filter::unschedulable_reason(&snapshot, &known, node) {
                     None => names.push(node.name.to_string()),
                     Some(m) => misfits.push(Misfit {
                         node: node.name.to_string(),

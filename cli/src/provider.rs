@@ -16,7 +16,7 @@ use tautline_gpu_placement::policy::Name as Policy;
 use tautline_gpu_slice::{Config as GpuConfig, Gauges, GpuSlice};
 use tautline_runtime::{
     cluster::Cluster,
-    feed::Feed,
+    cluster_store::ClusterStore,
     tasks::{self, Tasks},
     watch::{self, WatchMetrics},
 };
@@ -121,11 +121,11 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             let provider = Scripted::trusting(args.trust.trusted());
             let (costs, compliances) = (provider.clone(), provider.clone());
             let api: Api<DeserializeGuard<CostProvider>> = Api::all(cluster.client().clone());
-            watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {
+            watch::watch_list(api, None, &server.readiness, &mut tasks, move |l| {
                 costs.set_costs(l)
             });
             let api: Api<DeserializeGuard<RuleScript>> = Api::all(cluster.client().clone());
-            watch::list_of(api, None, &server.readiness, &mut tasks, move |l| {
+            watch::watch_list(api, None, &server.readiness, &mut tasks, move |l| {
                 compliances.set_compliances(l);
             });
             serve(server, provider, tasks).await
@@ -151,7 +151,7 @@ fn watched<T>(
     tasks: &mut Tasks,
     more: impl FnOnce(&watch::Watch<'_>, &mut Tasks) -> T,
 ) -> T {
-    let (feed, metrics) = (Feed::default(), WatchMetrics::default());
+    let (feed, metrics) = (ClusterStore::default(), WatchMetrics::default());
     metrics.register(&mut server.registry);
     let watch = watch::Watch {
         cluster,

@@ -8,7 +8,7 @@ use tautline_core::{
     trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
 };
 use tautline_provider_client::{
-    Config,
+    ClientConfig,
     client::{ALLOCATOR_ANNOTATIONS, SHARED_ANNOTATIONS},
 };
 use tautline_runtime::tls::ClientFiles;
@@ -91,8 +91,8 @@ pub(crate) fn client_files(args: ClientTlsArgs) -> ClientFiles {
 
 impl ProviderArgs {
     /// `defaults` with what was given; `own` is Tautline's namespace.
-    pub(crate) fn config(self, defaults: Config, own: &str) -> Config {
-        Config {
+    pub(crate) fn config(self, defaults: ClientConfig, own: &str) -> ClientConfig {
+        ClientConfig {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),
             trusted: self.trust.namespaces(own),
             external_names: match self.external_name_providers {

@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tautline_core::{index::Object, model};
 use tautline_latency::{Latency, Table, ZONE, report::Pages};
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{Config, Server};
 
 /// A provider, and the runtime that it ends with.
@@ -22,7 +22,7 @@ struct Provider {
 }
 
 fn provider(nodes: &[(&str, &str)], table: &str) -> Provider {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for (name, zone) in nodes {
         feed.apply(Object::Node(model::Node {
             name: (*name).into(),

@@ -11,16 +11,16 @@ use anyhow::Result;
 use hyper::Request;
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tautline_pod_requeue::Waking;
-use tautline_provider_client::Discovery;
+use tautline_pod_requeue::PodRequeue;
+use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
+    cluster_store::ClusterStore,
+    dynamic_watch::{self, WatchedKinds},
     events::{self, Events},
-    feed::Feed,
     http,
     lease::{self, Term},
-    others::{self, Kinds},
     tasks::Tasks,
     watch::{Watch, WatchMetrics},
 };
@@ -62,7 +62,7 @@ pub struct Config {
     pub wake: bool,
     /// Whether nodes are given the gate's resource.
     pub advertise_gate: bool,
-    pub discovery: tautline_provider_client::Config,
+    pub discovery: tautline_provider_client::ClientConfig,
 }
 
 impl Config {
@@ -79,10 +79,10 @@ impl Config {
             dry_run: false,
             wake: true,
             advertise_gate: false,
-            discovery: tautline_provider_client::Config {
+            discovery: tautline_provider_client::ClientConfig {
                 // Nobody's scheduling waits for an evaluation.
                 deadline: Duration::from_secs(2),
-                ..tautline_provider_client::Config::default()
+                ..tautline_provider_client::ClientConfig::default()
             },
         }
     }
@@ -91,12 +91,12 @@ impl Config {
 /// What the tasks share.
 pub(crate) struct Shared {
     pub config: Config,
-    pub feed: Feed,
+    pub feed: ClusterStore,
     pub client: Client,
-    pub discovery: Discovery,
+    pub discovery: ProviderClient,
     pub metrics: Metrics,
     pub events: Arc<Events>,
-    pub kinds: Kinds,
+    pub kinds: WatchedKinds,
     pub decisions: Decisions,
     pub readiness: Readiness,
 }
@@ -125,13 +125,13 @@ impl App {
         let readiness = Readiness::default();
         readiness.expect(BINDINGS);
         let shared = Arc::new(Shared {
-            discovery: Discovery::new(config.discovery.clone(), provider_metrics)?,
+            discovery: ProviderClient::new(config.discovery.clone(), provider_metrics)?,
             config,
-            feed: Feed::default(),
+            feed: ClusterStore::default(),
             client: cluster.client().clone(),
             metrics,
             events,
-            kinds: Kinds::default(),
+            kinds: WatchedKinds::default(),
             decisions: Decisions::default(),
             readiness: readiness.clone(),
         });
@@ -168,7 +168,7 @@ impl App {
         };
         watch.pods(tasks);
         watch.all_but_pods(tasks);
-        let follow = others::follow(
+        let follow = dynamic_watch::follow(
             client.clone(),
             shared.feed.clone(),
             shared.kinds.clone(),
@@ -192,7 +192,7 @@ impl App {
         });
         let (discovery, tls_stop) = (shared.discovery.clone(), stop.clone());
         tasks.spawn("provider TLS", async move {
-            discovery.follow_tls(tls_stop).await;
+            discovery.watch_tls_files(tls_stop).await;
             Ok(())
         });
 
@@ -229,7 +229,7 @@ impl App {
             });
         }
         if shared.config.wake {
-            let waking = Waking {
+            let waking = PodRequeue {
                 feed: shared.feed.clone(),
                 discovery: shared.discovery.clone(),
                 client: client.clone(),
@@ -268,9 +268,9 @@ impl App {
     }
 }
 
-fn decisions_page(decisions: &Decisions) -> http::Answer {
+fn decisions_page(decisions: &Decisions) -> http::HttpResponse {
     match serde_json::to_vec(&decisions.list()) {
-        Ok(body) => http::answer(200, "application/json", body),
+        Ok(body) => http::respond(200, "application/json", body),
         Err(error) => http::text(500, format!("{error}\n")),
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tautline_core::text;
-use tautline_runtime::events::of_our_kind;
+use tautline_runtime::events::reference_to_own;
 
 use crate::violations::Case;
 
@@ -48,7 +48,7 @@ impl Decision {
 impl Case {
     pub(crate) fn regarding(&self) -> ObjectReference {
         let b = &self.binding;
-        of_our_kind("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
+        reference_to_own("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
     }
 }
 

@@ -16,7 +16,7 @@ use tautline_core::{
     text,
 };
 use tautline_proto::ruleprovider as wire;
-use tautline_provider_client::{Discovery, round::provider_name};
+use tautline_provider_client::{ProviderClient, planning_round::provider_name};
 
 use crate::{known::Known, metrics::Metrics};
 
@@ -48,7 +48,11 @@ pub(crate) struct Found {
 }
 
 /// What the offer's policies ask, and whom.
-pub(crate) fn questions(snapshot: &Snapshot, discovery: &Discovery, offer: &Offer) -> Questions {
+pub(crate) fn questions(
+    snapshot: &Snapshot,
+    discovery: &ProviderClient,
+    offer: &Offer,
+) -> Questions {
     let mut providers = Vec::new();
     let policies = offer
         .policies
@@ -75,7 +79,7 @@ pub(crate) fn questions(snapshot: &Snapshot, discovery: &Discovery, offer: &Offe
 
 /// Asks everything at once; each call has its deadline.
 pub(crate) async fn run(
-    discovery: &Discovery,
+    discovery: &ProviderClient,
     snapshot: &Snapshot,
     metrics: &Metrics,
     binding: &Known,
@@ -113,7 +117,7 @@ pub(crate) async fn run(
 }
 
 async fn ask(
-    discovery: &Discovery,
+    discovery: &ProviderClient,
     snapshot: &Snapshot,
     metrics: &Metrics,
     binding: &Known,

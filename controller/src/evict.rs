@@ -13,9 +13,9 @@ use kube::{
     api::{DeleteParams, EvictParams, PostParams, Preconditions},
 };
 use tautline_api::constraint::LastEviction;
-use tautline_core::{Compliance, model::Offer, standing::Moment};
+use tautline_core::{Compliance, compliance_state::UnixTime, model::Offer};
 use tautline_runtime::{
-    events::{Note, of_our_kind, of_pod},
+    events::{EventNote, reference_to_own, reference_to_pod},
     lease::Term,
 };
 use tokio::sync::Semaphore;
@@ -63,7 +63,7 @@ impl Refusal {
 /// What came of an attempt.
 pub(crate) enum Outcome {
     /// At this time; or it may have been, the answer is lost.
-    Evicted(Moment),
+    Evicted(UnixTime),
     Refused(Refusal),
 }
 
@@ -96,7 +96,7 @@ impl Evictor {
         term: &Term,
         offer: &Offer,
         case: &Case,
-        last: Option<Moment>,
+        last: Option<UnixTime>,
     ) -> Outcome {
         match self.try_to_evict(term, offer, case, last).await {
             Ok(at) => Outcome::Evicted(at),
@@ -112,8 +112,8 @@ impl Evictor {
         term: &Term,
         offer: &Offer,
         case: &Case,
-        last: Option<Moment>,
-    ) -> Result<Moment, Refusal> {
+        last: Option<UnixTime>,
+    ) -> Result<UnixTime, Refusal> {
         match stands(&self.shared, case).await {
             Compliance::Violation => {}
             Compliance::Error => {
@@ -141,7 +141,7 @@ impl Evictor {
         offer: &Offer,
         case: &Case,
         candidate: &Candidate,
-    ) -> Result<Moment, Refusal> {
+    ) -> Result<UnixTime, Refusal> {
         let pod = &candidate.pod;
         workload::all_up(&self.shared.client, &candidate.object).await?;
         let plan = format!(
@@ -197,10 +197,10 @@ impl Evictor {
             "binding {} of offer {} was violated ({}); {} would keep to every rule",
             case.binding.name, offer.name, case.reason, candidate.better
         );
-        let of_offer = of_our_kind("ConstraintPolicyOffer", ns, &offer.name, &offer.uid);
-        let of_pod = of_pod(ns, &pod.name, &pod.uid);
+        let of_offer = reference_to_own("ConstraintPolicyOffer", ns, &offer.name, &offer.uid);
+        let of_pod = reference_to_pod(ns, &pod.name, &pod.uid);
         let say = |regarding, secondary, text| {
-            self.shared.events.say(Note {
+            self.shared.events.publish(EventNote {
                 regarding,
                 secondary,
                 warning: false,
@@ -219,8 +219,8 @@ impl Evictor {
         self.shared.decisions.push(decision);
         let id = format!("{}/{code}", case.binding.key());
         let quiet = if warning { QUIET } else { Duration::ZERO };
-        self.shared.events.say_once(id, quiet, || {
-            Some(Note {
+        self.shared.events.publish_once(id, quiet, || {
+            Some(EventNote {
                 regarding: case.regarding(),
                 secondary: None,
                 warning,

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tautline_core::{Snapshot, fit::GATE, index::Kind, model::Node};
+use tautline_core::{Snapshot, index::Kind, model::Node, node_filter::GATE};
 use tautline_runtime::lease::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     mut leader: watch::Receiver<Option<Term>>,
     stop: CancellationToken,
 ) {
-    let mut changes = shared.feed.changes_but_pods();
+    let mut changes = shared.feed.changes_except_pods();
     let mut failures = 0;
     loop {
         let seen = *changes.borrow_and_update();

@@ -17,10 +17,10 @@ use std::{
 use hashbrown::{HashMap, HashSet};
 use tautline_core::{
     Snapshot,
+    compliance_state::{ComplianceState, UnixTime},
     model::key,
-    standing::{Moment, Standing},
 };
-use tautline_runtime::{feed::Versions, lease::Term};
+use tautline_runtime::{cluster_store::Versions, lease::Term};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -52,7 +52,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 struct Entry {
     known: Arc<Known>,
     status: Arc<Status>,
-    standing: Standing,
+    standing: ComplianceState,
     /// The turn of the period that is on the schedule.
     turn: u64,
     running: bool,
@@ -62,7 +62,7 @@ struct Entry {
     /// When reasons were written last; figures in them may wait.
     words_at: Option<Instant>,
     /// When the grace ends that is on the schedule.
-    grace_ends: Option<Moment>,
+    grace_ends: Option<UnixTime>,
     /// It was evaluated here: from then on nobody else's word on it counts.
     evaluated: bool,
     /// It is known to be in violation by whoever acts on that.

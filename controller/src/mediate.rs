@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tautline_api::convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER};
 use tautline_core::{
-    Snapshot, ask,
+    Snapshot,
+    compliance_state::UnixTime,
+    constraints,
     model::{self, Offer, Service},
-    standing::Moment,
 };
-use tautline_provider_client::{Mitigation, round::provider_name};
+use tautline_provider_client::{Mitigation, planning_round::provider_name};
 use tautline_runtime::{
-    events::{Note, of_our_kind},
+    events::{EventNote, reference_to_own},
     finalizers,
     lease::Term,
 };
@@ -36,7 +37,7 @@ pub(crate) async fn mitigate(
     term: &Term,
     offer: &Offer,
     case: &Case,
-) -> Option<Moment> {
+) -> Option<UnixTime> {
     let snapshot = &shared.feed.snapshot();
     let (pod, mitigation) = what(snapshot, offer, case);
     let underlay = underlay_for(shared, snapshot, offer, case);
@@ -108,7 +109,7 @@ fn what<'a>(
     case: &Case,
 ) -> (Option<&'a Arc<model::Pod>>, Mitigation) {
     let mut mitigation = Mitigation {
-        rules: ask::rules(snapshot, offer).0,
+        rules: constraints::rules(snapshot, offer).0,
         ..Mitigation::default()
     };
     // The source first, as ciena/turnbuckle's roles have it, then by name.
@@ -182,13 +183,13 @@ pub(crate) fn no_underlay(shared: &Shared, offer: &Offer, case: &Case) {
     let code = "NoUnderlay";
     shared.metrics.mediation(code);
     let id = format!("{}/{}/{code}", offer.namespace, offer.name);
-    shared.events.say_once(id, QUIET, || {
+    shared.events.publish_once(id, QUIET, || {
         shared
             .decisions
             .push(Decision::of(case, "Mediate", code, text));
         let (ns, name) = (&offer.namespace, &offer.name);
-        Some(Note {
-            regarding: of_our_kind("ConstraintPolicyOffer", ns, name, &offer.uid),
+        Some(EventNote {
+            regarding: reference_to_own("ConstraintPolicyOffer", ns, name, &offer.uid),
             secondary: None,
             warning: true,
             reason: code.to_owned(),
@@ -206,8 +207,8 @@ fn say(shared: &Shared, case: &Case, code: &'static str, warning: bool, text: St
     let regarding = case.regarding();
     let id = format!("{}/{code}", case.binding.key());
     let quiet = if warning { QUIET } else { Duration::ZERO };
-    shared.events.say_once(id, quiet, || {
-        Some(Note {
+    shared.events.publish_once(id, quiet, || {
+        Some(EventNote {
             regarding,
             secondary: None,
             warning,

@@ -67,7 +67,7 @@ impl Metrics {
             bindings: Family::default(),
             evaluations: Family::default(),
             evaluation_seconds: Family::new_with_constructor(seconds),
-            bound: LabelBound::of_providers(),
+            bound: LabelBound::for_providers(),
             lag_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             waiting: Gauge::default(),
             writes: Family::default(),

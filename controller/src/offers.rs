@@ -7,13 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
     Compliance, Snapshot,
-    binding::{OFFER_LABEL, counts},
+    binding::{OFFER_LABEL, is_countable},
+    compliance_state::UnixTime,
     index::OfferEntry,
     model::TargetKind,
-    standing::Moment,
     text,
 };
-use tautline_runtime::others::Kinds;
+use tautline_runtime::dynamic_watch::WatchedKinds;
 use tokio::time::Instant;
 
 use crate::{keeper::Op, known::Key, status::time_of};
@@ -85,7 +85,7 @@ pub(crate) fn verdict(
     entry: &OfferEntry,
     state: &OfferState,
     snapshot: &Snapshot,
-    kinds: &Kinds,
+    kinds: &WatchedKinds,
     cap: usize,
 ) -> Verdict {
     let offer = &entry.offer;
@@ -145,7 +145,7 @@ pub(crate) fn verdict(
         .targets
         .iter()
         .zip(&entry.members)
-        .filter(|(_, members)| !members.values().any(counts))
+        .filter(|(_, members)| !members.values().any(is_countable))
         .map(|(target, _)| &*target.name)
         .collect();
     let (reason, text) = match idle.as_slice() {
@@ -168,7 +168,7 @@ pub(crate) fn status(
     state: &OfferState,
     verdict: Verdict,
     before: &ConstraintPolicyOfferStatus,
-    now: Moment,
+    now: UnixTime,
 ) -> ConstraintPolicyOfferStatus {
     let status = if verdict.ok { "True" } else { "False" };
     let old = before.conditions.iter().find(|c| c.type_ == "Ready");

@@ -8,7 +8,7 @@ use kube::Api;
 use tautline_api::convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER};
 use tautline_core::{Snapshot, model};
 use tautline_runtime::{
-    events::{Note, of_pod},
+    events::{EventNote, reference_to_pod},
     finalizers,
     lease::Term,
 };
@@ -60,7 +60,7 @@ pub(crate) async fn run(
         let now = Instant::now();
         let mut all = Known::new();
         let mut due = Vec::new();
-        for pod in snapshot.underlaid() {
+        for pod in snapshot.with_underlay_allocation() {
             for id in &pod.underlay {
                 let key = (pod.uid.clone(), id.clone());
                 let progress = known.get(&key).copied().unwrap_or_default();
@@ -141,9 +141,9 @@ async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &
             pod.namespace
         );
         let key = format!("{}/{id}", pod.uid);
-        shared.events.say_once(key, QUIET, || {
-            Some(Note {
-                regarding: of_pod(&pod.namespace, &pod.name, &pod.uid),
+        shared.events.publish_once(key, QUIET, || {
+            Some(EventNote {
+                regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.uid),
                 secondary: None,
                 warning: true,
                 reason: "NoUnderlay".to_owned(),

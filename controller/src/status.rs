@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 use tautline_core::{
     Compliance,
-    standing::{Moment, Standing},
+    compliance_state::{ComplianceState, UnixTime},
 };
 
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) enum Change {
     State,
 }
 
-pub(crate) fn now() -> Moment {
+pub(crate) fn now() -> UnixTime {
     let now = std::time::SystemTime::now();
     now.duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default()
@@ -38,23 +38,23 @@ pub(crate) fn now() -> Moment {
 
 /// The moment in whole seconds, rounded up: a grace that is counted from it after
 /// a restart must not end early.
-pub(crate) fn time_of(moment: Moment) -> Time {
+pub(crate) fn time_of(moment: UnixTime) -> Time {
     let seconds = moment.as_secs() + u64::from(moment.subsec_nanos() > 0);
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     Time(Timestamp::from_second(seconds).unwrap_or_default())
 }
 
-pub(crate) fn moment_of(time: &Time) -> Moment {
-    Moment::from_secs(u64::try_from(time.0.as_second()).unwrap_or(0))
+pub(crate) fn moment_of(time: &Time) -> UnixTime {
+    UnixTime::from_secs(u64::try_from(time.0.as_second()).unwrap_or(0))
 }
 
 /// The standing that a status shows.
-pub(crate) fn standing(status: &Status) -> Standing {
+pub(crate) fn standing(status: &Status) -> ComplianceState {
     let since = |type_: &str| {
         let condition = status.conditions.iter().find(|c| c.type_ == type_)?;
         (condition.status == "False").then(|| moment_of(&condition.last_transition_time))
     };
-    Standing {
+    ComplianceState {
         compliance: of_api(status.compliance),
         out_since: since(COMPLIANT),
         error_since: since(READY),
@@ -62,7 +62,12 @@ pub(crate) fn standing(status: &Status) -> Standing {
 }
 
 /// The status after an evaluation.
-pub(crate) fn next(before: &Status, found: Found, standing: &Standing, now: Moment) -> Status {
+pub(crate) fn next(
+    before: &Status,
+    found: Found,
+    standing: &ComplianceState,
+    now: UnixTime,
+) -> Status {
     let compliance = to_api(standing.compliance);
     let changed =
         before.last_compliance_change_timestamp.is_none() || before.compliance != compliance;
@@ -102,8 +107,8 @@ fn condition(
     type_: &str,
     status: &str,
     reason: &str,
-    since: Option<Moment>,
-    now: Moment,
+    since: Option<UnixTime>,
+    now: UnixTime,
 ) -> Condition {
     let before = before.conditions.iter().find(|c| c.type_ == type_);
     let kept = before.filter(|c| c.status == status);
@@ -185,12 +190,12 @@ mod tests {
 
     /// Steps of an evaluation each, restarting between them or not.
     fn play(steps: &[(f64, Compliance)], restart: bool) -> Vec<Compliance> {
-        let (mut status, mut standing) = (Status::default(), Standing::default());
+        let (mut status, mut standing) = (Status::default(), ComplianceState::default());
         steps
             .iter()
             .map(|(at, compliance)| {
                 let now = Duration::from_secs_f64(1000.0 + at);
-                standing = standing.after(*compliance, Duration::from_secs(30), now);
+                standing = standing.next(*compliance, Duration::from_secs(30), now);
                 status = next(&status, found(*compliance, "r"), &standing, now);
                 if restart {
                     let json = serde_json::to_string(&status).unwrap();
@@ -222,7 +227,7 @@ mod tests {
     fn nothing_new_is_no_change_and_words_are_told_from_state() {
         let now = Duration::from_secs(1000);
         let later = Duration::from_secs(2000);
-        let standing = Standing::default().after(Compliance::Compliant, Duration::ZERO, now);
+        let standing = ComplianceState::default().next(Compliance::Compliant, Duration::ZERO, now);
         let status = next(
             &Status::default(),
             found(Compliance::Compliant, "7ms"),
@@ -243,7 +248,7 @@ mod tests {
             later,
         );
         assert_eq!(change(&status, &words), Change::Words);
-        let standing = standing.after(Compliance::Error, Duration::ZERO, later);
+        let standing = standing.next(Compliance::Error, Duration::ZERO, later);
         let error = next(
             &status,
             found(Compliance::Error, "NoProvider: x"),

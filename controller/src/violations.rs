@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hashbrown::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tautline_core::standing::Moment;
+use tautline_core::compliance_state::UnixTime;
 use tautline_runtime::lease::Term;
 use tokio::{
     sync::{mpsc, watch},
@@ -38,7 +38,7 @@ const A_LOOK: usize = 4;
 pub(crate) enum Fresh {
     Violation {
         binding: Arc<Known>,
-        since: Moment,
+        since: UnixTime,
         reason: String,
         mitigated: Option<Time>,
     },
@@ -51,10 +51,10 @@ pub(crate) enum Fresh {
 pub(crate) struct Case {
     pub binding: Arc<Known>,
     /// Since when its rules have been broken without a break.
-    pub since: Moment,
+    pub since: UnixTime,
     pub reason: String,
     /// When the underlay was asked last, and how often for this violation.
-    pub mitigated: Option<Moment>,
+    pub mitigated: Option<UnixTime>,
     pub attempts: u32,
     /// When it was tried last, and when it may be again.
     tried_at: Option<Instant>,
@@ -68,7 +68,7 @@ struct OfferCases {
     busy: bool,
     /// Whether what an earlier leader did is known, and until when to wait for it.
     loaded: bool,
-    cool_until: Option<Moment>,
+    cool_until: Option<UnixTime>,
 }
 
 impl OfferCases {

@@ -13,16 +13,16 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_core::{
     Snapshot,
-    ask::{self, Subject},
+    constraints::{self, PodIdentity},
 };
-use tautline_provider_client::Discovery;
+use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
+    cluster_store::ClusterStore,
+    dynamic_watch::{self, WatchedKinds},
     events::{self, Queue},
-    feed::Feed,
     http,
-    others::{self, Kinds},
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
     watch::{Watch, WatchMetrics},
@@ -66,7 +66,7 @@ pub struct Config {
     pub wake: bool,
     /// Where the controller's Lease is.
     pub controller_namespace: String,
-    pub discovery: tautline_provider_client::Config,
+    pub discovery: tautline_provider_client::ClientConfig,
 }
 
 impl Default for Config {
@@ -86,9 +86,9 @@ impl Default for Config {
             bind: false,
             wake: true,
             controller_namespace: "tautline-system".to_owned(),
-            discovery: tautline_provider_client::Config {
+            discovery: tautline_provider_client::ClientConfig {
                 scheduler_share_percent: Some(5),
-                ..tautline_provider_client::Config::default()
+                ..tautline_provider_client::ClientConfig::default()
             },
         }
     }
@@ -105,9 +105,9 @@ impl Config {
 /// What requests share.
 pub struct State {
     pub(crate) config: Config,
-    pub(crate) feed: Feed,
+    pub(crate) feed: ClusterStore,
     pub(crate) client: Option<Client>,
-    pub(crate) discovery: Discovery,
+    pub(crate) discovery: ProviderClient,
     pub(crate) metrics: Metrics,
     pub(crate) port: http::Port,
     pub(crate) plans: Plans,
@@ -129,14 +129,16 @@ impl State {
     }
 
     /// Whether any of the pod's rules has a provider that reserves.
-    pub(crate) fn has_allocator(&self, snapshot: &Snapshot, subject: &Subject) -> bool {
-        ask::asks(snapshot, subject).iter().any(|ask| {
-            ask.rules.iter().any(|rule| {
-                self.discovery
-                    .provider(snapshot, &rule.name, &ask.offer.namespace)
-                    .is_some_and(|service| self.discovery.allocates(service))
+    pub(crate) fn has_allocator(&self, snapshot: &Snapshot, subject: &PodIdentity) -> bool {
+        constraints::pod_constraints(snapshot, subject)
+            .iter()
+            .any(|constraints| {
+                constraints.rules.iter().any(|rule| {
+                    self.discovery
+                        .provider(snapshot, &rule.name, &constraints.offer.namespace)
+                        .is_some_and(|service| self.discovery.is_allocator(service))
+                })
             })
-        })
     }
 }
 
@@ -158,14 +160,18 @@ impl App {
     ///
     /// # Errors
     /// An address that is taken, or TLS files that do not load.
-    pub async fn build(config: Config, feed: Feed, cluster: Option<Cluster>) -> Result<Self> {
+    pub async fn build(
+        config: Config,
+        feed: ClusterStore,
+        cluster: Option<Cluster>,
+    ) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
         let port_metrics = http::PortMetrics::default();
         port_metrics.register("extender_", &mut registry);
         let provider_metrics = tautline_provider_client::Metrics::default();
         provider_metrics.register(&mut registry);
-        let discovery = Discovery::new(config.discovery.clone(), provider_metrics)?;
+        let discovery = ProviderClient::new(config.discovery.clone(), provider_metrics)?;
         let alpn = vec!["http/1.1"];
         let tls = match &config.tls {
             Some(files) => Some(ServerTls::load(ServerFiles {
@@ -249,7 +255,12 @@ impl App {
                     .await;
                 Ok(())
             });
-            let others = others::follow(client, state.feed.clone(), Kinds::default(), stop.clone());
+            let others = dynamic_watch::follow(
+                client,
+                state.feed.clone(),
+                WatchedKinds::default(),
+                stop.clone(),
+            );
             tasks.spawn("other kinds", async move {
                 others.await;
                 Ok(())
@@ -257,11 +268,11 @@ impl App {
         }
         let (discovery, tls_stop) = (state.discovery.clone(), stop.clone());
         tasks.spawn("provider TLS", async move {
-            discovery.follow_tls(tls_stop).await;
+            discovery.watch_tls_files(tls_stop).await;
             Ok(())
         });
         if let Some(tls) = self.tls.clone() {
-            tasks.spawn("TLS", tls.follow(stop.clone()));
+            tasks.spawn("TLS", tls.watch_files(stop.clone()));
         }
         let explained = Arc::clone(&state);
         let extra = move |request: Request<http::Body>| {

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
-use tautline_core::{Snapshot, ask::Subject, nodes::NodeSet, selector::Labels};
+use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet, selector::Labels};
 use tautline_provider_client::allocate::Reservation;
 
 use crate::{
@@ -50,7 +50,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
     let object = format!("pod {}/{}", args.namespace, args.pod);
     let snapshot = state.feed.snapshot();
     let limit = state.config.deadline;
-    let mut subject = Subject {
+    let mut subject = PodIdentity {
         namespace: args.namespace.clone(),
         name: args.pod.clone(),
         uid: args.uid.clone(),
@@ -73,7 +73,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
     }
     agrees_with_filter(state, args)?;
     let governed = !state.config.exempt_namespaces.contains(&subject.namespace)
-        && tautline_core::ask::is_governed(&snapshot, &subject);
+        && tautline_core::constraints::is_governed(&snapshot, &subject);
     let about = underlay::Bind {
         state,
         snapshot: &snapshot,
@@ -216,7 +216,7 @@ async fn reserve(
     snapshot: &Snapshot,
     pods: &Api<Pod>,
     args: &BindArgs,
-    subject: &Subject,
+    subject: &PodIdentity,
 ) -> Result<Vec<Reservation>, Failure> {
     let limit = state.config.deadline;
     let whole = get(pods, args, limit).await.map_err(|e| ("failed", e))?;

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::Snapshot;
-use tautline_provider_client::{Discovery, Round};
-use tautline_runtime::events::{self, Note, of_our_kind};
+use tautline_provider_client::{PlanningRound, ProviderClient};
+use tautline_runtime::events::{self, EventNote, reference_to_own};
 
 use crate::{plans::Planned, underlay::code::NEEDS_BIND};
 
@@ -19,7 +19,12 @@ pub(crate) struct Events(pub(crate) Arc<events::Events>);
 impl Events {
     /// Notes what an operator should know of a round: rules that were ignored,
     /// and providers of which only age or name decided.
-    pub(crate) fn round(&self, snapshot: &Snapshot, discovery: &Discovery, round: &Round) {
+    pub(crate) fn round(
+        &self,
+        snapshot: &Snapshot,
+        discovery: &ProviderClient,
+        round: &PlanningRound,
+    ) {
         let namespace = round.subject.namespace.as_str();
         for (record, code) in round.ignored() {
             self.say(
@@ -42,7 +47,7 @@ impl Events {
                 continue;
             };
             let rule = &record.rule.name;
-            if let Some(rival) = discovery.rival(snapshot, rule, namespace) {
+            if let Some(rival) = discovery.ambiguous_provider(snapshot, rule, namespace) {
                 self.say(
                     snapshot,
                     namespace,
@@ -88,10 +93,15 @@ impl Events {
         text: impl FnOnce() -> String,
     ) {
         let key = format!("{namespace}/{offer}/{rule}/{code}");
-        self.0.say_once(key, QUIET, || {
+        self.0.publish_once(key, QUIET, || {
             let entry = snapshot.offer(namespace, offer)?;
-            Some(Note {
-                regarding: of_our_kind("ConstraintPolicyOffer", namespace, offer, &entry.offer.uid),
+            Some(EventNote {
+                regarding: reference_to_own(
+                    "ConstraintPolicyOffer",
+                    namespace,
+                    offer,
+                    &entry.offer.uid,
+                ),
                 secondary: None,
                 warning: true,
                 reason: code.to_owned(),

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tautline_api::convert;
 use tautline_core::{
-    ask::{self, Subject},
-    planning::{Outcome, Verdict},
+    constraints::{self, PodIdentity},
+    planning::{NodeVerdict, RuleOutcome},
 };
 use tautline_runtime::http;
 
@@ -37,7 +37,7 @@ pub struct Explain {
 }
 
 /// Answers `/explain/NAMESPACE/POD`; nothing on another path.
-pub(crate) async fn answer(state: &State, path: &str) -> Option<http::Answer> {
+pub(crate) async fn answer(state: &State, path: &str) -> Option<http::HttpResponse> {
     let (namespace, name) = path.strip_prefix("/explain/")?.split_once('/')?;
     if !pod::is_name(namespace) || !pod::is_name(name) {
         return Some(http::text(400, "write /explain/NAMESPACE/POD\n"));
@@ -56,7 +56,7 @@ pub(crate) async fn answer(state: &State, path: &str) -> Option<http::Answer> {
         record.pod_now = read.as_ref().map(|read| pod::now(read, &record.uid));
     }
     match serde_json::to_vec(&records) {
-        Ok(body) => Some(http::answer(200, "application/json", body)),
+        Ok(body) => Some(http::respond(200, "application/json", body)),
         Err(error) => Some(http::text(500, format!("{error}\n"))),
     }
 }
@@ -68,12 +68,12 @@ fn governed(state: &State, namespace: &str, read: Option<&Read>) -> Governed {
     let Some(Ok(Some(pod))) = read else {
         return Governed::Yes;
     };
-    let subject = Subject {
+    let subject = PodIdentity {
         namespace: namespace.to_owned(),
         labels: convert::labels_of(pod.metadata.labels.as_ref()),
-        ..Subject::default()
+        ..PodIdentity::default()
     };
-    match ask::is_governed(&state.feed.snapshot(), &subject) {
+    match constraints::is_governed(&state.feed.snapshot(), &subject) {
         true => Governed::Yes,
         false => Governed::NoOffer,
     }
@@ -253,8 +253,8 @@ fn micros(took: Duration) -> u64 {
 pub(crate) fn record(round: &Planned) -> Record {
     let rules = round.rules.iter().map(|r| {
         let (outcome, counted) = match &r.outcome {
-            Outcome::Costs(_) => ("OK", true),
-            Outcome::Unavailable { code, reject } => (*code, *reject),
+            RuleOutcome::Costs(_) => ("OK", true),
+            RuleOutcome::Unavailable { code, reject } => (*code, *reject),
         };
         RuleRecord {
             offer: r.offer.to_string(),
@@ -275,9 +275,9 @@ pub(crate) fn record(round: &Planned) -> Record {
     let nodes = order.into_iter().map(|at| {
         let verdict = &round.plan.verdicts[at];
         let cost = |r: &tautline_provider_client::RuleRecord| match &r.outcome {
-            Outcome::Unavailable { .. } => CostRecord::default(),
-            Outcome::Costs(costs) => {
-                let note = costs.note(at).unwrap_or_default();
+            RuleOutcome::Unavailable { .. } => CostRecord::default(),
+            RuleOutcome::Costs(costs) => {
+                let note = costs.detail(at).unwrap_or_default();
                 CostRecord {
                     cost: costs.get(at),
                     code: note.code.to_owned(),
@@ -290,8 +290,8 @@ pub(crate) fn record(round: &Planned) -> Record {
             usable: verdict.is_usable(),
             score: verdict.score(),
             reason: match verdict {
-                Verdict::Usable { .. } => None,
-                Verdict::Unusable { reason, .. } => Some(reason.to_string()),
+                NodeVerdict::Usable { .. } => None,
+                NodeVerdict::Unusable { reason, .. } => Some(reason.to_string()),
             },
             costs: round.rules.iter().map(cost).collect(),
         }

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_core::{
-    ask::{self, Subject},
+    constraints::{self, PodIdentity},
     model::{Offer, key},
-    planning::Verdict,
+    planning::NodeVerdict,
 };
-use tautline_provider_client::Round;
+use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
 use crate::{
@@ -29,7 +29,7 @@ pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec
         settled(state, &subject).await?;
     }
     let snapshot = state.feed.snapshot();
-    if exempt || !ask::is_governed(&snapshot, &subject) {
+    if exempt || !constraints::is_governed(&snapshot, &subject) {
         state
             .metrics
             .pod(if exempt { "exempt" } else { "ungoverned" });
@@ -46,9 +46,13 @@ pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec
 
 /// An offer that does not count yet may be about the pod: it is waited for, and if that
 /// takes long kube-scheduler has to ask again, as a limit must not be passed over.
-async fn settled(state: &State, subject: &Subject) -> Result<(), WireError> {
-    let governs = |offer: &Offer| ask::governs(offer, subject);
-    match state.feed.settled(governs, SETTLES_WITHIN).await {
+async fn settled(state: &State, subject: &PodIdentity) -> Result<(), WireError> {
+    let governs = |offer: &Offer| constraints::governs(offer, subject);
+    match state
+        .feed
+        .wait_for_pending_offers(governs, SETTLES_WITHIN)
+        .await
+    {
         Ok(()) => Ok(()),
         Err(offer) => {
             state.metrics.pod("unsettled");
@@ -71,7 +75,7 @@ fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
     out
 }
 
-fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, WireError> {
+fn reply(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<Vec<u8>, WireError> {
     let short = round
         .plan
         .shortlist(&round.nodes, state.config.shortlist, &round.subject.uid);
@@ -81,7 +85,7 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &Round) -> Result<Vec<u8>, Wir
     let (mut failed, mut unresolvable) = (Vec::new(), Vec::new());
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, verdict) in round.plan.verdicts.iter().enumerate() {
-        if let Verdict::Unusable { reason, freeable } = verdict {
+        if let NodeVerdict::Unusable { reason, freeable } = verdict {
             *counts.entry(reason).or_default() += 1;
             let list = if *freeable {
                 &mut failed

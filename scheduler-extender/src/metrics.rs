@@ -54,7 +54,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds),
             pods: Family::default(),
             rejected_nodes: Family::default(),
-            codes: LabelBound::of_codes(),
+            codes: LabelBound::for_codes(),
             binds: Family::default(),
             underlay_discovers: Family::default(),
             underlay_allocations: Family::default(),

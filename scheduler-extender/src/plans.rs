@@ -3,8 +3,8 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
-use tautline_core::{nodes::NodeSet, planning::Verdict};
-use tautline_provider_client::Round;
+use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
+use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
 use crate::underlay::Consulted;
@@ -21,7 +21,7 @@ const MOST: usize = 256;
 /// rules left no node.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    pub round: Round,
+    pub round: PlanningRound,
     /// `None`: it was not called for.
     pub underlay: Option<Consulted>,
 }
@@ -33,7 +33,7 @@ impl Planned {
         nodes.iter().all(|node| {
             let at = self.nodes.position(node);
             let verdict = at.and_then(|at| self.plan.verdicts.get(at));
-            verdict.is_some_and(Verdict::is_usable)
+            verdict.is_some_and(NodeVerdict::is_usable)
         })
     }
 
@@ -50,9 +50,9 @@ impl Planned {
 }
 
 impl Deref for Planned {
-    type Target = Round;
+    type Target = PlanningRound;
 
-    fn deref(&self) -> &Round {
+    fn deref(&self) -> &PlanningRound {
         &self.round
     }
 }

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tautline_api::convert;
-use tautline_core::{ask::Subject, nodes::NodeSet, quantity};
-use tautline_provider_client::Question;
+use tautline_core::{constraints::PodIdentity, nodes::NodeSet, quantity};
+use tautline_provider_client::PlanningQuestion;
 
 use crate::wire::WireError;
 
@@ -48,13 +48,13 @@ struct Metadata<'a> {
 }
 
 /// What makes offers govern a pod, without reading its spec.
-pub(crate) fn subject(what: &'static str, pod: &RawValue) -> Result<Subject, WireError> {
+pub(crate) fn subject(what: &'static str, pod: &RawValue) -> Result<PodIdentity, WireError> {
     check_size(what, pod.get())?;
     let head: Head<'_> =
         serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
     let m = head.metadata;
     let text = |t: Option<Cow<'_, str>>| t.map(Cow::into_owned).unwrap_or_default();
-    Ok(Subject {
+    Ok(PodIdentity {
         name: text(m.name),
         namespace: m
             .namespace
@@ -68,19 +68,19 @@ pub(crate) fn subject(what: &'static str, pod: &RawValue) -> Result<Subject, Wir
 pub(crate) fn question(
     what: &'static str,
     pod: &RawValue,
-    subject: Subject,
+    subject: PodIdentity,
     nodes: NodeSet,
-) -> Result<Question, WireError> {
+) -> Result<PlanningQuestion, WireError> {
     let pod: Pod =
         serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
     Ok(question_of(&pod, subject, nodes))
 }
 
 /// The same for a pod that is read already.
-pub(crate) fn question_of(pod: &Pod, subject: Subject, nodes: NodeSet) -> Question {
+pub(crate) fn question_of(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
     let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
     let annotations = convert::told_annotations(pod.metadata.annotations.as_ref());
-    Question {
+    PlanningQuestion {
         subject,
         annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
         requests: requests

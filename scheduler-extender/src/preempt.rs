@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tautline_core::{ask, nodes::NodeSet, planning::Verdict};
+use tautline_core::{constraints, nodes::NodeSet, planning::NodeVerdict};
 
 use crate::{
     app::State,
@@ -40,7 +40,7 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     let snapshot = state.feed.snapshot();
     let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
     let mut victims = args.victims;
-    if !exempt && ask::is_governed(&snapshot, &subject) {
+    if !exempt && constraints::is_governed(&snapshot, &subject) {
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::question(WHAT, args.pod, subject, nodes)?;
         // Boxed for the same reason as in filter.
@@ -51,8 +51,8 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
                 .position(node)
                 .and_then(|at| round.plan.verdicts.get(at));
             match verdict {
-                Some(Verdict::Usable { .. }) => true,
-                Some(Verdict::Unusable { freeable, .. }) => *freeable,
+                Some(NodeVerdict::Usable { .. }) => true,
+                Some(NodeVerdict::Unusable { freeable, .. }) => *freeable,
                 None => false,
             }
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tautline_core::{Snapshot, ask};
+use tautline_core::{Snapshot, constraints};
 
 use crate::{
     app::State,
@@ -19,7 +19,7 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     let subject = pod::subject(WHAT, args.pod)?;
     let governed = |snapshot: &Snapshot| {
         let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
-        !exempt && ask::is_governed(snapshot, &subject)
+        !exempt && constraints::is_governed(snapshot, &subject)
     };
     let kept = state.plans.get(&subject.uid);
     // What is nobody's business is answered without a look at the names.

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Instant};
 
 use hyper::{Method, Request};
-use tautline_runtime::http::{Answer, Body, answer, read, retry_later, text};
+use tautline_runtime::http::{Body, HttpResponse, read, respond, retry_later, text};
 use tokio::sync::Semaphore;
 
 use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
@@ -29,7 +29,8 @@ struct Turns {
 /// and none takes longer than the deadline (504), which lies below the scheduler's own.
 pub(crate) fn stack(
     state: Arc<State>,
-) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, Answer> + Clone + Send + Sync {
+) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, HttpResponse> + Clone + Send + Sync
+{
     let turns = Arc::new(Turns {
         under_way: Semaphore::new(state.config.concurrency),
         binds: Semaphore::new(state.config.concurrency),
@@ -68,7 +69,7 @@ async fn route(
     verb: &'static str,
     request: Request<Body>,
     by: tokio::time::Instant,
-) -> Answer {
+) -> HttpResponse {
     if verb == "other" {
         return text(
             404,
@@ -117,7 +118,7 @@ async fn route(
         }
     };
     match result {
-        Ok(body) => answer(200, JSON, body),
+        Ok(body) => respond(200, JSON, body),
         Err(error @ (WireError::TooManyNodes { .. } | WireError::PodTooLarge { .. })) => {
             text(413, format!("{error}\n"))
         }

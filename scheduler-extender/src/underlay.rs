@@ -9,13 +9,14 @@ use std::{
 
 use tautline_core::{
     Snapshot,
-    ask::{self, Subject},
+    constraints::{self, PodIdentity},
     model::{Rule, Service},
-    planning::{Answer, Outcome, Plan},
+    planning::{Plan, RuleAnswer, RuleOutcome},
 };
 use tautline_proto::underlay::Offer;
 use tautline_provider_client::{
-    CallError, Discovery, Question, Round, RuleRecord, round::provider_name,
+    CallError, PlanningQuestion, PlanningRound, ProviderClient, RuleRecord,
+    planning_round::provider_name,
 };
 use tokio::time::Instant;
 
@@ -93,7 +94,7 @@ impl Consulted {
 pub(crate) async fn plan(
     state: &State,
     snapshot: &Snapshot,
-    question: Question,
+    question: PlanningQuestion,
     by: Instant,
 ) -> Planned {
     let mut round = state.discovery.round(snapshot, question).await;
@@ -110,7 +111,7 @@ async fn consult(
     state: &State,
     snapshot: &Snapshot,
     service: &Service,
-    round: &mut Round,
+    round: &mut PlanningRound,
     by: Instant,
 ) -> Consulted {
     let start = Instant::now();
@@ -149,28 +150,28 @@ async fn consult(
 /// The positions of the nodes that the underlay may be asked about: those that
 /// answers refuse. What is unknown, or counted out at bind, it cannot promise.
 fn eligible(
-    discovery: &Discovery,
+    discovery: &ProviderClient,
     snapshot: &Snapshot,
-    round: &Round,
+    round: &PlanningRound,
 ) -> Result<Vec<usize>, &'static str> {
     let unanswered =
-        |r: &RuleRecord| matches!(r.outcome, Outcome::Unavailable { reject, .. } if reject);
+        |r: &RuleRecord| matches!(r.outcome, RuleOutcome::Unavailable { reject, .. } if reject);
     if round.rules.iter().any(unanswered) {
         return Err(code::RULE_UNANSWERED);
     }
-    let counted: Vec<&Outcome> = round
+    let counted: Vec<&RuleOutcome> = round
         .rules
         .iter()
         .filter(|r| {
             let provider = discovery.provider(snapshot, &r.rule.name, &round.subject.namespace);
-            provider.is_some_and(|service| discovery.allocates(service))
+            provider.is_some_and(|service| discovery.is_allocator(service))
         })
         .map(|r| &r.outcome)
         .collect();
     let full = |at: usize| {
         counted.iter().any(|outcome| match outcome {
-            Outcome::Costs(costs) => costs.get(at).is_none_or(|cost| cost < 0),
-            Outcome::Unavailable { .. } => false,
+            RuleOutcome::Costs(costs) => costs.get(at).is_none_or(|cost| cost < 0),
+            RuleOutcome::Unavailable { .. } => false,
         })
     };
     let nodes: Vec<usize> = (0..round.nodes.len()).filter(|at| !full(*at)).collect();
@@ -184,13 +185,13 @@ async fn discover(
     state: &State,
     snapshot: &Snapshot,
     service: &Service,
-    round: &Round,
+    round: &PlanningRound,
     nodes: &[usize],
     by: Instant,
 ) -> Result<Vec<Offer>, (&'static str, String)> {
     let left = by.saturating_duration_since(Instant::now() + MARGIN);
     if left < LEAST {
-        let error = "the rules' providers left no time to ask in; see --deadline";
+        let error = "the rules' providers left no time to constraints in; see --deadline";
         return Err((code::NO_TIME, error.to_owned()));
     }
     let (rules, peers) = terms(snapshot, &round.subject);
@@ -207,13 +208,13 @@ async fn discover(
 }
 
 /// The rules of all offers that govern the pod, each once, and the peers' nodes.
-fn terms(snapshot: &Snapshot, subject: &Subject) -> (Vec<Rule>, Vec<String>) {
-    let asks = ask::asks(snapshot, subject);
+fn terms(snapshot: &Snapshot, subject: &PodIdentity) -> (Vec<Rule>, Vec<String>) {
+    let asks = constraints::pod_constraints(snapshot, subject);
     let mut rules: Vec<Rule> = Vec::new();
     let mut peers = BTreeSet::new();
-    for ask in &asks {
-        peers.extend(ask.peer_nodes().into_iter().map(str::to_owned));
-        for rule in &ask.rules {
+    for constraints in &asks {
+        peers.extend(constraints.peer_nodes().into_iter().map(str::to_owned));
+        for rule in &constraints.rules {
             let same = |r: &Rule| {
                 (&r.name, &r.request, &r.limit) == (&rule.name, &rule.request, &rule.limit)
             };
@@ -228,24 +229,26 @@ fn terms(snapshot: &Snapshot, subject: &Subject) -> (Vec<Rule>, Vec<String>) {
 /// Makes the nodes of good offers usable, with scores by cost as rules give them.
 fn take(
     snapshot: &Snapshot,
-    round: &mut Round,
+    round: &mut PlanningRound,
     nodes: &[usize],
     answer: Vec<Offer>,
     out: &mut Consulted,
 ) {
     let uid = &round.subject.uid;
-    let others = snapshot.underlaid().filter(|p| *p.uid != **uid);
+    let others = snapshot
+        .with_underlay_allocation()
+        .filter(|p| *p.uid != **uid);
     let held: HashSet<&str> = others
         .flat_map(|p| p.underlay.iter().map(|id| &**id))
         .collect();
     let held = |id: &str| held.contains(id);
     let judged = offers::judge(answer, &round.nodes, nodes, SystemTime::now(), held);
     (out.offers, out.left_out) = (judged.offers, judged.left_out);
-    let answer = Answer {
+    let answer = RuleAnswer {
         offer: 0,
         rule: "underlay",
         weight: 1,
-        outcome: &Outcome::Costs(judged.costs),
+        outcome: &RuleOutcome::Costs(judged.costs),
     };
     let plan = Plan::make(round.nodes.len(), &[answer]);
     for (verdict, new) in round.plan.verdicts.iter_mut().zip(plan.verdicts) {

@@ -9,7 +9,7 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, api::ListParams};
 use prometheus_client::registry::Registry;
 use tautline_api::convert;
-use tautline_pod_requeue::Waking;
+use tautline_pod_requeue::PodRequeue;
 use tautline_runtime::{lease, tasks::Tasks, watch::Watch};
 use tokio::{
     sync::watch::{Receiver, Sender},
@@ -50,7 +50,7 @@ pub(crate) fn spawn(
     if !state.config.wake {
         return;
     }
-    let waking = Waking {
+    let waking = PodRequeue {
         feed: state.feed.clone(),
         discovery: state.discovery.clone(),
         client: client.clone(),

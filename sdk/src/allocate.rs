@@ -16,7 +16,7 @@ const FORWARDED: &str = "tautline-forwarded";
 
 /// May this pod have what the rule asks for, on this node?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReserveQuestion {
+pub struct ReservationRequest {
     /// The pod.
     pub workload: Reference,
     /// Its UID.
@@ -36,7 +36,7 @@ pub struct ReserveQuestion {
 
 /// About a reservation that was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldQuestion {
+pub struct ReservationRef {
     /// As [`Reserved::id`] said.
     pub id: String,
     /// Another replica has passed it on: answer it here, or not at all.
@@ -62,7 +62,7 @@ pub enum AllocatorError {
     BadRule(String),
     /// The node cannot give it, or not any more.
     #[error("{0}")]
-    CannotGive(String),
+    Exhausted(String),
     /// Of a Confirm: the reservation is not held any more.
     #[error("{0}")]
     Expired(String),
@@ -80,7 +80,7 @@ impl From<AllocatorError> for Status {
         let text = error.to_string();
         match error {
             AllocatorError::BadRule(_) => Self::invalid_argument(text),
-            AllocatorError::CannotGive(_) => Self::failed_precondition(text),
+            AllocatorError::Exhausted(_) => Self::failed_precondition(text),
             AllocatorError::Expired(_) => Self::not_found(text),
             AllocatorError::NotNow(_) => Self::unavailable(text),
             AllocatorError::Internal(_) => Self::internal(text),
@@ -98,7 +98,7 @@ impl From<Status> for AllocatorError {
         }
         match status.code() {
             Code::InvalidArgument => Self::BadRule(text),
-            Code::FailedPrecondition => Self::CannotGive(text),
+            Code::FailedPrecondition => Self::Exhausted(text),
             Code::NotFound => Self::Expired(text),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
                 Self::NotNow(text.trim_start_matches("not now: ").to_owned())
@@ -118,7 +118,7 @@ fn is_forwarded<T>(request: &Request<T>) -> bool {
     request.metadata().contains_key(FORWARDED)
 }
 
-impl From<Request<wire::ReserveRequest>> for ReserveQuestion {
+impl From<Request<wire::ReserveRequest>> for ReservationRequest {
     fn from(request: Request<wire::ReserveRequest>) -> Self {
         let forwarded = is_forwarded(&request);
         let ask = request.into_inner();
@@ -140,8 +140,8 @@ impl From<Request<wire::ReserveRequest>> for ReserveQuestion {
 }
 
 /// To be passed on to another replica; mark it with [`mark_forwarded`].
-impl From<ReserveQuestion> for wire::ReserveRequest {
-    fn from(ask: ReserveQuestion) -> Self {
+impl From<ReservationRequest> for wire::ReserveRequest {
+    fn from(ask: ReservationRequest) -> Self {
         Self {
             workload: Some(target(ask.workload)),
             uid: ask.uid,
@@ -153,7 +153,7 @@ impl From<ReserveQuestion> for wire::ReserveRequest {
     }
 }
 
-impl From<Request<wire::ConfirmRequest>> for HeldQuestion {
+impl From<Request<wire::ConfirmRequest>> for ReservationRef {
     fn from(request: Request<wire::ConfirmRequest>) -> Self {
         Self {
             forwarded: is_forwarded(&request),
@@ -162,7 +162,7 @@ impl From<Request<wire::ConfirmRequest>> for HeldQuestion {
     }
 }
 
-impl From<Request<wire::ReleaseRequest>> for HeldQuestion {
+impl From<Request<wire::ReleaseRequest>> for ReservationRef {
     fn from(request: Request<wire::ReleaseRequest>) -> Self {
         Self {
             forwarded: is_forwarded(&request),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_question_that_is_passed_on_stays_the_same() {
-        let ask = ReserveQuestion {
+        let ask = ReservationRequest {
             workload: Reference::pod("ml", "train-0"),
             uid: "u".into(),
             node: "n1".into(),
@@ -218,7 +218,7 @@ mod tests {
         };
         let mut request = Request::new(wire::ReserveRequest::from(ask.clone()));
         mark_forwarded(&mut request);
-        assert_eq!(ReserveQuestion::from(request), ask);
+        assert_eq!(ReservationRequest::from(request), ask);
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
                 ..wire::ReserveRequest::default()
             };
             assert_eq!(
-                ReserveQuestion::from(Request::new(request)).hold,
+                ReservationRequest::from(Request::new(request)).hold,
                 granted,
                 "{asked}"
             );
@@ -247,7 +247,7 @@ mod tests {
     fn errors_survive_being_passed_on() {
         let errors = [
             AllocatorError::BadRule("a".into()),
-            AllocatorError::CannotGive("b".into()),
+            AllocatorError::Exhausted("b".into()),
             AllocatorError::Expired("c".into()),
             AllocatorError::NotNow("d".into()),
         ];

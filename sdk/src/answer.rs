@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 use prost::bytes::Bytes;
 use tautline_proto::endpoint_cost::{NodeCost, Validity, put_validity, read_answer};
 
-use crate::Lines;
+use crate::AnswerCache;
 
 /// Costs in any unit that is the same for all nodes of the answer. A node that
 /// is not named cannot be used.
@@ -83,12 +83,12 @@ impl CostAnswer {
     }
 
     /// Adds a node, and keeps its line for other answers.
-    pub fn push_and_keep(&mut self, node: NodeCost<'_>, kept: &mut Lines) {
+    pub fn push_and_cache(&mut self, node: NodeCost<'_>, kept: &mut AnswerCache) {
         self.lines.extend_from_slice(kept.keep(node));
     }
 
     /// Adds a node as it was kept; false: nothing is kept of it.
-    pub fn push_kept(&mut self, node: &str, kept: &mut Lines) -> bool {
+    pub fn push_cached(&mut self, node: &str, kept: &mut AnswerCache) -> bool {
         let line = kept.find(node);
         self.lines.extend_from_slice(line.unwrap_or_default());
         line.is_some()

@@ -13,7 +13,7 @@ use tonic::{
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-use crate::{CostAnswer, CostQuestion};
+use crate::{CostAnswer, CostRequest};
 
 /// The codec of the server's end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct CostCodec;
 
 impl Codec for CostCodec {
     type Encode = CostAnswer;
-    type Decode = CostQuestion;
+    type Decode = CostRequest;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -46,10 +46,10 @@ impl Encoder for CostCodec {
 }
 
 impl Decoder for CostCodec {
-    type Item = CostQuestion;
+    type Item = CostRequest;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CostQuestion>, Status> {
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CostRequest>, Status> {
         let bytes = from.copy_to_bytes(from.remaining());
         // As prost's codec says it.
         let question = question(&bytes).map_err(|e| Status::internal(e.to_string()))?;
@@ -57,10 +57,10 @@ impl Decoder for CostCodec {
     }
 }
 
-fn question(bytes: &[u8]) -> Result<CostQuestion, Malformed> {
+fn question(bytes: &[u8]) -> Result<CostRequest, Malformed> {
     let mut nodes = Vec::new();
     let rest = read_eligible_nodes(bytes, |node| nodes.push(node.to_owned()))?;
-    Ok(CostQuestion {
+    Ok(CostRequest {
         eligible_nodes: nodes,
         ..EndpointCostRequest::decode(&*rest)?.into()
     })

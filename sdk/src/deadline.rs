@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+        CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
         testkit,
     };
 
@@ -58,14 +58,14 @@ mod tests {
     struct Left;
 
     impl RuleProvider for Left {
-        async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
             let left = ask
                 .deadline
                 .map(|d| d.saturating_duration_since(Instant::now()));
             let millis = left.map_or(-1, |l| i64::try_from(l.as_millis()).unwrap_or(i64::MAX));
             Ok([("left".to_owned(), millis)].into_iter().collect())
         }
-        async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
             Ok(Evaluation::compliant(""))
         }
     }

@@ -26,11 +26,11 @@
 
 mod allocate;
 mod answer;
+mod answer_cache;
 mod calls;
-mod changes;
+mod change_log;
 mod codec;
 mod deadline;
-mod lines;
 mod metrics;
 mod pages;
 pub mod reservations;
@@ -41,16 +41,16 @@ mod types;
 
 use std::future::Future;
 
-pub use allocate::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
+pub use allocate::{AllocatorError, ReservationRef, ReservationRequest, Reserved, mark_forwarded};
 pub use answer::CostAnswer;
-pub use changes::Changes;
-pub use lines::Lines;
+pub use answer_cache::AnswerCache;
+pub use change_log::ChangeLog;
 pub use pages::Page;
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
 pub use tautline_proto::{LONGEST_HOLD, endpoint_cost::NodeCost};
 pub use tautline_runtime::tls::ServerFiles as TlsFiles;
-pub use types::{CostQuestion, EvaluateQuestion, Evaluation, Peer, ProviderError, Rule, Workload};
+pub use types::{CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError, Rule, Workload};
 
 /// Measures one rule, or several.
 pub trait RuleProvider: Send + Sync + 'static {
@@ -62,7 +62,7 @@ pub trait RuleProvider: Send + Sync + 'static {
     /// errors in a row, and the caller leaves the provider alone for a moment.
     fn endpoint_cost(
         &self,
-        ask: CostQuestion,
+        ask: CostRequest,
     ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send;
 
     /// Whether placed workloads keep to the rule.
@@ -71,7 +71,7 @@ pub trait RuleProvider: Send + Sync + 'static {
     /// The rule is then reported as [`Compliance::Error`].
     fn evaluate(
         &self,
-        ask: EvaluateQuestion,
+        ask: EvaluationRequest,
     ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send;
 }
 
@@ -87,20 +87,24 @@ pub trait Allocator: Send + Sync + 'static {
     /// The pod is then not bound there.
     fn reserve(
         &self,
-        ask: ReserveQuestion,
+        ask: ReservationRequest,
     ) -> impl Future<Output = Result<Reserved, AllocatorError>> + Send;
 
     /// The pod is bound: what was reserved is its own until it has gone.
     ///
     /// # Errors
     /// [`AllocatorError::Expired`] if it is not held any more.
-    fn confirm(&self, ask: HeldQuestion)
-    -> impl Future<Output = Result<(), AllocatorError>> + Send;
+    fn confirm(
+        &self,
+        ask: ReservationRef,
+    ) -> impl Future<Output = Result<(), AllocatorError>> + Send;
 
     /// The pod was not bound. Releasing what is not held is no error.
     ///
     /// # Errors
     /// It then ends by its expiry.
-    fn release(&self, ask: HeldQuestion)
-    -> impl Future<Output = Result<(), AllocatorError>> + Send;
+    fn release(
+        &self,
+        ask: ReservationRef,
+    ) -> impl Future<Output = Result<(), AllocatorError>> + Send;
 }

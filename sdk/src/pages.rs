@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use tautline_runtime::http::{self, Answer};
+use tautline_runtime::http::{self, HttpResponse};
 
 /// An answer on the admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ impl Page {
     }
 }
 
-impl From<Page> for Answer {
+impl From<Page> for HttpResponse {
     fn from(page: Page) -> Self {
-        http::answer(page.status, page.content_type, page.body)
+        http::respond(page.status, page.content_type, page.body)
     }
 }
 
@@ -61,8 +61,8 @@ impl Pages {
         Self(Arc::new(move |path, query| Box::pin(answer(path, query))))
     }
 
-    pub(crate) async fn answer(self, path: String, query: String) -> Option<Answer> {
-        (self.0)(path, query).await.map(Answer::from)
+    pub(crate) async fn answer(self, path: String, query: String) -> Option<HttpResponse> {
+        (self.0)(path, query).await.map(HttpResponse::from)
     }
 }
 
@@ -80,13 +80,13 @@ mod tests {
     impl crate::RuleProvider for Nobody {
         async fn endpoint_cost(
             &self,
-            _: crate::CostQuestion,
+            _: crate::CostRequest,
         ) -> Result<crate::CostAnswer, crate::ProviderError> {
             Ok(crate::CostAnswer::default())
         }
         async fn evaluate(
             &self,
-            _: crate::EvaluateQuestion,
+            _: crate::EvaluationRequest,
         ) -> Result<crate::Evaluation, crate::ProviderError> {
             Ok(crate::Evaluation::compliant("nobody asks"))
         }

@@ -84,7 +84,7 @@ pub struct Counts {
 
 /// Reservations with their grants.
 #[derive(Clone, Debug)]
-pub struct Book<G> {
+pub struct Reservations<G> {
     prefix: String,
     next: u64,
     entries: HashMap<u64, Entry<G>>,
@@ -92,7 +92,7 @@ pub struct Book<G> {
     uids: HashMap<String, BTreeSet<u64>>,
 }
 
-impl<G: Clone> Book<G> {
+impl<G: Clone> Reservations<G> {
     /// An empty book. The prefix begins every id: give one that no other process
     /// has, or ever had, so that no id of theirs means anything here.
     pub fn new(prefix: impl Into<String>) -> Self {

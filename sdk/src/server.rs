@@ -271,7 +271,7 @@ impl Server {
             None => None,
         };
         if let Some(tls) = tls.clone() {
-            tasks.spawn("tls", tls.follow(stop.clone()));
+            tasks.spawn("tls", tls.watch_files(stop.clone()));
         }
         let closing = CancellationToken::new();
         let served = listen(routes, (self.listener, port), tls, closing.clone());

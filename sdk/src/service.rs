@@ -22,7 +22,7 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use crate::{
-    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, ReserveQuestion,
+    Allocator, AllocatorError, CostAnswer, CostRequest, EvaluationRequest, ReservationRequest,
     RuleProvider, codec::CostCodec, deadline, metrics::Metrics, types::reference,
 };
 
@@ -126,7 +126,7 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
         let deadline = deadline::of(request.metadata());
         let ask = request.into_inner();
         let (targets, nodes) = (ask.targets.into_iter(), ask.target_nodes.into_iter());
-        let question = EvaluateQuestion {
+        let question = EvaluationRequest {
             targets: targets.map(|(n, t)| (n, reference(t))).collect(),
             target_nodes: nodes
                 .map(|(name, node)| (name, Some(node).filter(|n| !n.is_empty())))
@@ -143,14 +143,14 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
 
 struct EndpointCost<P>(RuleService<P>);
 
-impl<P: RuleProvider> UnaryService<CostQuestion> for EndpointCost<P> {
+impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
     type Response = CostAnswer;
     type Future = BoxFuture<Response<Self::Response>, Status>;
 
-    fn call(&mut self, request: Request<CostQuestion>) -> Self::Future {
+    fn call(&mut self, request: Request<CostRequest>) -> Self::Future {
         let RuleService { provider, gate } = self.0.clone();
         let deadline = deadline::of(request.metadata());
-        let question = CostQuestion {
+        let question = CostRequest {
             deadline,
             ..request.into_inner()
         };
@@ -172,7 +172,7 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
         &self,
         request: Request<allocator::ReserveRequest>,
     ) -> Result<Response<allocator::ReserveResponse>, Status> {
-        let ask = ReserveQuestion::from(request);
+        let ask = ReservationRequest::from(request);
         let answer = async {
             // Two pods without a UID would share one reservation.
             for (field, value) in [("uid", &ask.uid), ("node", &ask.node)] {

@@ -86,7 +86,7 @@ pub struct Peer {
 
 /// What would each of these nodes cost?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CostQuestion {
+pub struct CostRequest {
     /// Who is to be placed. Its name is empty, and so is the workload's UID, where an
     /// answer that is [valid for a time](crate::CostAnswer::valid_for) is asked for again
     /// before it ends: it will be given to whichever pod comes next.
@@ -111,7 +111,7 @@ pub struct CostQuestion {
 
 /// Do these placed objects keep to the rule?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EvaluateQuestion {
+pub struct EvaluationRequest {
     /// The objects of one binding, by target name.
     pub targets: BTreeMap<String, Reference>,
     /// The node that each target that is a pod runs on, by target name, `None` if it is
@@ -124,7 +124,7 @@ pub struct EvaluateQuestion {
     pub deadline: Option<Instant>,
 }
 
-impl EvaluateQuestion {
+impl EvaluationRequest {
     /// The namespace of the targets that are pods; `None` if there are none, or they
     /// are of several namespaces.
     pub fn namespace(&self) -> Option<&str> {
@@ -253,7 +253,7 @@ impl From<wire::PolicyRule> for Rule {
     }
 }
 
-impl From<wire::EndpointCostRequest> for CostQuestion {
+impl From<wire::EndpointCostRequest> for CostRequest {
     fn from(ask: wire::EndpointCostRequest) -> Self {
         let peer = |p: wire::Peer| Peer {
             role: p.role,

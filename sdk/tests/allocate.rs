@@ -19,9 +19,9 @@ use tautline_proto::{
 };
 use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
-    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
-    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server,
-    reservations::{Book, Key},
+    Allocator, AllocatorError, CostAnswer, CostRequest, Evaluation, EvaluationRequest,
+    ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider, Server,
+    reservations::{Key, Reservations},
     testkit,
 };
 use tonic::{Code, Status, transport::Channel};
@@ -29,26 +29,26 @@ use tonic::{Code, Status, transport::Channel};
 struct Costs;
 
 impl RuleProvider for Costs {
-    async fn endpoint_cost(&self, _: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, _: CostRequest) -> Result<CostAnswer, ProviderError> {
         Ok(CostAnswer::default())
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant(""))
     }
 }
 
 /// One device a node.
-struct Devices(Mutex<Book<String>>);
+struct Devices(Mutex<Reservations<String>>);
 
 impl Devices {
-    fn book(&self) -> std::sync::MutexGuard<'_, Book<String>> {
+    fn book(&self) -> std::sync::MutexGuard<'_, Reservations<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Allocator for Devices {
-    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         let (now, node) = (Instant::now(), ask.node.clone());
         let key = Key {
             uid: ask.uid,
@@ -60,7 +60,7 @@ impl Allocator for Devices {
                 None => Ok(format!("dev-0@{node}")),
                 Some((other, _)) => {
                     let what = format!("the device of {node} is held for {}", other.uid);
-                    Err(AllocatorError::CannotGive(what))
+                    Err(AllocatorError::Exhausted(what))
                 }
             }
         })?;
@@ -71,13 +71,13 @@ impl Allocator for Devices {
         })
     }
 
-    async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         self.book()
             .confirm(Instant::now(), &ask.id)
             .map_err(|e| AllocatorError::Expired(e.to_string()))
     }
 
-    async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         self.book().release(Instant::now(), &ask.id);
         Ok(())
     }
@@ -94,7 +94,7 @@ fn ask(uid: &str, node: &str) -> ReserveRequest {
 
 #[tokio::test]
 async fn reserved_confirmed_and_refused() {
-    let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Book::new("t"))))
+    let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Reservations::new("t"))))
         .await
         .unwrap();
     let first = running.reserve(ask("u1", "n1")).await.unwrap();
@@ -128,7 +128,7 @@ async fn reserved_confirmed_and_refused() {
 
 #[tokio::test]
 async fn health_of_both_services() {
-    let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Book::new("t"))))
+    let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Reservations::new("t"))))
         .await
         .unwrap();
     let channel = Channel::from_shared(format!("http://{}", running.address))
@@ -187,7 +187,7 @@ async fn no_question_is_answered_before_all_is_there() {
     readiness.expect("nodes");
     readiness.expect("pods");
     let mut tasks = Tasks::default();
-    let devices = Devices(Mutex::new(Book::new("t")));
+    let devices = Devices(Mutex::new(Reservations::new("t")));
     server
         .spawn_with_allocator(Costs.into(), devices.into(), &mut tasks)
         .unwrap();

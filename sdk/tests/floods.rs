@@ -9,7 +9,7 @@ use tautline_proto::ruleprovider::{
     EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
 };
 use tautline_sdk::{
-    Config, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
     testkit,
 };
 use tokio::{
@@ -30,14 +30,14 @@ struct Held {
 }
 
 impl RuleProvider for Held {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         if !ask.eligible_nodes.is_empty() {
             self.asked.notify_one();
             self.go.notified().await;
         }
         Ok(CostAnswer::default())
     }
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant(""))
     }
 }

@@ -9,7 +9,7 @@ use tautline_proto::ruleprovider::{
     EndpointCostRequest, EvaluateRequest, PolicyRule, rule_provider_client::RuleProviderClient,
 };
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
     RuleProvider, TlsFiles, testkit,
 };
 use tonic::{
@@ -21,7 +21,7 @@ use tonic::{
 struct Sample;
 
 impl RuleProvider for Sample {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         ask.rule.limit_duration()?;
         let mut answer = CostAnswer::default().valid_for(Duration::from_secs(3));
         for (i, node) in ask.eligible_nodes.iter().enumerate() {
@@ -33,7 +33,7 @@ impl RuleProvider for Sample {
         Ok(answer)
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         match ask.targets.is_empty() {
             true => Err(ProviderError::NotReady("no targets".into())),
             false => Ok(Evaluation {

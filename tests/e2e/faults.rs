@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use serde_json::json;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, NodeCost, ProviderError, RuleProvider,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, NodeCost, ProviderError, RuleProvider,
     testkit,
 };
 use tautline_tests::{PATIENCE, eventually, objects};
@@ -33,7 +33,7 @@ enum Odd {
 }
 
 impl RuleProvider for Odd {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         let mut say = |node: &str, cost| {
             answer.push(NodeCost {
@@ -65,7 +65,7 @@ impl RuleProvider for Odd {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Err(ProviderError::Internal("odd".into()))
     }
 }

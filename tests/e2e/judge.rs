@@ -8,7 +8,7 @@ use std::sync::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 
 use crate::providers::Fixed;
@@ -47,11 +47,11 @@ impl Judge {
 }
 
 impl RuleProvider for Judge {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         self.fixed.endpoint_cost(ask).await
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         self.evaluations.fetch_add(1, Ordering::Relaxed);
         let pod = ask.targets.values().find(|t| t.kind == "Pod");
         let pod = pod.ok_or_else(|| ProviderError::Internal("no pod".into()))?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 
 /// Costs by node; a node that is not listed is not named in the answer.
@@ -36,7 +36,7 @@ impl Fixed {
 }
 
 impl RuleProvider for Fixed {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         *self.asked.lock().unwrap() += 1;
         let delay = *self.delay.lock().unwrap();
         tokio::time::sleep(delay).await;
@@ -52,7 +52,7 @@ impl RuleProvider for Fixed {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant("fixed"))
     }
 }

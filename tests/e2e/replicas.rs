@@ -21,8 +21,8 @@ use tautline_proto::allocator::{
 };
 use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
-    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, Server,
-    reservations::{Book, Key},
+    Allocator, AllocatorError, LONGEST_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
+    reservations::{Key, Reservations},
     testkit,
 };
 use tautline_tests::{
@@ -76,12 +76,12 @@ impl Truth {
 /// One device; a book of its own, as a process has.
 struct OneDevice {
     name: &'static str,
-    book: Mutex<Book<()>>,
+    book: Mutex<Reservations<()>>,
     truth: Truth,
 }
 
 impl Allocator for OneDevice {
-    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         let (now, uid, node) = (Instant::now(), ask.uid.clone(), ask.node.clone());
         let mut shown = self.truth.0.lock().unwrap();
         let bound = shown.bound.as_ref().is_some_and(|b| *b != uid);
@@ -93,7 +93,7 @@ impl Allocator for OneDevice {
         let mut book = self.book.lock().unwrap();
         let granted = book.reserve(now, key, ask.hold, |book| {
             match bound || book.on_node(now, &node).next().is_some() {
-                true => Err(AllocatorError::CannotGive("taken".into())),
+                true => Err(AllocatorError::Exhausted("taken".into())),
                 false => Ok(()),
             }
         })?;
@@ -116,13 +116,13 @@ impl Allocator for OneDevice {
         })
     }
 
-    async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut book = self.book.lock().unwrap();
         book.confirm(Instant::now(), &ask.id)
             .map_err(|e| AllocatorError::Expired(e.to_string()))
     }
 
-    async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let now = Instant::now();
         if self.book.lock().unwrap().release(now, &ask.id).is_some() {
             // The newest is the one that was held: the device is one.
@@ -158,7 +158,7 @@ impl Replica {
             let mut server = Server::bind(testkit::loopback()).await?;
             let (mut tasks, address) = (Tasks::default(), server.address());
             let started = format!("{name}_{:?}", Instant::now());
-            let book = Mutex::new(Book::new(&started));
+            let book = Mutex::new(Reservations::new(&started));
             let inner = Arc::new(OneDevice { name, book, truth });
             let config = replicas::Config::new(LEASE.0, LEASE.1, &started, &address.to_string())
                 .with_duration(SILENT);

@@ -13,9 +13,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
-    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
-    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server as ProviderServer,
-    testkit,
+    Allocator, AllocatorError, CostAnswer, CostRequest, Evaluation, EvaluationRequest,
+    ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider,
+    Server as ProviderServer, testkit,
 };
 use tautline_tests::{
     PATIENCE, control_plane::ControlPlane, eventually, objects, root, servers::Server, workloads,
@@ -42,7 +42,7 @@ impl Hostile {
 }
 
 impl RuleProvider for Hostile {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         self.asked(ask.source.namespace);
         let mut answer = CostAnswer::default();
         for node in ask.eligible_nodes {
@@ -54,7 +54,7 @@ impl RuleProvider for Hostile {
         Ok(answer)
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         ask.targets
             .into_values()
             .for_each(|t| self.asked(t.namespace));
@@ -63,7 +63,7 @@ impl RuleProvider for Hostile {
 }
 
 impl Allocator for Hostile {
-    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         self.asked(ask.workload.namespace);
         let annotations = [("team", "mine"), ("tautline.io/gpu-devices", "0:1000")];
         let annotations = annotations.map(|(k, v)| (k.to_owned(), v.to_owned()));
@@ -74,11 +74,11 @@ impl Allocator for Hostile {
         })
     }
 
-    async fn confirm(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, _: ReservationRef) -> Result<(), AllocatorError> {
         Ok(())
     }
 
-    async fn release(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, _: ReservationRef) -> Result<(), AllocatorError> {
         Ok(())
     }
 }

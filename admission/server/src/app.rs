@@ -8,8 +8,8 @@ use prometheus_client::registry::Registry;
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
+    cluster_store::ClusterStore,
     events::{self, Events},
-    feed::Feed,
     http,
     tasks::Tasks,
     tls::{ServerFiles, ServerTls},
@@ -104,7 +104,7 @@ impl App {
         self.events.register(ours);
         let gauges = slices::Gauges::register(ours);
         let policy_counters = mutations::Counters::register(ours);
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         let watch = Watch {
             cluster: &self.cluster,
             feed: &feed,
@@ -236,7 +236,7 @@ fn certificates(
                 alpn,
                 ..files.clone()
             })?;
-            let follow = loaded.clone().follow(stop);
+            let follow = loaded.clone().watch_files(stop);
             tasks.spawn("TLS", async move {
                 // Nothing else says what is to be trusted: whoever renews the files does.
                 let _bundle = bundle;

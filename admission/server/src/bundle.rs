@@ -17,7 +17,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tautline_runtime::one;
+use tautline_runtime::single_watch;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -194,7 +194,7 @@ fn follow<K: Configuration + 'static>(
             }
         };
         tokio::select! {
-            () = one::follow(api, key.1, stop, see) => {}
+            () = single_watch::watch_single(api, key.1, stop, see) => {}
             () = forward => {}
         }
     });

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, core::DeserializeGuard};
 use tautline_api::{MutationPolicy, MutationPolicyBinding};
-use tautline_runtime::{admin::Readiness, events::Events, one, tasks::Tasks, watch::list_of};
+use tautline_runtime::{
+    admin::Readiness, events::Events, single_watch, tasks::Tasks, watch::watch_list,
+};
 
 use crate::{
     config::Config,
@@ -44,7 +46,7 @@ pub(crate) fn slices(
             ready.done(SLICES);
         };
         tokio::select! {
-            () = one::follow(api, slices::MAP, stop, see) => {}
+            () = single_watch::watch_single(api, slices::MAP, stop, see) => {}
             () = patience => {}
         }
         Ok(())
@@ -64,11 +66,11 @@ pub(crate) fn mutations(
     let cluster = Arc::new(mutations::Cluster::new(client.clone(), config.authorizer));
     let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
     let api: Api<DeserializeGuard<Raw<MutationPolicy>>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |all| {
+    watch_list(api, None, readiness, tasks, move |all| {
         policies.see_policies(&all)
     });
     let api: Api<DeserializeGuard<Raw<MutationPolicyBinding>>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |all| {
+    watch_list(api, None, readiness, tasks, move |all| {
         bindings.see_bindings(&all)
     });
     let stop = tasks.stop_token();

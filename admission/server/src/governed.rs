@@ -8,9 +8,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::{Value, json};
 use tautline_core::{
     Snapshot,
-    ask::{self, Subject},
+    constraints::{self, PodIdentity},
 };
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 
 use crate::{
     job::{Job, Now, Verdict, add, segment},
@@ -22,7 +22,7 @@ pub(crate) use left::Left;
 /// The resource, as the scheduler's `managedResources` names it.
 pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
 
-pub(crate) fn job(feed: Feed, exempt: BTreeSet<String>) -> Arc<dyn Job> {
+pub(crate) fn job(feed: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Job> {
     Arc::new(Now(move |request: &Request| {
         if exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
@@ -39,13 +39,13 @@ fn judge(request: &Request, snapshot: &Snapshot) -> Verdict {
     }
     let labels = pod["metadata"]["labels"].as_object();
     let labels = labels.into_iter().flatten();
-    let subject = Subject {
+    let subject = PodIdentity {
         namespace: request.namespace.clone(),
         name: request.name.clone(),
         uid: String::new(),
         labels: labels.filter_map(|(k, v)| Some((k, v.as_str()?))).collect(),
     };
-    if !ask::is_governed(snapshot, &subject) {
+    if !constraints::is_governed(snapshot, &subject) {
         return Verdict::allow("Ungoverned", "no offer selects the pod");
     }
     if containers(pod).any(|c| !c["resources"]["requests"][RESOURCE].is_null()) {
@@ -54,7 +54,7 @@ fn judge(request: &Request, snapshot: &Snapshot) -> Verdict {
     let Some(first) = containers(pod).next() else {
         return Verdict::allow("NoContainers", "");
     };
-    let mut offers: Vec<String> = ask::asks(snapshot, &subject)
+    let mut offers: Vec<String> = constraints::pod_constraints(snapshot, &subject)
         .iter()
         .map(|a| a.offer.name.to_string())
         .collect();
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn exempt_namespaces_are_left_alone() {
-        let job = |exempt: &str| job(Feed::default(), [exempt.to_owned()].into());
+        let job = |exempt: &str| job(ClusterStore::default(), [exempt.to_owned()].into());
         let pod = Arc::new(request("shop", "web", json!({})));
         let exempt = job("shop").review(Arc::clone(&pod)).await;
         assert_eq!(exempt.code, "ExemptNamespace");

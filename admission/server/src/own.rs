@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use kube::Client;
 use tautline_core::trust::TrustedNamespaces;
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 
 use crate::{
     job::{Job, Now, Verdict},
@@ -20,7 +20,7 @@ use crate::{
 
 /// `/validate-constraint`
 pub(crate) struct Validate {
-    pub feed: Feed,
+    pub feed: ClusterStore,
     pub client: Client,
     pub trusted: TrustedNamespaces,
 }

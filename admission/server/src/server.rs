@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use hyper::{Method, Request};
 use tautline_runtime::{
     admin::Readiness,
-    http::{Answer, Body, Connection, answer, charge, read, text},
+    http::{Body, Connection, HttpResponse, charge, read, respond, text},
 };
 use tokio::sync::Semaphore;
 
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 /// counts the waiting too.
 pub(crate) fn stack(
     shared: Arc<Shared>,
-) -> impl Fn(Request<Body>) -> BoxFuture<'static, Answer> + Clone + Send + Sync {
+) -> impl Fn(Request<Body>) -> BoxFuture<'static, HttpResponse> + Clone + Send + Sync {
     let permits = Arc::new(Semaphore::new(shared.config.concurrency));
     move |request| {
         let (shared, permits) = (Arc::clone(&shared), Arc::clone(&permits));
@@ -56,7 +56,7 @@ pub(crate) fn stack(
     }
 }
 
-async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>) -> Answer {
+async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>) -> HttpResponse {
     let path = request.uri().path().to_owned();
     match path.as_str() {
         "/healthz" | "/livez" => return text(200, "ok\n"),
@@ -98,7 +98,7 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
 }
 
 /// A review is held as a tree, which takes many times its text.
-fn check_values(connection: &Connection, body: &[u8]) -> Option<Answer> {
+fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
     let values = body.iter().filter(|b| matches!(b, b',' | b'{')).count();
     if values > MOST_VALUES {
         let error = format!("the review has {values} JSON values; {MOST_VALUES} are taken\n");
@@ -107,7 +107,7 @@ fn check_values(connection: &Connection, body: &[u8]) -> Option<Answer> {
     charge(connection, body.len() + values * VALUE_BYTES)
 }
 
-async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> Answer {
+async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> HttpResponse {
     let (job, asked) = (Arc::clone(&route.job), Arc::clone(&request));
     let review = async move { job.review(asked).await };
     // A defect there costs this answer and no connection. What it leaves behind is
@@ -134,7 +134,7 @@ async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request
         return text(400, verdict.text);
     }
     match review::answer(&request.uid, &verdict) {
-        Ok(body) => answer(200, "application/json", body),
+        Ok(body) => respond(200, "application/json", body),
         Err(error) => text(500, format!("{error}\n")),
     }
 }

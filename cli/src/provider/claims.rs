@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use tautline_api::convert::{self, ConvertError};
 use tautline_gpu_slice::GpuSlice;
-use tautline_runtime::{admin::Readiness, tasks::Tasks, watch::list_of};
+use tautline_runtime::{admin::Readiness, tasks::Tasks, watch::watch_list};
 
 const GROUP_VERSION: &str = "resource.k8s.io/v1";
 
@@ -33,17 +33,17 @@ pub(super) async fn follow(
     }
     let to = provider.clone();
     let api: Api<DeserializeGuard<ResourceSlice>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |list| {
+    watch_list(api, None, readiness, tasks, move |list| {
         to.set_slices(usable(&list, convert::dra::slice));
     });
     let to = provider.clone();
     let api: Api<DeserializeGuard<ResourceClaim>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |list| {
+    watch_list(api, None, readiness, tasks, move |list| {
         to.set_claims(usable(&list, convert::dra::claim));
     });
     let to = provider.clone();
     let api: Api<DeserializeGuard<DeviceClass>> = Api::all(client.clone());
-    list_of(api, None, readiness, tasks, move |list| {
+    watch_list(api, None, readiness, tasks, move |list| {
         to.set_classes(
             list.iter()
                 .map(|class| convert::dra::class(class))

@@ -160,7 +160,7 @@ fn of(map: &ConfigMap) -> (&str, &str) {
 mod tests {
     use kube::core::ObjectMeta;
     use kube_runtime::watcher::Event;
-    use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider};
+    use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider};
 
     use super::*;
 
@@ -178,11 +178,11 @@ mod tests {
 
     /// What the way from a to b costs for a pod of this namespace, after these events.
     async fn cost(events: Vec<Event<ConfigMap>>, namespace: &str) -> i64 {
-        let provider = Latency::new(tautline_runtime::feed::Feed::default());
+        let provider = Latency::new(tautline_runtime::cluster_store::ClusterStore::default());
         let trusted = TrustedNamespaces::from_iter(["system"]);
         let events = futures::stream::iter(events.into_iter().map(Ok));
         take_in(events, TableMaps::new(trusted), |t| provider.set_table(t)).await;
-        let ask = CostQuestion {
+        let ask = CostRequest {
             source: Reference::pod(namespace, "p"),
             rule: Rule {
                 name: "latency".to_owned(),
@@ -190,7 +190,7 @@ mod tests {
             },
             peer_nodes: vec!["b".to_owned()],
             eligible_nodes: vec!["a".to_owned()],
-            ..CostQuestion::default()
+            ..CostRequest::default()
         };
         provider.endpoint_cost(ask).await.unwrap().nodes()[0].cost
     }

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tautline_api::convert;
 use tautline_core::{
-    fit,
     index::{Kind, Object},
     model::{Pod, Service, ServicePort},
+    node_filter,
     nodes::NodeSet,
     selector::Labels,
 };
@@ -23,8 +23,8 @@ use tautline_gpu_simulator::{
     ties::Chooser,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, Order};
-use tautline_provider_client::{Discovery, Question};
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_provider_client::{PlanningQuestion, ProviderClient};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
 use tautline_sdk::{Server, testkit};
 use tokio::task::JoinHandle;
@@ -64,10 +64,10 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
 
 /// Running servers.
 struct Wired {
-    feed: Feed,
+    feed: ClusterStore,
     http: Http,
     extender: String,
-    discovery: Discovery,
+    discovery: ProviderClient,
     policy: Name,
     stop: CancellationToken,
     done: JoinHandle<Result<()>>,
@@ -80,7 +80,7 @@ impl Wired {
         order: &Arrivals,
         policy: Name,
     ) -> Result<Self> {
-        let (feed, mut tasks) = (Feed::default(), Tasks::default());
+        let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let asked = workload
             .pods
             .iter()
@@ -113,9 +113,9 @@ impl Wired {
         for object in objects::policies(workload)? {
             feed.apply(object);
         }
-        let discovery = tautline_provider_client::Config {
+        let discovery = tautline_provider_client::ClientConfig {
             deadline: PATIENCE,
-            ..tautline_provider_client::Config::unguarded()
+            ..tautline_provider_client::ClientConfig::unguarded()
         };
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let config = Config {
@@ -131,7 +131,10 @@ impl Wired {
         let stop = tasks.stop_token();
         Ok(Self {
             done: tokio::spawn(tasks.run(std::future::pending())),
-            discovery: Discovery::new(discovery, tautline_provider_client::Metrics::default())?,
+            discovery: ProviderClient::new(
+                discovery,
+                tautline_provider_client::Metrics::default(),
+            )?,
             http: Http::default(),
             feed,
             extender,
@@ -183,7 +186,7 @@ impl Wired {
             let snapshot = self.feed.snapshot();
             let fitting = snapshot
                 .nodes()
-                .filter(|n| fit::misfit(&snapshot, &pod, n).is_none());
+                .filter(|n| node_filter::unschedulable_reason(&snapshot, &pod, n).is_none());
             fitting.map(|n| n.name.to_string()).collect()
         };
         names.sort_unstable();
@@ -223,7 +226,7 @@ impl Wired {
     async fn bind(&self, json: &Value, node: &str) -> Result<Vec<(u16, u16)>> {
         let mut pod = core(json)?;
         let snapshot = self.feed.snapshot();
-        let question = Question::of_pod(&pod, NodeSet::default());
+        let question = PlanningQuestion::for_pod(&pod, NodeSet::default());
         let held = self.discovery.reserve(&snapshot, &question, node).await?;
         let annotations = held.iter().flat_map(|r| &r.annotations);
         pod.annotations = annotations.collect::<Labels>();

@@ -8,11 +8,11 @@ use kube::Api;
 use tautline_api::convert;
 use tautline_core::{
     Snapshot,
+    compliance_state::UnixTime,
     model::{self, Offer},
-    planning::{Outcome, Verdict},
-    standing::Moment,
+    planning::{NodeVerdict, RuleOutcome},
 };
-use tautline_provider_client::Round;
+use tautline_provider_client::PlanningRound;
 
 use super::{Evictor, Refusal};
 use crate::{
@@ -46,7 +46,7 @@ impl Evictor {
         snapshot: &Snapshot,
         offer: &Offer,
         case: &Case,
-        last: Option<Moment>,
+        last: Option<UnixTime>,
     ) -> Result<Candidate, Refusal> {
         let mut best: Option<Candidate> = None;
         let mut refusals = Vec::new();
@@ -89,7 +89,7 @@ impl Evictor {
         snapshot: &Snapshot,
         namespace: &str,
         name: &str,
-        last: Option<Moment>,
+        last: Option<UnixTime>,
     ) -> Result<Candidate, Refusal> {
         let id = format!("pod {namespace}/{name}");
         if self.shared.config.exempt_namespaces.contains(namespace) {
@@ -131,7 +131,7 @@ impl Evictor {
         let round = self
             .shared
             .discovery
-            .plan_where_it_fits(snapshot, &unbound)
+            .plan_on_fitting_nodes(snapshot, &unbound)
             .await;
         better(&round, &node).map(|(better, gain, why)| Candidate {
             pod: unbound,
@@ -147,10 +147,10 @@ impl Evictor {
 /// Whether a pod is what an eviction just before has brought: that did not help, so
 /// the next must not follow at once, or it would go on for ever.
 fn came_back(
-    created: Option<Moment>,
-    last: Option<Moment>,
+    created: Option<UnixTime>,
+    last: Option<UnixTime>,
     cool_down: Duration,
-    now: Moment,
+    now: UnixTime,
 ) -> bool {
     let (Some(created), Some(last)) = (created, last) else {
         return false;
@@ -185,10 +185,10 @@ fn as_unbound(mut pod: Pod) -> model::Pod {
 
 /// The best other node of a plan, how much is gained there, and what is wrong
 /// where the pod is.
-fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Refusal> {
+fn better(round: &PlanningRound, node: &str) -> Result<(String, (bool, u64), String), Refusal> {
     let silent = round.rules.iter().find_map(|r| match r.outcome {
-        Outcome::Unavailable { code, .. } => Some((r, code)),
-        Outcome::Costs(_) => None,
+        RuleOutcome::Unavailable { code, .. } => Some((r, code)),
+        RuleOutcome::Costs(_) => None,
     });
     if let Some((rule, code)) = silent {
         let why = rule.error.as_deref().unwrap_or(code);
@@ -213,7 +213,7 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
     match (best, now) {
         (Some(((there, _), name)), None) => {
             let why = match here.map(|at| &round.plan.verdicts[at]) {
-                Some(Verdict::Unusable { reason, .. }) => reason.to_string(),
+                Some(NodeVerdict::Unusable { reason, .. }) => reason.to_string(),
                 _ => "its node would not take it any more".to_owned(),
             };
             Ok((name.to_owned(), (true, u64::MAX - there), why))
@@ -230,7 +230,7 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
         (None, _) => {
             let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
             for verdict in &round.plan.verdicts {
-                if let Verdict::Unusable { reason, .. } = verdict {
+                if let NodeVerdict::Unusable { reason, .. } = verdict {
                     *reasons.entry(reason).or_default() += 1;
                 }
             }
@@ -249,13 +249,13 @@ fn better(round: &Round, node: &str) -> Result<(String, (bool, u64), String), Re
 mod tests {
     use std::time::SystemTime;
 
-    use tautline_core::{ask::Subject, planning::Plan};
+    use tautline_core::{constraints::PodIdentity, planning::Plan};
 
     use super::*;
 
-    fn round(verdicts: [Verdict; 3]) -> Round {
-        Round {
-            subject: Subject::default(),
+    fn round(verdicts: [NodeVerdict; 3]) -> PlanningRound {
+        PlanningRound {
+            subject: PodIdentity::default(),
             nodes: Arc::new(["a", "b", "c"].into_iter().collect()),
             rules: Vec::new(),
             plan: Plan {
@@ -268,12 +268,12 @@ mod tests {
 
     #[test]
     fn a_pod_is_moved_for_a_lower_mean_and_not_to_break_a_tie() {
-        let usable = |badness, tie_break| Verdict::Usable {
+        let usable = |badness, tie_break| NodeVerdict::Usable {
             badness,
             tie_break,
             score: 9,
         };
-        let over = Verdict::Unusable {
+        let over = NodeVerdict::Unusable {
             reason: "latency/OverLimit".into(),
             freeable: false,
         };

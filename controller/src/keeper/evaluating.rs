@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::{Compliance, model::ViolationPolicy};
-use tautline_runtime::events::{Note, of_our_kind};
+use tautline_runtime::events::{EventNote, reference_to_own};
 use tokio::{
     task::{Id, JoinError},
     time::Instant,
@@ -194,7 +194,7 @@ impl Keeper {
         };
         let now = status::now();
         let before = entry.standing;
-        let standing = before.after(found.compliance, grace, now);
+        let standing = before.next(found.compliance, grace, now);
         (entry.standing, entry.evaluated) = (standing, true);
         let after = status::next(&entry.status, found, &standing, now);
         let write = match status::change(&entry.status, &after) {
@@ -268,8 +268,8 @@ impl Keeper {
             return;
         }
         let warning = matches!(to, Compliance::Violation | Compliance::Error);
-        self.shared.events.say(Note {
-            regarding: of_our_kind(
+        self.shared.events.publish(EventNote {
+            regarding: reference_to_own(
                 "ConstraintPolicyBinding",
                 &known.namespace,
                 &known.name,

@@ -9,12 +9,12 @@ use std::{
 use hashbrown::{HashMap, HashSet};
 use tautline_core::{
     Compliance, Snapshot,
-    binding::counts,
+    binding::is_countable,
     index::{Kind, Member, OfferEntry},
     model::{Offer, TargetKind, key},
     providers::{self, PROVIDER_PORT},
 };
-use tautline_runtime::feed::Versions;
+use tautline_runtime::cluster_store::Versions;
 use tokio::time::Instant;
 
 use super::{Entry, Keeper, WriteState};
@@ -221,7 +221,7 @@ impl Keeper {
             }
         }
         if versions.changed(&self.versions, &[Kind::Offer]) {
-            let refused = self.shared.feed.refused(Kind::Offer);
+            let refused = self.shared.feed.rejected(Kind::Offer);
             let refused = refused
                 .into_iter()
                 .map(|(k, why)| (k.into(), why))
@@ -274,7 +274,7 @@ impl Keeper {
                     (a, b) if a == b => continue,
                     _ => false,
                 };
-                if counts(old) != counts(new) {
+                if is_countable(old) != is_countable(new) {
                     self.dirty.insert(Arc::clone(offer));
                 }
                 changed.insert((&target.name, name), other);
@@ -331,7 +331,7 @@ impl Keeper {
 fn asked(
     snapshot: &Snapshot,
     offer: &Offer,
-    discovery: &tautline_provider_client::Discovery,
+    discovery: &tautline_provider_client::ProviderClient,
 ) -> u64 {
     let mut hash = DefaultHasher::new();
     for name in &offer.policies {

@@ -9,12 +9,12 @@ use std::{
 
 use hashbrown::HashSet;
 use tautline_core::{
-    binding::called_for,
+    binding::desired_bindings,
     index::OfferEntry,
     model::{Offer, TargetKind, key},
     reference::Reference,
 };
-use tautline_runtime::events::{Note, of_our_kind};
+use tautline_runtime::events::{EventNote, reference_to_own};
 use tokio::time::Instant;
 
 use super::{Keeper, Later};
@@ -78,7 +78,7 @@ impl Keeper {
 
     fn reconcile_one(&mut self, offer_key: &Key, entry: &OfferEntry) {
         let cap = self.shared.config.max_bindings;
-        let called = called_for(entry, cap);
+        let called = desired_bindings(entry, cap);
         let offer = &entry.offer;
         // Of a kind that is not listed yet, what is missing may only be late.
         let all_known = offer.targets.iter().all(|target| {
@@ -227,9 +227,9 @@ impl Keeper {
 
     fn tell(&self, offer: &Offer, reason: &str, text: String) {
         let id = format!("{}/{}/{reason}", offer.namespace, offer.name);
-        self.shared.events.say_once(id, QUIET, || {
-            Some(Note {
-                regarding: of_our_kind(
+        self.shared.events.publish_once(id, QUIET, || {
+            Some(EventNote {
+                regarding: reference_to_own(
                     "ConstraintPolicyOffer",
                     &offer.namespace,
                     &offer.name,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tautline_core::{model::ViolationPolicy, standing::Moment};
+use tautline_core::{compliance_state::UnixTime, model::ViolationPolicy};
 
 use super::Case;
 
@@ -16,7 +16,7 @@ pub(super) enum Step {
     Nothing,
     /// It is to be mediated, and there is nobody to ask.
     NoUnderlay,
-    Wait(Moment),
+    Wait(UnixTime),
     Mitigate,
     Evict,
 }
@@ -27,7 +27,7 @@ pub(super) fn step(
     underlay: bool,
     grace: Duration,
     case: &Case,
-    now: Moment,
+    now: UnixTime,
 ) -> Step {
     // Times in statuses are whole seconds, rounded up.
     let tried = case

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tautline_core::{
     Compliance,
+    compliance_state::UnixTime,
     model::{Offer, ViolationPolicy},
-    standing::Moment,
 };
 use tautline_runtime::lease::Term;
 use tokio::time::Instant;
@@ -34,21 +34,21 @@ pub(super) struct Look {
     pub term: Term,
     pub offer: Key,
     pub loaded: bool,
-    pub cool_until: Option<Moment>,
+    pub cool_until: Option<UnixTime>,
 }
 
 /// What came of it.
 pub(super) struct Looked {
     pub offer: Key,
     pub loaded: bool,
-    pub cool_until: Option<Moment>,
+    pub cool_until: Option<UnixTime>,
     pub news: Vec<(Key, News)>,
 }
 
 /// What came of a case.
 pub(super) enum News {
     NotBefore(Instant),
-    Mitigated(Moment),
+    Mitigated(UnixTime),
 }
 
 impl Look {
@@ -122,7 +122,7 @@ impl Look {
         }
     }
 
-    async fn mitigate(&self, offer: &Offer, case: &Case) -> Option<Moment> {
+    async fn mitigate(&self, offer: &Offer, case: &Case) -> Option<UnixTime> {
         let violated = stands(&self.shared, case).await == Compliance::Violation;
         if !violated || !self.term.holds() {
             return None;

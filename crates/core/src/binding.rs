@@ -15,7 +15,7 @@ pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 
 /// The bindings that an offer calls for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct CalledFor {
+pub struct DesiredBinding {
     /// How many tuples there are, the cap aside.
     pub count: u128,
     /// The objects of each binding by target name, by the binding's name; the
@@ -24,7 +24,7 @@ pub struct CalledFor {
 }
 
 /// What `entry` calls for, `cap` bindings at most.
-pub fn called_for(entry: &OfferEntry, cap: usize) -> CalledFor {
+pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
     let namespace = &entry.offer.namespace;
     let mut targets: Vec<(&Arc<str>, Vec<&Member>)> = entry
         .offer
@@ -32,7 +32,7 @@ pub fn called_for(entry: &OfferEntry, cap: usize) -> CalledFor {
         .iter()
         .zip(&entry.members)
         .map(|(target, members)| {
-            let mut named: Vec<_> = members.iter().filter(|(_, m)| counts(m)).collect();
+            let mut named: Vec<_> = members.iter().filter(|(_, m)| is_countable(m)).collect();
             named.sort_unstable_by_key(|(name, _)| *name);
             (&target.name, named.into_iter().map(|(_, m)| m).collect())
         })
@@ -62,11 +62,11 @@ pub fn called_for(entry: &OfferEntry, cap: usize) -> CalledFor {
         }
         bindings.insert(name, tuple);
     }
-    CalledFor { count, bindings }
+    DesiredBinding { count, bindings }
 }
 
 /// Whether a member has bindings: a pod that has finished keeps to nothing any more.
-pub fn counts(member: &Member) -> bool {
+pub fn is_countable(member: &Member) -> bool {
     !matches!(member, Member::Pod(pod) if pod.finished)
 }
 
@@ -150,7 +150,7 @@ mod tests {
             pod("sample", "none"),
         ];
         let targets = [("source", "hello-client"), ("destination", "hello-server")];
-        let called = called_for(&entry(&targets, pods), 10);
+        let called = desired_bindings(&entry(&targets, pods), 10);
         assert_eq!(called.count, 1);
         let (name, tuple) = called.bindings.first_key_value().unwrap();
         let text: String = tuple.values().map(ToString::to_string).collect();
@@ -165,18 +165,18 @@ mod tests {
             finished: true,
             ..pod("server", "b")
         };
-        let called = called_for(
+        let called = desired_bindings(
             &entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]),
             10,
         );
-        assert_eq!(called, CalledFor::default());
+        assert_eq!(called, DesiredBinding::default());
     }
 
     #[test]
     fn colliding_names_lose_no_binding() {
         // Found by trying numbers: both hash alike.
         let pods = vec![pod("p695191", "a"), pod("p1006000", "a")];
-        let called = called_for(&entry(&[("x", "a")], pods), 10);
+        let called = desired_bindings(&entry(&[("x", "a")], pods), 10);
         let names: Vec<&String> = called.bindings.keys().collect();
         let [first, second] = names[..] else {
             panic!("{called:?}")
@@ -191,14 +191,14 @@ mod tests {
             pods.extend((0..b).map(|i| pod(&format!("b{i}"), "b")));
             pods.extend((0..both).map(|i| pod(&format!("c{i}"), "c")));
             let e = entry(&[("q", "a"), ("p", "b"), ("r", "c")], pods);
-            let called = called_for(&e, cap);
+            let called = desired_bindings(&e, cap);
             let all = a * b * both;
             prop_assert_eq!(called.count, all as u128);
             prop_assert_eq!(called.bindings.len(), all.min(cap));
             let tuples: BTreeSet<_> = called.bindings.values().cloned().collect();
             prop_assert_eq!(tuples.len(), all.min(cap), "each tuple once");
             // A smaller cap keeps a part of what a larger one makes.
-            let more = called_for(&e, cap + 5);
+            let more = desired_bindings(&e, cap + 5);
             prop_assert!(called.bindings.keys().all(|n| more.bindings.contains_key(n)));
         }
     }

@@ -34,7 +34,7 @@ pub struct Costs {
 
 /// What a provider says of a node besides the cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Note<'a> {
+pub struct CostDetail<'a> {
     /// A short stable code, "" if none was given or it is not fit to be one.
     pub code: &'a str,
     pub detail: &'a str,
@@ -71,7 +71,7 @@ impl Costs {
 
     /// Takes one line of a provider's answer. Several for a node: the worst
     /// counts, whatever their order.
-    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
+    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: CostDetail<'_>) {
         let at = nodes.position_from(self.next, node);
         let Some(at) = at.filter(|at| *at < self.cost.len()) else {
             self.unknown_nodes += 1;
@@ -83,7 +83,7 @@ impl Costs {
         let old = self.cost[at];
         if old != NO_COST {
             self.duplicate_nodes += 1;
-            let before = self.note(at).unwrap_or_default();
+            let before = self.detail(at).unwrap_or_default();
             let worse = match (old < 0, cost < 0) {
                 (false, false) => (cost, before.tie_break) > (old, note.tie_break),
                 (true, true) => (cost, note) < (old, before),
@@ -99,7 +99,7 @@ impl Costs {
 
     /// Takes a line in place of the one before, if any. Of other nodes than these,
     /// nothing.
-    pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: Note<'_>) {
+    pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: CostDetail<'_>) {
         if let Some(at) = nodes.position_from(self.next, node) {
             self.next = at + 1;
             let cost = cost.max(NO_COST + 1);
@@ -158,10 +158,10 @@ impl Costs {
     /// Takes over what another answer says at `from`, that the node was not named too.
     pub fn copy(&mut self, to: usize, other: &Self, from: usize) {
         let cost = other.cost.get(from).copied().unwrap_or(NO_COST);
-        self.set(to, cost, other.note(from).unwrap_or_default());
+        self.set(to, cost, other.detail(from).unwrap_or_default());
     }
 
-    fn set(&mut self, at: usize, cost: i64, note: Note<'_>) {
+    fn set(&mut self, at: usize, cost: i64, note: CostDetail<'_>) {
         if self.cost.len() <= at {
             self.cost.resize(at + 1, NO_COST);
             if !self.notes.is_empty() {
@@ -172,9 +172,9 @@ impl Costs {
         self.keep(at, note);
     }
 
-    fn keep(&mut self, at: usize, note: Note<'_>) {
+    fn keep(&mut self, at: usize, note: CostDetail<'_>) {
         if self.notes.is_empty() {
-            if note == Note::default() {
+            if note == CostDetail::default() {
                 return;
             }
             self.notes = vec![Kept::default(); self.cost.len()];
@@ -222,15 +222,15 @@ impl Costs {
         self.cost.get(at).copied().filter(|c| *c != NO_COST)
     }
 
-    pub fn note(&self, at: usize) -> Option<Note<'_>> {
+    pub fn detail(&self, at: usize) -> Option<CostDetail<'_>> {
         let kept = self.notes.get(at)?;
-        let note = Note {
+        let note = CostDetail {
             code: self.slice(kept.code),
             detail: self.slice(kept.detail),
             freeable: kept.freeable,
             tie_break: kept.tie_break,
         };
-        (note != Note::default()).then_some(note)
+        (note != CostDetail::default()).then_some(note)
     }
 
     /// Bytes held, roughly.
@@ -257,8 +257,8 @@ impl Costs {
     }
 }
 
-fn clean(note: Note<'_>, cost: i64) -> Note<'_> {
-    Note {
+fn clean(note: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
+    CostDetail {
         code: clean_code(note.code),
         tie_break: note.tie_break.clamp(0, cost.max(0)),
         ..note
@@ -284,7 +284,7 @@ mod tests {
     type Said = (Option<i64>, String, String, bool, i64);
 
     fn said(costs: &Costs, at: usize) -> Said {
-        let note = costs.note(at).unwrap_or_default();
+        let note = costs.detail(at).unwrap_or_default();
         let (code, detail) = (note.code.to_owned(), note.detail.to_owned());
         (costs.get(at), code, detail, note.freeable, note.tie_break)
     }
@@ -303,7 +303,7 @@ mod tests {
             (0..6).for_each(|i| _ = nodes.insert(&format!("n{i}")));
             costs.resolution = 7;
             for (i, cost, code, detail, freeable, tie_break) in lines {
-                let note = Note { code: &code, detail: &detail, freeable, tie_break };
+                let note = CostDetail { code: &code, detail: &detail, freeable, tie_break };
                 costs.replace(&nodes, &format!("n{i}"), cost, note);
                 costs.replace(&nodes, "elsewhere", cost, note);
                 last[i] = (Some(cost), code, detail, freeable, tie_break.min(cost).max(0));

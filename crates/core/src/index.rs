@@ -12,7 +12,9 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::{
     cow::CowMap,
-    model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, Target, TargetKind, key},
+    model::{
+        EndpointSlice, Node, Offer, Pod, Policy, Service, Target, TargetKind, WatchedObject, key,
+    },
 };
 
 use members::{members_of, selects_pod};
@@ -27,7 +29,7 @@ pub enum Object {
     EndpointSlice(EndpointSlice),
     Policy(Policy),
     Offer(Offer),
-    Other(Other),
+    Other(WatchedObject),
 }
 
 /// The kinds of [`Object`].
@@ -70,7 +72,7 @@ impl Object {
 }
 
 /// `apiVersion:Kind:namespace/name`.
-fn other_key(o: &Other) -> String {
+fn other_key(o: &WatchedObject) -> String {
     [
         &*o.api_version,
         ":",
@@ -149,8 +151,13 @@ impl Index {
     }
 
     /// Makes `objects` all there is of one kind of [`Other`].
-    pub fn reset_others(&mut self, api_version: &str, kind: &str, objects: Vec<Other>) -> bool {
-        let of_kind = |o: &&Arc<Other>| *o.api_version == *api_version && *o.kind == *kind;
+    pub fn reset_dynamic(
+        &mut self,
+        api_version: &str,
+        kind: &str,
+        objects: Vec<WatchedObject>,
+    ) -> bool {
+        let of_kind = |o: &&Arc<WatchedObject>| *o.api_version == *api_version && *o.kind == *kind;
         let all = self.now.others.values().filter(of_kind);
         let mut gone: HashSet<String> = all.map(|o| other_key(o)).collect();
         let mut changed = false;
@@ -317,7 +324,7 @@ impl Index {
         true
     }
 
-    fn put_other(&mut self, key: &str, new: Option<Arc<Other>>) -> bool {
+    fn put_other(&mut self, key: &str, new: Option<Arc<WatchedObject>>) -> bool {
         let Some(old) = put(&mut self.now.others, key, new.clone()) else {
             return false;
         };

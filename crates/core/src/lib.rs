@@ -4,17 +4,18 @@
 //!
 //! Nothing here awaits, and nothing here knows Kubernetes' client, gRPC or HTTP.
 
-pub mod ask;
 pub mod binding;
 pub mod compliance;
+pub mod compliance_state;
+pub mod constraints;
 mod costs;
 pub mod cow;
 pub mod dns;
 pub mod duration;
-pub mod fit;
 mod fuzz;
 pub mod index;
 pub mod model;
+pub mod node_filter;
 pub mod nodes;
 pub mod planning;
 pub mod providers;
@@ -22,10 +23,9 @@ pub mod quantity;
 pub mod reference;
 mod scaling;
 pub mod selector;
-pub mod standing;
+pub mod selector_union;
 pub mod text;
 pub mod trust;
-pub mod union;
 
 pub use compliance::Compliance;
 pub use index::{Index, Snapshot};

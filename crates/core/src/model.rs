@@ -71,7 +71,7 @@ pub struct Pod {
     /// What the underlay allocated for it, by its finalizers.
     pub underlay: Box<[Box<str>]>,
     /// What restricts its placement; kept only until it is bound.
-    pub placement: Option<Box<Placement>>,
+    pub placement: Option<Box<NodeConstraints>>,
 }
 
 impl Pod {
@@ -90,7 +90,7 @@ impl Pod {
 
 /// What of a pod's spec restricts the nodes it may run on.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Placement {
+pub struct NodeConstraints {
     pub scheduler: String,
     pub priority: i32,
     pub gated: bool,
@@ -245,7 +245,7 @@ impl Target {
 
 /// An object of a kind that is known by name and labels alone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Other {
+pub struct WatchedObject {
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     /// Empty: not namespaced.

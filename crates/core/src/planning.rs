@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-pub use crate::costs::{Costs, Note};
+pub use crate::costs::{CostDetail, Costs};
 use crate::{
     nodes::NodeSet,
     scaling::{ONE, ranks},
@@ -37,7 +37,7 @@ pub mod code {
 
 /// What came of asking one rule.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum RuleOutcome {
     Costs(Costs),
     /// No answer. `reject`: then no node is usable; else the rule does not count.
     Unavailable {
@@ -48,17 +48,17 @@ pub enum Outcome {
 
 /// One rule of one offer, answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct RuleAnswer<'a> {
     /// Groups the rules of one offer; any number that is its own.
     pub offer: usize,
     pub rule: &'a str,
     pub weight: u32,
-    pub outcome: &'a Outcome,
+    pub outcome: &'a RuleOutcome,
 }
 
 /// What is decided of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NodeVerdict {
     Usable {
         /// The weighted mean of the scaled costs, 0 (best) to 2^62.
         badness: u64,
@@ -75,7 +75,7 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl NodeVerdict {
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Usable { .. })
     }
@@ -102,12 +102,12 @@ impl Verdict {
 /// The decision on every node of a question, by position.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<NodeVerdict>,
 }
 
 impl Plan {
     /// Decides on `nodes` nodes from the answers of all rules of all offers.
-    pub fn make(nodes: usize, answers: &[Answer<'_>]) -> Self {
+    pub fn make(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
         let usable: Vec<bool> = (0..nodes)
             .map(|at| answers.iter().all(|a| a.admits(at)))
             .collect();
@@ -121,7 +121,7 @@ impl Plan {
             .map(|at| match usable[at] {
                 true => {
                     let (badness, tie_break) = ranks[at];
-                    Verdict::Usable {
+                    NodeVerdict::Usable {
                         badness,
                         tie_break,
                         score: match best == Some(ranks[at]) {
@@ -164,11 +164,11 @@ impl Plan {
     }
 }
 
-impl Answer<'_> {
+impl RuleAnswer<'_> {
     fn admits(&self, at: usize) -> bool {
         match self.outcome {
-            Outcome::Costs(costs) => costs.is_usable(at),
-            Outcome::Unavailable { reject, .. } => !reject,
+            RuleOutcome::Costs(costs) => costs.is_usable(at),
+            RuleOutcome::Unavailable { reject, .. } => !reject,
         }
     }
 }
@@ -180,11 +180,11 @@ fn score(badness: u64) -> u8 {
 
 /// Of several rules that refuse a node, the one that preemption cannot help
 /// speaks, then the first by name: independent of their order.
-fn refusal<'a>(at: usize, answers: &[Answer<'a>], said: &mut Option<Said<'a>>) -> Verdict {
+fn refusal<'a>(at: usize, answers: &[RuleAnswer<'a>], said: &mut Option<Said<'a>>) -> NodeVerdict {
     let refusals = answers.iter().filter(|a| !a.admits(at)).map(|a| {
         let (freeable, code) = match a.outcome {
-            Outcome::Unavailable { code, .. } => (false, *code),
-            Outcome::Costs(costs) => match (costs.get(at), costs.note(at)) {
+            RuleOutcome::Unavailable { code, .. } => (false, *code),
+            RuleOutcome::Costs(costs) => match (costs.get(at), costs.detail(at)) {
                 (None, _) => (false, code::NO_COST),
                 (_, Some(note)) if note.code.is_empty() => (note.freeable, code::UNUSABLE),
                 (_, Some(note)) => (note.freeable, note.code),
@@ -205,7 +205,7 @@ fn refusal<'a>(at: usize, answers: &[Answer<'a>], said: &mut Option<Said<'a>>) -
             reason
         }
     };
-    Verdict::Unusable { reason, freeable }
+    NodeVerdict::Unusable { reason, freeable }
 }
 
 /// The last reason with its parts: most nodes that are refused have the same.

@@ -17,9 +17,9 @@ struct Case {
     resolution: i64,
 }
 
-fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> Outcome {
+fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> RuleOutcome {
     match &case.lines {
-        None => Outcome::Unavailable {
+        None => RuleOutcome::Unavailable {
             code: code::TIMEOUT,
             reject: case.reject,
         },
@@ -28,29 +28,29 @@ fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> Outcome {
             costs.resolution = case.resolution.saturating_mul(factor);
             for (node, cost, tie_break) in lines {
                 let name = NAMES.get(*node).copied().unwrap_or("elsewhere");
-                let note = Note {
+                let note = CostDetail {
                     tie_break: tie_break.saturating_mul(factor),
-                    ..Note::default()
+                    ..CostDetail::default()
                 };
                 costs.add(nodes, name, cost.saturating_mul(factor), note);
             }
-            Outcome::Costs(costs)
+            RuleOutcome::Costs(costs)
         }
     }
 }
 
 /// Verdicts by node name.
-fn plan(order: &[&str], cases: &[Case], factors: &[i64]) -> Vec<(String, Verdict)> {
+fn plan(order: &[&str], cases: &[Case], factors: &[i64]) -> Vec<(String, NodeVerdict)> {
     let nodes: NodeSet = order.iter().copied().collect();
-    let outcomes: Vec<Outcome> = cases
+    let outcomes: Vec<RuleOutcome> = cases
         .iter()
         .zip(factors)
         .map(|(c, f)| outcome(c, &nodes, *f))
         .collect();
-    let answers: Vec<Answer<'_>> = cases
+    let answers: Vec<RuleAnswer<'_>> = cases
         .iter()
         .zip(&outcomes)
-        .map(|(c, outcome)| Answer {
+        .map(|(c, outcome)| RuleAnswer {
             offer: c.offer,
             rule: &c.rule,
             weight: c.weight,
@@ -58,7 +58,7 @@ fn plan(order: &[&str], cases: &[Case], factors: &[i64]) -> Vec<(String, Verdict
         })
         .collect();
     let plan = Plan::make(nodes.len(), &answers);
-    let mut verdicts: Vec<(String, Verdict)> =
+    let mut verdicts: Vec<(String, NodeVerdict)> =
         nodes.iter().map(str::to_owned).zip(plan.verdicts).collect();
     verdicts.sort_by(|a, b| a.0.cmp(&b.0));
     verdicts
@@ -167,28 +167,28 @@ fn an_offer_of_weight_zero_only_keeps_nodes_out() {
 fn reasons_name_the_rule_and_a_stable_code() {
     let nodes: NodeSet = NAMES[..3].iter().copied().collect();
     let mut costs = Costs::new(3);
-    let note = |code, freeable| Note {
+    let note = |code, freeable| CostDetail {
         code,
         detail: "31ms",
         freeable,
-        ..Note::default()
+        ..CostDetail::default()
     };
     costs.add(&nodes, "n0", -1, note("Full", true));
     costs.add(&nodes, "n1", -5, note("31ms > 20ms", false));
-    let costs = Outcome::Costs(costs);
-    let latency = Outcome::Unavailable {
+    let costs = RuleOutcome::Costs(costs);
+    let latency = RuleOutcome::Unavailable {
         code: code::TIMEOUT,
         reject: true,
     };
-    let gpu = Answer {
+    let gpu = RuleAnswer {
         offer: 0,
         rule: "gpu",
         weight: 1,
         outcome: &costs,
     };
     let reason =
-        |answers: &[Answer<'_>], at: usize| match Plan::make(3, answers).verdicts.remove(at) {
-            Verdict::Unusable { reason, freeable } => (reason, freeable),
+        |answers: &[RuleAnswer<'_>], at: usize| match Plan::make(3, answers).verdicts.remove(at) {
+            NodeVerdict::Unusable { reason, freeable } => (reason, freeable),
             usable => panic!("{usable:?}"),
         };
     assert_eq!(reason(&[gpu], 0), ("gpu/Full".into(), true));
@@ -197,7 +197,7 @@ fn reasons_name_the_rule_and_a_stable_code() {
     // What preemption cannot help is said before what it can.
     let both = [
         gpu,
-        Answer {
+        RuleAnswer {
             offer: 1,
             rule: "latency",
             weight: 1,
@@ -220,7 +220,7 @@ fn duplicates_and_unknown_nodes_are_counted_and_the_worst_counts() {
         ("n1", 8),
         ("x", 1),
     ] {
-        costs.add(&nodes, node, cost, Note::default());
+        costs.add(&nodes, node, cost, CostDetail::default());
     }
     assert_eq!((costs.get(0), costs.get(1)), (Some(9), Some(-1)));
     assert_eq!((costs.duplicate_nodes, costs.unknown_nodes), (4, 1));
@@ -230,19 +230,19 @@ fn duplicates_and_unknown_nodes_are_counted_and_the_worst_counts() {
 fn the_worst_line_of_a_node_leaves_its_note() {
     let nodes: NodeSet = NAMES[..3].iter().copied().collect();
     let mut costs = Costs::new(3);
-    let note = |code, detail| Note {
+    let note = |code, detail| CostDetail {
         code,
         detail,
-        ..Note::default()
+        ..CostDetail::default()
     };
     costs.add(&nodes, "n0", 5, note("", "near"));
-    assert_eq!(costs.note(1), None);
+    assert_eq!(costs.detail(1), None);
     costs.add(&nodes, "n1", -1, note("Full", "8 of 8"));
     costs.add(&nodes, "n2", -1, note("Full", "9 of 9"));
-    costs.add(&nodes, "n0", 9, Note::default());
+    costs.add(&nodes, "n0", 9, CostDetail::default());
     costs.add(&nodes, "n1", -2, note("Far", ""));
     costs.add(&nodes, "n2", 7, note("", "well"));
-    let said = [0, 1, 2].map(|at| (costs.get(at), costs.note(at)));
+    let said = [0, 1, 2].map(|at| (costs.get(at), costs.detail(at)));
     assert_eq!(
         said,
         [
@@ -258,12 +258,17 @@ fn a_shortlist_keeps_the_best_and_spreads_equals() {
     let nodes: NodeSet = NAMES.iter().copied().collect();
     let mut costs = Costs::new(6);
     for (i, name) in NAMES.iter().enumerate() {
-        costs.add(&nodes, name, if i == 3 { 0 } else { 5 }, Note::default());
+        costs.add(
+            &nodes,
+            name,
+            if i == 3 { 0 } else { 5 },
+            CostDetail::default(),
+        );
     }
-    let outcome = Outcome::Costs(costs);
+    let outcome = RuleOutcome::Costs(costs);
     let plan = Plan::make(
         6,
-        &[Answer {
+        &[RuleAnswer {
             offer: 0,
             rule: "r",
             weight: 1,

@@ -58,7 +58,7 @@ pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box
 
 /// The provider of `rule` for an offer in `namespace`: one of the namespace itself
 /// before one of a trusted namespace, then the higher priority, the older, the name.
-pub fn choose<'a>(
+pub fn choose_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
     namespace: &str,
@@ -77,7 +77,7 @@ pub fn choose_underlay<'a>(
 }
 
 /// Whether a Service counts for offers in `namespace`.
-pub fn counts_for(service: &Service, namespace: &str, trusted: &TrustedNamespaces) -> bool {
+pub fn is_trusted_for(service: &Service, namespace: &str, trusted: &TrustedNamespaces) -> bool {
     *service.namespace == *namespace || trusted.contains(&service.namespace)
 }
 
@@ -88,7 +88,7 @@ fn first<'a>(
 ) -> Option<&'a Arc<Service>> {
     services
         .iter()
-        .filter(|s| counts_for(s, namespace, trusted))
+        .filter(|s| is_trusted_for(s, namespace, trusted))
         .min_by_key(|s| {
             let own = *s.namespace == *namespace;
             (
@@ -103,17 +103,17 @@ fn first<'a>(
 
 /// Another Service that only its age or name keeps from being the provider: two
 /// such are hardly meant.
-pub fn rival<'a>(
+pub fn ambiguous_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
     namespace: &str,
     trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    let chosen = choose(snapshot, rule, namespace, trusted)?;
+    let chosen = choose_provider(snapshot, rule, namespace, trusted)?;
     let own = |s: &Service| *s.namespace == *namespace;
     snapshot.providers(rule).iter().find(|s| {
         !Arc::ptr_eq(s, chosen)
-            && counts_for(s, namespace, trusted)
+            && is_trusted_for(s, namespace, trusted)
             && own(s) == own(chosen)
             && s.priority == chosen.priority
     })
@@ -234,7 +234,7 @@ mod tests {
                 list.into_iter()
                     .for_each(|s| _ = index.apply(Object::Service(s)));
                 let snapshot = index.snapshot();
-                choose(&snapshot, "latency", "shop", &trusted)
+                choose_provider(&snapshot, "latency", "shop", &trusted)
                     .map(|s| format!("{}/{}", s.namespace, s.name))
             })
             .to_vec();
@@ -324,7 +324,7 @@ mod tests {
             services
                 .iter()
                 .for_each(|s| _ = index.apply(Object::Service(s.clone())));
-            rival(
+            ambiguous_provider(
                 &index.snapshot(),
                 "latency",
                 "shop",

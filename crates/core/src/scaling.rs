@@ -12,7 +12,7 @@
 
 use crate::{
     costs::Costs,
-    planning::{Answer, Outcome},
+    planning::{RuleAnswer, RuleOutcome},
 };
 
 /// The fixed-point 1.
@@ -34,22 +34,22 @@ struct Scale<'a> {
 
 impl<'a> Scale<'a> {
     /// The rule's costs as they are.
-    fn raw(answer: &Answer<'a>, usable: &[bool]) -> Option<Self> {
+    fn raw(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
         Self::new(answer, usable, false, 0)
     }
 
     /// Without what means nothing.
-    fn net(answer: &Answer<'a>, usable: &[bool]) -> Option<Self> {
+    fn net(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
         let resolution = match answer.outcome {
-            Outcome::Costs(costs) => u64::try_from(costs.resolution).unwrap_or(0),
-            Outcome::Unavailable { .. } => 0,
+            RuleOutcome::Costs(costs) => u64::try_from(costs.resolution).unwrap_or(0),
+            RuleOutcome::Unavailable { .. } => 0,
         };
         Self::new(answer, usable, true, resolution)
     }
 
     /// `None`: there are no costs, or no node is usable.
-    fn new(answer: &Answer<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
-        let Outcome::Costs(costs) = answer.outcome else {
+    fn new(answer: &RuleAnswer<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
+        let RuleOutcome::Costs(costs) = answer.outcome else {
             return None;
         };
         let mut scale = Self {
@@ -96,7 +96,7 @@ impl<'a> Scale<'a> {
 }
 
 /// For each node the mean and what orders nodes of equal mean.
-pub(crate) fn ranks(usable: &[bool], answers: &[Answer<'_>]) -> Vec<(u64, u64)> {
+pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u64)> {
     let mut net: Vec<Scale<'_>> = answers
         .iter()
         .filter_map(|a| Scale::net(a, usable))

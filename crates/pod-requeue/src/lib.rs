@@ -7,7 +7,7 @@
 //! Never a loop: a pod whose wake came to nothing waits twice as long for the
 //! next, unless other nodes than then have become usable.
 
-mod rejected;
+mod backoff;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,12 +24,12 @@ use prometheus_client::{
 };
 use tautline_api::convert::WOKEN_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
-use tautline_provider_client::Discovery;
-use tautline_runtime::feed::{Feed, Versions};
+use tautline_provider_client::ProviderClient;
+use tautline_runtime::cluster_store::{ClusterStore, Versions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::rejected::Rejected;
+use crate::backoff::RejectedPods;
 
 /// A provider that changes its mind says so to nobody: ask again so often.
 const TICK: Duration = Duration::from_secs(2);
@@ -76,19 +76,19 @@ impl Metrics {
 }
 
 /// Wakes the pods of a cluster.
-pub struct Waking {
-    pub feed: Feed,
-    pub discovery: Discovery,
+pub struct PodRequeue {
+    pub feed: ClusterStore,
+    pub discovery: ProviderClient,
     pub client: Client,
     pub metrics: Metrics,
 }
 
-impl Waking {
+impl PodRequeue {
     /// Looks at rejected pods on every change that may matter, and on a tick,
     /// until told to stop. Where `ours` is false somebody else does it.
     pub async fn run(self, ours: impl Fn() -> bool, stop: CancellationToken) {
-        let mut changes = self.feed.changes_but_pods();
-        let mut rejected = Rejected::default();
+        let mut changes = self.feed.changes_except_pods();
+        let mut rejected = RejectedPods::default();
         loop {
             let before = *changes.borrow_and_update();
             let cause = tokio::select! {
@@ -113,8 +113,8 @@ impl Waking {
             };
             for (pod, usable) in turn.iter().zip(found) {
                 match usable {
-                    None => rejected.nothing(&pod.uid),
-                    Some(usable) if rejected.should_wake(&pod.uid, usable) => {
+                    None => rejected.no_usable_node(&pod.uid),
+                    Some(usable) if rejected.should_requeue(&pod.uid, usable) => {
                         tokio::select! {
                             () = stop.cancelled() => return,
                             () = self.wake(pod, cause) => {}
@@ -129,7 +129,7 @@ impl Waking {
     /// The nodes that a pod could have now, as a fingerprint; `None`: there is none.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
         let snapshot = self.feed.snapshot();
-        let round = self.discovery.plan_where_it_fits(&snapshot, pod).await;
+        let round = self.discovery.plan_on_fitting_nodes(&snapshot, pod).await;
         round.plan.usable().next()?;
         // The nodes' order is a map's: sum their hashes, so that it does not matter.
         Some(round.plan.usable().fold(0u64, |sum, at| {

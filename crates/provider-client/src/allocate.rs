@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_core::{
-    Snapshot, ask,
+    Snapshot, constraints,
     model::{Rule, Service},
     reference::Reference,
 };
@@ -11,9 +11,9 @@ use tautline_proto::{LONGEST_HOLD, allocator as wire, ruleprovider};
 use tokio::time::Instant;
 
 use crate::{
-    CallError, Discovery, Question,
-    asking::{target, wire_rule},
-    round::provider_name,
+    CallError, PlanningQuestion, ProviderClient,
+    costs::{target, wire_rule},
+    planning_round::provider_name,
 };
 
 /// What is left for a Binding on its way when nothing more is written.
@@ -47,7 +47,7 @@ pub struct ReserveError {
     error: CallError,
 }
 
-impl Discovery {
+impl ProviderClient {
     /// Reserves on `node` every rule of the pod whose provider is an allocator.
     ///
     /// # Errors
@@ -55,17 +55,18 @@ impl Discovery {
     pub async fn reserve(
         &self,
         snapshot: &Snapshot,
-        asked: &Question,
+        asked: &PlanningQuestion,
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
         let mut held = Vec::new();
-        for ask in ask::asks(snapshot, &asked.subject) {
-            for rule in &ask.rules {
-                let Some(service) = self.provider(snapshot, &rule.name, &ask.offer.namespace)
+        for constraints in constraints::pod_constraints(snapshot, &asked.subject) {
+            for rule in &constraints.rules {
+                let Some(service) =
+                    self.provider(snapshot, &rule.name, &constraints.offer.namespace)
                 else {
                     continue;
                 };
-                if !self.allocates(service) {
+                if !self.is_allocator(service) {
                     continue;
                 }
                 match self.reserve_one(snapshot, service, asked, rule, node).await {
@@ -91,7 +92,7 @@ impl Discovery {
         &self,
         snapshot: &Snapshot,
         service: &Arc<Service>,
-        asked: &Question,
+        asked: &PlanningQuestion,
         rule: &Rule,
         node: &str,
     ) -> Result<Reservation, CallError> {

@@ -1,8 +1,8 @@
 //! What providers said, used again for the same question from another pod: for as long
 //! as it is valid, or after only the changes were asked for.
 
-mod due;
-mod kept;
+mod entry;
+mod refresh_at;
 
 use std::{
     sync::{
@@ -14,8 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use due::Due;
-use kept::{Holds, Kept};
+use entry::{CacheEntry, EntryValidity};
+use refresh_at::RefreshAt;
 use tautline_core::{
     nodes::NodeSet,
     planning::{Costs, fnv1a_64},
@@ -61,7 +61,7 @@ impl Key {
 
 /// What is known of the nodes of a question.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     Nothing,
     /// Valid lines of all nodes; `ahead`: the provider is to be asked again then, before
     /// they end.
@@ -72,15 +72,15 @@ pub(crate) enum Found {
     /// Of some nodes valid lines.
     Part(Part),
     /// Lines that hold but for what has changed since.
-    AsOf(AsOf),
+    AsOf(CachedVersion),
 }
 
 /// What a provider is asked again before its lines end.
 #[derive(Debug)]
-pub(crate) enum Again {
+pub(crate) enum RefreshPlan {
     /// All lines of these nodes, in so many questions.
     Lines(Vec<NodeSet>),
-    Changes(AsOf),
+    Changes(CachedVersion),
 }
 
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug)]
-pub(crate) struct AsOf {
+pub(crate) struct CachedVersion {
     pub version: u64,
     pub by: Arc<Address>,
     /// Of these there is no line.
@@ -115,7 +115,7 @@ impl Part {
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    kept: DashMap<u64, Kept>,
+    kept: DashMap<u64, CacheEntry>,
     serial: AtomicU64,
 }
 
@@ -123,14 +123,14 @@ impl Cache {
     /// What is known of `nodes`. kube-scheduler looks at other nodes of a large cluster
     /// for each pod, so often it is a part. To a pod that is placed a provider may say
     /// something else: numbered lines are never all that is to be known.
-    pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Found {
+    pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Lookup {
         let Some(kept) = self.kept.get(&key.hash).filter(|kept| kept.key == *key) else {
-            return Found::Nothing;
+            return Lookup::Nothing;
         };
         let now = Instant::now();
         let holds = |at: &usize| match &kept.holds {
-            Holds::Until(until) => until[*at] > now,
-            Holds::AsOf { until, .. } => *until > now,
+            EntryValidity::Until(until) => until[*at] > now,
+            EntryValidity::AsOf { until, .. } => *until > now,
         };
         let (mut next, mut missing) = (0, NodeSet::default());
         let line = |name| {
@@ -144,14 +144,14 @@ impl Cache {
         };
         let at: Vec<Option<usize>> = nodes.iter().map(line).collect();
         match &kept.holds {
-            Holds::AsOf {
+            EntryValidity::AsOf {
                 version,
                 by,
                 fresh,
                 until,
                 serial,
             } if *until > now && (placed || *fresh <= now || !missing.is_empty()) => {
-                Found::AsOf(AsOf {
+                Lookup::AsOf(CachedVersion {
                     version: *version,
                     by: Arc::clone(by),
                     missing,
@@ -159,15 +159,15 @@ impl Cache {
                     serial: *serial,
                 })
             }
-            _ if missing.len() == nodes.len() => Found::Nothing,
+            _ if missing.len() == nodes.len() => Lookup::Nothing,
             _ => {
                 let costs = kept.costs.pick(at.into_iter());
                 match missing.is_empty() {
-                    true => Found::All {
+                    true => Lookup::All {
                         costs,
                         ahead: kept.due.take(),
                     },
-                    false => Found::Part(Part { costs, missing }),
+                    false => Lookup::Part(Part { costs, missing }),
                 }
             }
         }
@@ -175,14 +175,14 @@ impl Cache {
 
     /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
     /// has ended.
-    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<Again> {
+    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
         let kept = self.kept.get(&key.hash).filter(|kept| kept.key == *key)?;
         let now = Instant::now();
         if kept.due.at() != Some(due) || kept.since + LONGEST <= now {
             return None;
         }
         Some(match &kept.holds {
-            Holds::Until(until) => {
+            EntryValidity::Until(until) => {
                 let lines = kept.nodes.iter().zip(until);
                 let valid = lines.filter(|(_, until)| **until > now);
                 let names: Vec<&str> = valid.map(|(name, _)| name).collect();
@@ -191,14 +191,14 @@ impl Cache {
                 }
                 let questions = names.chunks(AT_ONCE);
                 let questions = questions.map(|names| names.iter().copied().collect());
-                Again::Lines(questions.collect())
+                RefreshPlan::Lines(questions.collect())
             }
-            Holds::AsOf {
+            EntryValidity::AsOf {
                 version,
                 by,
                 serial,
                 ..
-            } => Again::Changes(AsOf {
+            } => RefreshPlan::Changes(CachedVersion {
                 version: *version,
                 by: Arc::clone(by),
                 missing: NodeSet::default(),
@@ -217,7 +217,7 @@ impl Cache {
     pub(crate) fn advance(
         &self,
         key: &Key,
-        known: &AsOf,
+        known: &CachedVersion,
         answer: &RawAnswer,
         nodes: &NodeSet,
         asked: Instant,
@@ -229,7 +229,7 @@ impl Cache {
         let Some(mut kept) = self.kept.get_mut(&key.hash) else {
             return Ok(None);
         };
-        let Kept {
+        let CacheEntry {
             nodes: all,
             costs,
             holds,
@@ -237,7 +237,7 @@ impl Cache {
             ..
         } = kept.value_mut();
         let (version, fresh) = match holds {
-            Holds::AsOf {
+            EntryValidity::AsOf {
                 version,
                 fresh,
                 serial,
@@ -248,7 +248,7 @@ impl Cache {
         if valid.version >= *version {
             *version = valid.version;
             *fresh = holds_until(valid, asked);
-            *due = Due::new(asked, *fresh);
+            *due = RefreshAt::new(asked, *fresh);
             for name in known.missing.iter() {
                 all.insert(name);
             }
@@ -266,10 +266,10 @@ impl Cache {
     }
 
     /// Nobody tells any more what changes of these lines.
-    pub(crate) fn forget(&self, key: &Key, known: &AsOf) {
+    pub(crate) fn forget(&self, key: &Key, known: &CachedVersion) {
         self.kept.remove_if(
             &key.hash,
-            |_, kept| matches!(kept.holds, Holds::AsOf { serial, .. } if serial == known.serial),
+            |_, kept| matches!(kept.holds, EntryValidity::AsOf { serial, .. } if serial == known.serial),
         );
     }
 
@@ -294,11 +294,11 @@ impl Cache {
                 if self.add(&key, nodes, costs, asked, until) {
                     return;
                 }
-                Holds::Until(vec![until; nodes.len()])
+                EntryValidity::Until(vec![until; nodes.len()])
             }
             // For this pod: to others what is kept holds.
             Validity { version: 0, .. } => return,
-            Validity { version, .. } => Holds::AsOf {
+            Validity { version, .. } => EntryValidity::AsOf {
                 version,
                 by: Arc::new(by.clone()),
                 fresh: until,
@@ -308,19 +308,19 @@ impl Cache {
         };
         if self.kept.len() >= MOST && !self.kept.contains_key(&key.hash) {
             self.kept.retain(|_, kept| match &kept.holds {
-                Holds::Until(until) => until.iter().any(|u| *u > now),
-                Holds::AsOf { until, .. } => *until > now,
+                EntryValidity::Until(until) => until.iter().any(|u| *u > now),
+                EntryValidity::AsOf { until, .. } => *until > now,
             });
             if self.kept.len() >= MOST {
                 self.kept.clear();
             }
         }
-        let mut kept = Kept {
+        let mut kept = CacheEntry {
             key,
             nodes: nodes.clone(),
             costs: costs.clone(),
             holds,
-            due: Due::new(asked, until),
+            due: RefreshAt::new(asked, until),
             since: asked,
         };
         match self.kept.entry(kept.key.hash) {
@@ -351,7 +351,7 @@ impl Cache {
         let fit = kept.key == *key && kept.mostly_valid();
         if fit {
             kept.add(nodes, said, until);
-            kept.due.or(Due::new(asked, until));
+            kept.due.or(RefreshAt::new(asked, until));
         }
         fit
     }

@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use tonic::{Code, Status, transport::Channel};
 
 use crate::{
-    CallError, Discovery, failure,
-    pool::{Link, Peers, Permit, PoolError, Probe},
+    CallError, ProviderClient, failure,
+    pool::{CallGuard, Connection, Peers, PoolError, Probe},
 };
 
 /// Which address is called first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum First<'a> {
+pub(crate) enum EndpointChoice<'a> {
     /// Each in turn.
     Turn,
     /// For calls of one number the same, as long as it can answer.
@@ -30,7 +30,7 @@ pub(crate) enum First<'a> {
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way<'a> {
+pub(crate) struct CallOptions<'a> {
     pub port: providers::PortRule,
     pub deadline: Duration,
     /// It may be repeated, so it is when the connection fails.
@@ -40,12 +40,12 @@ pub(crate) struct Way<'a> {
     pub probe: bool,
     /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
     pub not_now: bool,
-    pub first: First<'a>,
+    pub first: EndpointChoice<'a>,
     /// When the deadline is over, if it does not begin with this call.
     pub until: Option<Instant>,
 }
 
-impl Way<'_> {
+impl CallOptions<'_> {
     pub(crate) fn as_provider(deadline: Duration) -> Self {
         Self {
             port: providers::PROVIDER_PORT,
@@ -53,7 +53,7 @@ impl Way<'_> {
             again: true,
             probe: true,
             not_now: false,
-            first: First::Turn,
+            first: EndpointChoice::Turn,
             until: None,
         }
     }
@@ -73,7 +73,7 @@ impl Way<'_> {
 
 /// Who is called, as of one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Callee {
+pub(crate) struct Endpoints {
     addresses: Vec<Address>,
     tls_name: Option<String>,
     /// Names may not lead to this machine or its link.
@@ -83,7 +83,7 @@ pub(crate) struct Callee {
     refused: Option<String>,
 }
 
-impl Callee {
+impl Endpoints {
     pub(crate) fn new(
         snapshot: &Snapshot,
         service: &Service,
@@ -120,12 +120,12 @@ impl Callee {
     }
 }
 
-impl Discovery {
+impl ProviderClient {
     /// One call within the deadline. A failure of the connection is tried again
     /// once, elsewhere if there is an elsewhere, if it may be repeated.
-    pub(crate) async fn call_by<T, F>(
+    pub(crate) async fn call_until<T, F>(
         &self,
-        way: Way<'_>,
+        way: CallOptions<'_>,
         snapshot: &Snapshot,
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
@@ -134,7 +134,7 @@ impl Discovery {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let callee = self.callee(snapshot, service, way.port);
+        let callee = self.endpoints(snapshot, service, way.port);
         let answered = self.call_at(way, callee, attempt).await;
         answered.map(|(answer, _)| answer)
     }
@@ -142,15 +142,15 @@ impl Discovery {
     /// The same, with who has answered.
     pub(crate) async fn call_at<T, F>(
         &self,
-        way: Way<'_>,
-        callee: Callee,
+        way: CallOptions<'_>,
+        callee: Endpoints,
         attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
-    ) -> Result<(T, Arc<Link>), CallError>
+    ) -> Result<(T, Arc<Connection>), CallError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let Callee {
+        let Endpoints {
             mut addresses,
             tls_name,
             remote_only,
@@ -165,14 +165,14 @@ impl Discovery {
         }
         let pool = self.pool();
         let first = match way.first {
-            First::Turn => pool.turn(),
+            EndpointChoice::Turn => pool.turn(),
             // Rendezvous hashing: an address that comes or goes moves only its share.
-            First::Number(number) => {
+            EndpointChoice::Number(number) => {
                 let number = number.to_string();
                 addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
                 0
             }
-            First::Address(known) => {
+            EndpointChoice::Address(known) => {
                 let there = addresses.iter().position(|a| a == known);
                 there.unwrap_or_else(|| pool.turn())
             }
@@ -188,7 +188,7 @@ impl Discovery {
         let deadline = way.until.unwrap_or_else(|| Instant::now() + way.deadline);
         // Links that are left alone from now on.
         let mut open = Vec::new();
-        let mut before: Option<(Arc<Link>, CallError)> = None;
+        let mut before: Option<(Arc<Connection>, CallError)> = None;
         let outcome = loop {
             let skip = before.as_ref().map(|(link, _)| link);
             let permit = match (pool.pick(&peers, skip), before.take()) {
@@ -252,8 +252,8 @@ impl Discovery {
 /// Records the outcome of a call, and says whether its link is left alone now. An error
 /// without a status is a deadline that is over.
 fn conclude<T>(
-    way: Way<'_>,
-    permit: Permit,
+    way: CallOptions<'_>,
+    permit: CallGuard,
     result: Result<T, Option<Status>>,
 ) -> (Result<T, CallError>, bool) {
     let address = &permit.link.address;
@@ -280,10 +280,10 @@ fn conclude<T>(
 /// Repeats calls to an address that is left alone, in the background, until one is
 /// answered or nobody asks for the address any more. So no pod waits for an address
 /// that is known to fail, and the first after its recovery has its answer.
-async fn probe_until_closed(not_now: bool, deadline: Duration, link: Arc<Link>) {
-    let way = Way {
+async fn probe_until_closed(not_now: bool, deadline: Duration, link: Arc<Connection>) {
+    let way = CallOptions {
         not_now,
-        ..Way::as_provider(deadline)
+        ..CallOptions::as_provider(deadline)
     };
     let weak = Arc::downgrade(&link);
     drop(link);

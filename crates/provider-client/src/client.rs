@@ -24,15 +24,15 @@ use tonic::{Request, Status, transport::Channel};
 use crate::{
     budget::Budgets,
     cache::Cache,
-    call::{Callee, First, Way},
+    call::{CallOptions, EndpointChoice, Endpoints},
     codec::{CostCodec, RawAnswer, RawQuestion},
     metrics::Metrics,
-    pool::{Link, Pool},
+    pool::{Connection, Pool},
 };
 
 /// How providers are found and called.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ClientConfig {
     /// The most that one call may take, a retry included.
     pub deadline: Duration,
     /// The most that one call to an underlay controller may take.
@@ -56,7 +56,7 @@ pub struct Config {
     pub tls: ClientFiles,
 }
 
-impl Default for Config {
+impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             deadline: Duration::from_millis(500),
@@ -73,7 +73,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl ClientConfig {
     /// For one machine with one tenant: every Service counts, wherever it leads.
     pub fn unguarded() -> Self {
         Self {
@@ -159,21 +159,21 @@ impl CallError {
 
 /// Finds and calls providers. Cheap to clone; clones share channels.
 #[derive(Clone, Debug)]
-pub struct Discovery(Arc<Inner>);
+pub struct ProviderClient(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    config: Config,
+    config: ClientConfig,
     pool: Pool,
     metrics: Metrics,
     cache: Cache,
     budgets: Option<Budgets>,
 }
 
-impl Discovery {
+impl ProviderClient {
     /// # Errors
     /// A TLS file that cannot be read.
-    pub fn new(config: Config, metrics: Metrics) -> Result<Self, std::io::Error> {
+    pub fn new(config: ClientConfig, metrics: Metrics) -> Result<Self, std::io::Error> {
         let pool = Pool::new(config.tls.clone(), metrics.open.clone())?;
         let budgets = config.scheduler_share_percent.map(Budgets::new);
         Ok(Self(Arc::new(Inner {
@@ -186,8 +186,8 @@ impl Discovery {
     }
 
     /// Follows the TLS files until told to stop.
-    pub async fn follow_tls(self, stop: CancellationToken) {
-        self.0.pool.follow_tls(stop).await;
+    pub async fn watch_tls_files(self, stop: CancellationToken) {
+        self.0.pool.watch_tls_files(stop).await;
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -206,7 +206,7 @@ impl Discovery {
         &self.0.cache
     }
 
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &ClientConfig {
         &self.0.config
     }
 
@@ -217,17 +217,17 @@ impl Discovery {
         rule: &str,
         namespace: &str,
     ) -> Option<&'a Arc<Service>> {
-        providers::choose(snapshot, rule, namespace, &self.0.config.trusted)
+        providers::choose_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
     /// Another Service that ties with the provider of `rule`, if any.
-    pub fn rival<'a>(
+    pub fn ambiguous_provider<'a>(
         &self,
         snapshot: &'a Snapshot,
         rule: &str,
         namespace: &str,
     ) -> Option<&'a Arc<Service>> {
-        providers::rival(snapshot, rule, namespace, &self.0.config.trusted)
+        providers::ambiguous_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
     /// Whether a Service counts for all namespaces.
@@ -237,23 +237,23 @@ impl Discovery {
 
     /// Whether the provider's Service is one that may reserve. What an allocator says is
     /// written on pods with our rights, so its namespace must be trusted.
-    pub fn allocates(&self, service: &Service) -> bool {
+    pub fn is_allocator(&self, service: &Service) -> bool {
         service.allocator && self.trusts(service)
     }
 
     /// Who is called for a Service, as of this snapshot.
-    pub(crate) fn callee(
+    pub(crate) fn endpoints(
         &self,
         snapshot: &Snapshot,
         service: &Service,
         port: providers::PortRule,
-    ) -> Callee {
+    ) -> Endpoints {
         let (external, trusted) = (self.0.config.external_names, self.trusts(service));
-        Callee::new(snapshot, service, port, external, trusted)
+        Endpoints::new(snapshot, service, port, external, trusted)
     }
 
     /// What is said of a failure where tenants read it.
-    pub(crate) fn for_tenants(&self, service: &Service, error: CallError) -> CallError {
+    pub(crate) fn hide_details(&self, service: &Service, error: CallError) -> CallError {
         match self.trusts(service) {
             true => error,
             false => error.without_details(service.external_name.is_some()),
@@ -262,16 +262,16 @@ impl Discovery {
 
     pub(crate) async fn endpoint_cost(
         &self,
-        callee: Callee,
+        callee: Endpoints,
         question: RawQuestion,
-        first: First<'_>,
+        first: EndpointChoice<'_>,
         (limit, until): (Duration, Instant),
-    ) -> Result<(RawAnswer, Arc<Link>), CallError> {
+    ) -> Result<(RawAnswer, Arc<Connection>), CallError> {
         let max = self.0.config.max_answer_bytes;
-        let way = Way {
+        let way = CallOptions {
             first,
             until: Some(until),
-            ..Way::as_provider(limit)
+            ..CallOptions::as_provider(limit)
         };
         self.call_at(way, callee, move |channel, left| {
             let question = question.clone();
@@ -299,11 +299,11 @@ impl Discovery {
         service: &Service,
         ask: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
-        let way = Way {
-            first: First::Number(number_of(&ask)),
-            ..Way::as_provider(self.0.config.deadline)
+        let way = CallOptions {
+            first: EndpointChoice::Number(number_of(&ask)),
+            ..CallOptions::as_provider(self.0.config.deadline)
         };
-        let answered = self.call_by(way, snapshot, service, move |channel, left| {
+        let answered = self.call_until(way, snapshot, service, move |channel, left| {
             let mut request = Request::new(ask.clone());
             request.set_timeout(left);
             async move {
@@ -314,7 +314,7 @@ impl Discovery {
             }
         });
         let answered = answered.await;
-        answered.map_err(|error| self.for_tenants(service, error))
+        answered.map_err(|error| self.hide_details(service, error))
     }
 
     pub(crate) async fn allocator<T, F>(
@@ -327,13 +327,13 @@ impl Discovery {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let way = Way {
+        let way = CallOptions {
             not_now: true,
             // Reserving once more to see whether it works would reserve.
             probe: false,
-            ..Way::as_provider(self.0.config.deadline)
+            ..CallOptions::as_provider(self.0.config.deadline)
         };
-        self.call_by(way, snapshot, service, move |channel, _| {
+        self.call_until(way, snapshot, service, move |channel, _| {
             call(AllocatorClient::new(channel))
         })
         .await

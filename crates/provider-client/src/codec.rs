@@ -5,7 +5,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use tautline_core::{
     nodes::NodeSet,
-    planning::{Costs, Note},
+    planning::{CostDetail, Costs},
     text,
 };
 use tautline_proto::endpoint_cost::{Malformed, Validity, put_eligible_node, read_answer};
@@ -61,11 +61,11 @@ impl RawAnswer {
     /// Gives `each` line: the node, its cost, and what is said of it.
     pub(crate) fn lines(
         &self,
-        mut each: impl FnMut(&str, i64, Note<'_>),
+        mut each: impl FnMut(&str, i64, CostDetail<'_>),
     ) -> Result<Validity, Malformed> {
         read_answer(&self.0, |line| {
             let detail = text::clean(line.detail, LONGEST_DETAIL_CHARS);
-            let note = Note {
+            let note = CostDetail {
                 code: line.code,
                 detail: &detail,
                 freeable: line.freeable,
@@ -179,13 +179,13 @@ mod tests {
             .read(&nodes)
             .unwrap();
         assert_eq!((read.valid.millis, read.costs.resolution), (1500, 250));
-        let tie_break = |at| read.costs.note(at).map(|note| note.tie_break);
+        let tie_break = |at| read.costs.detail(at).map(|note| note.tie_break);
         assert_eq!((tie_break(0), tie_break(1)), (Some(4), Some(0)));
         assert_eq!(
             [0, 1, 2].map(|i| read.costs.get(i)),
             [Some(i64::MAX), Some(-7), None]
         );
-        let note = read.costs.note(1).unwrap();
+        let note = read.costs.detail(1).unwrap();
         assert_eq!(
             (note.code, note.freeable, note.detail.len()),
             ("Full", true, 200)
@@ -208,7 +208,7 @@ mod tests {
         };
         let read = RawAnswer::new(answer.encode_to_vec().into());
         let read = read.read(&nodes).unwrap();
-        let note = read.costs.note(0).unwrap();
+        let note = read.costs.detail(0).unwrap();
         let expected = ("", "\u{fffd}[2J31 ms chosen\u{fffd}");
         assert_eq!((note.code, note.detail), expected);
     }

@@ -2,25 +2,25 @@
 //! channel to each of their addresses, and asks them: one rule ([`client`]), or
 //! every rule of a pod at once ([`round`]).
 
-mod ahead;
 pub mod allocate;
-mod asking;
 pub mod breaker;
 mod budget;
 mod cache;
 mod call;
 pub mod client;
 mod codec;
+mod costs;
 mod dial;
 mod failure;
 mod metrics;
+pub mod planning_round;
 mod pool;
-pub mod round;
+mod refresh;
 mod underlay;
 
-pub use client::{CallError, Config, Discovery};
+pub use client::{CallError, ClientConfig, ProviderClient};
 pub use metrics::Metrics;
-pub use round::{Question, Round, RuleRecord};
+pub use planning_round::{PlanningQuestion, PlanningRound, RuleRecord};
 pub use underlay::{AllocateError, Mitigation};
 
 /// Reads bytes as a provider's answer: for the fuzz target.

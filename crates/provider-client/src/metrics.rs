@@ -66,7 +66,7 @@ impl Default for Metrics {
             asked_anew: Family::default(),
             ahead: Family::default(),
             over_budget: Family::default(),
-            bound: LabelBound::of_providers(),
+            bound: LabelBound::for_providers(),
             open: Gauge::default(),
         }
     }
@@ -144,7 +144,13 @@ impl Metrics {
     }
 
     /// A call that no pod waited for.
-    pub(crate) fn ahead(&self, rule: &str, provider: &str, outcome: &'static str, took: Duration) {
+    pub(crate) fn refreshed(
+        &self,
+        rule: &str,
+        provider: &str,
+        outcome: &'static str,
+        took: Duration,
+    ) {
         self.call(rule, provider, outcome, took);
         let by = self.by(rule, provider);
         self.ahead.get_or_create(&by).inc();
@@ -163,7 +169,7 @@ impl Metrics {
         self.ignored.get_or_create(&Skipped { rule, code }).inc();
     }
 
-    pub(crate) fn odd_nodes(&self, rule: &str, provider: &str, count: usize) {
+    pub(crate) fn unexpected_nodes(&self, rule: &str, provider: &str, count: usize) {
         if count > 0 {
             let by = self.by(rule, provider);
             self.odd_nodes.get_or_create(&by).inc_by(count as u64);
@@ -175,7 +181,7 @@ impl Metrics {
         self.cached.get_or_create(&by).inc();
     }
 
-    pub(crate) fn asked_anew(&self, rule: &str, provider: &str) {
+    pub(crate) fn full_refetch(&self, rule: &str, provider: &str) {
         let by = self.by(rule, provider);
         self.asked_anew.get_or_create(&by).inc();
     }

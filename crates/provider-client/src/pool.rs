@@ -57,7 +57,7 @@ pub(crate) struct Peers<'a> {
 }
 
 /// A channel with its breaker.
-pub(crate) struct Link {
+pub(crate) struct Connection {
     pub address: Address,
     pub channel: Channel,
     breaker: Mutex<Breaker>,
@@ -71,7 +71,7 @@ pub(crate) struct Link {
     open: Gauge,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let breaker = &self.breaker;
         let mut out = f.debug_struct("Link");
@@ -81,7 +81,7 @@ impl fmt::Debug for Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for Connection {
     fn drop(&mut self) {
         if self.breaker.get_mut().is_open() {
             self.open.dec();
@@ -89,14 +89,14 @@ impl Drop for Link {
     }
 }
 
-impl Link {
+impl Connection {
     /// A permit for one call, unless the breaker is open. A probe may pass an open one
     /// when its pause is over.
-    pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<Permit> {
+    pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
         let now = Instant::now();
         let mut breaker = self.breaker.lock();
         let admitted = (probe || !breaker.is_open()) && breaker.admit(now);
-        admitted.then(|| Permit {
+        admitted.then(|| CallGuard {
             link: Arc::clone(self),
             recorded: false,
         })
@@ -127,12 +127,12 @@ impl Link {
 
 /// One admitted call; dropped without an outcome it counts for nothing.
 #[derive(Debug)]
-pub(crate) struct Permit {
-    pub link: Arc<Link>,
+pub(crate) struct CallGuard {
+    pub link: Arc<Connection>,
     recorded: bool,
 }
 
-impl Permit {
+impl CallGuard {
     /// Takes the outcome down, and says whether the breaker is open now.
     pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
         self.recorded = true;
@@ -160,7 +160,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.recorded {
             self.link.breaker.lock().forget();
@@ -170,7 +170,7 @@ impl Drop for Permit {
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    links: DashMap<Key, Arc<Link>>,
+    links: DashMap<Key, Arc<Connection>>,
     turn: AtomicUsize,
     tls: ArcSwapOption<ClientTlsConfig>,
     files: ClientFiles,
@@ -182,7 +182,10 @@ pub(crate) struct Pool {
 pub(crate) enum PoolError {
     /// The breakers of all addresses are open.
     #[error("{why}")]
-    BreakerOpen { links: Vec<Arc<Link>>, why: String },
+    BreakerOpen {
+        links: Vec<Arc<Connection>>,
+        why: String,
+    },
     #[error("{0}")]
     Unusable(String),
 }
@@ -209,8 +212,8 @@ impl Pool {
     pub(crate) fn pick(
         &self,
         peers: &Peers<'_>,
-        skip: Option<&Arc<Link>>,
-    ) -> Result<Permit, PoolError> {
+        skip: Option<&Arc<Connection>>,
+    ) -> Result<CallGuard, PoolError> {
         let (mut unusable, mut links) = (None, Vec::new());
         let count = peers.addresses.len();
         for i in 0..count {
@@ -238,7 +241,7 @@ impl Pool {
         }))
     }
 
-    fn link(&self, address: &Address, peers: &Peers<'_>) -> Result<Arc<Link>, PoolError> {
+    fn link(&self, address: &Address, peers: &Peers<'_>) -> Result<Arc<Connection>, PoolError> {
         let key = Key {
             address: address.clone(),
             tls_name: peers.tls_name.map(str::to_owned),
@@ -251,7 +254,7 @@ impl Pool {
         let now = Instant::now();
         self.links
             .retain(|_, link| now.duration_since(*link.used.lock()) < IDLE);
-        let link = Arc::new(Link {
+        let link = Arc::new(Connection {
             address: address.clone(),
             channel: self.channel(&key)?,
             breaker: Mutex::default(),
@@ -298,7 +301,7 @@ impl Pool {
     }
 
     /// Follows the TLS files until told to stop; new files mean new channels.
-    pub(crate) async fn follow_tls(&self, stop: CancellationToken) {
+    pub(crate) async fn watch_tls_files(&self, stop: CancellationToken) {
         let mut paths: Vec<_> = self.files.ca.iter().cloned().collect();
         if let Some((cert, key)) = &self.files.identity {
             paths.extend([cert.clone(), key.clone()]);

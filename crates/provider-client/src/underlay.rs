@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use crate::{
-    CallError, Discovery,
-    call::{First, Way},
+    CallError, ProviderClient,
+    call::{CallOptions, EndpointChoice},
     failure::status_text,
 };
 
@@ -45,7 +45,7 @@ pub struct Mitigation {
     pub rules: Vec<Rule>,
 }
 
-impl Discovery {
+impl ProviderClient {
     /// The underlay controller for an offer in `namespace`, if there is one.
     pub fn underlay<'a>(
         &self,
@@ -65,7 +65,7 @@ impl Discovery {
     ) -> Option<&'a Arc<Service>> {
         let (namespace, name) = name.split_once('/')?;
         let service = snapshot.service(namespace, name)?;
-        let counts = providers::counts_for(service, pod_namespace, &self.config().trusted);
+        let counts = providers::is_trusted_for(service, pod_namespace, &self.config().trusted);
         (counts && service.underlay).then_some(service)
     }
 
@@ -88,14 +88,14 @@ impl Discovery {
         };
         let (namespace, begun) = (&underlay.namespace, Instant::now());
         let budgets = self.budgets().filter(|_| !self.trusts(underlay));
-        let mut way = Way {
+        let mut way = CallOptions {
             probe: true,
             ..self.way(true)
         };
         if let Some(budgets) = budgets {
             way.deadline = self.within(budgets, underlay, way.deadline)?;
         }
-        let answer = self.call_by(way, snapshot, underlay, move |channel, _| {
+        let answer = self.call_until(way, snapshot, underlay, move |channel, _| {
             let request = request.clone();
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
@@ -108,7 +108,7 @@ impl Discovery {
         }
         match answer {
             Ok(answer) => Ok(answer.offers),
-            Err(error) => Err(self.for_tenants(underlay, error)),
+            Err(error) => Err(self.hide_details(underlay, error)),
         }
     }
 
@@ -144,7 +144,7 @@ impl Discovery {
             // It holds up the binds of others.
             way.deadline = way.deadline.min(self.config().deadline);
         }
-        let answer = self.call_by(way, snapshot, underlay, call).await;
+        let answer = self.call_until(way, snapshot, underlay, call).await;
         match answer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {
@@ -185,7 +185,8 @@ impl Discovery {
                 }
             }
         };
-        self.call_by(self.way(true), snapshot, underlay, call).await
+        self.call_until(self.way(true), snapshot, underlay, call)
+            .await
     }
 
     /// Asks the underlay to mend a violation; gives the id of what is allocated
@@ -218,19 +219,19 @@ impl Discovery {
                 Ok::<_, Status>(client.mitigate(request).await?.into_inner().id)
             }
         };
-        self.call_by(self.way(false), snapshot, underlay, call)
+        self.call_until(self.way(false), snapshot, underlay, call)
             .await
     }
 
-    fn way(&self, again: bool) -> Way<'static> {
-        Way {
+    fn way(&self, again: bool) -> CallOptions<'static> {
+        CallOptions {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
             again,
             // What allocates or releases is not repeated to see whether it works.
             probe: false,
             not_now: false,
-            first: First::Turn,
+            first: EndpointChoice::Turn,
             until: None,
         }
     }

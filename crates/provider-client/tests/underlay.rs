@@ -11,15 +11,15 @@ use tautline_core::{
     model::{Service, ServicePort},
 };
 use tautline_example_underlay::{Underlay, Verb, serve};
-use tautline_provider_client::{AllocateError, CallError, Config, Discovery, Metrics};
+use tautline_provider_client::{AllocateError, CallError, ClientConfig, Metrics, ProviderClient};
 use tokio::net::TcpListener;
 
-fn discovery() -> Discovery {
-    let config = Config {
+fn discovery() -> ProviderClient {
+    let config = ClientConfig {
         underlay_deadline: Duration::from_millis(400),
-        ..Config::unguarded()
+        ..ClientConfig::unguarded()
     };
-    Discovery::new(config, Metrics::default()).unwrap()
+    ProviderClient::new(config, Metrics::default()).unwrap()
 }
 
 /// An underlay that holds the offer `p1`, and the cluster that knows it.

@@ -12,7 +12,7 @@ use prometheus_client::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::{self, Answer, Body, Limits, Port, PortMetrics};
+use crate::http::{self, Body, HttpResponse, Limits, Port, PortMetrics};
 
 /// Connections of the admin port: probes, a scraper, people.
 const MOST_CONNECTIONS: usize = 64;
@@ -73,7 +73,7 @@ pub async fn serve<E, F>(
 ) -> Result<()>
 where
     E: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Option<Answer>> + Send,
+    F: Future<Output = Option<HttpResponse>> + Send,
 {
     let limits = Limits {
         connections: MOST_CONNECTIONS,
@@ -107,14 +107,14 @@ where
     http::serve(listener, None, handle, port, stop).await
 }
 
-fn metrics(registries: &[&Registry]) -> Answer {
+fn metrics(registries: &[&Registry]) -> HttpResponse {
     let mut body = String::new();
     let written = registries
         .iter()
         .try_for_each(|registry| encode_registry(&mut body, registry))
         .and_then(|()| encode_eof(&mut body));
     match written {
-        Ok(()) => http::answer(
+        Ok(()) => http::respond(
             200,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             body,

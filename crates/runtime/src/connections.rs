@@ -80,7 +80,7 @@ impl Activity {
     }
 
     /// Enters a phase whose time counts from the last one's start.
-    pub fn go_on(&self, phase: Phase) {
+    pub fn progress(&self, phase: Phase) {
         self.enter(phase, self.state().1);
     }
 
@@ -126,7 +126,7 @@ pub struct Timeouts {
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum CloseReason {
     Silent,
     SlowHeaders,
     Idle,
@@ -136,7 +136,7 @@ pub enum Reason {
     Handshake,
 }
 
-impl Reason {
+impl CloseReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Silent => "Silent",
@@ -152,16 +152,16 @@ impl Reason {
 
 impl Timeouts {
     /// Why the connection has to be closed by now.
-    fn overdue(&self, activity: &Activity, now: u64) -> Option<Reason> {
+    fn overdue(&self, activity: &Activity, now: u64) -> Option<CloseReason> {
         if activity.streams.load(Relaxed) > 0 {
             return None;
         }
         let (phase, since) = activity.state();
         let (limit, reason) = match phase {
-            Phase::New => (self.first_byte, Reason::Silent),
-            Phase::Head => (self.head, Reason::SlowHeaders),
-            Phase::Idle => (self.idle?, Reason::Idle),
-            Phase::Answer | Phase::Flush => (self.answer, Reason::SlowReader),
+            Phase::New => (self.first_byte, CloseReason::Silent),
+            Phase::Head => (self.head, CloseReason::SlowHeaders),
+            Phase::Idle => (self.idle?, CloseReason::Idle),
+            Phase::Answer | Phase::Flush => (self.answer, CloseReason::SlowReader),
             Phase::Body | Phase::Work => return None,
         };
         let waited = Duration::from_millis(now.saturating_sub(since));
@@ -295,10 +295,10 @@ impl<T> Connections<T> {
     }
 
     /// Takes out all connections that are overdue.
-    pub fn overdue(&mut self, timeouts: &Timeouts, now: u64) -> Vec<(T, Reason)> {
+    pub fn overdue(&mut self, timeouts: &Timeouts, now: u64) -> Vec<(T, CloseReason)> {
         let due =
             |(id, entry): (&u64, &Entry<T>)| Some((*id, timeouts.overdue(&entry.activity, now)?));
-        let due: Vec<(u64, Reason)> = self.entries.iter().filter_map(due).collect();
+        let due: Vec<(u64, CloseReason)> = self.entries.iter().filter_map(due).collect();
         due.into_iter()
             .filter_map(|(id, reason)| Some((self.close(id)?, reason)))
             .collect()

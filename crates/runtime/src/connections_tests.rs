@@ -23,20 +23,20 @@ fn each_phase_has_its_own_time() {
     assert!(overdue(99).is_empty());
     opened.activity.enter(Phase::Head, 50);
     assert!(overdue(249).is_empty());
-    opened.activity.go_on(Phase::Work);
+    opened.activity.progress(Phase::Work);
     assert!(overdue(9_000).is_empty(), "a handler has its own deadline");
     opened.activity.enter(Phase::Answer, 9_000);
-    opened.activity.go_on(Phase::Flush);
+    opened.activity.progress(Phase::Flush);
     assert!(overdue(9_299).is_empty());
     opened.activity.enter(Phase::Idle, 9_300);
     assert!(overdue(10_299).is_empty(), "idle connections live longer");
-    assert_eq!(overdue(10_300), [("one", Reason::Idle)]);
+    assert_eq!(overdue(10_300), [("one", CloseReason::Idle)]);
     assert!(table.is_empty() && table.sources.is_empty());
     for (phase, reason) in [
-        (Phase::New, Reason::Silent),
-        (Phase::Head, Reason::SlowHeaders),
-        (Phase::Answer, Reason::SlowReader),
-        (Phase::Flush, Reason::SlowReader),
+        (Phase::New, CloseReason::Silent),
+        (Phase::Head, CloseReason::SlowHeaders),
+        (Phase::Answer, CloseReason::SlowReader),
+        (Phase::Flush, CloseReason::SlowReader),
     ] {
         let opened = table.open(address(1), 0, "one").unwrap();
         opened.activity.enter(phase, 0);

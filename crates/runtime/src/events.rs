@@ -26,7 +26,7 @@ const LONGEST_CHARS: usize = 900;
 
 /// Something to say of an object.
 #[derive(Clone, Debug)]
-pub struct Note {
+pub struct EventNote {
     pub regarding: ObjectReference,
     /// What else it is about. Notes that differ in this are not counted together.
     pub secondary: Option<ObjectReference>,
@@ -41,7 +41,7 @@ pub struct Note {
 /// Takes notes without waiting.
 #[derive(Debug)]
 pub struct Events {
-    queue: Sender<Note>,
+    queue: Sender<EventNote>,
     said: DashMap<String, Instant>,
     dropped: Counter,
 }
@@ -65,11 +65,11 @@ impl Events {
         );
     }
 
-    pub fn say(&self, note: Note) {
+    pub fn publish(&self, note: EventNote) {
         self.queued(note);
     }
 
-    fn queued(&self, mut note: Note) -> bool {
+    fn queued(&self, mut note: EventNote) -> bool {
         if let Cow::Owned(text) = text::clean(&note.text, LONGEST_CHARS) {
             note.text = text;
         }
@@ -81,7 +81,12 @@ impl Events {
     }
 
     /// Says it unless the same was said within `quiet`; `key` tells what is same.
-    pub fn say_once(&self, key: String, quiet: Duration, note: impl FnOnce() -> Option<Note>) {
+    pub fn publish_once(
+        &self,
+        key: String,
+        quiet: Duration,
+        note: impl FnOnce() -> Option<EventNote>,
+    ) {
         let now = Instant::now();
         if self.said.get(&key).is_some_and(|until| now < *until) {
             return;
@@ -97,7 +102,7 @@ impl Events {
 }
 
 /// The writer's end.
-pub struct Queue(Receiver<Note>);
+pub struct Queue(Receiver<EventNote>);
 
 impl Queue {
     /// Writes events until told to stop, and then what is still waiting, for a
@@ -131,7 +136,7 @@ impl Queue {
 }
 
 /// A reference to one of our own kinds.
-pub fn of_our_kind(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
+pub fn reference_to_own(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("constraint.ciena.com/v1alpha1".into()),
         kind: Some(kind.into()),
@@ -143,7 +148,7 @@ pub fn of_our_kind(kind: &str, namespace: &str, name: &str, uid: &str) -> Object
 }
 
 /// A reference to a pod.
-pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+pub fn reference_to_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Pod".into()),
@@ -161,8 +166,8 @@ mod tests {
     #[tokio::test]
     async fn quoted_texts_are_cleaned_before_they_are_written() {
         let (events, mut queue) = Events::new();
-        events.say(Note {
-            regarding: of_pod("shop", "web-0", "u"),
+        events.publish(EventNote {
+            regarding: reference_to_pod("shop", "web-0", "u"),
             secondary: None,
             warning: true,
             reason: "Failed".to_owned(),

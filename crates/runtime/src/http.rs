@@ -32,7 +32,7 @@ pub use crate::{
 use crate::{connections::Phase, tls::ServerTls};
 
 /// A whole answer.
-pub type Answer = Response<Full<Bytes>>;
+pub type HttpResponse = Response<Full<Bytes>>;
 
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// How long connections get to finish at shutdown.
@@ -99,7 +99,7 @@ impl hyper::body::Body for Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        self.connection.activity.go_on(Phase::Flush);
+        self.connection.activity.progress(Phase::Flush);
     }
 }
 
@@ -116,7 +116,7 @@ pub async fn serve<H, F>(
 ) -> Result<()>
 where
     H: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = HttpResponse> + Send + 'static,
 {
     // None from the stop on: what finishes its handshake then is not served.
     let graceful = Arc::new(Mutex::new(Some(GracefulShutdown::new())));
@@ -126,7 +126,7 @@ where
         let handle = handle.clone();
         let connection = Arc::clone(stream.connection());
         let service = service_fn(move |request: Request<Incoming>| {
-            connection.activity.go_on(Phase::Work);
+            connection.activity.progress(Phase::Work);
             let request = request.map(|incoming| Body {
                 incoming,
                 connection: Arc::clone(&connection),
@@ -160,7 +160,7 @@ where
     Ok(())
 }
 
-fn outgoing(answer: Answer, connection: Arc<Connection>) -> Response<Outgoing> {
+fn outgoing(answer: HttpResponse, connection: Arc<Connection>) -> Response<Outgoing> {
     let bytes = answer.body().size_hint().lower();
     let answer = match connection.charge_answer(usize::try_from(bytes).unwrap_or(usize::MAX)) {
         Ok(()) => answer,
@@ -172,13 +172,13 @@ fn outgoing(answer: Answer, connection: Arc<Connection>) -> Response<Outgoing> {
 
 /// Counts memory that a request takes beside its body, until it is answered; gives the
 /// refusal (503) if it does not fit beside the other requests.
-pub fn charge(connection: &Connection, bytes: usize) -> Option<Answer> {
+pub fn charge(connection: &Connection, bytes: usize) -> Option<HttpResponse> {
     let charged = connection.charge(bytes);
     charged.is_err().then(|| out_of_memory(connection))
 }
 
 /// The refusal of a request that does not fit into memory beside the others.
-fn out_of_memory(connection: &Connection) -> Answer {
+fn out_of_memory(connection: &Connection) -> HttpResponse {
     connection.port().metrics().refused("Memory");
     retry_later(
         "too many bytes of requests at once; send fewer, or raise --request-memory\n".to_owned(),
@@ -186,7 +186,7 @@ fn out_of_memory(connection: &Connection) -> Answer {
 }
 
 /// 503: the client may try again in a second.
-pub fn retry_later(text: impl Into<String>) -> Answer {
+pub fn retry_later(text: impl Into<String>) -> HttpResponse {
     let mut answer = self::text(503, text);
     answer.headers_mut().insert(
         http::header::RETRY_AFTER,
@@ -196,7 +196,7 @@ pub fn retry_later(text: impl Into<String>) -> Answer {
 }
 
 /// An answer with a body.
-pub fn answer(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+pub fn respond(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
     response.headers_mut().insert(
@@ -207,8 +207,8 @@ pub fn answer(status: u16, content_type: &'static str, body: impl Into<Bytes>) -
 }
 
 /// An answer of plain text.
-pub fn text(status: u16, body: impl Into<String>) -> Answer {
-    answer(status, "text/plain; charset=utf-8", body.into())
+pub fn text(status: u16, body: impl Into<String>) -> HttpResponse {
+    respond(status, "text/plain; charset=utf-8", body.into())
 }
 
 /// The whole body of a request, counted against the port's memory for requests.
@@ -216,13 +216,13 @@ pub fn text(status: u16, body: impl Into<String>) -> Answer {
 /// # Errors
 /// The answer: the body is larger than `most` bytes (413), does not fit into memory beside
 /// the others (503), did not arrive in time (408), or broke off (400).
-pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, Answer> {
+pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
     let mut body = request.into_body();
     let connection = Arc::clone(&body.connection);
     let within = connection.port().limits().body;
-    connection.activity.go_on(Phase::Body);
+    connection.activity.progress(Phase::Body);
     let read = tokio::time::timeout(within, whole(&mut body, most)).await;
-    connection.activity.go_on(Phase::Work);
+    connection.activity.progress(Phase::Work);
     let read = match read {
         Ok(read) => read,
         Err(_) => {
@@ -238,7 +238,7 @@ pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, Answer> 
     read
 }
 
-async fn whole(body: &mut Body, most: usize) -> Result<Bytes, Answer> {
+async fn whole(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
     let too_large = || {
         text(
             413,

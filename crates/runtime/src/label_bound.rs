@@ -36,7 +36,7 @@ struct Seen {
 
 impl LabelBound {
     /// Pairs of a rule and its provider.
-    pub fn of_providers() -> Self {
+    pub fn for_providers() -> Self {
         Self {
             max_seconds_per_first: MAX_RULE_PROVIDERS,
             max_pairs: MAX_RULE_PROVIDERS,
@@ -46,7 +46,7 @@ impl LabelBound {
     }
 
     /// Pairs of a rule and a reason code.
-    pub fn of_codes() -> Self {
+    pub fn for_codes() -> Self {
         Self {
             max_seconds_per_first: MAX_CODES_PER_RULE,
             max_pairs: MAX_RULES * MAX_CODES_PER_RULE,
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn pairs_beyond_the_bounds_are_other_and_earlier_ones_stay() {
-        let codes = LabelBound::of_codes();
+        let codes = LabelBound::for_codes();
         assert_eq!(codes.pair("gpu-slice", "Full"), ("gpu-slice", "Full"));
         let random = (0..10_000).map(|i| ("latency".to_owned(), format!("Code{i}")));
         assert_eq!(distinct(&codes, random), MAX_CODES_PER_RULE + 1);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_combination_of_rules_and_providers_is_bounded() {
-        let providers = LabelBound::of_providers();
+        let providers = LabelBound::for_providers();
         let all = (0..100_000).map(|i| (format!("rule-{}", i % 300), format!("ns/p-{}", i / 300)));
         let count = distinct(&providers, all);
         assert!(

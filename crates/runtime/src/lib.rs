@@ -19,9 +19,11 @@ pub mod tls;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 #[cfg(feature = "cluster")]
-pub mod events;
+pub mod cluster_store;
 #[cfg(feature = "cluster")]
-pub mod feed;
+pub mod dynamic_watch;
+#[cfg(feature = "cluster")]
+pub mod events;
 #[cfg(feature = "cluster")]
 pub mod finalizers;
 #[cfg(feature = "cluster")]
@@ -29,8 +31,6 @@ pub mod folder;
 #[cfg(feature = "cluster")]
 pub mod lease;
 #[cfg(feature = "cluster")]
-pub mod one;
-#[cfg(feature = "cluster")]
-pub mod others;
+pub mod single_watch;
 #[cfg(feature = "cluster")]
 pub mod watch;

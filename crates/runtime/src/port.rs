@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     connection::Connection,
-    connections::{Connections, Opened, Reason, Timeouts},
+    connections::{CloseReason, Connections, Opened, Timeouts},
     limits,
     port_metrics::Metrics,
     stream::{Protocol, Stream},
@@ -201,7 +201,7 @@ impl Port {
             return;
         };
         if closed.is_some() {
-            self.0.metrics.closed(Reason::Handshake);
+            self.0.metrics.closed(CloseReason::Handshake);
         }
         let (port, acceptor) = (self.clone(), tls.acceptor());
         tokio::spawn(async move {
@@ -223,7 +223,7 @@ impl Port {
                     }
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                Err(_) => port.0.metrics.closed(Reason::Handshake),
+                Err(_) => port.0.metrics.closed(CloseReason::Handshake),
             }
         });
     }
@@ -236,11 +236,11 @@ impl Port {
             .lock()
             .open(from.ip(), self.now(), closer);
         let Ok(opened) = opened else {
-            self.0.metrics.closed(Reason::NoRoom);
+            self.0.metrics.closed(CloseReason::NoRoom);
             return None;
         };
         if opened.closed.is_some() {
-            self.0.metrics.closed(Reason::MadeRoom);
+            self.0.metrics.closed(CloseReason::MadeRoom);
         }
         self.0.metrics.connections.inc();
         let connection = Connection::new(self.clone(), opened);
@@ -268,7 +268,7 @@ impl Port {
         let closed = inner.connections.lock().shed(now);
         let closed = closed.or_else(|| inner.handshakes.lock().shed(now));
         if closed.is_some() {
-            inner.metrics.closed(Reason::MadeRoom);
+            inner.metrics.closed(CloseReason::MadeRoom);
         }
         closed.is_some()
     }

@@ -6,7 +6,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::connections::Reason;
+use crate::connections::CloseReason;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Label {
@@ -53,7 +53,7 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn closed(&self, reason: Reason) {
+    pub(crate) fn closed(&self, reason: CloseReason) {
         let reason = reason.as_str();
         self.closed.get_or_create(&Label { reason }).inc();
     }

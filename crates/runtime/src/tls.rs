@@ -92,7 +92,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// A certificate or a key that cannot be used.
-    pub fn given(pem: ServerPem<'_>) -> Result<Self, TlsError> {
+    pub fn from_pem(pem: ServerPem<'_>) -> Result<Self, TlsError> {
         Ok(Self {
             files: None,
             current: Arc::new(ArcSwap::from_pointee(of_pem(pem)?)),
@@ -103,7 +103,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// A certificate or a key that cannot be used; the old one stays.
-    pub fn give(&self, pem: ServerPem<'_>) -> Result<(), TlsError> {
+    pub fn replace_pem(&self, pem: ServerPem<'_>) -> Result<(), TlsError> {
         self.current.store(Arc::new(of_pem(pem)?));
         Ok(())
     }
@@ -114,7 +114,7 @@ impl ServerTls {
     }
 
     /// Follows the files until told to stop.
-    pub async fn follow(self, stop: CancellationToken) -> anyhow::Result<()> {
+    pub async fn watch_files(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Some(files) = &self.files else {
             stop.cancelled().await;
             return Ok(());
@@ -250,7 +250,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tls = ServerTls::load(files(dir.path(), "one")).unwrap();
         let stop = CancellationToken::new();
-        let follower = tokio::spawn(tls.clone().follow(stop.clone()));
+        let follower = tokio::spawn(tls.clone().watch_files(stop.clone()));
         tokio::task::yield_now().await;
 
         let first = tls.current.load_full();
@@ -277,12 +277,12 @@ mod tests {
             key: &key,
             alpn: &["http/1.1"],
         };
-        let tls = ServerTls::given(pem(&cert)).unwrap();
+        let tls = ServerTls::from_pem(pem(&cert)).unwrap();
         let first = tls.current.load_full();
-        let error = tls.give(pem("garbage")).unwrap_err().to_string();
+        let error = tls.replace_pem(pem("garbage")).unwrap_err().to_string();
         assert!(error.contains("the certificate"), "{error}");
         assert!(Arc::ptr_eq(&first, &tls.current.load_full()));
-        tls.give(pem(&cert)).unwrap();
+        tls.replace_pem(pem(&cert)).unwrap();
         assert!(!Arc::ptr_eq(&first, &tls.current.load_full()));
     }
 

@@ -1,9 +1,9 @@
 //! Watches on a cluster that keep a [`Feed`] in step. They restart by themselves
 //! with backoff; a malformed object is logged, counted and left out.
 
+mod pending_offers;
 mod protobuf;
 mod scope;
-mod selected;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
 
@@ -33,23 +33,23 @@ use tautline_api::{
 };
 use tautline_core::{
     index::{Kind, Object},
-    union::Union,
+    selector_union::SelectorUnion,
 };
 use tokio::sync::watch::{self, Sender};
 use tokio_util::sync::CancellationToken;
 
-use protobuf::Tells;
+use pending_offers::PendingOffers;
+use protobuf::WatchSignal;
 use scope::Scope;
-use selected::Selected;
 
-use crate::{admin::Readiness, cluster::Cluster, feed::Feed, tasks::Tasks};
+use crate::{admin::Readiness, cluster::Cluster, cluster_store::ClusterStore, tasks::Tasks};
 
 /// What a watch brought of an object.
 type Brought<K> = Result<K, Malformed>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
 /// Says that what is waited for is not wanted so far.
-pub type NotSoFar = Box<dyn Fn() + Send>;
+pub type StopTooFar = Box<dyn Fn() + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
@@ -88,7 +88,7 @@ impl WatchMetrics {
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub cluster: &'a Cluster,
-    pub feed: &'a Feed,
+    pub feed: &'a ClusterStore,
     pub metrics: &'a WatchMetrics,
     pub readiness: &'a Readiness,
 }
@@ -130,14 +130,14 @@ impl Watch<'_> {
         all: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let (wanted, scope) = watch::channel(Scope::selected(&Union::default()));
-        let selected = Selected::new(self.feed.clone(), wanted.clone());
+        let (wanted, scope) = watch::channel(Scope::selected(&SelectorUnion::default()));
+        let selected = PendingOffers::new(self.feed.clone(), wanted.clone());
         widen(wanted, all, tasks);
         self.policies(tasks);
         self.offers(Some(selected.clone()), tasks);
         let feed = self.feed.clone();
         let listed = async move {
-            let mut changes = feed.changes_but_pods();
+            let mut changes = feed.changes_except_pods();
             while !feed.listed(Kind::Offer) && changes.changed().await.is_ok() {}
         };
         self.protobuf_once::<Pod>(Kind::Pod, scope, Some(selected), pod, listed, tasks);
@@ -148,7 +148,7 @@ impl Watch<'_> {
     /// are not wanted so far, by what it is given.
     pub fn placed_pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
-        wanted: impl FnOnce(NotSoFar) -> F,
+        wanted: impl FnOnce(StopTooFar) -> F,
         tasks: &mut Tasks,
     ) {
         let readiness = self.readiness.clone();
@@ -204,7 +204,7 @@ impl Watch<'_> {
         );
     }
 
-    fn offers(&self, selected: Option<Selected>, tasks: &mut Tasks) {
+    fn offers(&self, selected: Option<PendingOffers>, tasks: &mut Tasks) {
         self.json_through::<ConstraintPolicyOffer>(
             Kind::Offer,
             |o| {
@@ -229,7 +229,7 @@ impl Watch<'_> {
         &self,
         kind: Kind,
         convert: Convert<K>,
-        selected: Option<Selected>,
+        selected: Option<PendingOffers>,
         tasks: &mut Tasks,
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -256,7 +256,7 @@ impl Watch<'_> {
         &self,
         kind: Kind,
         scope: watch::Receiver<Scope>,
-        selected: Option<Selected>,
+        selected: Option<PendingOffers>,
         convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
@@ -264,19 +264,19 @@ impl Watch<'_> {
         let on = self.on(kind, convert, None);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
-        let tells = move |tells: Tells<'_>| match tells {
+        let tells = move |tells: WatchSignal<'_>| match tells {
             _ if kind != Kind::Pod => {}
             // Before any list is complete nobody is answered, and a pod that comes after
             // its offers costs less than an offer after its pods.
-            Tells::Lists(_) if feed.listed(Kind::Pod) => {}
-            Tells::Lists(scope) | Tells::Follows(scope) => {
+            WatchSignal::Lists(_) if feed.listed(Kind::Pod) => {}
+            WatchSignal::Lists(scope) | WatchSignal::Follows(scope) => {
                 if let Some(selected) = &selected {
                     selected.follows(scope);
                 }
             }
-            Tells::Rests(until) => feed.rest_pods(until),
-            Tells::Begins => feed.watch_pods(Some(Instant::now())),
-            Tells::Ends => feed.watch_pods(None),
+            WatchSignal::Rests(until) => feed.set_pods_quiet(until),
+            WatchSignal::Begins => feed.watch_pods(Some(Instant::now())),
+            WatchSignal::Ends => feed.watch_pods(None),
         };
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             tokio::select! {
@@ -296,7 +296,7 @@ impl Watch<'_> {
         &self,
         kind: Kind,
         convert: Convert<K>,
-        selected: Option<Selected>,
+        selected: Option<PendingOffers>,
     ) -> impl FnMut(Result<Event<Brought<K>>>) + Send + use<K>
     where
         K: Resource<DynamicType = ()> + Send + 'static,
@@ -330,7 +330,7 @@ impl Watch<'_> {
                         malformed.inc();
                         let object = key(brought);
                         tracing::warn!(kind = %name, %object, %error, "object cannot be used");
-                        feed.refuse(kind, &object, error);
+                        feed.reject(kind, &object, error);
                         Err(())
                     }
                 }
@@ -364,7 +364,7 @@ impl Watch<'_> {
                 },
                 Ok(Event::InitDone) => {
                     for gone in feed
-                        .refused(kind)
+                        .rejected(kind)
                         .into_keys()
                         .filter(|k| !refused.contains(k))
                     {
@@ -447,7 +447,7 @@ fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Brought<K>> {
 
 /// Keeps any kind in a store of its own: `reset` gets all objects whenever they
 /// have changed (few objects, seldom changed: scripts, tables).
-pub fn list_of<K>(
+pub fn watch_list<K>(
     api: Api<DeserializeGuard<K>>,
     selector: Option<&str>,
     readiness: &Readiness,

@@ -11,7 +11,7 @@ use std::{
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tautline_runtime::{
-    http::{Limits, Port, PortMetrics, answer, read, serve, text},
+    http::{Limits, Port, PortMetrics, read, respond, serve, text},
     tls::{ServerFiles, ServerTls},
 };
 use tokio::{
@@ -59,7 +59,7 @@ impl Served {
                         if wait {
                             _ = waits.acquire().await;
                         }
-                        answer(200, "text/plain", body)
+                        respond(200, "text/plain", body)
                     }
                     Err(refusal) => refusal,
                 }

@@ -1,13 +1,13 @@
 //! A rule provider: pods go where the fewest of their peers are.
 
 use tautline_sdk::{
-    Config, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 
 struct Spread;
 
 impl RuleProvider for Spread {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         for node in ask.eligible_nodes {
             let here = ask
@@ -20,7 +20,7 @@ impl RuleProvider for Spread {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant(
             "spread is a preference: any placement keeps to it",
         ))

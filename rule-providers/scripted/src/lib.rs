@@ -12,7 +12,7 @@ use tautline_api::{
 };
 use tautline_core::TrustedNamespaces;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 
 use crate::pattern::{NodePattern, TargetPattern};
@@ -135,7 +135,7 @@ fn compliance(value: ApiCompliance) -> Compliance {
 }
 
 impl RuleProvider for Scripted {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let scripts = self.costs.load();
         let source = pattern::whole(&ask.source);
         let namespace = Some(ask.source.namespace.as_str());
@@ -164,7 +164,7 @@ impl RuleProvider for Scripted {
         Ok(answer)
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         let scripts = self.compliances.load();
         let found = scripts.iter().find(|s| {
             s.rule == ask.rule.name
@@ -214,14 +214,14 @@ mod tests {
     }
 
     async fn costs_in(provider: &Scripted, namespace: &str, pod: &str) -> Vec<i64> {
-        let ask = CostQuestion {
+        let ask = CostRequest {
             source: Reference::pod(namespace, pod),
             rule: Rule {
                 name: "latency".into(),
                 ..Rule::default()
             },
             eligible_nodes: ["control-1", "edge-1", "far-1"].map(str::to_owned).to_vec(),
-            ..CostQuestion::default()
+            ..CostRequest::default()
         };
         provider
             .endpoint_cost(ask)
@@ -285,13 +285,13 @@ mod tests {
                      "targets": [{"name": "source", "reference": "Pod:hello-.*"}]},
         });
         provider.set_compliances(vec![Arc::new(serde_json::from_value(script).unwrap())]);
-        let mut ask = EvaluateQuestion {
+        let mut ask = EvaluationRequest {
             rule: Rule {
                 name: "latency".into(),
                 ..Rule::default()
             },
             targets: [("source".to_owned(), Reference::pod("ns", "hello-1"))].into(),
-            ..EvaluateQuestion::default()
+            ..EvaluationRequest::default()
         };
         let said = provider.evaluate(ask.clone()).await.unwrap();
         assert_eq!(
@@ -299,7 +299,7 @@ mod tests {
             (Compliance::Violation, "far")
         );
         let elsewhere = Reference::pod("other", "hello-1");
-        let other = EvaluateQuestion {
+        let other = EvaluationRequest {
             targets: [("source".to_owned(), elsewhere)].into(),
             ..ask.clone()
         };

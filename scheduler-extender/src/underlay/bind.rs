@@ -6,8 +6,10 @@ use std::{sync::Arc, time::SystemTime};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use tautline_core::{Snapshot, ask::Subject, model::Service, nodes::NodeSet, planning::Verdict};
-use tautline_provider_client::{AllocateError, round::provider_name};
+use tautline_core::{
+    Snapshot, constraints::PodIdentity, model::Service, nodes::NodeSet, planning::NodeVerdict,
+};
+use tautline_provider_client::{AllocateError, planning_round::provider_name};
 use tokio::time::Instant;
 
 use super::{
@@ -33,7 +35,7 @@ pub(crate) struct Bind<'a> {
     pub snapshot: &'a Snapshot,
     pub pods: &'a Api<Pod>,
     pub args: &'a BindArgs,
-    pub subject: &'a Subject,
+    pub subject: &'a PodIdentity,
 }
 
 /// Gives back what earlier attempts left on the pod, then allocates what its plan
@@ -122,10 +124,10 @@ impl<'a> Bind<'a> {
         let plan = Arc::new(super::plan(self.state, self.snapshot, question, by).await);
         self.state.explain.push(&plan);
         match plan.plan.verdicts.first() {
-            Some(Verdict::Usable { .. }) => Ok(need(Some(&plan), &self.args.node, true)),
+            Some(NodeVerdict::Usable { .. }) => Ok(need(Some(&plan), &self.args.node, true)),
             other => {
                 let reason = match other {
-                    Some(Verdict::Unusable { reason, .. }) => reason,
+                    Some(NodeVerdict::Unusable { reason, .. }) => reason,
                     _ => "no plan",
                 };
                 Err((

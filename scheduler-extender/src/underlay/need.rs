@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tautline_core::planning::Verdict;
+use tautline_core::planning::NodeVerdict;
 
 use super::Offered;
 use crate::plans::Planned;
@@ -30,7 +30,7 @@ pub(super) fn need(plan: Option<&Planned>, node: &str, underlay: bool) -> Need {
     };
     let at = plan.nodes.position(node);
     match at.and_then(|at| plan.plan.verdicts.get(at)) {
-        Some(Verdict::Usable { .. }) => {
+        Some(NodeVerdict::Usable { .. }) => {
             let asked = plan.underlay.as_ref();
             match asked.and_then(|u| Some((u.offer_for(node)?, &u.service))) {
                 Some((offer, service)) => Need::Offer(offer.clone(), Arc::clone(service)),
@@ -45,8 +45,8 @@ pub(super) fn need(plan: Option<&Planned>, node: &str, underlay: bool) -> Need {
 mod tests {
     use std::time::SystemTime;
 
-    use tautline_core::{ask::Subject, planning::Plan};
-    use tautline_provider_client::Round;
+    use tautline_core::{constraints::PodIdentity, planning::Plan};
+    use tautline_provider_client::PlanningRound;
 
     use super::{super::Consulted, *};
 
@@ -62,18 +62,18 @@ mod tests {
 
     /// `rules` keeps to the rules, `path` by the underlay's word, `far` not at all.
     fn plan(offers: Vec<Offered>) -> Planned {
-        let usable = Verdict::Usable {
+        let usable = NodeVerdict::Usable {
             badness: 0,
             tie_break: 0,
             score: 10,
         };
-        let far = Verdict::Unusable {
+        let far = NodeVerdict::Unusable {
             reason: "latency/OverLimit".into(),
             freeable: false,
         };
         Planned {
-            round: Round {
-                subject: Subject::default(),
+            round: PlanningRound {
+                subject: PodIdentity::default(),
                 nodes: Arc::new(["rules", "path", "far"].into_iter().collect()),
                 rules: Vec::new(),
                 plan: Plan {

@@ -8,7 +8,7 @@ use std::{
 use tautline_api::convert::UNDERLAY_FINALIZER;
 use tautline_core::{
     nodes::NodeSet,
-    planning::{Costs, Note},
+    planning::{CostDetail, Costs},
     text,
 };
 use tautline_proto::underlay::Offer;
@@ -90,7 +90,7 @@ pub(super) fn judge(
             offered.refused = Some(code::DEARER);
             refused.push(offered);
         } else {
-            costs.add(nodes, &offered.node, offered.cost, Note::default());
+            costs.add(nodes, &offered.node, offered.cost, CostDetail::default());
             taken.push(offered);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tautline_runtime::{feed::Feed, http::Limits};
+use tautline_runtime::{cluster_store::ClusterStore, http::Limits};
 use tautline_scheduler_extender::Config;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -58,7 +58,7 @@ async fn half_sent_bodies_take_no_turn_from_others() {
         },
         ..Config::default()
     };
-    let served = Served::start(config, Feed::default()).await;
+    let served = Served::start(config, ClusterStore::default()).await;
     let mut half = Vec::new();
     for _ in 0..64 {
         half.push(send(served.port, 1000, b"{").await);
@@ -84,7 +84,7 @@ async fn silent_connections_stop_neither_port() {
         limits,
         ..Config::default()
     };
-    let served = Served::start(config, Feed::default()).await;
+    let served = Served::start(config, ClusterStore::default()).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
         for port in [served.port, served.admin] {
@@ -110,7 +110,7 @@ async fn large_requests_together_stay_within_the_budget() {
         },
         ..Config::default()
     };
-    let served = Served::start(config, Feed::default()).await;
+    let served = Served::start(config, ClusterStore::default()).await;
     let names = vec![r#""node-1""#; 3 * MIB / 9].join(",");
     let body =
         format!(r#"{{"Pod":{{"metadata":{{"name":"p"}}}},"Nodes":null,"NodeNames":[{names}]}}"#);

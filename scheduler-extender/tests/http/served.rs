@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use tautline_core::providers::ExternalNames;
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,7 +25,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    pub async fn start(config: Config, feed: Feed) -> Self {
+    pub async fn start(config: Config, feed: ClusterStore) -> Self {
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let mut config = Config {
             listen: loopback,

@@ -16,10 +16,10 @@ use tautline_core::{
 };
 use tautline_example_underlay::{Underlay, Verb, serve};
 use tautline_proto::underlay::{NodeRef, Offer as UnderlayOffer};
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_scheduler_extender::Config;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
 use tokio::net::TcpListener;
 
@@ -30,7 +30,7 @@ use crate::served::{Served, http};
 struct Far;
 
 impl RuleProvider for Far {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         for node in ask.eligible_nodes {
             if node.starts_with("good") {
@@ -42,14 +42,14 @@ impl RuleProvider for Far {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::default())
     }
 }
 
 struct World {
     served: Served,
-    feed: Feed,
+    feed: ClusterStore,
     underlay: Underlay,
     _provider: testkit::Running,
 }
@@ -97,7 +97,7 @@ async fn world(mut config: Config) -> World {
     let underlay_port = listener.local_addr().unwrap().port();
     tokio::spawn(serve(listener, underlay.clone()));
 
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(Object::Service(provider(running.address.port())));
     feed.apply(Object::Service(Service {
         underlay: true,

@@ -13,10 +13,10 @@ use tautline_core::{
     selector::Selector,
     trust::TrustedNamespaces,
 };
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_scheduler_extender::Config;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
 
 use crate::served::{Served, http};
@@ -24,12 +24,12 @@ use crate::served::{Served, http};
 /// n1 costs 5, n2 costs 9, n3 is full but could be freed, n4 is too far, others 7.
 #[derive(Clone, Default)]
 struct Sample {
-    asked: Arc<Mutex<Vec<CostQuestion>>>,
+    asked: Arc<Mutex<Vec<CostRequest>>>,
     delay: Duration,
 }
 
 impl RuleProvider for Sample {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         tokio::time::sleep(self.delay).await;
         let mut answer = CostAnswer::default();
         for node in &ask.eligible_nodes {
@@ -45,7 +45,7 @@ impl RuleProvider for Sample {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::default())
     }
 }
@@ -60,7 +60,7 @@ async fn world(mut config: Config, provider: Sample) -> World {
     // No time budget: some providers here are slow.
     config.discovery.trusted = TrustedNamespaces::all();
     let running = testkit::start(provider.clone()).await.unwrap();
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(Object::Service(Service {
         namespace: "shop".into(),
         name: "p".into(),

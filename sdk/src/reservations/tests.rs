@@ -18,14 +18,14 @@ fn key(uid: u8, node: u8, rule: u8) -> Key {
 }
 
 /// Each grant is a number that no other has.
-fn reserve(book: &mut Book<u64>, now: Instant, key: Key, grant: u64) -> Reservation<u64> {
+fn reserve(book: &mut Reservations<u64>, now: Instant, key: Key, grant: u64) -> Reservation<u64> {
     let granted = book.reserve(now, key, HOLD, |_| Ok::<_, Infallible>(grant));
     granted.unwrap_or_else(|never| match never {})
 }
 
 #[test]
 fn the_id_of_an_expired_reservation_means_nothing_to_the_next() {
-    let (mut book, start) = (Book::new("a"), Instant::now());
+    let (mut book, start) = (Reservations::new("a"), Instant::now());
     let old = reserve(&mut book, start, key(0, 0, 0), 1);
     let later = start + HOLD;
     let new = reserve(&mut book, later, key(0, 0, 0), 2);
@@ -42,7 +42,7 @@ fn the_id_of_an_expired_reservation_means_nothing_to_the_next() {
 
 #[test]
 fn an_attempt_that_failed_does_not_free_what_another_may_bind() {
-    let (mut book, start) = (Book::new("a"), Instant::now());
+    let (mut book, start) = (Reservations::new("a"), Instant::now());
     let first = reserve(&mut book, start, key(0, 0, 0), 1);
     let second = reserve(&mut book, start + HOLD / 2, key(0, 0, 0), 2);
     assert_eq!((&first.id, first.grant), (&second.id, second.grant));
@@ -57,7 +57,7 @@ fn an_attempt_that_failed_does_not_free_what_another_may_bind() {
 
 #[test]
 fn a_confirm_after_the_watch_has_shown_it_is_no_error() {
-    let (mut book, now) = (Book::new("a"), Instant::now());
+    let (mut book, now) = (Reservations::new("a"), Instant::now());
     let (here, there) = (
         reserve(&mut book, now, key(0, 0, 0), 1),
         reserve(&mut book, now, key(0, 1, 0), 2),
@@ -73,7 +73,7 @@ fn a_confirm_after_the_watch_has_shown_it_is_no_error() {
 
 #[test]
 fn a_confirmed_pod_that_no_watch_showed_is_named() {
-    let (mut book, now) = (Book::new("a"), Instant::now());
+    let (mut book, now) = (Reservations::new("a"), Instant::now());
     let held = reserve(&mut book, now, key(0, 0, 0), 1);
     book.confirm(now, &held.id).unwrap();
     assert!(book.unseen(now + HOLD, HOLD * 2).is_empty());
@@ -147,7 +147,7 @@ proptest! {
     /// The book is the naive list, whatever comes in whatever order.
     #[test]
     fn it_is_what_a_plain_list_would_be(steps in proptest::collection::vec(step(), 1..60)) {
-        let (mut book, mut naive) = (Book::new("a"), Naive::default());
+        let (mut book, mut naive) = (Reservations::new("a"), Naive::default());
         let mut now = Instant::now();
         let mut grants = 0;
         for step in steps {

@@ -48,7 +48,7 @@ struct Attempt {
 }
 
 struct World {
-    book: Book<()>,
+    book: Reservations<()>,
     now: Instant,
     attempts: Vec<Attempt>,
     /// Whose the device is, by the API server.
@@ -172,7 +172,7 @@ proptest! {
     #[test]
     fn a_device_is_never_two_pods(steps in proptest::collection::vec(step(), 1..80)) {
         let mut world = World {
-            book: Book::new("a"),
+            book: Reservations::new("a"),
             now: Instant::now(),
             attempts: Vec::new(),
             bound: Vec::new(),

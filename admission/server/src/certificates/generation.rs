@@ -214,7 +214,7 @@ mod tests {
             key: &made.key,
             alpn: &[],
         };
-        assert!(tautline_runtime::tls::ServerTls::given(pem).is_ok());
+        assert!(tautline_runtime::tls::ServerTls::from_pem(pem).is_ok());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_runtime::{
-    one,
+    single_watch,
     tls::{ServerPem, ServerTls},
 };
 use tokio::sync::{oneshot, watch};
@@ -68,7 +68,7 @@ impl Keeper {
         let (follow, name, end) = (api.clone(), self.secret.clone(), stop.clone());
         let watching = tokio::spawn(async move {
             let see = |secret: Option<Secret>| _ = sender.send_replace(Some(secret.map(Arc::new)));
-            one::follow(follow, &name, end, see).await;
+            single_watch::watch_single(follow, &name, end, see).await;
         });
         let mut server = Server::new(tls);
         loop {
@@ -222,8 +222,8 @@ impl Server {
             alpn: &ALPN,
         };
         let given = match &self.tls {
-            Some(tls) => tls.give(pem),
-            None => ServerTls::given(pem).map(|tls| {
+            Some(tls) => tls.replace_pem(pem),
+            None => ServerTls::from_pem(pem).map(|tls| {
                 self.tls = Some(tls.clone());
                 // Its receiver is gone only when the server stops.
                 if let Some(first) = self.first.take() {

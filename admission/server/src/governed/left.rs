@@ -20,8 +20,8 @@ use tautline_core::{
     model::Pod,
 };
 use tautline_runtime::{
-    events::{Events, Note, of_our_kind},
-    feed::Feed,
+    cluster_store::ClusterStore,
+    events::{EventNote, Events, reference_to_own},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,7 @@ type Key = (Arc<str>, Arc<str>);
 
 /// Tells offers of the pods that they cannot reach, until told to stop.
 pub(crate) struct Left {
-    pub feed: Feed,
+    pub feed: ClusterStore,
     pub client: Client,
     pub events: Arc<Events>,
 }
@@ -137,8 +137,13 @@ impl Left {
         let patch = Patch::Apply(patch);
         within(api.patch_status(&offer.name, &params, &patch)).await?;
         if !names.is_empty() {
-            self.events.say(Note {
-                regarding: of_our_kind("ConstraintPolicyOffer", namespace, &offer.name, &offer.uid),
+            self.events.publish(EventNote {
+                regarding: reference_to_own(
+                    "ConstraintPolicyOffer",
+                    namespace,
+                    &offer.name,
+                    &offer.uid,
+                ),
                 secondary: None,
                 warning: true,
                 reason: reason.to_owned(),

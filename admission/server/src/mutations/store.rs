@@ -15,7 +15,7 @@ use tautline_mutating_policy::{
     Compiled, Loaded, Policies, Problem, check,
     model::{Binding, FailurePolicy, ParamKind, Rule, Scope},
 };
-use tautline_runtime::events::{Events, Note};
+use tautline_runtime::events::{EventNote, Events};
 use tokio::sync::watch;
 
 use super::{metrics::Counters, raw::Raw};
@@ -152,7 +152,7 @@ impl Store {
         };
         let text = format!("{}; {stays}", told(problems).join("; "));
         tracing::warn!(%kind, name, problem = %text, "cannot be used");
-        self.events.say(Note {
+        self.events.publish(EventNote {
             regarding: ObjectReference {
                 api_version: Some(K::api_version(&()).into_owned()),
                 kind: Some(kind.into_owned()),

@@ -102,7 +102,7 @@ fn unprovided(
     snapshot: &Snapshot,
     trusted: &TrustedNamespaces,
 ) -> Option<String> {
-    let none = providers::choose(snapshot, rule, namespace, trusted).is_none();
+    let none = providers::choose_provider(snapshot, rule, namespace, trusted).is_none();
     none.then(|| {
         format!(
             "rule {rule} has no provider yet: label a Service of {namespace}, or of a trusted \

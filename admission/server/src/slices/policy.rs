@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use tautline_gpu_sharing::Policy;
-use tautline_runtime::events::{Events, Note};
+use tautline_runtime::events::{EventNote, Events};
 
 /// The ConfigMap, and the key in it.
 pub(crate) const MAP: &str = "cast-slice-policy";
@@ -119,7 +119,7 @@ impl Holder {
 
     fn say(&self, map: &ConfigMap, reason: &str, text: String) {
         let meta = &map.metadata;
-        self.events.say(Note {
+        self.events.publish(EventNote {
             regarding: ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("ConfigMap".into()),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use tautline_core::{fit, model::Pod};
+use tautline_core::{model::Pod, node_filter};
 use tautline_gpu_placement::Lane;
 use tautline_gpu_slice::{
     At, Fit, View,
@@ -119,7 +119,7 @@ fn answer(
             }
             let misfit = snapshot
                 .node(&answer.node)
-                .and_then(|n| fit::misfit(snapshot, pod, n));
+                .and_then(|n| node_filter::unschedulable_reason(snapshot, pod, n));
             answer.usable = misfit.is_none();
             if let Some(misfit) = misfit {
                 answer.code = Some("Kubernetes");

@@ -13,7 +13,7 @@ use tautline_gpu_slice::{
     Config, View,
     view::{Question, Wanted},
 };
-use tautline_sdk::{EvaluateQuestion, Reference};
+use tautline_sdk::{EvaluationRequest, Reference};
 
 use super::nodes::{self, NodeAnswer};
 use crate::gpu::words;
@@ -179,10 +179,10 @@ impl RuleAnswer {
         answer.nodes = nodes::answers(view, verdicts, pod, node);
         if node.is_some() {
             let target = Reference::pod(&pod.namespace, &pod.name);
-            let evaluation = view.evaluate(&EvaluateQuestion {
+            let evaluation = view.evaluate(&EvaluationRequest {
                 targets: BTreeMap::from([("pod".to_owned(), target)]),
                 rule: rule.clone(),
-                ..EvaluateQuestion::default()
+                ..EvaluationRequest::default()
             })?;
             answer.state = Some(State {
                 compliance: evaluation.compliance.to_string(),

@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::{
-    model::{AffinityTerm, Placement, Pod, Resources, Toleration},
+    model::{AffinityTerm, NodeConstraints, Pod, Resources, Toleration},
     planning::fnv1a_64,
     selector::{Expression, Labels},
 };
@@ -60,7 +60,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         owner: owner(pod),
         underlay: underlay(pod),
         placement: spec.filter(|_| node.is_none()).map(|s| {
-            Box::new(Placement {
+            Box::new(NodeConstraints {
                 annotations: told_annotations(pod.metadata.annotations.as_ref()).collect(),
                 claims: pod_claims(pod).names.into_iter().map(Into::into).collect(),
                 rejected_by: condition(pod, "PodScheduled")
@@ -193,7 +193,7 @@ fn add<'a>(sum: &mut BTreeMap<&'a str, i64>, items: impl Iterator<Item = (&'a st
     }
 }
 
-fn placement(spec: &PodSpec) -> Placement {
+fn placement(spec: &PodSpec) -> NodeConstraints {
     let required = spec
         .affinity
         .as_ref()
@@ -210,7 +210,7 @@ fn placement(spec: &PodSpec) -> Placement {
         },
         effect: t.effect.clone().filter(|e| !e.is_empty()),
     };
-    Placement {
+    NodeConstraints {
         scheduler: spec
             .scheduler_name
             .clone()

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::{members::members_of, offers::Offers};
 use crate::{
     cow::CowMap,
-    model::{EndpointSlice, Node, Offer, Other, Pod, Policy, Service, Target, key},
+    model::{EndpointSlice, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key},
     reference::Reference,
     selector::Labels,
 };
@@ -39,7 +39,7 @@ pub enum Member {
     Pod(Arc<Pod>),
     /// A Service's endpoints, by the Service's name.
     Endpoint(Arc<str>),
-    Other(Arc<Other>),
+    Other(Arc<WatchedObject>),
 }
 
 impl Member {
@@ -83,7 +83,7 @@ pub struct Snapshot {
     pub(super) offers: CowMap<Arc<Offers>>,
     pub(super) providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
-    pub(super) others: CowMap<Arc<Other>>,
+    pub(super) others: CowMap<Arc<WatchedObject>>,
 }
 
 impl Snapshot {
@@ -134,7 +134,7 @@ impl Snapshot {
     }
 
     /// Pods with a finalizer of the underlay.
-    pub fn underlaid(&self) -> impl Iterator<Item = &Arc<Pod>> {
+    pub fn with_underlay_allocation(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.underlaid.values()
     }
 

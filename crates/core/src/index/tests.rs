@@ -234,7 +234,7 @@ fn kinds_that_are_known_by_name_fill_their_targets() {
         ],
         ..Offer::default()
     }));
-    let other = |api_version: &str, kind: &str, namespace: &str, name: &str| Other {
+    let other = |api_version: &str, kind: &str, namespace: &str, name: &str| WatchedObject {
         api_version: api_version.into(),
         kind: kind.into(),
         namespace: namespace.into(),
@@ -246,8 +246,8 @@ fn kinds_that_are_known_by_name_fill_their_targets() {
         other("clusters.example.com/v1", "Cluster", "ns", "here"),
         other("clusters.example.com/v1", "Cluster", "elsewhere", "there"),
     ];
-    index.reset_others("clusters.example.com/v1", "Cluster", clusters.clone());
-    index.reset_others(
+    index.reset_dynamic("clusters.example.com/v1", "Cluster", clusters.clone());
+    index.reset_dynamic(
         "v1",
         "Endpoints",
         vec![other("v1", "Endpoints", "ns", "db")],
@@ -272,7 +272,7 @@ fn kinds_that_are_known_by_name_fill_their_targets() {
         ]
     );
     // Nothing new is no change, and what a reset leaves out is gone.
-    assert!(!index.reset_others("clusters.example.com/v1", "Cluster", clusters));
-    index.reset_others("clusters.example.com/v1", "Cluster", vec![]);
+    assert!(!index.reset_dynamic("clusters.example.com/v1", "Cluster", clusters));
+    index.reset_dynamic("clusters.example.com/v1", "Cluster", vec![]);
     assert_eq!(members(&index), ["ns:v1:Endpoints:db"]);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use tautline_core::planning::Note;
+use tautline_core::planning::CostDetail;
 use tautline_proto::endpoint_cost::{NodeCost, put_validity};
 
 fn key(provider: &str) -> Key {
@@ -21,8 +21,8 @@ fn set(names: &[&str]) -> NodeSet {
 fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>)> {
     let nodes = set(names);
     let (costs, missing) = match cache.find(&key("ns/p"), &nodes, false) {
-        Found::All { costs, .. } => (costs, NodeSet::default()),
-        Found::Part(Part { costs, missing }) => (costs, missing),
+        Lookup::All { costs, .. } => (costs, NodeSet::default()),
+        Lookup::Part(Part { costs, missing }) => (costs, missing),
         _ => return None,
     };
     let costs = (0..nodes.len()).map(|at| costs.get(at)).collect();
@@ -42,9 +42,9 @@ fn put_asked(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64
     let mut costs = Costs::new(nodes.len());
     for (name, cost) in lines {
         let code = if *cost < 0 { "Full" } else { "" };
-        let note = Note {
+        let note = CostDetail {
             code,
-            ..Note::default()
+            ..CostDetail::default()
         };
         costs.add(&nodes, name, *cost, note);
     }
@@ -64,13 +64,13 @@ async fn valid_answers_serve_other_nodes_too_until_they_end() {
         known(&cache, &["b", "a", "gone"]).unwrap(),
         (vec![Some(-1), Some(5), None], vec![])
     );
-    let Found::All { costs: of_b, .. } = cache.find(&key("ns/p"), &set(&["b"]), false) else {
+    let Lookup::All { costs: of_b, .. } = cache.find(&key("ns/p"), &set(&["b"]), false) else {
         panic!("b is not known");
     };
-    assert_eq!(of_b.note(0).unwrap().code, "Full");
+    assert_eq!(of_b.detail(0).unwrap().code, "Full");
     assert_eq!(known(&cache, &["d"]), None);
     let other = cache.find(&key("ns/q"), &set(&["a"]), false);
-    assert!(matches!(other, Found::Nothing), "{other:?}");
+    assert!(matches!(other, Lookup::Nothing), "{other:?}");
 
     tokio::time::advance(Duration::from_millis(60)).await;
     let missing = vec!["d".to_owned()];
@@ -129,7 +129,7 @@ fn told(lines: &[(&str, i64)], version: u64, changed_since: u64) -> RawAnswer {
 type Said = Option<Vec<Option<i64>>>;
 
 /// The costs of nodes after the answer to a question that was begun with `known`.
-fn advance(cache: &Cache, known: &AsOf, names: &[&str], answer: &RawAnswer) -> Said {
+fn advance(cache: &Cache, known: &CachedVersion, names: &[&str], answer: &RawAnswer) -> Said {
     let costs = cache.advance(&key("ns/p"), known, answer, &set(names), Instant::now());
     let costs = costs.unwrap()?;
     Some((0..names.len()).map(|at| costs.get(at)).collect())
@@ -156,9 +156,9 @@ fn fresh(lines: &[(&str, i64)], version: u64, changed_since: u64, millis: i64) -
     RawAnswer::new(bytes.into())
 }
 
-fn as_of(cache: &Cache, names: &[&str]) -> Option<AsOf> {
+fn as_of(cache: &Cache, names: &[&str]) -> Option<CachedVersion> {
     match cache.find(&key("ns/p"), &set(names), false) {
-        Found::AsOf(known) => Some(known),
+        Lookup::AsOf(known) => Some(known),
         _ => None,
     }
 }
@@ -203,7 +203,7 @@ async fn while_no_later_version_can_be_known_nobody_is_asked() {
     // Of a pod that has something already, and of a node that is not known, it is
     // asked all the same.
     let placed = cache.find(&key("ns/p"), &set(&both), true);
-    assert!(matches!(placed, Found::AsOf(_)), "{placed:?}");
+    assert!(matches!(placed, Lookup::AsOf(_)), "{placed:?}");
     let more = as_of(&cache, &["a", "c"]).unwrap();
     let answer = fresh(&[("c", 7)], 10, 10, 15);
     let costs = advance(&cache, &more, &["a", "c"], &answer);
@@ -310,14 +310,14 @@ async fn the_latest_answer_says_how_exact_costs_are() {
         cache.put(key("ns/p"), &nodes, &answer, &there(), asked);
     };
     let of_both = || match cache.find(&key("ns/p"), &set(&both), false) {
-        Found::All { costs, .. } => costs.resolution,
+        Lookup::All { costs, .. } => costs.resolution,
         other => panic!("{other:?}"),
     };
     let earlier = Instant::now();
     tokio::time::advance(Duration::from_millis(10)).await;
     put(&["a"], 7, Instant::now());
     match cache.find(&key("ns/p"), &set(&both), false) {
-        Found::Part(part) => {
+        Lookup::Part(part) => {
             let said = answer(&["b"], 8, 0, 0).read(&part.missing).unwrap();
             assert_eq!(part.with(&said.costs, &set(&both)).resolution, 8);
         }
@@ -342,7 +342,7 @@ async fn the_latest_answer_says_how_exact_costs_are() {
 /// one who has to see to it.
 fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
     match cache.find(&key("ns/p"), &set(names), false) {
-        Found::All { ahead, .. } => ahead,
+        Lookup::All { ahead, .. } => ahead,
         other => panic!("{other:?}"),
     }
 }
@@ -351,8 +351,8 @@ fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
 fn lines_again(cache: &Cache, due: Instant) -> Option<Vec<Vec<String>>> {
     let names = |nodes: &NodeSet| nodes.iter().map(str::to_owned).collect();
     match cache.again(&key("ns/p"), due)? {
-        Again::Lines(questions) => Some(questions.iter().map(names).collect()),
-        Again::Changes(known) => panic!("{known:?}"),
+        RefreshPlan::Lines(questions) => Some(questions.iter().map(names).collect()),
+        RefreshPlan::Changes(known) => panic!("{known:?}"),
     }
 }
 
@@ -428,7 +428,7 @@ async fn numbered_lines_are_renewed_by_their_changes() {
     let due = ahead(&cache, &both).unwrap();
     tokio::time::advance(Duration::from_millis(22)).await;
     assert_eq!(due, Instant::now());
-    let Some(Again::Changes(known)) = cache.again(&key("ns/p"), due) else {
+    let Some(RefreshPlan::Changes(known)) = cache.again(&key("ns/p"), due) else {
         panic!("nothing to ask for");
     };
     assert_eq!((known.version, known.missing.len()), (10, 0));

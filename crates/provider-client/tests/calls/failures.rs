@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use tautline_core::Snapshot;
-use tautline_provider_client::{Config, Discovery, Metrics};
+use tautline_provider_client::{ClientConfig, Metrics, ProviderClient};
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -15,17 +15,17 @@ use tokio::{
 use crate::{Counting, ask, ask_about, cluster, code};
 
 /// What a round says of its one rule.
-async fn error(discovery: &Discovery, snapshot: &Snapshot) -> String {
+async fn error(discovery: &ProviderClient, snapshot: &Snapshot) -> String {
     let round = ask(discovery, snapshot).await;
     round.rules[0].error.clone().unwrap_or_default()
 }
 
-fn impatient() -> Discovery {
-    let config = Config {
+fn impatient() -> ProviderClient {
+    let config = ClientConfig {
         deadline: Duration::from_millis(200),
-        ..Config::unguarded()
+        ..ClientConfig::unguarded()
     };
-    Discovery::new(config, Metrics::default()).unwrap()
+    ProviderClient::new(config, Metrics::default()).unwrap()
 }
 
 /// A port that nothing listens on.
@@ -141,7 +141,7 @@ async fn an_address_that_is_back_is_found_though_nobody_asks() {
 struct Moody;
 
 impl RuleProvider for Moody {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         for node in ask.eligible_nodes {
             match node.as_str() {
@@ -153,7 +153,7 @@ impl RuleProvider for Moody {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::default())
     }
 }

@@ -14,10 +14,10 @@ use tautline_core::{
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
-use tautline_provider_client::{Config, Discovery, Metrics, Question};
+use tautline_provider_client::{ClientConfig, Metrics, PlanningQuestion, ProviderClient};
 use tautline_sdk::{
-    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
-    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, Server, testkit,
+    Allocator, AllocatorError, CostAnswer, CostRequest, Evaluation, EvaluationRequest,
+    ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider, Server, testkit,
 };
 
 use crate::{cluster, code, outcome, question};
@@ -33,7 +33,7 @@ struct Nosy {
 }
 
 impl RuleProvider for Nosy {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         self.told
             .lock()
             .unwrap()
@@ -46,13 +46,13 @@ impl RuleProvider for Nosy {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::default())
     }
 }
 
 impl Allocator for Nosy {
-    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         self.told
             .lock()
             .unwrap()
@@ -64,11 +64,11 @@ impl Allocator for Nosy {
         })
     }
 
-    async fn confirm(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, _: ReservationRef) -> Result<(), AllocatorError> {
         Ok(())
     }
 
-    async fn release(&self, held: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, held: ReservationRef) -> Result<(), AllocatorError> {
         self.released.lock().unwrap().push(held.id);
         Ok(())
     }
@@ -111,22 +111,22 @@ fn with_service(namespace: &str, port: u16, change: impl Fn(&mut Service)) -> Sn
     index.snapshot()
 }
 
-fn discovery(trusted: &[&str]) -> Discovery {
-    let config = Config {
+fn discovery(trusted: &[&str]) -> ProviderClient {
+    let config = ClientConfig {
         trusted: TrustedNamespaces::new(trusted),
         external_names: ExternalNames::Any,
         deadline: Duration::from_millis(300),
         scheduler_share_percent: Some(5),
-        ..Config::default()
+        ..ClientConfig::default()
     };
-    Discovery::new(config, Metrics::default()).unwrap()
+    ProviderClient::new(config, Metrics::default()).unwrap()
 }
 
-fn annotated() -> Question {
+fn annotated() -> PlanningQuestion {
     let pairs = [("secret/token", "s3cret"), ("tautline.io/model", "L4")];
     let mut question = question(&["n1", "n2"]);
     question.subject.uid = "u-1".into();
-    Question {
+    PlanningQuestion {
         annotations: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         scheduler_waits: true,
         ..question
@@ -229,11 +229,11 @@ async fn a_service_of_an_external_name_is_called_only_where_that_is_allowed() {
         // A name that leads here is found out as it is resolved.
         ("localhost", ExternalNames::Remote, "ProviderFailed"),
     ] {
-        let config = Config {
+        let config = ClientConfig {
             external_names: external,
-            ..Config::unguarded()
+            ..ClientConfig::unguarded()
         };
-        let discovery = Discovery::new(config, Metrics::default()).unwrap();
+        let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
         let snapshot = with_service("ns", port, |s| s.external_name = Some(host.into()));
         let round = discovery.round(&snapshot, annotated()).await;
         assert_eq!(code(&round), expected, "{host}: {:?}", round.rules[0].error);
@@ -282,7 +282,7 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
     }
     assert!(waited < 5, "{waited} of 20 rounds have waited");
     // Whom nobody waits for is not charged, nor is a trusted one.
-    let quiet = Question {
+    let quiet = PlanningQuestion {
         scheduler_waits: false,
         ..annotated()
     };

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tautline_core::planning::Outcome;
-use tautline_provider_client::{Question, Round};
+use tautline_core::planning::RuleOutcome;
+use tautline_provider_client::{PlanningQuestion, PlanningRound};
 use tautline_sdk::{
-    Changes, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    ChangeLog, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
     testkit,
 };
 
@@ -53,7 +53,7 @@ async fn which_claims_a_pod_names_makes_no_difference_and_whether_it_does_makes_
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
     for (claims, asked) in [(&[][..], 1), (&["a"], 2), (&["b", "c"], 2), (&[], 2)] {
-        let question = Question {
+        let question = PlanningQuestion {
             resource_claims: claims.iter().map(|name| (*name).to_owned()).collect(),
             ..question(&["n1", "n2"])
         };
@@ -69,7 +69,7 @@ struct Numbered(Arc<Mutex<Record>>);
 #[derive(Default)]
 struct Record {
     costs: BTreeMap<String, i64>,
-    changes: Changes,
+    changes: ChangeLog,
     /// How many lines each answer had.
     lines: Vec<usize>,
     nothing_new_for: Duration,
@@ -91,7 +91,7 @@ impl Numbered {
 }
 
 impl RuleProvider for Numbered {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let Record {
             costs,
             changes,
@@ -116,14 +116,14 @@ impl RuleProvider for Numbered {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::default())
     }
 }
 
-fn costs(round: &Round) -> Vec<Option<i64>> {
+fn costs(round: &PlanningRound) -> Vec<Option<i64>> {
     match &round.rules[0].outcome {
-        Outcome::Costs(costs) => (0..round.nodes.len()).map(|at| costs.get(at)).collect(),
+        RuleOutcome::Costs(costs) => (0..round.nodes.len()).map(|at| costs.get(at)).collect(),
         unavailable => panic!("{unavailable:?}"),
     }
 }
@@ -245,7 +245,7 @@ async fn a_replica_that_numbers_no_more_is_not_the_one_to_ask() {
 struct Noting(Arc<Mutex<Vec<String>>>);
 
 impl RuleProvider for Noting {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let uid = ask.workload.map_or_else(String::new, |w| w.uid);
         let who = [ask.source.name, uid].concat();
         self.0.lock().unwrap().push(who);
@@ -256,7 +256,7 @@ impl RuleProvider for Noting {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::default())
     }
 }
@@ -268,7 +268,7 @@ async fn an_answer_in_use_is_asked_for_before_it_ends_on_behalf_of_no_pod() {
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
     // Pods with claims: many questions, each of one pod.
-    let with_claims = || Question {
+    let with_claims = || PlanningQuestion {
         resource_claims: vec!["a".into()],
         ..question(&["n1", "n2"])
     };

@@ -15,18 +15,20 @@ use std::{
 
 use tautline_core::{
     Index, Snapshot,
-    ask::Subject,
+    constraints::PodIdentity,
     index::Object,
     model::{EndpointSlice, Offer, Policy, Rule, Service, ServicePort, Target, TargetKind},
     nodes::NodeSet,
-    planning::Outcome,
+    planning::RuleOutcome,
     selector::Selector,
 };
 use tautline_proto::ruleprovider as wire;
-use tautline_provider_client::{Config, Discovery, Metrics, Question, Round};
+use tautline_provider_client::{
+    ClientConfig, Metrics, PlanningQuestion, PlanningRound, ProviderClient,
+};
 use tautline_sdk::{
-    Allocator, AllocatorError, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation,
-    HeldQuestion, ProviderError, ReserveQuestion, Reserved, RuleProvider, testkit,
+    Allocator, AllocatorError, CostAnswer, CostRequest, Evaluation, EvaluationRequest,
+    ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider, testkit,
 };
 
 #[derive(Clone, Default)]
@@ -46,7 +48,7 @@ impl Counting {
 }
 
 impl RuleProvider for Counting {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         *self.asked.lock().unwrap() += 1;
         *self.about.lock().unwrap() = ask.eligible_nodes.clone();
         tokio::time::sleep(self.delay).await;
@@ -57,7 +59,7 @@ impl RuleProvider for Counting {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         *self.asked.lock().unwrap() += 1;
         Ok(Evaluation::default())
     }
@@ -117,40 +119,44 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
     index.snapshot()
 }
 
-fn discovery() -> Discovery {
-    Discovery::new(Config::unguarded(), Metrics::default()).unwrap()
+fn discovery() -> ProviderClient {
+    ProviderClient::new(ClientConfig::unguarded(), Metrics::default()).unwrap()
 }
 
-async fn ask(discovery: &Discovery, snapshot: &Snapshot) -> Round {
+async fn ask(discovery: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
     ask_about(discovery, snapshot, &["n1", "n2"]).await
 }
 
-async fn ask_about(discovery: &Discovery, snapshot: &Snapshot, nodes: &[&str]) -> Round {
+async fn ask_about(
+    discovery: &ProviderClient,
+    snapshot: &Snapshot,
+    nodes: &[&str],
+) -> PlanningRound {
     discovery.round(snapshot, question(nodes)).await
 }
 
-fn question(nodes: &[&str]) -> Question {
-    let subject = Subject {
+fn question(nodes: &[&str]) -> PlanningQuestion {
+    let subject = PodIdentity {
         namespace: "ns".into(),
         name: "pod".into(),
-        ..Subject::default()
+        ..PodIdentity::default()
     };
     let nodes: NodeSet = nodes.iter().copied().collect();
-    Question {
+    PlanningQuestion {
         subject,
         nodes: Arc::new(nodes),
-        ..Question::default()
+        ..PlanningQuestion::default()
     }
 }
 
-fn code(round: &Round) -> &'static str {
+fn code(round: &PlanningRound) -> &'static str {
     outcome(&round.rules[0].outcome)
 }
 
-fn outcome(outcome: &Outcome) -> &'static str {
+fn outcome(outcome: &RuleOutcome) -> &'static str {
     match outcome {
-        Outcome::Costs(_) => "OK",
-        Outcome::Unavailable { code, .. } => code,
+        RuleOutcome::Costs(_) => "OK",
+        RuleOutcome::Unavailable { code, .. } => code,
     }
 }
 
@@ -281,11 +287,11 @@ async fn a_slow_one_is_cut_off_and_a_huge_answer_refused() {
         ..Counting::default()
     };
     let running = testkit::start(huge).await.unwrap();
-    let config = Config {
+    let config = ClientConfig {
         deadline: Duration::from_secs(20),
-        ..Config::unguarded()
+        ..ClientConfig::unguarded()
     };
-    let discovery = Discovery::new(config, Metrics::default()).unwrap();
+    let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
     let round = ask(
         &discovery,
         &cluster(&[("127.0.0.1", running.address.port())]),
@@ -315,13 +321,13 @@ async fn a_provider_without_a_ready_address_has_a_code_of_its_own() {
 struct NoLeader;
 
 impl Allocator for NoLeader {
-    async fn reserve(&self, _: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, _: ReservationRequest) -> Result<Reserved, AllocatorError> {
         Err(AllocatorError::NotNow("no replica leads".into()))
     }
-    async fn confirm(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, _: ReservationRef) -> Result<(), AllocatorError> {
         Ok(())
     }
-    async fn release(&self, _: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, _: ReservationRef) -> Result<(), AllocatorError> {
         Ok(())
     }
 }
@@ -333,14 +339,14 @@ async fn an_allocator_that_cannot_now_is_still_asked_for_costs() {
         .unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    let asked = Question {
-        subject: Subject {
+    let asked = PlanningQuestion {
+        subject: PodIdentity {
             namespace: "ns".into(),
             name: "pod".into(),
             uid: "u".into(),
-            ..Subject::default()
+            ..PodIdentity::default()
         },
-        ..Question::default()
+        ..PlanningQuestion::default()
     };
     for _ in 0..10 {
         let error = discovery

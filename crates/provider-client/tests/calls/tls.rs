@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tautline_core::{Index, index::Object, model::Service};
-use tautline_provider_client::{Config, Discovery, Metrics};
+use tautline_provider_client::{ClientConfig, Metrics, ProviderClient};
 use tautline_sdk::testkit;
 
 use crate::{Counting, ask, cluster, code};
@@ -59,12 +59,12 @@ async fn tls_with_certificates_of_both_sides() {
             ca: Some(at(ca)),
             identity: identity.map(|(c, k)| (at(c), at(k))),
         };
-        let config = Config {
+        let config = ClientConfig {
             tls,
             deadline: Duration::from_secs(5),
-            ..Config::unguarded()
+            ..ClientConfig::unguarded()
         };
-        Discovery::new(config, Metrics::default()).unwrap()
+        ProviderClient::new(config, Metrics::default()).unwrap()
     };
     let known = with(Some(("client.crt", "client.key")), "server.crt");
     let round = ask(&known, &snapshot).await;

@@ -3,8 +3,8 @@
 //! list where the API server no longer knows what changed since. Who follows a part of
 //! a kind may later follow all of it.
 
-mod asking;
-mod beside;
+mod relist_filter;
+mod requests;
 
 use std::{
     future::pending,
@@ -35,12 +35,12 @@ use super::{
     scope::{Scope, Selectors},
 };
 use crate::cluster::Cluster;
-use asking::{Gone, in_time, pages, refused, send};
-use beside::Beside;
+use relist_filter::RelistFilter;
+use requests::{Gone, in_time, pages, refused, send};
 
 /// What a watch tells of itself, beside what it brings.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tells<'a> {
+pub(super) enum WatchSignal<'a> {
     /// It begins to list these.
     Lists(&'a Scope),
     /// All of these are known, and all that changes of them will be.
@@ -79,7 +79,7 @@ pub(super) async fn on_thread<K: Watchable>(
     mut wanted: Receiver<Scope>,
     stop: CancellationToken,
     mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
-    tells: impl Fn(Tells<'_>) + Send + Sync + 'static,
+    tells: impl Fn(WatchSignal<'_>) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that is never told to stop would keep the process from ending.
     let stop = stop.child_token();
@@ -92,7 +92,7 @@ pub(super) async fn on_thread<K: Watchable>(
             .enable_all()
             .on_thread_park(move || {
                 if resting.load(Ordering::Relaxed) {
-                    told(Tells::Rests(Instant::now() + REST));
+                    told(WatchSignal::Rests(Instant::now() + REST));
                     std::thread::sleep(REST);
                 }
             })
@@ -115,11 +115,11 @@ async fn follow<K: Watchable>(
     wanted: &mut Receiver<Scope>,
     watching: &AtomicBool,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(Tells<'_>),
+    tells: &impl Fn(WatchSignal<'_>),
 ) {
     let mut backoff = DefaultBackoff::default();
     let (mut scope, mut version) = (wanted.borrow().clone(), None);
-    let mut beside = Beside::default();
+    let mut beside = RelistFilter::default();
     // When more is listed again, that having failed: what is known is followed until then.
     let mut again = tokio::time::Instant::now();
     loop {
@@ -142,10 +142,10 @@ async fn follow<K: Watchable>(
                         // changes of the rest while that is listed is told then.
                         beside.add(&version, others.iter().map(key));
                         others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
-                        tells(Tells::Follows(&next));
+                        tells(WatchSignal::Follows(&next));
                     } else {
                         *known = list(client, &next, on, tells).await?;
-                        beside = Beside::default();
+                        beside = RelistFilter::default();
                     }
                     scope = next;
                 }
@@ -154,7 +154,7 @@ async fn follow<K: Watchable>(
                     watch(client, scope.selectors(), version, &mut beside, on, tells).await?;
                 }
                 None => {
-                    beside = Beside::default();
+                    beside = RelistFilter::default();
                     version = Some(list(client, &scope, on, tells).await?);
                 }
             }
@@ -165,7 +165,7 @@ async fn follow<K: Watchable>(
             () = wider(wanted, &followed, again), if waits => None,
         };
         watching.store(false, Ordering::Relaxed);
-        tells(Tells::Ends);
+        tells(WatchSignal::Ends);
         match done {
             None => {}
             Some(Ok(())) => {
@@ -226,17 +226,17 @@ async fn list<K: Watchable>(
     client: &Client,
     scope: &Scope,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(Tells<'_>),
+    tells: &impl Fn(WatchSignal<'_>),
 ) -> Result<String> {
     on(Ok(Event::Init));
-    tells(Tells::Lists(scope));
+    tells(WatchSignal::Lists(scope));
     let mut version = None;
     if !scope.is_nothing() {
         let each = |o| on(Ok(Event::InitApply(o)));
         version = Some(pages(client, scope.selectors(), each).await?);
     }
     // Who waits for it is there before the list counts as complete.
-    tells(Tells::Follows(scope));
+    tells(WatchSignal::Follows(scope));
     on(Ok(Event::InitDone));
     match version {
         Some(version) => Ok(version),
@@ -250,9 +250,9 @@ async fn watch<K: Watchable>(
     client: &Client,
     selectors: Selectors,
     version: &mut String,
-    beside: &mut Beside,
+    beside: &mut RelistFilter,
     on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(Tells<'_>),
+    tells: &impl Fn(WatchSignal<'_>),
 ) -> Result<()> {
     let params = WatchParams {
         field_selector: selectors.fields.map(str::to_owned),
@@ -262,7 +262,7 @@ async fn watch<K: Watchable>(
     let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
     let began = Instant::now();
     let mut body = in_time(send(client, request, watched::STREAM)).await?;
-    tells(Tells::Begins);
+    tells(WatchSignal::Begins);
     let mut buffer = BytesMut::new();
     while let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await {
         let Ok(data) = frame?.into_data() else {

@@ -1,6 +1,6 @@
 //! Which objects of a kind are followed.
 
-use tautline_core::union::Union;
+use tautline_core::selector_union::SelectorUnion;
 
 /// What a list or a watch asks for, by its selectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(super) struct Selectors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Pods that have a node, and labels that are asked for.
-    Selected(Union),
+    Selected(SelectorUnion),
     /// Pods that have a node.
     Placed,
     All,
@@ -23,7 +23,7 @@ const PLACED: Option<&str> = Some("spec.nodeName!=");
 const WAITING: Option<&str> = Some("spec.nodeName=");
 
 impl Scope {
-    pub(super) fn selected(union: &Union) -> Self {
+    pub(super) fn selected(union: &SelectorUnion) -> Self {
         match union.is_everything() {
             true => Self::Placed,
             false => Self::Selected(union.clone()),
@@ -31,7 +31,7 @@ impl Scope {
     }
 
     pub(super) fn is_nothing(&self) -> bool {
-        matches!(self, Self::Selected(union) if union.is_nothing())
+        matches!(self, Self::Selected(union) if union.is_empty())
     }
 
     pub(super) fn selectors(&self) -> Selectors {
@@ -56,7 +56,7 @@ impl Scope {
     pub(super) fn missing(&self, wider: &Self) -> Option<Selectors> {
         match (self, wider) {
             (Self::Selected(mine), Self::Selected(wider)) => {
-                let labels = Some(mine.beside(wider)?.text());
+                let labels = Some(mine.difference(wider)?.text());
                 let fields = PLACED;
                 Some(Selectors { fields, labels })
             }

@@ -12,8 +12,8 @@ use tautline_gpu_placement::{
     record::{self, Part},
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, HeldQuestion, ReserveQuestion, Reserved,
-    reservations::{Book, Key},
+    Allocator, AllocatorError, ReservationRef, ReservationRequest, Reserved,
+    reservations::{Key, Reservations},
 };
 
 use crate::{
@@ -37,7 +37,12 @@ pub(crate) struct Grant {
 
 /// What is held on a node for pods that the watch does not show there; not for the
 /// pod of this UID.
-pub(crate) fn held(book: &Book<Grant>, now: Instant, node: &str, except: &str) -> Vec<Held> {
+pub(crate) fn held(
+    book: &Reservations<Grant>,
+    now: Instant,
+    node: &str,
+    except: &str,
+) -> Vec<Held> {
     book.on_node(now, node)
         .filter(|(key, _)| key.uid != except || except.is_empty())
         .map(|(_, grant)| Held {
@@ -50,15 +55,15 @@ pub(crate) fn held(book: &Book<Grant>, now: Instant, node: &str, except: &str) -
 }
 
 impl Allocator for GpuSlice {
-    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         self.reserve_at(Instant::now(), ask)
     }
 
-    async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         self.confirm_at(Instant::now(), &ask.id)
     }
 
-    async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         self.release_at(Instant::now(), &ask.id);
         Ok(())
     }
@@ -68,7 +73,7 @@ impl GpuSlice {
     pub(crate) fn reserve_at(
         &self,
         now: Instant,
-        ask: ReserveQuestion,
+        ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
         state
@@ -95,7 +100,7 @@ impl GpuSlice {
                 ..
             } = ledger.parts();
             let refuse =
-                |why: String| AllocatorError::CannotGive(format!("node {}: {why}", ask.node));
+                |why: String| AllocatorError::Exhausted(format!("node {}: {why}", ask.node));
             let Some(entry) = nodes.get(ask.node.as_str()) else {
                 return Err(refuse("not in the provider's view yet".into()));
             };

@@ -5,8 +5,8 @@ use tautline_core::{
     index::{Kind, Object},
     model,
 };
-use tautline_runtime::feed::Feed;
-use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider};
 
 use super::*;
 use crate::Config;
@@ -34,8 +34,8 @@ fn pod(name: &str, node: Option<&str>, record: Option<&str>) -> Object {
     })
 }
 
-fn ask(name: &str, node: &str, request: &str) -> ReserveQuestion {
-    ReserveQuestion {
+fn ask(name: &str, node: &str, request: &str) -> ReservationRequest {
+    ReservationRequest {
         workload: Reference::pod("ml", name),
         uid: name.into(),
         node: node.into(),
@@ -45,17 +45,17 @@ fn ask(name: &str, node: &str, request: &str) -> ReserveQuestion {
             ..Rule::default()
         },
         hold: HOLD,
-        ..ReserveQuestion::default()
+        ..ReservationRequest::default()
     }
 }
 
-fn provider(feed: &Feed) -> GpuSlice {
+fn provider(feed: &ClusterStore) -> GpuSlice {
     GpuSlice::new(feed.clone(), Config::default())
 }
 
 #[test]
 fn a_card_is_held_confirmed_and_then_the_pods() {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(node("n", 1));
     feed.apply(pod("a", None, None));
     let provider = provider(&feed);
@@ -88,7 +88,7 @@ fn a_card_is_held_confirmed_and_then_the_pods() {
 
 #[test]
 fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(node("n", 1));
     let provider = provider(&feed);
     let now = Instant::now();
@@ -103,7 +103,7 @@ fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
 
 #[test]
 fn a_pod_that_came_and_went_unseen_leaks_nothing() {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(node("n", 1));
     let provider = provider(&feed);
     let now = Instant::now();
@@ -129,26 +129,26 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
 #[tokio::test]
 async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
     const REST: Duration = Duration::from_secs(60);
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(node("n", 1));
     let provider = provider(&feed);
     let holds_for = async |request| {
-        let question = CostQuestion {
+        let question = CostRequest {
             rule: ask("a", "n", request).rule,
             eligible_nodes: vec!["n".into()],
-            ..CostQuestion::default()
+            ..CostRequest::default()
         };
         provider.endpoint_cost(question).await.unwrap().valid_for
     };
     let holds = async || holds_for("500m").await;
     assert_eq!(holds().await, Duration::ZERO);
-    feed.rest_pods(Instant::now() + REST);
+    feed.set_pods_quiet(Instant::now() + REST);
     let held = holds().await;
     let most = REST + Duration::from_millis(10);
     assert!(held > Duration::ZERO && held <= most, "{held:?}");
-    feed.rest_pods(Instant::now());
+    feed.set_pods_quiet(Instant::now());
     assert_eq!(holds().await, Duration::ZERO);
-    feed.rest_pods(Instant::now() + REST);
+    feed.set_pods_quiet(Instant::now() + REST);
     let id = provider
         .reserve_at(Instant::now(), ask("b", "n", "1"))
         .unwrap()
@@ -202,7 +202,7 @@ proptest! {
     /// the API server's word never exceeds a card.
     #[test]
     fn no_card_is_ever_over_committed(steps in steps()) {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         for name in ["n0", "n1"] {
             feed.apply(node(name, 2));
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tautline_core::Snapshot;
 use tautline_gpu_placement::dra;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
 };
 
 use crate::{
@@ -31,7 +31,7 @@ const AFTER_REST: Duration = Duration::from_millis(10);
 pub(crate) fn answer(
     state: &mut State,
     snapshot: &Snapshot,
-    ask: CostQuestion,
+    ask: CostRequest,
     now: Instant,
     rests_until: Option<Instant>,
 ) -> Result<CostAnswer, ProviderError> {
@@ -59,13 +59,13 @@ pub(crate) fn answer(
     }
     for name in ask.eligible_nodes.iter().chain(&changed) {
         let of_pod = asked.is_of_pod(name);
-        if !of_pod && answer.push_kept(name, &mut lines) {
+        if !of_pod && answer.push_cached(name, &mut lines) {
             continue;
         }
         let fit = asked.fit(state, snapshot, name, &mut asking, now);
         // What is no node is never forgotten either.
         match !of_pod && state.ledger.node(name).is_some() {
-            true => answer.push_and_keep(lines::line(name, &fit), &mut lines),
+            true => answer.push_and_cache(lines::line(name, &fit), &mut lines),
             false => answer.push(lines::line(name, &fit)),
         }
     }
@@ -80,7 +80,7 @@ pub(crate) fn answer(
 pub(crate) fn costs(
     state: &mut State,
     snapshot: &Snapshot,
-    ask: CostQuestion,
+    ask: CostRequest,
     now: Instant,
     mut each: impl FnMut(String, Fit),
 ) -> Result<(), ProviderError> {
@@ -108,7 +108,7 @@ impl Asked {
     fn new(
         state: &mut State,
         snapshot: &Snapshot,
-        ask: &CostQuestion,
+        ask: &CostRequest,
         now: Instant,
     ) -> Result<Self, ProviderError> {
         let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
@@ -187,7 +187,7 @@ impl Asked {
 pub(crate) fn evaluation(
     state: &State,
     snapshot: &Snapshot,
-    ask: &EvaluateQuestion,
+    ask: &EvaluationRequest,
 ) -> Result<Evaluation, ProviderError> {
     let State {
         ledger, devices, ..

@@ -8,7 +8,7 @@ use tautline_gpu_placement::{
     CARD,
     dra::{Allocation, Ask, Card, Claim, Class, Match, NodeDevices, Part, Pools, Slice, ask_of},
 };
-use tautline_sdk::{CostQuestion, Evaluation};
+use tautline_sdk::{CostRequest, Evaluation};
 
 use crate::{
     cost::{self, Fit},
@@ -59,7 +59,7 @@ impl Devices {
     }
 
     /// What the claims of the pod that asks want; `None`: none of them is known.
-    pub(crate) fn ask(&self, ask: &CostQuestion) -> Option<Ask> {
+    pub(crate) fn ask(&self, ask: &CostRequest) -> Option<Ask> {
         let workload = ask.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
         let namespace = &ask.source.namespace;
@@ -69,7 +69,7 @@ impl Devices {
 
     /// Whether all claims are known that the asking pod names; also where no claims are
     /// told.
-    pub(crate) fn knows_claims_of(&self, ask: &CostQuestion) -> bool {
+    pub(crate) fn knows_claims_of(&self, ask: &CostRequest) -> bool {
         let namespace = &ask.source.namespace;
         let mut named = ask.workload.iter().flat_map(|w| &w.resource_claims);
         !self.told || named.all(|name| self.pools.claim(namespace, name).is_some())

@@ -2,14 +2,14 @@ use std::{sync::Arc, time::Duration};
 
 use tautline_core::{index::Object, model};
 use tautline_gpu_placement::dra::{Access, Claim, Class, Device, PoolId, Request, Slice, Wanted};
-use tautline_runtime::feed::Feed;
-use tautline_sdk::{CostAnswer, CostQuestion, Reference, RuleProvider, Workload};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{CostAnswer, CostRequest, Reference, RuleProvider, Workload};
 
 use crate::{Config, GpuSlice};
 
 /// Two nodes, of which `has` has a device, and no pod that the provider has seen.
 fn provider() -> GpuSlice {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for name in ["has", "none"] {
         feed.apply(Object::Node(model::Node {
             name: name.into(),
@@ -57,8 +57,8 @@ fn claim(name: &str, owner: Option<&str>) -> Claim {
     }
 }
 
-fn question(claims: &[&str]) -> CostQuestion {
-    CostQuestion {
+fn question(claims: &[&str]) -> CostRequest {
+    CostRequest {
         source: Reference::pod("ml", "new"),
         eligible_nodes: vec!["has".into(), "none".into()],
         workload: Some(Workload {
@@ -66,7 +66,7 @@ fn question(claims: &[&str]) -> CostQuestion {
             resource_claims: claims.iter().map(|name| (*name).into()).collect(),
             ..Workload::default()
         }),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     }
 }
 
@@ -94,8 +94,8 @@ async fn a_pod_that_was_never_seen_is_known_by_the_claims_that_it_names() {
 
 #[tokio::test]
 async fn what_holds_for_pods_without_claims_holds_for_no_other() {
-    let feed = Feed::default();
-    feed.rest_pods(std::time::Instant::now() + Duration::from_secs(60));
+    let feed = ClusterStore::default();
+    feed.set_pods_quiet(std::time::Instant::now() + Duration::from_secs(60));
     let provider = GpuSlice::new(feed, Config::default());
     provider.set_claims(Vec::new());
     let of_any = provider.endpoint_cost(question(&[])).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_claim_that_is_told_late_is_waited_for_and_not_for_long() {
     assert_eq!(usable(&provider, &["never"]).await, ["has", "none"]);
     // A timer may be a millisecond late.
     assert!((50..=51).contains(&before.elapsed().as_millis()));
-    let nearly_over = CostQuestion {
+    let nearly_over = CostRequest {
         deadline: Some(std::time::Instant::now()),
         ..question(&["never"])
     };

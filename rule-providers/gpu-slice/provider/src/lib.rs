@@ -30,9 +30,9 @@ use std::{
 
 use parking_lot::Mutex;
 use tautline_gpu_placement::{Names, TaskType, dra, policy};
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
     reservations::Counts,
 };
 use tokio::sync::watch;
@@ -74,7 +74,7 @@ const CLAIM_LATE: Duration = Duration::from_millis(50);
 /// The provider. Clones are one.
 #[derive(Clone, Debug)]
 pub struct GpuSlice {
-    feed: Feed,
+    feed: ClusterStore,
     also_record: Option<String>,
     state: Arc<Mutex<State>>,
     /// Wakes when claims are told.
@@ -83,7 +83,7 @@ pub struct GpuSlice {
 
 impl GpuSlice {
     /// A provider that knows nodes and pods from `feed`.
-    pub fn new(feed: Feed, config: Config) -> Self {
+    pub fn new(feed: ClusterStore, config: Config) -> Self {
         let also_record = config.also_record.clone();
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = started.unwrap_or_default().as_nanos();
@@ -135,7 +135,7 @@ impl GpuSlice {
     }
 
     /// Waits a little until the claims are known that the pod names.
-    async fn know_claims(&self, ask: &CostQuestion) {
+    async fn know_claims(&self, ask: &CostRequest) {
         let mut named = ask.workload.iter().flat_map(|w| &w.resource_claims);
         if named.next().is_none() {
             return;
@@ -163,17 +163,17 @@ impl GpuSlice {
 }
 
 impl RuleProvider for GpuSlice {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         self.know_claims(&ask).await;
         let now = Instant::now();
         // Asked before the snapshot is taken, so that it has all that came before.
-        let rests_until = self.feed.pods_rest_until();
+        let rests_until = self.feed.pods_quiet_until();
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, now);
         answers::answer(&mut state, &snapshot, ask, now, rests_until)
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.feed, Instant::now());
         answers::evaluation(&state, &snapshot, &ask)

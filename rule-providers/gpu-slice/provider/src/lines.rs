@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tautline_sdk::{Changes, Lines, NodeCost};
+use tautline_sdk::{AnswerCache, ChangeLog, NodeCost};
 
 use crate::{cost::Fit, need::Need};
 
@@ -15,9 +15,9 @@ pub(crate) type Stamp = (u32, u32);
 /// Lines of the needs that were asked last, and what has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    needs: VecDeque<(Need, Lines)>,
+    needs: VecDeque<(Need, AnswerCache)>,
     stamp: Stamp,
-    changes: Changes,
+    changes: ChangeLog,
 }
 
 impl Kept {
@@ -30,18 +30,18 @@ impl Kept {
     }
 
     /// The lines of a need; to be [put](Self::put) back.
-    pub(crate) fn take(&mut self, need: &Need) -> Lines {
+    pub(crate) fn take(&mut self, need: &Need) -> AnswerCache {
         let known = self.needs.iter().position(|(n, _)| n == need);
         let known = known.and_then(|at| self.needs.remove(at));
-        known.map_or_else(Lines::default, |(_, lines)| lines)
+        known.map_or_else(AnswerCache::default, |(_, lines)| lines)
     }
 
-    pub(crate) fn put(&mut self, need: Need, lines: Lines) {
+    pub(crate) fn put(&mut self, need: Need, lines: AnswerCache) {
         self.needs.truncate(NEEDS - 1);
         self.needs.push_front((need, lines));
     }
 
-    pub(crate) fn changes(&self) -> &Changes {
+    pub(crate) fn changes(&self) -> &ChangeLog {
         &self.changes
     }
 

@@ -2,7 +2,7 @@
 
 use tautline_core::{
     nodes::NodeSet,
-    planning::{Answer, Costs, Note, Outcome, Plan, Verdict},
+    planning::{CostDetail, Costs, NodeVerdict, Plan, RuleAnswer, RuleOutcome},
 };
 use tautline_gpu_placement::policy::Name;
 
@@ -12,13 +12,13 @@ use super::*;
 /// another rule.
 async fn planned(
     provider: &GpuSlice,
-    ask: &CostQuestion,
+    ask: &CostRequest,
     near: &[(&str, i64)],
     weight: u32,
 ) -> Vec<u8> {
     let nodes: NodeSet = near.iter().map(|(node, _)| *node).collect();
     let answer = provider
-        .endpoint_cost(CostQuestion {
+        .endpoint_cost(CostRequest {
             eligible_nodes: nodes.iter().map(str::to_owned).collect(),
             ..ask.clone()
         })
@@ -27,17 +27,17 @@ async fn planned(
     let (mut gpu, mut latency) = (Costs::new(nodes.len()), Costs::new(nodes.len()));
     gpu.resolution = answer.resolution;
     for line in answer.nodes() {
-        let note = Note {
+        let note = CostDetail {
             tie_break: line.tie_break,
-            ..Note::default()
+            ..CostDetail::default()
         };
         gpu.add(&nodes, line.node, line.cost, note);
     }
     for (node, cost) in near {
-        latency.add(&nodes, node, *cost, Note::default());
+        latency.add(&nodes, node, *cost, CostDetail::default());
     }
-    let outcomes = [gpu, latency].map(Outcome::Costs);
-    let rule = |rule, weight, outcome| Answer {
+    let outcomes = [gpu, latency].map(RuleOutcome::Costs);
+    let rule = |rule, weight, outcome| RuleAnswer {
         offer: 0,
         rule,
         weight,
@@ -48,17 +48,17 @@ async fn planned(
         rule("latency", 1, &outcomes[1]),
     ];
     let plan = Plan::make(nodes.len(), &answers);
-    plan.verdicts.iter().map(Verdict::score).collect()
+    plan.verdicts.iter().map(NodeVerdict::score).collect()
 }
 
-fn needs(request: &str) -> CostQuestion {
-    CostQuestion {
+fn needs(request: &str) -> CostRequest {
+    CostRequest {
         rule: Rule {
             name: "gpu-slice".into(),
             request: request.into(),
             ..Rule::default()
         },
-        ..CostQuestion::default()
+        ..CostRequest::default()
     }
 }
 
@@ -79,7 +79,7 @@ async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
     for order in [Order::Mixed, Order::Named] {
         for policy in Name::ALL {
             for pair in PAIRS {
-                let feed = Feed::default();
+                let feed = ClusterStore::default();
                 let config = Config {
                     policy,
                     order,
@@ -117,12 +117,12 @@ async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
 #[tokio::test]
 async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
     for pair in PAIRS {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         for name in pair {
             feed.apply(node(name, WHOLE, 8, &[]));
         }
         let provider = GpuSlice::new(feed, Config::default());
-        let asked = CostQuestion {
+        let asked = CostRequest {
             eligible_nodes: pair.map(str::to_owned).to_vec(),
             ..needs("2")
         };
@@ -139,7 +139,7 @@ async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
 #[tokio::test]
 async fn what_a_node_loses_counts_beside_other_rules() {
     for pair in PAIRS {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         for name in pair {
             feed.apply(node(name, WHOLE, 8, &[]));
         }

@@ -42,7 +42,7 @@ use tautline_runtime::{
     tasks::Tasks,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, HeldQuestion, LONGEST_HOLD, ReserveQuestion, Reserved, Server,
+    Allocator, AllocatorError, LONGEST_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -274,7 +274,7 @@ impl<A: Allocator> Replicas<A> {
     async fn grant(
         &self,
         granting: &Granting,
-        mut ask: ReserveQuestion,
+        mut ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         // Before the look at the term: who ends it then waits for this call.
         let call = self.open.begin();
@@ -295,7 +295,7 @@ impl<A: Allocator> Replicas<A> {
         let reserved = self.inner.reserve(ask).await?;
         if !granting.holds() {
             let id = reserved.id;
-            let given_back = HeldQuestion {
+            let given_back = ReservationRef {
                 id,
                 forwarded: false,
             };
@@ -312,7 +312,7 @@ fn not_now(what: &str) -> AllocatorError {
 }
 
 impl<A: Allocator> Allocator for Replicas<A> {
-    async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         // The role is held for as long as the call takes, and the term with it.
         match &*self.role.load_full() {
             Role::Granting(granting) => self.grant(granting, ask).await,
@@ -320,7 +320,7 @@ impl<A: Allocator> Allocator for Replicas<A> {
         }
     }
 
-    async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         match &*self.role.load_full() {
             Role::Granting(_) => {
                 let id = ask.id.clone();
@@ -332,7 +332,7 @@ impl<A: Allocator> Allocator for Replicas<A> {
         }
     }
 
-    async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         match &*self.role.load_full() {
             Role::Granting(_) => {
                 let id = ask.id.clone();

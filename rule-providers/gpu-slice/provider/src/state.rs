@@ -7,8 +7,8 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu_placement::{Room, inventory};
-use tautline_runtime::feed::Feed;
-use tautline_sdk::{CostQuestion, reservations::Book};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{CostRequest, reservations::Reservations};
 use tokio::sync::watch;
 
 use crate::{
@@ -29,7 +29,7 @@ const CAUGHT_UP: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
-    pub(crate) book: Book<Grant>,
+    pub(crate) book: Reservations<Grant>,
     pub(crate) devices: Devices,
     /// It has been asked to: then what is free changes with each pod that is bound,
     /// and not with the watch alone, and of a pod that goes before it is bound what is
@@ -42,7 +42,7 @@ impl State {
     pub(crate) fn new(ledger: Ledger, prefix: &str) -> Self {
         Self {
             ledger,
-            book: Book::new(prefix),
+            book: Reservations::new(prefix),
             devices: Devices::default(),
             reserves: watch::Sender::new(false),
             seen: Arc::default(),
@@ -52,7 +52,7 @@ impl State {
     /// Takes over what the watch brought and what has expired. A pod's record and
     /// its reservation are exchanged under one lock: its cards always count, and
     /// once.
-    pub(crate) fn sync(&mut self, feed: &Feed, now: Instant) -> Arc<Snapshot> {
+    pub(crate) fn sync(&mut self, feed: &ClusterStore, now: Instant) -> Arc<Snapshot> {
         let snapshot = feed.snapshot();
         let Self {
             ledger,
@@ -124,7 +124,7 @@ impl Own {
     pub(crate) fn of(
         state: &State,
         snapshot: &Snapshot,
-        ask: &CostQuestion,
+        ask: &CostRequest,
         uid: &str,
         now: Instant,
     ) -> Self {

@@ -35,7 +35,7 @@ fn pod(name: &str, node: &str, resource: &str, count: i64) -> Object {
 }
 
 fn provider() -> GpuSlice {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let shared = [
         (REPLICAS, "4"),
         (PRODUCT, "NVIDIA-A100-SXM4-40GB"),
@@ -57,7 +57,7 @@ fn provider() -> GpuSlice {
 }
 
 async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
-    let question = CostQuestion {
+    let question = CostRequest {
         source: Reference::pod("ml", "new"),
         rule: Rule {
             name: "gpu-slice".into(),
@@ -74,7 +74,7 @@ async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, Stri
                 .collect(),
             ..Workload::default()
         }),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     };
     let answer = provider().endpoint_cost(question).await.unwrap();
     let nodes = answer.nodes().into_iter();
@@ -144,9 +144,9 @@ async fn a_request_that_makes_no_sense_is_refused_with_the_mend() {
             ..Rule::default()
         };
         let error = provider()
-            .endpoint_cost(CostQuestion {
+            .endpoint_cost(CostRequest {
                 rule,
-                ..CostQuestion::default()
+                ..CostRequest::default()
             })
             .await
             .unwrap_err()
@@ -168,10 +168,10 @@ async fn an_over_committed_node_is_a_violation() {
             ..Rule::default()
         };
         provider
-            .evaluate(EvaluateQuestion {
+            .evaluate(EvaluationRequest {
                 targets,
                 rule,
-                ..EvaluateQuestion::default()
+                ..EvaluationRequest::default()
             })
             .await
             .unwrap()
@@ -189,10 +189,10 @@ async fn an_over_committed_node_is_a_violation() {
         ..Rule::default()
     };
     let all = provider
-        .evaluate(EvaluateQuestion {
+        .evaluate(EvaluationRequest {
             targets,
             rule,
-            ..EvaluateQuestion::default()
+            ..EvaluationRequest::default()
         })
         .await
         .unwrap();
@@ -213,10 +213,10 @@ async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
         ..Rule::default()
     };
     let said = provider
-        .evaluate(EvaluateQuestion {
+        .evaluate(EvaluationRequest {
             targets,
             rule,
-            ..EvaluateQuestion::default()
+            ..EvaluationRequest::default()
         })
         .await
         .unwrap();
@@ -235,7 +235,7 @@ async fn a_pod_that_it_was_not_told_of_waits_unless_it_is_said_to_be_somewhere()
         (Some(None), Compliance::Pending),
         (Some(Some("part".to_owned())), Compliance::Error),
     ] {
-        let ask = EvaluateQuestion {
+        let ask = EvaluationRequest {
             targets: [("default".to_owned(), Reference::pod("ml", "new"))].into(),
             target_nodes: node
                 .map(|n| ("default".to_owned(), n))
@@ -245,7 +245,7 @@ async fn a_pod_that_it_was_not_told_of_waits_unless_it_is_said_to_be_somewhere()
                 name: "gpu-slice".into(),
                 ..Rule::default()
             },
-            ..EvaluateQuestion::default()
+            ..EvaluationRequest::default()
         };
         let said = provider.evaluate(ask).await.unwrap();
         assert_eq!(said.compliance, compliance, "{said:?}");
@@ -256,15 +256,15 @@ proptest! {
     /// Whatever is placed by the answer, no node gives more than it has.
     #[test]
     fn capacity_is_never_exceeded(asks in proptest::collection::vec(1..5i64, 1..20)) {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         for name in ["a", "b", "c"] { feed.apply(node(name, WHOLE, 4, &[])); }
         let provider = GpuSlice::new(feed.clone(), Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (i, cards) in asks.into_iter().enumerate() {
-            let question = CostQuestion {
+            let question = CostRequest {
                 rule: Rule { request: cards.to_string(), ..Rule::default() },
                 eligible_nodes: ["a", "b", "c"].map(str::to_owned).to_vec(),
-                ..CostQuestion::default()
+                ..CostRequest::default()
             };
             let answer = runtime.block_on(provider.endpoint_cost(question)).unwrap();
             let best = answer.nodes().into_iter().filter(|n| n.cost >= 0).min_by_key(|n| n.cost);
@@ -297,11 +297,11 @@ proptest! {
         steps in proptest::collection::vec((0..6_u8, 0..4_usize, 0..6_usize, 1..5_i64), 1..40)
     ) {
         let names = ["a", "b", "c", "unknown"];
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         for name in &names[..3] { feed.apply(node(name, WHOLE, 4, &[])); }
         let provider = GpuSlice::new(feed.clone(), Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let ask = |question: &CostQuestion| {
+        let ask = |question: &CostRequest| {
             runtime.block_on(provider.endpoint_cost(question.clone())).unwrap()
         };
         // By question: the version, and each node's line.
@@ -315,16 +315,16 @@ proptest! {
                 3 if at < 3 => feed.delete(tautline_core::index::Kind::Node, name),
                 _ => {}
             }
-            let question = CostQuestion {
+            let question = CostRequest {
                 source: Reference::pod("ml", &pod_name),
                 rule: Rule { request: cards.to_string(), ..Rule::default() },
                 eligible_nodes: names.iter().cycle().skip(at).take(4).map(|n| (*n).to_owned()).collect(),
-                ..CostQuestion::default()
+                ..CostRequest::default()
             };
             let answer = ask(&question);
             let (version, lines) = callers.entry(cards).or_default();
             let missing = question.eligible_nodes.iter().filter(|n| !lines.contains_key(*n));
-            let changes = ask(&CostQuestion {
+            let changes = ask(&CostRequest {
                 eligible_nodes: missing.cloned().collect(),
                 known_version: *version,
                 ..question.clone()

@@ -7,13 +7,13 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use tautline_core::{
     Snapshot,
-    ask::{self, Subject},
+    constraints::{self, PodIdentity},
     model::{self, Offer, Pod},
     quantity,
 };
 use tautline_gpu_placement::{Inventory, Names, Room, Shape, TaskType, Types};
 use tautline_sdk::{
-    CostQuestion, EvaluateQuestion, Evaluation, ProviderError, Reference, Rule, Workload,
+    CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
 };
 
 pub use wanted::Wanted;
@@ -59,7 +59,7 @@ pub struct Question {
     /// governs the pod, and the question is about its own requests.
     pub by: Option<(Arc<Offer>, Arc<str>)>,
     /// The question, for all nodes.
-    pub ask: CostQuestion,
+    pub ask: CostRequest,
 }
 
 /// What one node says to a need.
@@ -188,7 +188,7 @@ impl View {
     }
 
     fn about(&self, pod: &Pod, nodes: &[String]) -> Questions {
-        let subject = Subject {
+        let subject = PodIdentity {
             namespace: pod.namespace.to_string(),
             name: pod.name.to_string(),
             uid: pod.uid.to_string(),
@@ -196,16 +196,16 @@ impl View {
         };
         let question = |by, rule| Question {
             by,
-            ask: CostQuestion {
+            ask: CostRequest {
                 source: Reference::pod(&pod.namespace, &pod.name),
                 rule,
                 eligible_nodes: nodes.to_vec(),
                 workload: Some(workload(pod)),
-                ..CostQuestion::default()
+                ..CostRequest::default()
             },
         };
         let mut all = Questions::default();
-        for ask in ask::asks(&self.snapshot, &subject) {
+        for ask in constraints::pod_constraints(&self.snapshot, &subject) {
             let offer = &ask.offer;
             let missing = ask.missing_policies.iter();
             all.missing_policies
@@ -244,7 +244,7 @@ impl View {
     ///
     /// # Errors
     /// A rule that makes no sense.
-    pub fn wanted(&self, ask: &CostQuestion) -> Result<Wanted, ProviderError> {
+    pub fn wanted(&self, ask: &CostRequest) -> Result<Wanted, ProviderError> {
         let need = Need::of(&self.state.ledger.names, &ask.rule, ask.workload.as_ref())?;
         Ok(Wanted::of(&need))
     }
@@ -253,7 +253,7 @@ impl View {
     ///
     /// # Errors
     /// A rule that makes no sense.
-    pub fn costs(&mut self, ask: &CostQuestion) -> Result<Vec<Verdict>, ProviderError> {
+    pub fn costs(&mut self, ask: &CostRequest) -> Result<Vec<Verdict>, ProviderError> {
         let mut all = Vec::with_capacity(ask.eligible_nodes.len());
         let each = |node, fit| all.push(Verdict { node, fit });
         let now = Instant::now();
@@ -265,7 +265,7 @@ impl View {
     ///
     /// # Errors
     /// A rule that makes no sense.
-    pub fn evaluate(&self, ask: &EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    pub fn evaluate(&self, ask: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
         answers::evaluation(&self.state, &self.snapshot, ask)
     }
 }

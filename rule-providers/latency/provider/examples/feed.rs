@@ -24,7 +24,7 @@ use tautline_proto::latency::{
     FromAgent, Hello, Pair, Park, Report, State, Target, agents_client::AgentsClient, from_agent,
     to_agent,
 };
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{Config, Server};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -52,7 +52,7 @@ fn name(i: usize) -> String {
 }
 
 async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let all = (0..nodes).map(|i| {
         let zone = format!("zone-{}", i % 9);
         Object::Node(model::Node {

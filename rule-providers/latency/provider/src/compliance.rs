@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use futures::future::join_all;
 use tautline_core::Snapshot;
-use tautline_sdk::{Compliance, EvaluateQuestion, Evaluation, ProviderError, Reference, Rule};
+use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, ProviderError, Reference, Rule};
 
 use crate::{
     Latency,
@@ -53,7 +53,7 @@ pub(crate) fn bounds(rule: &Rule) -> Result<Bounds, ProviderError> {
 
 fn node_of_target(
     snapshot: &Snapshot,
-    ask: &EvaluateQuestion,
+    ask: &EvaluationRequest,
     name: &str,
     target: &Reference,
 ) -> Option<String> {
@@ -64,7 +64,7 @@ fn node_of_target(
 }
 
 /// The namespace of all targets; "" if they are of several.
-fn namespace_of_all(ask: &EvaluateQuestion) -> &str {
+fn namespace_of_all(ask: &EvaluationRequest) -> &str {
     let mut namespaces = ask.targets.values().map(|t| t.namespace.as_str());
     let first = namespaces.next().unwrap_or_default();
     match namespaces.all(|n| n == first) {
@@ -75,7 +75,7 @@ fn namespace_of_all(ask: &EvaluateQuestion) -> &str {
 
 impl Latency {
     /// The nodes of the targets, each once; `Err` says why there is nothing to judge.
-    pub(crate) fn nodes_of(&self, ask: &EvaluateQuestion) -> Result<Vec<String>, Evaluation> {
+    pub(crate) fn nodes_of(&self, ask: &EvaluationRequest) -> Result<Vec<String>, Evaluation> {
         let snapshot = self.feed.snapshot();
         let targets = ask.targets.iter();
         let nodes = targets.map(|(name, target)| node_of_target(&snapshot, ask, name, target));
@@ -96,7 +96,7 @@ impl Latency {
     }
 
     /// The nodes of the targets that are pods.
-    fn nodes_of_pods(&self, ask: &EvaluateQuestion) -> BTreeSet<String> {
+    fn nodes_of_pods(&self, ask: &EvaluationRequest) -> BTreeSet<String> {
         let snapshot = self.feed.snapshot();
         let pods = ask.targets.iter().filter(|(_, target)| is_pod(target));
         pods.filter_map(|(name, target)| node_of_target(&snapshot, ask, name, target))
@@ -105,7 +105,7 @@ impl Latency {
 
     pub(crate) async fn judge(
         &self,
-        ask: EvaluateQuestion,
+        ask: EvaluationRequest,
         quantity: Quantity,
     ) -> Result<Evaluation, ProviderError> {
         let bounds = bounds(&ask.rule)?;

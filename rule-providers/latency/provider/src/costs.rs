@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tautline_sdk::{CostAnswer, CostQuestion, ProviderError};
+use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 
 use crate::{
     Latency,
@@ -17,7 +17,7 @@ pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
 const MOST_PAIRS: usize = 4_000_000;
 
 /// Refuses questions that are too large to hold.
-pub(crate) fn check_size(ask: &CostQuestion) -> Result<(), ProviderError> {
+pub(crate) fn check_size(ask: &CostRequest) -> Result<(), ProviderError> {
     let (nodes, peers) = (ask.eligible_nodes.len(), ask.peer_nodes.len());
     if nodes.saturating_mul(peers) <= MOST_PAIRS {
         return Ok(());
@@ -31,7 +31,7 @@ pub(crate) fn check_size(ask: &CostQuestion) -> Result<(), ProviderError> {
 impl Latency {
     pub(crate) async fn cost_of_latency(
         &self,
-        ask: CostQuestion,
+        ask: CostRequest,
     ) -> Result<CostAnswer, ProviderError> {
         ask.rule.request_duration()?;
         let limit = ask.rule.limit_duration()?.map(micros);

@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, fmt::Write, time::Duration};
 
-use tautline_sdk::{CostAnswer, CostQuestion, ProviderError};
+use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 
 use crate::{
     Latency,
@@ -111,7 +111,7 @@ fn lacking<'a>(
 /// Whether pairs with a peer's node are measured for the question: not for a
 /// namespace that is not trusted if only peers other than pods, whose names are
 /// their authors' choice, are there.
-fn peers_that_count(ask: &CostQuestion, trusted: bool) -> impl Fn(&str) -> bool + use<> {
+fn peers_that_count(ask: &CostRequest, trusted: bool) -> impl Fn(&str) -> bool + use<> {
     let pods = ask.peers.iter().filter(|p| is_pod(&p.reference));
     let of_pods: HashSet<String> = pods.filter_map(|p| p.node.clone()).collect();
     // Callers that name nodes alone do not say what is there.
@@ -120,12 +120,12 @@ fn peers_that_count(ask: &CostQuestion, trusted: bool) -> impl Fn(&str) -> bool 
 }
 
 impl Latency {
-    pub(crate) fn cost_of_jitter(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    pub(crate) fn cost_of_jitter(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let limit = bounds(&ask.rule)?.limit;
         check_size(&ask)?;
         let asker = self.asker(&ask.source.namespace);
         let counts = peers_that_count(&ask, asker.trusted);
-        let CostQuestion {
+        let CostRequest {
             peer_nodes,
             eligible_nodes,
             ..
@@ -219,7 +219,7 @@ mod tests {
 
     use proptest::prelude::*;
     use tautline_core::{index::Object, model};
-    use tautline_runtime::feed::Feed;
+    use tautline_runtime::cluster_store::ClusterStore;
     use tautline_sdk::Rule;
 
     use super::*;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     fn costs(network: &Network, peers: &[&str], nodes: &[&str]) -> Vec<(i64, String, String)> {
-        let ask = CostQuestion {
+        let ask = CostRequest {
             rule: Rule {
                 name: "jitter".into(),
                 request: "1ms".into(),
@@ -243,9 +243,9 @@ mod tests {
             },
             peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
             eligible_nodes: nodes.iter().map(|p| (*p).to_owned()).collect(),
-            ..CostQuestion::default()
+            ..CostRequest::default()
         };
-        let provider = Latency::new(Feed::default()).measuring(network.clone());
+        let provider = Latency::new(ClusterStore::default()).measuring(network.clone());
         let answer = provider.cost_of_jitter(ask).unwrap();
         let said = |n: tautline_sdk::NodeCost<'_>| (n.cost, n.code.into(), n.detail.into());
         answer.nodes().into_iter().map(said).collect()
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_nearest_candidates_that_lack_samples_are_measured_from_then_on() {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         let names: Vec<String> = (0..30).map(|i| format!("n{i:02}")).collect();
         for name in names.iter().map(String::as_str).chain(["p"]) {
             feed.apply(Object::Node(model::Node {

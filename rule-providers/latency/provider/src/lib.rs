@@ -44,9 +44,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tautline_core::TrustedNamespaces;
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 
 use demand::Asker;
@@ -76,7 +76,7 @@ pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 /// The provider. Clones are one.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    feed: Feed,
+    feed: ClusterStore,
     pods: Pods,
     trusted: Arc<TrustedNamespaces>,
     tables: Arc<ArcSwap<Tables<RoundTrip>>>,
@@ -92,7 +92,7 @@ pub struct Latency {
 impl Latency {
     /// A provider that knows nodes, their zones and pods from `feed`, for bandwidth
     /// also offers and policies, and nothing measured.
-    pub fn new(feed: Feed) -> Self {
+    pub fn new(feed: ClusterStore) -> Self {
         let (network, counts) = (Network::default(), Counts::default());
         Self {
             feed,
@@ -168,7 +168,7 @@ impl Latency {
 }
 
 impl RuleProvider for Latency {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         match ask.rule.name.as_str() {
             "jitter" => self.cost_of_jitter(ask),
             bandwidth::RULE => {
@@ -179,7 +179,7 @@ impl RuleProvider for Latency {
         }
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         if ask.rule.name == bandwidth::RULE || !pods::are_told(&ask) {
             self.pods.known(&self.feed, ask.deadline).await?;
         }

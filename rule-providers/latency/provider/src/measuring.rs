@@ -128,7 +128,7 @@ async fn sweep(network: Network, stop: CancellationToken) {
 }
 
 async fn nodes(network: Network, stop: CancellationToken) {
-    let mut changes = network.0.feed.changes_but_pods();
+    let mut changes = network.0.feed.changes_except_pods();
     let mut last = None;
     loop {
         let now = *changes.borrow_and_update();
@@ -223,8 +223,8 @@ mod tests {
     use super::*;
     use crate::Settings;
 
-    fn feed_of(nodes: &[&str]) -> tautline_runtime::feed::Feed {
-        let feed = tautline_runtime::feed::Feed::default();
+    fn feed_of(nodes: &[&str]) -> tautline_runtime::cluster_store::ClusterStore {
+        let feed = tautline_runtime::cluster_store::ClusterStore::default();
         for name in nodes {
             feed.apply(tautline_core::index::Object::Node(
                 tautline_core::model::Node {

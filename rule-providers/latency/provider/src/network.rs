@@ -19,7 +19,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tokio::sync::Notify;
 
 use crate::{
@@ -83,7 +83,7 @@ pub struct Network(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub feed: Feed,
+    pub feed: ClusterStore,
     pub settings: Settings,
     pub metrics: Metrics,
     start: Instant,
@@ -136,13 +136,13 @@ impl Order {
 
 impl Default for Network {
     fn default() -> Self {
-        Self::new(Feed::default(), Settings::default())
+        Self::new(ClusterStore::default(), Settings::default())
     }
 }
 
 impl Network {
     /// Knows the nodes from `feed`.
-    pub fn new(feed: Feed, settings: Settings) -> Self {
+    pub fn new(feed: ClusterStore, settings: Settings) -> Self {
         Self(Arc::new(Inner {
             feed,
             settings,

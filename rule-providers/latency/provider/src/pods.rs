@@ -6,8 +6,8 @@
 use std::{sync::Arc, time::Instant};
 
 use tautline_core::index::Kind;
-use tautline_runtime::feed::Feed;
-use tautline_sdk::{EvaluateQuestion, ProviderError};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{EvaluationRequest, ProviderError};
 use tokio::sync::watch;
 
 use crate::{bandwidth, verify::time_to_measure};
@@ -24,10 +24,10 @@ impl Pods {
 
     /// Ends once they must be known. `not_so_far` is told while all policies are known
     /// and none needs them.
-    pub async fn wanted(self, feed: Feed, not_so_far: impl Fn()) {
+    pub async fn wanted(self, feed: ClusterStore, not_so_far: impl Fn()) {
         let Some(wanted) = self.0 else { return };
-        let (mut asked, mut changes) = (wanted.subscribe(), feed.changes_but_pods());
-        let counted = |feed: &Feed| {
+        let (mut asked, mut changes) = (wanted.subscribe(), feed.changes_except_pods());
+        let counted = |feed: &ClusterStore| {
             let snapshot = feed.snapshot();
             let mut rules = snapshot.policies().flat_map(|p| &p.rules);
             rules.any(|rule| *rule.name == *bandwidth::RULE)
@@ -56,7 +56,7 @@ impl Pods {
     /// They are not known yet.
     pub(crate) async fn known(
         &self,
-        feed: &Feed,
+        feed: &ClusterStore,
         deadline: Option<Instant>,
     ) -> Result<(), ProviderError> {
         let Some(wanted) = &self.0 else { return Ok(()) };
@@ -77,7 +77,7 @@ impl Pods {
 }
 
 /// Whether it is said of all pods where they are.
-pub(crate) fn are_told(ask: &EvaluateQuestion) -> bool {
+pub(crate) fn are_told(ask: &EvaluationRequest) -> bool {
     let mut pods = ask.targets.iter().filter(|(_, t)| t.kind == "Pod");
     pods.all(|(name, _)| ask.target_nodes.contains_key(name))
 }

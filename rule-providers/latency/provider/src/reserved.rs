@@ -8,7 +8,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tautline_core::{
-    Snapshot, TrustedNamespaces, ask, binding::called_for, index::OfferEntry, model::key,
+    Snapshot, TrustedNamespaces, binding::desired_bindings, constraints, index::OfferEntry,
+    model::key,
 };
 use tautline_sdk::Reference;
 
@@ -264,7 +265,7 @@ fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
     if entry.offer.terminating {
         return 0;
     }
-    let (rules, _) = ask::rules(snapshot, &entry.offer);
+    let (rules, _) = constraints::rules(snapshot, &entry.offer);
     let rule = rules.iter().find(|r| *r.name == *RULE);
     rule.and_then(|r| bits(&r.request).ok().flatten())
         .unwrap_or(0)
@@ -275,7 +276,9 @@ fn holds(snapshot: &Snapshot, entry: &OfferEntry, bits: u64, trusted: bool) -> V
         true => node_of,
         false => node_of_pod,
     };
-    let tuples = called_for(entry, MOST_BINDINGS).bindings.into_values();
+    let tuples = desired_bindings(entry, MOST_BINDINGS)
+        .bindings
+        .into_values();
     let held = |targets: Vec<Reference>| {
         let mut nodes: Vec<String> = targets
             .iter()

@@ -5,7 +5,7 @@ use tautline_sdk::{Compliance, Reference, Rule};
 use super::*;
 
 fn provider() -> Latency {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for (node, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", "c")] {
         feed.apply(Object::Node(model::Node {
             name: node.into(),
@@ -43,11 +43,11 @@ fn rule(request: &str, limit: &str) -> Rule {
 }
 
 async fn cost(peers: &[&str], limit: &str) -> Vec<(i64, String)> {
-    let ask = CostQuestion {
+    let ask = CostRequest {
         rule: rule("5ms", limit),
         peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
         eligible_nodes: ["a1", "a2", "b1", "c1"].map(str::to_owned).to_vec(),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     };
     let answer = provider().endpoint_cost(ask).await.unwrap();
     let said = answer.nodes().into_iter();
@@ -75,9 +75,9 @@ async fn the_worst_peer_decides_and_nodes_beat_zones() {
 
 #[tokio::test]
 async fn a_rule_that_is_no_duration_is_refused_with_the_mend() {
-    let ask = CostQuestion {
+    let ask = CostRequest {
         rule: rule("fast", ""),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     };
     let error = provider().endpoint_cost(ask).await.unwrap_err().to_string();
     assert!(
@@ -89,13 +89,13 @@ async fn a_rule_that_is_no_duration_is_refused_with_the_mend() {
 #[tokio::test]
 async fn compliance() {
     let check = async |targets: &[&str], request: &str, limit: &str| {
-        let ask = EvaluateQuestion {
+        let ask = EvaluationRequest {
             targets: targets
                 .iter()
                 .map(|t| ((*t).to_owned(), Reference::pod("shop", t)))
                 .collect(),
             rule: rule(request, limit),
-            ..EvaluateQuestion::default()
+            ..EvaluationRequest::default()
         };
         provider().evaluate(ask).await.unwrap().compliance
     };

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 use tautline_tests::{objects, root, workloads};
 
@@ -42,12 +42,12 @@ impl Instant {
 }
 
 impl RuleProvider for Instant {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let nodes = ask.eligible_nodes.into_iter();
         Ok(nodes.map(|n| (n, 0)).collect::<CostAnswer>())
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(Evaluation::compliant("as asked for"))
     }

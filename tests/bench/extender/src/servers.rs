@@ -5,10 +5,10 @@ use std::{net::Ipv4Addr, time::Duration};
 use anyhow::Result;
 use http_body_util::BodyExt;
 use tautline_core::{index::Object, model, selector::Selector};
-use tautline_runtime::{feed::Feed, http, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, http, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
 use tokio::{io::AsyncReadExt, net::TcpListener};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ pub async fn floor() -> Result<()> {
     println!("{}", listener.local_addr()?.port());
     let handle = |request: hyper::Request<http::Body>| async move {
         _ = request.into_body().collect().await;
-        http::answer(200, "application/json", "{}")
+        http::respond(200, "application/json", "{}")
     };
     let stop = CancellationToken::new();
     let port = http::Port::new(
@@ -66,7 +66,7 @@ pub async fn noop_floor(shortlist: usize, providers: Option<Providers>) -> Resul
 pub struct Cheap;
 
 impl RuleProvider for Cheap {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         Ok(ask
             .eligible_nodes
             .into_iter()
@@ -75,7 +75,7 @@ impl RuleProvider for Cheap {
             .collect::<CostAnswer>())
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant(""))
     }
 }
@@ -89,7 +89,7 @@ pub async fn provider() -> Result<()> {
 
 /// The extender as it is, fed with 5,000 nodes and an offer of two rules.
 pub async fn extender(ports: &[&str]) -> Result<()> {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let nodes = (0..5000).map(|i| {
         Object::Node(model::Node {
             name: node(i).as_str().into(),
@@ -146,7 +146,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let config = Config {
         listen: loopback,
         admin: loopback,
-        discovery: tautline_provider_client::Config::unguarded(),
+        discovery: tautline_provider_client::ClientConfig::unguarded(),
         ..Config::default()
     };
     let app = App::build(config, feed, None).await?;
@@ -164,7 +164,7 @@ pub fn memory() -> Result<()> {
         Ok(pages * 4096)
     };
     let before = resident()?;
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let nodes = (0..5000).map(|i| {
         Object::Node(model::Node {
             name: node(i).as_str().into(),

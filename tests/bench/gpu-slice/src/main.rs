@@ -12,8 +12,8 @@ use tautline_core::{
 };
 use tautline_gpu_placement::policy::Name;
 use tautline_gpu_slice::{Config, GpuSlice};
-use tautline_runtime::feed::Feed;
-use tautline_sdk::{CostQuestion, Reference, Rule, RuleProvider, Workload};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider, Workload};
 
 const NODES: usize = 5_000;
 const ROUNDS: usize = 400;
@@ -65,10 +65,10 @@ fn pod(i: usize, node: Option<usize>) -> Object {
     })
 }
 
-fn question(request: &str) -> CostQuestion {
+fn question(request: &str) -> CostRequest {
     let requests = [("cpu", "8"), ("memory", "16Gi")];
     let requests = requests.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    CostQuestion {
+    CostRequest {
         source: Reference::pod("ml", "asks"),
         rule: Rule {
             name: "gpu-slice".into(),
@@ -81,7 +81,7 @@ fn question(request: &str) -> CostQuestion {
             requests,
             ..Workload::default()
         }),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     }
 }
 
@@ -95,7 +95,7 @@ async fn main() -> Result<()> {
     println!("| policy | kept: median | kept: worst | all anew | first of all |");
     println!("|---|---|---|---|---|");
     for policy in Name::ALL {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         feed.reset(Kind::Node, (0..NODES).map(node).collect());
         // Half of the nodes have a pod or two.
         feed.reset(

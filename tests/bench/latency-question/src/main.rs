@@ -21,16 +21,18 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use tautline_core::{
-    Index, Snapshot, ask::Subject, index::Object, model, nodes::NodeSet, planning::Outcome,
-    selector::Selector,
+    Index, Snapshot, constraints::PodIdentity, index::Object, model, nodes::NodeSet,
+    planning::RuleOutcome, selector::Selector,
 };
 use tautline_latency::{
     BandwidthTable, Identity, Keys, Latency, Measuring, Network, Settings, Table, ZONE,
 };
-use tautline_provider_client::{Config as DiscoveryConfig, Discovery, Metrics, Question};
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_provider_client::{
+    ClientConfig as DiscoveryConfig, Metrics, PlanningQuestion, ProviderClient,
+};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{
-    Config, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, Peer, ProviderError, Reference,
+    Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError, Reference,
     Rule, RuleProvider, Server,
 };
 
@@ -59,9 +61,9 @@ fn node(i: usize) -> Object {
     })
 }
 
-fn question(rule: &str, request: &str, limit: &str) -> CostQuestion {
+fn question(rule: &str, request: &str, limit: &str) -> CostRequest {
     let peers = PEERS.map(name);
-    CostQuestion {
+    CostRequest {
         source: Reference::pod("shop", "asks"),
         rule: Rule {
             name: rule.into(),
@@ -78,7 +80,7 @@ fn question(rule: &str, request: &str, limit: &str) -> CostQuestion {
         eligible_nodes: (0..NODES).map(name).collect(),
         // No time is left: nothing is probed.
         deadline: Some(Instant::now()),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     }
 }
 
@@ -88,7 +90,7 @@ fn zone_rows(value: impl Fn(usize, usize) -> String) -> String {
     rows.collect()
 }
 
-async fn time(provider: &Latency, what: &str, ask: CostQuestion) -> Result<()> {
+async fn time(provider: &Latency, what: &str, ask: CostRequest) -> Result<()> {
     let mut times = Vec::with_capacity(ROUNDS);
     let mut usable = 0;
     for _ in 0..ROUNDS {
@@ -107,12 +109,12 @@ async fn time(provider: &Latency, what: &str, ask: CostQuestion) -> Result<()> {
 struct Unprobed(Latency);
 
 impl RuleProvider for Unprobed {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let deadline = Some(Instant::now());
-        self.0.endpoint_cost(CostQuestion { deadline, ..ask }).await
+        self.0.endpoint_cost(CostRequest { deadline, ..ask }).await
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         self.0.evaluate(ask).await
     }
 }
@@ -180,34 +182,34 @@ fn cluster(at: SocketAddr, rule: Rule) -> Snapshot {
 
 /// The same as the extender sees it, with its own client: from the question to the
 /// costs by node.
-async fn time_served(at: SocketAddr, what: &str, ask: CostQuestion) -> Result<()> {
+async fn time_served(at: SocketAddr, what: &str, ask: CostRequest) -> Result<()> {
     let config = DiscoveryConfig {
         // Slow calls count too.
         deadline: Duration::from_secs(10),
         ..DiscoveryConfig::unguarded()
     };
-    let discovery = Discovery::new(config, Metrics::default())?;
+    let discovery = ProviderClient::new(config, Metrics::default())?;
     let snapshot = cluster(at, ask.rule);
     let nodes = ask.eligible_nodes.iter().map(String::as_str).collect();
     let nodes: Arc<NodeSet> = Arc::new(nodes);
     let mut times = Vec::with_capacity(ROUNDS);
     let mut usable = 0;
     for round in 0..=ROUNDS {
-        let question = Question {
-            subject: Subject {
+        let question = PlanningQuestion {
+            subject: PodIdentity {
                 namespace: "shop".to_owned(),
                 name: "asks".to_owned(),
                 labels: [("app", "client")].into_iter().collect(),
-                ..Subject::default()
+                ..PodIdentity::default()
             },
             // An answer is valid for a while for pods that are alike.
             annotations: [("round".to_owned(), round.to_string())].into(),
             nodes: Arc::clone(&nodes),
-            ..Question::default()
+            ..PlanningQuestion::default()
         };
         let done = discovery.round(&snapshot, question).await;
         let rule = done.rules.first().context("no rule was asked")?;
-        let Outcome::Costs(costs) = &rule.outcome else {
+        let RuleOutcome::Costs(costs) = &rule.outcome else {
             bail!("{what}: {}", rule.error.as_deref().unwrap_or_default());
         };
         anyhow::ensure!(!rule.reused, "{what}: not asked");
@@ -235,7 +237,7 @@ fn print(what: &str, mut times: Vec<Duration>, usable: usize) {
 }
 
 /// Serves agents and questions at the address, until the agents have measured.
-async fn measured(feed: Feed, listen: SocketAddr) -> Result<()> {
+async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
     let config = Config {
         listen,
         ..Config::default()
@@ -282,7 +284,7 @@ async fn measured(feed: Feed, listen: SocketAddr) -> Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for i in 0..NODES {
         feed.apply(node(i));
     }

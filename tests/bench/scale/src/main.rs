@@ -22,7 +22,7 @@ use std::{path::PathBuf, time::Instant};
 use anyhow::Result;
 use clap::Parser;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
 use tautline_tests::{bench, control_plane::ControlPlane, objects as tests, root, servers::Server};
 
@@ -70,12 +70,12 @@ pub struct Size {
 struct Even;
 
 impl RuleProvider for Even {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let nodes = ask.eligible_nodes.into_iter();
         Ok(nodes.map(|n| (n, 1)).collect::<CostAnswer>())
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant("as asked for"))
     }
 }

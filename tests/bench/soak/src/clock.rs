@@ -13,7 +13,7 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use tautline_sdk::{
-    CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider, testkit,
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
 
 /// For so long costs stay.
@@ -75,7 +75,7 @@ pub async fn serve(args: Args) -> Result<()> {
 }
 
 impl RuleProvider for Clock {
-    async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let now = now_millis();
         let slot = now / SLOT_MILLIS;
         let mut answer = CostAnswer::default();
@@ -92,7 +92,7 @@ impl RuleProvider for Clock {
         Ok(answer)
     }
 
-    async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant("as asked for"))
     }
 }

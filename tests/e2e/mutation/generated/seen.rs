@@ -23,14 +23,14 @@ pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
     let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let alpn = &["http/1.1"];
     let (cert, key) = (cert.as_str(), key.as_str());
-    let tls = ServerTls::given(ServerPem { cert, key, alpn })?;
+    let tls = ServerTls::from_pem(ServerPem { cert, key, alpn })?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("https://{}/", listener.local_addr()?);
     let stop = CancellationToken::new();
     let handle = |request| async {
         match http::read(request, 32 << 20).await {
             Ok(body) => match answer(&body) {
-                Ok(answer) => http::answer(200, "application/json", answer.to_string()),
+                Ok(answer) => http::respond(200, "application/json", answer.to_string()),
                 Err(error) => http::text(400, format!("{error:#}")),
             },
             Err(refusal) => refusal,

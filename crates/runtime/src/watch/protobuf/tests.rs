@@ -9,7 +9,7 @@ use hyper::body::Frame;
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use parking_lot::Mutex;
-use tautline_core::{selector::Selector, union::Union};
+use tautline_core::{selector::Selector, selector_union::SelectorUnion};
 use tokio::sync::watch::channel;
 
 use super::*;
@@ -133,12 +133,15 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
         });
     };
     let noted = Arc::clone(&told);
-    let tells = move |tells: Tells<'_>| match tells {
-        Tells::Begins => noted.lock().push("watches".to_owned()),
-        Tells::Follows(Scope::Selected(union)) => {
+    let tells = move |tells: WatchSignal<'_>| match tells {
+        WatchSignal::Begins => noted.lock().push("watches".to_owned()),
+        WatchSignal::Follows(Scope::Selected(union)) => {
             noted.lock().push(format!("follows {:?}", union.text()));
         }
-        Tells::Lists(_) | Tells::Follows(_) | Tells::Ends | Tells::Rests(_) => {}
+        WatchSignal::Lists(_)
+        | WatchSignal::Follows(_)
+        | WatchSignal::Ends
+        | WatchSignal::Rests(_) => {}
     };
     let watching = AtomicBool::new(false);
     let done = async {
@@ -253,7 +256,7 @@ async fn what_was_followed_is_followed_while_the_rest_cannot_be_listed() {
 
 /// What offers about applications of these names select.
 fn apps(names: &[&str]) -> Scope {
-    let mut union = Union::default();
+    let mut union = SelectorUnion::default();
     for name in names {
         union.add(&Selector {
             match_labels: vec![("app".to_owned(), (*name).to_owned())],

@@ -1,6 +1,6 @@
 //! Whether what a claim holds is still there and its own.
 
-use tautline_core::{fit, model::Taint};
+use tautline_core::{model::Taint, node_filter};
 
 use super::{
     model::{Allocation, Device},
@@ -35,7 +35,9 @@ impl Pools {
         let Some(device) = devices().find(|d| d.name == held.device.device) else {
             return Some(Fault::Gone);
         };
-        let evicts = |t: &&Taint| t.effect == "NoExecute" && !fit::tolerated(t, &held.tolerations);
+        let evicts = |t: &&Taint| {
+            t.effect == "NoExecute" && !node_filter::is_tolerated(t, &held.tolerations)
+        };
         if let Some(taint) = device.taints.iter().find(evicts) {
             return Some(Fault::Tainted(taint.key.as_str().into()));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tautline_core::{fit, model::Taint};
+use tautline_core::{model::Taint, node_filter};
 
 use super::{
     counters::{Counters, milli},
@@ -193,7 +193,8 @@ impl NodeDevices {
                 return Err(Refusal::Counters);
             }
         }
-        let blocks = |t: &&Taint| keeps_off(t) && !fit::tolerated(t, &wanted.tolerations);
+        let blocks =
+            |t: &&Taint| keeps_off(t) && !node_filter::is_tolerated(t, &wanted.tolerations);
         match device.taints.iter().find(blocks) {
             Some(taint) => Err(Refusal::Taint(taint.key.as_str().into())),
             None => Ok(()),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use tautline_core::{fit, model::Node};
+use tautline_core::{model::Node, node_filter};
 
 use super::{
     model::{Access, Amounts, Claim, Class, Device, PoolId, Slice},
@@ -251,7 +251,7 @@ fn reaches(slice: &Slice, device: &Device, node: &Node) -> bool {
     };
     match access {
         Some(Access::Node(name)) => *name == node.name,
-        Some(Access::Nodes(terms)) => terms.iter().any(|t| fit::term_holds(t, node)),
+        Some(Access::Nodes(terms)) => terms.iter().any(|t| node_filter::term_matches(t, node)),
         Some(Access::All) => true,
         Some(Access::PerDevice) | None => false,
     }

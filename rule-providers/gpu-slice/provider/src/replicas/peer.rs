@@ -12,7 +12,7 @@ use tautline_proto::allocator::{
     ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
 };
 use tautline_runtime::tls::FileChanges;
-use tautline_sdk::{AllocatorError, HeldQuestion, ReserveQuestion, Reserved, mark_forwarded};
+use tautline_sdk::{AllocatorError, ReservationRef, ReservationRequest, Reserved, mark_forwarded};
 use tonic::{
     Request, Response, Status,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
@@ -146,19 +146,22 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+    pub(super) async fn reserve(
+        &self,
+        ask: ReservationRequest,
+    ) -> Result<Reserved, AllocatorError> {
         let mut client = self.client.clone();
         let request = marked(ReserveRequest::from(ask));
         Ok(self.within(client.reserve(request)).await?.into())
     }
 
-    pub(super) async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    pub(super) async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
         let request = marked(ConfirmRequest { id: ask.id });
         self.within(client.confirm(request)).await.map(drop)
     }
 
-    pub(super) async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+    pub(super) async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
         let request = marked(ReleaseRequest { id: ask.id });
         self.within(client.release(request)).await.map(drop)
@@ -203,7 +206,7 @@ mod tests {
         tls::{ClientFiles, ServerFiles},
     };
     use tautline_sdk::{
-        Allocator, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+        Allocator, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
         RuleProvider, Server, testkit,
     };
 
@@ -213,36 +216,36 @@ mod tests {
     struct Echo;
 
     impl RuleProvider for Echo {
-        async fn endpoint_cost(&self, _: CostQuestion) -> Result<CostAnswer, ProviderError> {
+        async fn endpoint_cost(&self, _: CostRequest) -> Result<CostAnswer, ProviderError> {
             Ok(CostAnswer::default())
         }
-        async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+        async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
             Ok(Evaluation::default())
         }
     }
 
     impl Allocator for Echo {
-        async fn reserve(&self, ask: ReserveQuestion) -> Result<Reserved, AllocatorError> {
+        async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
             let id = format!("{} {}", ask.uid, ask.forwarded);
             Ok(Reserved {
                 id,
                 ..Reserved::default()
             })
         }
-        async fn confirm(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
             Err(AllocatorError::Expired(ask.id))
         }
-        async fn release(&self, ask: HeldQuestion) -> Result<(), AllocatorError> {
+        async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
             assert!(ask.forwarded);
             Ok(())
         }
     }
 
-    fn ask() -> ReserveQuestion {
-        ReserveQuestion {
+    fn ask() -> ReservationRequest {
+        ReservationRequest {
             uid: "u".into(),
             node: "n".into(),
-            ..ReserveQuestion::default()
+            ..ReservationRequest::default()
         }
     }
 
@@ -284,9 +287,9 @@ mod tests {
         let known = peers(true);
         let peer = known.reach(&address, None).unwrap();
         assert_eq!(peer.reserve(ask()).await.unwrap().id, "u true");
-        let gone = peer.confirm(HeldQuestion::default()).await.unwrap_err();
+        let gone = peer.confirm(ReservationRef::default()).await.unwrap_err();
         assert!(matches!(gone, AllocatorError::Expired(_)), "{gone:?}");
-        peer.release(HeldQuestion::default()).await.unwrap();
+        peer.release(ReservationRef::default()).await.unwrap();
 
         // The channel is kept until the files change.
         let same = known.reach(&address, Some(&peer)).unwrap();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use kube::Client;
 use tautline_runtime::tasks::{self, Tasks};
 use tautline_sdk::{
-    Allocator, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError, RuleProvider,
+    Allocator, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
     Server,
 };
 
@@ -47,7 +47,7 @@ struct Costs<P> {
 }
 
 impl<P: RuleProvider + Allocator> RuleProvider for Costs<P> {
-    async fn endpoint_cost(&self, mut ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, mut ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         if self.replicas.grants() {
             return self.provider.endpoint_cost(ask).await;
         }
@@ -57,7 +57,7 @@ impl<P: RuleProvider + Allocator> RuleProvider for Costs<P> {
         Ok(answer.valid_for(Duration::ZERO))
     }
 
-    async fn evaluate(&self, ask: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         self.provider.evaluate(ask).await
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     use std::time::Instant;
 
     use tautline_core::{index::Object, model};
-    use tautline_runtime::feed::Feed;
+    use tautline_runtime::cluster_store::ClusterStore;
     use tautline_sdk::{LONGEST_HOLD, Rule, testkit};
 
     use super::{
@@ -78,12 +78,12 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_replica_that_grants_numbers_its_answers() {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         feed.apply(Object::Node(model::Node {
             name: "n1".into(),
             ..model::Node::default()
         }));
-        feed.rest_pods(Instant::now() + Duration::from_secs(60));
+        feed.set_pods_quiet(Instant::now() + Duration::from_secs(60));
         let provider = Arc::new(GpuSlice::new(feed, crate::Config::default()));
         let mut server = Server::bind(testkit::loopback()).await.unwrap();
         let replicas = Replicas::new(Arc::clone(&provider), LONGEST_HOLD, &mut server);
@@ -93,14 +93,14 @@ mod tests {
             replicas: Arc::clone(&replicas),
         };
         let ask = async |known_version| {
-            let question = CostQuestion {
+            let question = CostRequest {
                 eligible_nodes: vec!["n1".into()],
                 known_version,
                 rule: Rule {
                     request: "1".into(),
                     ..Rule::default()
                 },
-                ..CostQuestion::default()
+                ..CostRequest::default()
             };
             let answer = costs.endpoint_cost(question).await.unwrap();
             assert_eq!(answer.nodes().len(), 1);

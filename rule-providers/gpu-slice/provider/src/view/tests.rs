@@ -1,11 +1,11 @@
 use tautline_core::{
     Index,
     index::Object,
-    model::{Node, Placement, Policy, Target, TargetKind},
+    model::{Node, NodeConstraints, Policy, Target, TargetKind},
     selector::Selector,
 };
 use tautline_gpu_placement::Lane;
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::RuleProvider;
 
 use super::*;
@@ -29,7 +29,7 @@ fn pod(name: &str, node: Option<&str>, devices: Option<&str>) -> Object {
             .into_iter()
             .collect(),
         node: node.map(Into::into),
-        placement: node.is_none().then(|| Box::new(Placement::default())),
+        placement: node.is_none().then(|| Box::new(NodeConstraints::default())),
         ..Pod::default()
     })
 }
@@ -100,7 +100,7 @@ fn what_holds_and_what_rules_state_is_counted_once() {
 
 #[tokio::test]
 async fn it_answers_as_the_provider_does() {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for object in objects("500m") {
         feed.apply(object);
     }

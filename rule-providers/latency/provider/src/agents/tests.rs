@@ -14,7 +14,7 @@ use tautline_proto::latency::{
     Hello, Pair, Probed, Report, State, Targets, Transferred, agents_client::AgentsClient,
     from_agent::What as Says, to_agent::What as Told,
 };
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{Server, TlsFiles, testkit};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -38,7 +38,7 @@ struct Running {
     address: SocketAddr,
     network: Network,
     keys: Keys,
-    feed: Feed,
+    feed: ClusterStore,
     stop: CancellationToken,
 }
 
@@ -61,7 +61,7 @@ async fn start(identity: Identity, tls: Option<TlsFiles>) -> Running {
 
 /// Keeps so many streams.
 async fn keeping(streams: usize, identity: Identity, tls: Option<TlsFiles>) -> Running {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for name in ["a", "b", "c", "d"] {
         apply(&feed, name, &format!("uid-{name}"));
     }
@@ -98,7 +98,7 @@ async fn keeping(streams: usize, identity: Identity, tls: Option<TlsFiles>) -> R
     }
 }
 
-fn apply(feed: &Feed, name: &str, uid: &str) {
+fn apply(feed: &ClusterStore, name: &str, uid: &str) {
     feed.apply(Object::Node(model::Node {
         name: name.into(),
         uid: uid.into(),

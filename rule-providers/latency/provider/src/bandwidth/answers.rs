@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hashbrown::HashMap;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostQuestion, EvaluateQuestion, Evaluation, ProviderError,
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
 };
 
 use super::{By, Part, RULE, left, push_bits, push_left, usage, wish};
@@ -23,7 +23,7 @@ struct Peer<'a> {
     count: u64,
 }
 
-fn peers(ask: &CostQuestion) -> Vec<Peer<'_>> {
+fn peers(ask: &CostRequest) -> Vec<Peer<'_>> {
     let mut counts: Vec<Peer<'_>> = Vec::new();
     let one_by_one: Vec<&str> = ask.peers.iter().filter_map(|p| p.node.as_deref()).collect();
     let mut nodes: Vec<&str> = match one_by_one.is_empty() {
@@ -41,7 +41,7 @@ fn peers(ask: &CostQuestion) -> Vec<Peer<'_>> {
 }
 
 impl Latency {
-    pub(crate) fn cost_of_bandwidth(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
+    pub(crate) fn cost_of_bandwidth(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let wish = wish(&ask.rule)?;
         check_size(&ask)?;
         let (snapshot, tables) = (self.feed.snapshot(), self.bandwidth_tables.load_full());
@@ -155,7 +155,7 @@ impl Latency {
 
     pub(crate) fn judge_bandwidth(
         &self,
-        ask: EvaluateQuestion,
+        ask: EvaluationRequest,
     ) -> Result<Evaluation, ProviderError> {
         let wish = wish(&ask.rule)?;
         let nodes = match self.nodes_of(&ask) {

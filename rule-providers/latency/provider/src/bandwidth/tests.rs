@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tautline_core::index::Object;
-use tautline_runtime::feed::Feed;
-use tautline_sdk::{Compliance, CostQuestion, EvaluateQuestion, Peer as AskedPeer, Reference};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{Compliance, CostRequest, EvaluationRequest, Peer as AskedPeer, Reference};
 
 use super::*;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 const G: u64 = 1_000_000_000;
 
 fn provider() -> Latency {
-    let (feed, network) = (Feed::default(), Network::default());
+    let (feed, network) = (ClusterStore::default(), Network::default());
     for (name, zone, nic) in [
         ("a1", "za", 10 * G),
         ("a2", "za", G),
@@ -43,13 +43,13 @@ fn costs(provider: &Latency, source: &str, peers: &[&str], rule: Rule) -> Vec<St
         node: Some((*node).to_owned()),
         ..AskedPeer::default()
     };
-    let ask = CostQuestion {
+    let ask = CostRequest {
         source: Reference::pod("shop", source),
         rule,
         peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
         peers: peers.iter().map(peer).collect(),
         eligible_nodes: ["a1", "a2", "b1", "b2"].map(str::to_owned).to_vec(),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     };
     let answer = provider.cost_of_bandwidth(ask).unwrap();
     // It depends on who asks, so it holds for no other question.
@@ -62,10 +62,10 @@ fn check(provider: &Latency, targets: &[&str], rule: Rule) -> (Compliance, Strin
     let targets = targets
         .iter()
         .map(|t| ((*t).to_owned(), Reference::pod("shop", t)));
-    let ask = EvaluateQuestion {
+    let ask = EvaluationRequest {
         targets: targets.collect(),
         rule,
-        ..EvaluateQuestion::default()
+        ..EvaluationRequest::default()
     };
     let said = provider.judge_bandwidth(ask).unwrap();
     (said.compliance, said.reason)

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tautline_core::{index::Object, model};
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::Reference;
 
 use super::*;
@@ -17,7 +17,7 @@ pub(crate) fn pod(name: &str, node: &str) -> Object {
 }
 
 fn provider(network: &Network) -> Latency {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for (name, node) in [("x", "a"), ("y", "b"), ("z", "c"), ("beside", "a")] {
         feed.apply(pod(name, node));
     }
@@ -36,14 +36,14 @@ async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance,
     let targets = targets
         .iter()
         .map(|t| ((*t).to_owned(), Reference::pod("shop", t)));
-    let ask = EvaluateQuestion {
+    let ask = EvaluationRequest {
         targets: targets.collect::<BTreeMap<_, _>>(),
         rule: Rule {
             name: rule.into(),
             request: "1ms".into(),
             limit: "4ms".into(),
         },
-        ..EvaluateQuestion::default()
+        ..EvaluationRequest::default()
     };
     let quantity = match rule {
         "jitter" => Quantity::Jitter,

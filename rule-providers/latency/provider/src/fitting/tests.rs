@@ -2,7 +2,7 @@ use std::path::Path;
 
 use tautline_core::{index::Object, model};
 use tautline_proto::latency::{Hello, Pair, State};
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 
 use super::*;
 use crate::Settings;
@@ -10,7 +10,7 @@ use crate::Settings;
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 fn network(state: Option<&Path>) -> Network {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for name in NODES {
         feed.apply(Object::Node(model::Node {
             name: name.into(),

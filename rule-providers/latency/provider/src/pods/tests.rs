@@ -4,7 +4,7 @@ use std::{
 };
 
 use tautline_core::{index::Object, model};
-use tautline_sdk::{Compliance, CostQuestion, Reference, Rule, RuleProvider};
+use tautline_sdk::{Compliance, CostRequest, Reference, Rule, RuleProvider};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A provider whose pods come once they are wanted, and how often it was said that
 /// they are not.
 struct Seldom {
-    feed: Feed,
+    feed: ClusterStore,
     provider: Latency,
     not_so_far: Arc<AtomicUsize>,
     wanted: JoinHandle<()>,
@@ -23,7 +23,7 @@ struct Seldom {
 
 impl Seldom {
     fn new() -> Self {
-        let (feed, pods) = (Feed::default(), Pods::when_wanted());
+        let (feed, pods) = (ClusterStore::default(), Pods::when_wanted());
         let not_so_far = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&not_so_far);
         let wanted = pods.clone().wanted(feed.clone(), move || {
@@ -45,7 +45,7 @@ impl Seldom {
     }
 
     /// What a watch does once it is wanted.
-    async fn pods_come(self) -> (Feed, Latency) {
+    async fn pods_come(self) -> (ClusterStore, Latency) {
         tokio::time::timeout(PATIENCE, self.wanted)
             .await
             .expect("pods are wanted")
@@ -59,10 +59,10 @@ impl Seldom {
     }
 }
 
-fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluateQuestion {
+fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluationRequest {
     let target = |name: &str| (name.to_owned(), Reference::pod("shop", name));
     let told = |(name, node): &(&str, Option<&str>)| ((*name).to_owned(), node.map(str::to_owned));
-    EvaluateQuestion {
+    EvaluationRequest {
         targets: ["x", "y"].map(target).into(),
         target_nodes: nodes.iter().map(told).collect(),
         rule: Rule {
@@ -135,7 +135,7 @@ async fn who_has_no_time_is_told_to_ask_again() {
     ask.deadline = Some(Instant::now());
     let error = seldom.provider.evaluate(ask).await.unwrap_err().to_string();
     assert_eq!(error, "not ready: pods are being listed; ask again");
-    let hurried = CostQuestion {
+    let hurried = CostRequest {
         deadline: Some(Instant::now()),
         ..bandwidth()
     };
@@ -170,11 +170,11 @@ async fn a_policy_with_bandwidth_counts_what_pods_hold() {
     assert_eq!(said.unwrap().compliance, Compliance::Compliant);
 }
 
-fn bandwidth() -> CostQuestion {
-    CostQuestion {
+fn bandwidth() -> CostRequest {
+    CostRequest {
         rule: of("bandwidth", "1M", &[]).rule,
         peer_nodes: vec!["a".into()],
         eligible_nodes: vec!["b".into()],
-        ..CostQuestion::default()
+        ..CostRequest::default()
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 use tautline_proto::ruleprovider::{EvaluateRequest, rule_provider_client::RuleProviderClient};
-use tautline_runtime::{feed::Feed, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{Config, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -87,7 +87,7 @@ async fn every_metric_of_the_provider_is_registered() {
     let mut server = Server::bind(config).await.unwrap();
     let (grpc, admin) = (server.address(), server.admin_address().unwrap());
     let network = Network::default();
-    let provider = Latency::new(Feed::default()).measuring(network.clone());
+    let provider = Latency::new(ClusterStore::default()).measuring(network.clone());
     network.0.metrics.register(&mut server.registry);
     provider.counts().register(&mut server.registry);
     // What has labels shows with its first value.

@@ -163,8 +163,8 @@ fn demand(named: Named) -> Demand {
 mod tests {
     use tautline_core::{index::Object, model};
     use tautline_proto::latency::{self, Hello, Pair};
-    use tautline_runtime::feed::Feed;
-    use tautline_sdk::{EvaluateQuestion, Reference, Rule, RuleProvider};
+    use tautline_runtime::cluster_store::ClusterStore;
+    use tautline_sdk::{EvaluationRequest, Reference, Rule, RuleProvider};
 
     use super::*;
     use crate::{
@@ -175,7 +175,7 @@ mod tests {
     /// Nodes a1 and a2 in zone a, b1 in zone b; agents on a1 and b1, which measured
     /// each other; and a table for zone a.
     fn provider() -> Latency {
-        let feed = Feed::default();
+        let feed = ClusterStore::default();
         for (node, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
             feed.apply(Object::Node(model::Node {
                 name: node.into(),
@@ -270,14 +270,14 @@ mod tests {
                 };
                 (name.to_owned(), reference)
             };
-            let ask = EvaluateQuestion {
+            let ask = EvaluationRequest {
                 targets: targets.into_iter().map(target).collect(),
                 rule: Rule {
                     name: "latency".to_owned(),
                     request: "5ms".to_owned(),
                     limit: "20ms".to_owned(),
                 },
-                ..EvaluateQuestion::default()
+                ..EvaluationRequest::default()
             };
             provider.evaluate(ask).await.unwrap();
         }

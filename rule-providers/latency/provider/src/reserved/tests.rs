@@ -6,7 +6,7 @@ use tautline_core::{
     model::{self, TargetKind},
     selector::Selector,
 };
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 
 use super::*;
 use crate::{BandwidthTable, ZONE};
@@ -74,7 +74,7 @@ const ZONES: RowKey<'_> = ("za", "zb");
 
 #[test]
 fn bindings_reserve_on_nics_and_on_the_way() {
-    let (feed, kept, caps) = (Feed::default(), Reservations::default(), caps());
+    let (feed, kept, caps) = (ClusterStore::default(), Reservations::default(), caps());
     let now = || kept.at(&feed.snapshot(), &caps, None);
     for (name, zone) in [("a1", "za"), ("a2", "za"), ("b1", "zb"), ("b2", "zb")] {
         feed.apply(node(name, zone));
@@ -143,7 +143,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn in_step_it_is_what_a_fresh_one_reads(events in proptest::collection::vec(any_event(), 0..40)) {
-        let (feed, kept, caps) = (Feed::default(), Reservations::default(), caps());
+        let (feed, kept, caps) = (ClusterStore::default(), Reservations::default(), caps());
         let nodes = ["a1", "a2", "b1", "b2"];
         for name in nodes {
             feed.apply(node(name, &format!("z{}", &name[..1])));

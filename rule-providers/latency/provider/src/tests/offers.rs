@@ -22,7 +22,7 @@ const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 /// Four nodes with NICs of 10G, a table of 10G between their zones, and a binding of
 /// `shop` over 1G between n0 and n1.
 fn provider(trusted: &[&str]) -> Latency {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let network = Network::new(feed.clone(), Settings::default());
     for (node, zone) in NODES.iter().zip(["za", "zb", "za", "zb"]) {
         feed.apply(cluster::node(node, zone));
@@ -102,12 +102,12 @@ async fn answers_for_others(provider: &Latency) -> Vec<String> {
     };
     let mut all = Vec::new();
     for namespace in ["shop", "bank"] {
-        let ask = CostQuestion {
+        let ask = CostRequest {
             source: Reference::pod(namespace, "new"),
             rule: rule.clone(),
             peer_nodes: vec!["n1".to_owned()],
             eligible_nodes: NODES.map(str::to_owned).to_vec(),
-            ..CostQuestion::default()
+            ..CostRequest::default()
         };
         let answer = provider.endpoint_cost(ask).await.unwrap();
         let nodes = answer.nodes();
@@ -118,10 +118,10 @@ async fn answers_for_others(provider: &Latency) -> Vec<String> {
         );
     }
     let targets = ["web", "db"].map(|t| (t.to_owned(), Reference::pod("shop", t)));
-    let ask = EvaluateQuestion {
+    let ask = EvaluationRequest {
         targets: targets.into_iter().collect(),
         rule,
-        ..EvaluateQuestion::default()
+        ..EvaluationRequest::default()
     };
     let said = provider.evaluate(ask).await.unwrap();
     all.push(format!("{:?} {}", said.compliance, said.reason));
@@ -182,7 +182,7 @@ async fn evaluate(provider: &Latency, namespace: &str, kind: &str, objects: [(&s
         (name.to_owned(), reference)
     };
     let node = |(name, node): (&str, &str)| (name.to_owned(), Some(node.to_owned()));
-    let ask = EvaluateQuestion {
+    let ask = EvaluationRequest {
         targets: objects.into_iter().map(target).collect(),
         target_nodes: objects.into_iter().map(node).collect::<BTreeMap<_, _>>(),
         rule: Rule {
@@ -190,7 +190,7 @@ async fn evaluate(provider: &Latency, namespace: &str, kind: &str, objects: [(&s
             request: "5ms".into(),
             limit: "20ms".into(),
         },
-        ..EvaluateQuestion::default()
+        ..EvaluationRequest::default()
     };
     provider.evaluate(ask).await.unwrap();
 }
@@ -225,7 +225,7 @@ async fn peers_named_like_nodes_have_no_candidates_measured() {
     };
     for (kind, pairs) in [("Endpoints", 0), ("Pod", 3)] {
         let provider = provider(&["system"]);
-        let ask = CostQuestion {
+        let ask = CostRequest {
             source: Reference::pod("evil", "new"),
             rule: Rule {
                 name: "jitter".into(),
@@ -235,7 +235,7 @@ async fn peers_named_like_nodes_have_no_candidates_measured() {
             peer_nodes: vec!["n0".to_owned()],
             peers: vec![peer(kind)],
             eligible_nodes: NODES.map(str::to_owned).to_vec(),
-            ..CostQuestion::default()
+            ..CostRequest::default()
         };
         provider.endpoint_cost(ask).await.unwrap();
         assert_eq!(demanded(&provider), pairs, "{kind}");

@@ -18,7 +18,7 @@ const NODES: [&str; 4] = ["a1", "a2", "b1", "c1"];
 /// Nodes in zones a, b and c, pods of `shop` and `bank` on a1 and b1, a bandwidth
 /// that `shop` reserves, and what was measured between a1 and b1.
 fn cluster() -> Latency {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let network = Network::new(feed.clone(), Settings::default());
     for node in NODES {
         feed.apply(cluster::node(node, &node[..1]));
@@ -69,12 +69,12 @@ fn rule(name: &str) -> Rule {
 }
 
 async fn costs(provider: &Latency, namespace: &str, name: &str) -> Vec<String> {
-    let ask = CostQuestion {
+    let ask = CostRequest {
         source: Reference::pod(namespace, "new"),
         rule: rule(name),
         peer_nodes: vec!["b1".to_owned()],
         eligible_nodes: NODES.map(str::to_owned).to_vec(),
-        ..CostQuestion::default()
+        ..CostRequest::default()
     };
     let answer = provider.endpoint_cost(ask).await.unwrap();
     let said = |n: tautline_sdk::NodeCost<'_>| format!("{} {} {}", n.cost, n.code, n.detail);
@@ -87,11 +87,11 @@ async fn judged(provider: &Latency, namespaces: [&str; 2], name: &str) -> (Compl
     let targets = [("web", web), ("db", db)];
     let target = |(name, ns): (&str, &str)| (name.to_owned(), Reference::pod(ns, name));
     let node = |name: &str| Some(if name == "web" { "a1" } else { "b1" }.to_owned());
-    let ask = EvaluateQuestion {
+    let ask = EvaluationRequest {
         targets: targets.into_iter().map(target).collect(),
         target_nodes: BTreeMap::from(["web", "db"].map(|t| (t.to_owned(), node(t)))),
         rule: rule(name),
-        ..EvaluateQuestion::default()
+        ..EvaluationRequest::default()
     };
     let said = provider.evaluate(ask).await.unwrap();
     (said.compliance, said.reason)

@@ -1,6 +1,6 @@
 use tautline_core::{index::Object, model};
 use tautline_proto::latency::Hello;
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 
 use super::*;
 use crate::Settings;
@@ -8,7 +8,7 @@ use crate::Settings;
 /// A network that keeps one stream, and agents on these nodes that have their
 /// targets.
 fn with(names: &[&str]) -> (Network, Vec<Seat>) {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let settings = Settings {
         streams: 1,
         ..Settings::default()

@@ -1,6 +1,6 @@
 use tautline_core::{index::Object, model};
 use tautline_proto::latency::{Hello, Pair, State};
-use tautline_runtime::feed::Feed;
+use tautline_runtime::cluster_store::ClusterStore;
 
 use super::*;
 use crate::{
@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_millis(60);
 
 /// A network with an agent on each of these nodes.
 fn with(names: &[&str]) -> (Network, Vec<Seat>) {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     let network = Network::new(feed.clone(), Settings::default());
     let seat = |name: &&str| {
         feed.apply(Object::Node(model::Node {

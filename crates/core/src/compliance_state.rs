@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::compliance::Compliance;
 
 /// A point in time as a duration since the Unix epoch.
-pub type Moment = Duration;
+pub type UnixTime = Duration;
 
 /// How a binding stands. What a status shows is enough to restore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ComplianceState {
     /// What is reported.
     pub compliance: Compliance,
     /// Since when it has been out of range without a break; errors pause it.
-    pub out_since: Option<Moment>,
+    pub out_since: Option<UnixTime>,
     /// Since when it cannot be told.
-    pub error_since: Option<Moment>,
+    pub error_since: Option<UnixTime>,
 }
 
-impl Standing {
+impl ComplianceState {
     /// The standing after an evaluation that found `found` at `now`.
     ///
     /// Out of range for less than `grace` is reported as Limit, then as Violation.
     /// An Error pauses that count, anything else ends it.
-    pub fn after(self, found: Compliance, grace: Duration, now: Moment) -> Self {
+    pub fn next(self, found: Compliance, grace: Duration, now: UnixTime) -> Self {
         match found {
             Compliance::Error => Self {
                 compliance: found,
@@ -53,7 +53,7 @@ impl Standing {
     }
 
     /// When the grace ends, if it is running.
-    pub fn grace_ends(&self, grace: Duration) -> Option<Moment> {
+    pub fn grace_ends(&self, grace: Duration) -> Option<UnixTime> {
         let runs = self.compliance == Compliance::Limit;
         self.out_since.filter(|_| runs).map(|since| since + grace)
     }
@@ -66,12 +66,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn play(grace: u64, steps: &[(u64, Compliance)]) -> Vec<Compliance> {
-        let mut standing = Standing::default();
+        let mut standing = ComplianceState::default();
         steps
             .iter()
             .map(|(at, found)| {
                 standing =
-                    standing.after(*found, Duration::from_secs(grace), Duration::from_secs(*at));
+                    standing.next(*found, Duration::from_secs(grace), Duration::from_secs(*at));
                 standing.compliance
             })
             .collect()
@@ -126,7 +126,7 @@ mod tests {
         /// every evaluation of the last `grace`, errors left out.
         #[test]
         fn no_violation_without_its_grace(grace in 0u64..40, found in proptest::collection::vec(0usize..5, 1..40)) {
-            let (mut standing, mut broken_for, mut last) = (Standing::default(), None::<u64>, None::<Compliance>);
+            let (mut standing, mut broken_for, mut last) = (ComplianceState::default(), None::<u64>, None::<Compliance>);
             for (i, found) in found.iter().enumerate() {
                 let found = Compliance::ALL[*found];
                 // Ten seconds between two evaluations.
@@ -142,7 +142,7 @@ mod tests {
                 if found == Error && last == Some(Violation) {
                     broken_for = broken_for.map(|b| b + 10);
                 }
-                standing = standing.after(found, Duration::from_secs(grace), Duration::from_secs(i as u64 * 10));
+                standing = standing.next(found, Duration::from_secs(grace), Duration::from_secs(i as u64 * 10));
                 let reported = standing.compliance == Violation;
                 prop_assert_eq!(reported, found == Violation && broken_for.is_some_and(|b| b >= grace));
                 last = Some(found);

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 /// the list had in it already: of an object that was gone and made anew meanwhile, they
 /// would take away what was listed.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct RelistFilter {
     /// Of the last list.
     version: u64,
     keys: HashMap<String, u64>,
 }
 
-impl Beside {
+impl RelistFilter {
     /// A list of this version has these. Versions of a kind are numbers that grow
     /// ([KEP-5504](https://kep.k8s.io/5504)); of one that is none, all events count.
     pub(super) fn add(&mut self, version: &str, keys: impl Iterator<Item = String>) {

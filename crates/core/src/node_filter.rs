@@ -4,7 +4,7 @@
 
 use crate::{
     index::Snapshot,
-    model::{AffinityTerm, Node, Placement, Pod, Taint, Toleration},
+    model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration},
 };
 
 /// Pods request it so that kube-scheduler asks an extender about them, in the gated
@@ -14,14 +14,14 @@ pub const GATE: &str = "constraint.ciena.com/governed";
 
 /// Why a node cannot host a pod, in kube-scheduler's order and words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
+pub enum UnschedulableReason {
     Unschedulable,
     Taint(String),
     NodeSelector,
     Insufficient(String),
 }
 
-impl std::fmt::Display for Misfit {
+impl std::fmt::Display for UnschedulableReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unschedulable => f.write_str("node is unschedulable"),
@@ -33,39 +33,43 @@ impl std::fmt::Display for Misfit {
 }
 
 /// The first rule that keeps `pod` from `node`, if any.
-pub fn misfit(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
-    let open = Placement::default();
+pub fn unschedulable_reason(
+    snapshot: &Snapshot,
+    pod: &Pod,
+    node: &Node,
+) -> Option<UnschedulableReason> {
+    let open = NodeConstraints::default();
     let placement = pod.placement.as_deref().unwrap_or(&open);
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".into(),
         value: String::new(),
         effect: "NoSchedule".into(),
     };
-    if node.unschedulable && !tolerated(&cordon, &placement.tolerations) {
-        return Some(Misfit::Unschedulable);
+    if node.unschedulable && !is_tolerated(&cordon, &placement.tolerations) {
+        return Some(UnschedulableReason::Unschedulable);
     }
     let hard = |t: &&Taint| t.effect == "NoSchedule" || t.effect == "NoExecute";
     if let Some(taint) = node
         .taints
         .iter()
         .filter(hard)
-        .find(|t| !tolerated(t, &placement.tolerations))
+        .find(|t| !is_tolerated(t, &placement.tolerations))
     {
-        return Some(Misfit::Taint(taint.key.clone()));
+        return Some(UnschedulableReason::Taint(taint.key.clone()));
     }
     let selected = placement
         .node_selector
         .iter()
         .all(|(k, v)| node.labels.get(k) == Some(v.as_str()));
     let affine =
-        placement.affinity.is_empty() || placement.affinity.iter().any(|t| term_holds(t, node));
+        placement.affinity.is_empty() || placement.affinity.iter().any(|t| term_matches(t, node));
     if !selected || !affine {
-        return Some(Misfit::NodeSelector);
+        return Some(UnschedulableReason::NodeSelector);
     }
     insufficient(snapshot, pod, node)
 }
 
-fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
+fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<UnschedulableReason> {
     let there: Vec<_> = snapshot
         .pods_on(&node.name)
         .iter()
@@ -73,7 +77,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
         .collect();
     let pods = node.allocatable.milli("pods");
     if pods > 0 && (there.len() as i64 + 1).saturating_mul(1000) > pods {
-        return Some(Misfit::Insufficient("pods".into()));
+        return Some(UnschedulableReason::Insufficient("pods".into()));
     }
     pod.requests
         .iter()
@@ -83,12 +87,12 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Misfit> {
                 .iter()
                 .fold(0, |sum, p| sum.saturating_add(p.requests.milli(resource)));
             (used.saturating_add(wanted) > node.allocatable.milli(resource))
-                .then(|| Misfit::Insufficient(resource.to_owned()))
+                .then(|| UnschedulableReason::Insufficient(resource.to_owned()))
         })
 }
 
 /// Whether one of the tolerations is for the taint.
-pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|t| {
         t.effect.as_ref().is_none_or(|e| *e == taint.effect)
             && t.key.as_ref().is_none_or(|k| *k == taint.key)
@@ -97,7 +101,7 @@ pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
 }
 
 /// Whether a node is one that a term means.
-pub fn term_holds(term: &AffinityTerm, node: &Node) -> bool {
+pub fn term_matches(term: &AffinityTerm, node: &Node) -> bool {
     let selector = crate::selector::Selector {
         match_expressions: term.labels.clone(),
         ..Default::default()
@@ -134,7 +138,7 @@ mod tests {
         }
     }
 
-    fn pod(name: &str, cpu: i64, placement: Placement) -> Pod {
+    fn pod(name: &str, cpu: i64, placement: NodeConstraints) -> Pod {
         Pod {
             namespace: "ns".into(),
             name: name.into(),
@@ -148,29 +152,32 @@ mod tests {
         let mut index = Index::default();
         let used = Pod {
             node: Some("n".into()),
-            ..self::pod("there", 1_000, Placement::default())
+            ..self::pod("there", 1_000, NodeConstraints::default())
         };
         index.apply(Object::Pod(used));
-        misfit(&index.snapshot(), pod, node).map(|m| m.to_string())
+        unschedulable_reason(&index.snapshot(), pod, node).map(|m| m.to_string())
     }
 
     #[test]
     fn resources_count_what_is_there() {
-        assert_eq!(check(&node(), &pod("p", 3_000, Placement::default())), None);
-        let too_much = pod("p", 3_001, Placement::default());
+        assert_eq!(
+            check(&node(), &pod("p", 3_000, NodeConstraints::default())),
+            None
+        );
+        let too_much = pod("p", 3_001, NodeConstraints::default());
         assert_eq!(check(&node(), &too_much).unwrap(), "insufficient cpu");
         let full = Node {
             allocatable: [("cpu", 9_000), ("pods", 1_000)].into_iter().collect(),
             ..node()
         };
         assert_eq!(
-            check(&full, &pod("p", 1, Placement::default())).unwrap(),
+            check(&full, &pod("p", 1, NodeConstraints::default())).unwrap(),
             "insufficient pods"
         );
         // No node has what makes the scheduler ask about a pod.
         let gated = Pod {
             requests: [("cpu", 10), (GATE, 1_000)].into_iter().collect(),
-            ..pod("p", 0, Placement::default())
+            ..pod("p", 0, NodeConstraints::default())
         };
         assert_eq!(check(&node(), &gated), None);
     }
@@ -188,7 +195,7 @@ mod tests {
             ..node()
         };
         assert_eq!(
-            check(&tainted, &pod("p", 1, Placement::default())).unwrap(),
+            check(&tainted, &pod("p", 1, NodeConstraints::default())).unwrap(),
             "untolerated taint gpu"
         );
         let by_value = Toleration {
@@ -196,9 +203,9 @@ mod tests {
             value: Some("yes".into()),
             effect: None,
         };
-        let tolerant = Placement {
+        let tolerant = NodeConstraints {
             tolerations: vec![by_value],
-            ..Placement::default()
+            ..NodeConstraints::default()
         };
         assert_eq!(check(&tainted, &pod("p", 1, tolerant.clone())), None);
         let cordoned = Node {
@@ -206,9 +213,9 @@ mod tests {
             ..node()
         };
         assert!(check(&cordoned, &pod("p", 1, tolerant)).is_some());
-        let all = Placement {
+        let all = NodeConstraints {
             tolerations: vec![Toleration::default()],
-            ..Placement::default()
+            ..NodeConstraints::default()
         };
         assert_eq!(check(&cordoned, &pod("p", 1, all)), None);
     }
@@ -230,9 +237,9 @@ mod tests {
                 &pod(
                     "p",
                     1,
-                    Placement {
+                    NodeConstraints {
                         affinity,
-                        ..Placement::default()
+                        ..NodeConstraints::default()
                     },
                 ),
             )

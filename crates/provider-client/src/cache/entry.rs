@@ -5,23 +5,23 @@ use std::sync::Arc;
 use tautline_core::{nodes::NodeSet, planning::Costs, providers::Address};
 use tokio::time::Instant;
 
-use super::{Key, due::Due};
+use super::{Key, refresh_at::RefreshAt};
 
 /// What the provider said of nodes, in one answer or several.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct CacheEntry {
     pub(super) key: Key,
     pub(super) nodes: NodeSet,
     pub(super) costs: Costs,
-    pub(super) holds: Holds,
-    pub(super) due: Due,
+    pub(super) holds: EntryValidity,
+    pub(super) due: RefreshAt,
     /// When the first of these lines was asked for.
     pub(super) since: Instant,
 }
 
 /// What lines hold by.
 #[derive(Debug)]
-pub(super) enum Holds {
+pub(super) enum EntryValidity {
     /// Until then, by position.
     Until(Vec<Instant>),
     /// As of a version of who answers at this address.
@@ -37,21 +37,21 @@ pub(super) enum Holds {
     },
 }
 
-impl Kept {
+impl CacheEntry {
     pub(super) fn mostly_valid(&self) -> bool {
         let now = Instant::now();
         match &self.holds {
-            Holds::Until(until) => {
+            EntryValidity::Until(until) => {
                 2 * until.iter().filter(|then| **then > now).count() > until.len()
             }
-            Holds::AsOf { .. } => false,
+            EntryValidity::AsOf { .. } => false,
         }
     }
 
     /// Takes over lines that hold until `then`; such as hold for longer were asked for
     /// later.
     pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
-        let Holds::Until(until) = &mut self.holds else {
+        let EntryValidity::Until(until) = &mut self.holds else {
             return;
         };
         let mut next = 0;
@@ -74,7 +74,9 @@ impl Kept {
 
     /// Takes over lines about other nodes that are valid still.
     pub(super) fn add_valid(&mut self, before: &Self, now: Instant) {
-        let (Holds::Until(until), Holds::Until(then)) = (&mut self.holds, &before.holds) else {
+        let (EntryValidity::Until(until), EntryValidity::Until(then)) =
+            (&mut self.holds, &before.holds)
+        else {
             return;
         };
         for (from, name) in before.nodes.iter().enumerate() {

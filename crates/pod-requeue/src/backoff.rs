@@ -28,9 +28,9 @@ struct Waiting {
 
 /// The pods that wait, by UID.
 #[derive(Debug, Default)]
-pub(crate) struct Rejected(HashMap<Box<str>, Waiting>);
+pub(crate) struct RejectedPods(HashMap<Box<str>, Waiting>);
 
-impl Rejected {
+impl RejectedPods {
     /// The pods to look at next: those not looked at for longest. A pod that is
     /// not among `all` any more is forgotten.
     pub(crate) fn turn<'a>(&mut self, all: impl Iterator<Item = &'a Arc<Pod>>) -> Vec<Arc<Pod>> {
@@ -59,14 +59,14 @@ impl Rejected {
 
     /// No node was usable in between: the next one is news, also the one that the
     /// pod was woken for last.
-    pub(crate) fn nothing(&mut self, uid: &str) {
+    pub(crate) fn no_usable_node(&mut self, uid: &str) {
         if let Some((woken_for, _)) = self.0.get_mut(uid).and_then(|w| w.woken.as_mut()) {
             *woken_for = None;
         }
     }
 
     /// Whether to wake a pod for these usable nodes, now.
-    pub(crate) fn should_wake(&mut self, uid: &str, usable: u64) -> bool {
+    pub(crate) fn should_requeue(&mut self, uid: &str, usable: u64) -> bool {
         let Some(entry) = self.0.get_mut(uid) else {
             return false;
         };
@@ -105,23 +105,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_loop_and_news_at_once() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedPods::default();
         let pods = pods(0..1);
         rejected.turn(pods.iter());
-        assert!(rejected.should_wake("0", 7));
+        assert!(rejected.should_requeue("0", 7));
         // Rejected again for another reason: the same nodes do not wake it soon.
         rejected.turn(pods.iter());
-        assert!(!rejected.should_wake("0", 7));
+        assert!(!rejected.should_requeue("0", 7));
         tokio::time::advance(FIRST_BACKOFF).await;
-        assert!(rejected.should_wake("0", 7));
+        assert!(rejected.should_requeue("0", 7));
         tokio::time::advance(FIRST_BACKOFF).await;
-        assert!(!rejected.should_wake("0", 7), "the wait has doubled");
-        assert!(rejected.should_wake("0", 8), "other nodes are news");
-        assert!(!rejected.should_wake("0", 9), "but not every instant");
+        assert!(!rejected.should_requeue("0", 7), "the wait has doubled");
+        assert!(rejected.should_requeue("0", 8), "other nodes are news");
+        assert!(!rejected.should_requeue("0", 9), "but not every instant");
         let mut wakes = 0;
         for _ in 0..600 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            wakes += usize::from(rejected.should_wake("0", 10 + wakes as u64));
+            wakes += usize::from(rejected.should_requeue("0", 10 + wakes as u64));
         }
         assert!(
             wakes < 15,
@@ -129,24 +129,27 @@ mod tests {
         );
         rejected.turn([].iter());
         tokio::time::advance(LONGEST_BACKOFF).await;
-        assert!(!rejected.should_wake("0", 9), "it does not wait any more");
+        assert!(
+            !rejected.should_requeue("0", 9),
+            "it does not wait any more"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_was_gone_in_between_is_news() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedPods::default();
         rejected.turn(pods(0..1).iter());
-        assert!(rejected.should_wake("0", 7));
-        rejected.nothing("0");
-        assert!(!rejected.should_wake("0", 7), "but not every instant");
-        rejected.nothing("0");
+        assert!(rejected.should_requeue("0", 7));
+        rejected.no_usable_node("0");
+        assert!(!rejected.should_requeue("0", 7), "but not every instant");
+        rejected.no_usable_node("0");
         tokio::time::advance(SHORTEST).await;
-        assert!(rejected.should_wake("0", 7));
+        assert!(rejected.should_requeue("0", 7));
     }
 
     #[tokio::test(start_paused = true)]
     async fn everyone_has_a_turn() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedPods::default();
         let pods = pods(0..A_TURN * 2);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {

@@ -81,14 +81,18 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
 }
 
 struct Followed {
-    feed: Feed,
-    kinds: Kinds,
+    feed: ClusterStore,
+    kinds: WatchedKinds,
     asked: Asked,
     _stop: DropGuard,
 }
 
 fn followed(offers: Vec<Object>) -> Followed {
-    let (feed, kinds, asked) = (Feed::default(), Kinds::default(), Asked::default());
+    let (feed, kinds, asked) = (
+        ClusterStore::default(),
+        WatchedKinds::default(),
+        Asked::default(),
+    );
     for offer in offers {
         feed.apply(offer);
     }

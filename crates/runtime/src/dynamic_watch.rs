@@ -21,7 +21,7 @@ use kube_runtime::watcher::{self, watcher};
 use tautline_api::convert;
 use tautline_core::{
     index::{Kind, Object},
-    model::{Offer, Other, TargetKind},
+    model::{Offer, TargetKind, WatchedObject},
 };
 use tokio::{
     sync::watch,
@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::feed::Feed;
+use crate::cluster_store::ClusterStore;
 
 /// Kinds that are followed at once: tenants choose them, and each is a watch with the process'
 /// own rights.
@@ -66,15 +66,15 @@ struct State {
 
 /// Which kinds are known, and which are not there and why. Clones are one.
 #[derive(Clone, Debug)]
-pub struct Kinds(Arc<DashMap<Gvk, State>>, watch::Sender<()>);
+pub struct WatchedKinds(Arc<DashMap<Gvk, State>>, watch::Sender<()>);
 
-impl Default for Kinds {
+impl Default for WatchedKinds {
     fn default() -> Self {
         Self(Arc::default(), watch::Sender::new(()))
     }
 }
 
-impl Kinds {
+impl WatchedKinds {
     /// Why objects of a kind cannot be watched, if they cannot.
     pub fn missing(&self, api_version: &str, kind: &str) -> Option<String> {
         let key = (api_version.to_owned(), kind.to_owned());
@@ -113,8 +113,13 @@ impl Kinds {
 }
 
 /// Follows the kinds that offers name, at most [`MAX_KINDS`], until told to stop.
-pub async fn follow(client: Client, feed: Feed, kinds: Kinds, stop: CancellationToken) {
-    let mut changes = feed.changes_but_pods();
+pub async fn follow(
+    client: Client,
+    feed: ClusterStore,
+    kinds: WatchedKinds,
+    stop: CancellationToken,
+) {
+    let mut changes = feed.changes_except_pods();
     let mut follower = Follower {
         client,
         feed,
@@ -169,8 +174,8 @@ type Ended = (bool, String);
 
 struct Follower {
     client: Client,
-    feed: Feed,
-    kinds: Kinds,
+    feed: ClusterStore,
+    kinds: WatchedKinds,
     stop: CancellationToken,
     followed: BTreeMap<Gvk, Followed>,
     /// Named by offers and not followed: there are too many.
@@ -372,7 +377,12 @@ fn too_many() -> String {
     )
 }
 
-async fn look_and_watch(client: &Client, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> Ended {
+async fn look_and_watch(
+    client: &Client,
+    feed: &ClusterStore,
+    kinds: &WatchedKinds,
+    gvk: &Gvk,
+) -> Ended {
     match timeout(DEADLINE, found(client, gvk)).await {
         Ok(Ok(api)) => watch(api, feed, kinds, gvk).await,
         Ok(Err(why)) => (false, why),
@@ -399,10 +409,10 @@ async fn found(client: &Client, (api_version, kind): &Gvk) -> Result<Api<Named>,
 }
 
 /// Follows until the kind is not served any more.
-async fn watch(api: Api<Named>, feed: &Feed, kinds: &Kinds, gvk: &Gvk) -> Ended {
+async fn watch(api: Api<Named>, feed: &ClusterStore, kinds: &WatchedKinds, gvk: &Gvk) -> Ended {
     let (mut listed, mut failures) = (false, 0);
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
-    let other = |o: &Named| Other {
+    let other = |o: &Named| WatchedObject {
         api_version: Arc::clone(&api_version),
         kind: Arc::clone(&kind),
         namespace: o.namespace().unwrap_or_default().into(),

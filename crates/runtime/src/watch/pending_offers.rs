@@ -8,39 +8,39 @@ use tautline_core::{
     index::{Kind, Object},
     model::{Offer, TargetKind, key},
     selector::Selector,
-    union::Union,
+    selector_union::SelectorUnion,
 };
 use tokio::sync::watch::Sender;
 
 use super::scope::Scope;
-use crate::feed::Feed;
+use crate::cluster_store::ClusterStore;
 
 /// Between the watch of offers, which says what pods are to be followed, and that of
 /// pods, which says what it follows. Who waits is in the feed.
 #[derive(Clone, Debug)]
-pub(super) struct Selected {
-    feed: Feed,
+pub(super) struct PendingOffers {
+    feed: ClusterStore,
     wanted: Sender<Scope>,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
 struct State {
-    all: Union,
+    all: SelectorUnion,
     followed: Scope,
     /// Who waited as a list of offers began, and has not come in it so far.
     gone: BTreeSet<String>,
 }
 
-impl Selected {
+impl PendingOffers {
     /// `wanted` is what the watch of pods is to follow.
-    pub(super) fn new(feed: Feed, wanted: Sender<Scope>) -> Self {
+    pub(super) fn new(feed: ClusterStore, wanted: Sender<Scope>) -> Self {
         Self {
             feed,
             wanted,
             state: Arc::new(Mutex::new(State {
-                all: Union::default(),
-                followed: Scope::Selected(Union::default()),
+                all: SelectorUnion::default(),
+                followed: Scope::Selected(SelectorUnion::default()),
                 gone: BTreeSet::new(),
             })),
         }
@@ -59,7 +59,7 @@ impl Selected {
             return Some(Object::Offer(offer));
         }
         selectors(&offer).for_each(|s| state.all.add(s));
-        let waiting = self.feed.waiting();
+        let waiting = self.feed.pending_offers();
         waiting.send_modify(|waiting| _ = waiting.insert(key, Arc::new(offer)));
         self.wanted.send_if_modified(|wanted| {
             let new = Scope::selected(&state.all);
@@ -81,7 +81,13 @@ impl Selected {
     /// Offers are listed anew.
     pub(super) fn begins(&self) {
         let mut state = self.state.lock();
-        state.gone = self.feed.waiting().borrow().keys().cloned().collect();
+        state.gone = self
+            .feed
+            .pending_offers()
+            .borrow()
+            .keys()
+            .cloned()
+            .collect();
     }
 
     /// The list has an offer that cannot be used: what was good of it stays.
@@ -103,7 +109,13 @@ impl Selected {
     pub(super) fn follows(&self, scope: &Scope) {
         let mut state = self.state.lock();
         state.followed = scope.clone();
-        let all: Vec<Arc<Offer>> = self.feed.waiting().borrow().values().cloned().collect();
+        let all: Vec<Arc<Offer>> = self
+            .feed
+            .pending_offers()
+            .borrow()
+            .values()
+            .cloned()
+            .collect();
         for offer in all.into_iter().filter(|offer| state.follows(offer)) {
             // While this is locked no later version of it can overtake it.
             self.feed.apply(Object::Offer(Offer::clone(&offer)));
@@ -112,7 +124,7 @@ impl Selected {
     }
 
     fn drop_waiting(&self, key: &str) {
-        let waiting = self.feed.waiting();
+        let waiting = self.feed.pending_offers();
         waiting.send_if_modified(|waiting| waiting.remove(key).is_some());
     }
 }
@@ -159,9 +171,9 @@ mod tests {
 
     #[test]
     fn an_offer_counts_once_its_pods_are_followed() {
-        let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
-        let feed = Feed::default();
-        let selected = Selected::new(feed.clone(), wanted);
+        let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
+        let feed = ClusterStore::default();
+        let selected = PendingOffers::new(feed.clone(), wanted);
         let app_of = |name: &str| {
             let snapshot = feed.snapshot();
             let offer = snapshot.offer("ns", name).map(|e| Arc::clone(&e.offer));
@@ -177,7 +189,7 @@ mod tests {
         }
         selected.forget("ns/c");
         let web = {
-            let mut union = Union::default();
+            let mut union = SelectorUnion::default();
             selectors(&offer("a", "web")).for_each(|s| union.add(s));
             Scope::selected(&union)
         };
@@ -201,8 +213,8 @@ mod tests {
 
     #[test]
     fn all_pods_stay_wanted() {
-        let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
-        let selected = Selected::new(Feed::default(), wanted.clone());
+        let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
+        let selected = PendingOffers::new(ClusterStore::default(), wanted.clone());
         wanted.send_replace(Scope::All);
         assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
         assert_eq!(*follows.borrow(), Scope::All);
@@ -212,9 +224,9 @@ mod tests {
 
     #[test]
     fn who_waited_and_is_in_a_list_no_more_is_gone() {
-        let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
-        let feed = Feed::default();
-        let selected = Selected::new(feed.clone(), wanted);
+        let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
+        let feed = ClusterStore::default();
+        let selected = PendingOffers::new(feed.clone(), wanted);
         let admit = |o: Offer| selected.admit(Object::Offer(o)).is_some();
         for name in ["a", "b", "c", "d"] {
             assert!(!admit(offer(name, "web")));
@@ -231,23 +243,32 @@ mod tests {
             .map(|e| e.offer.name.to_string())
             .collect();
         assert_eq!(count, ["a", "b"]);
-        assert!(feed.waiting().borrow().is_empty());
+        assert!(feed.pending_offers().borrow().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_asks_waits_for_offers_that_concern_it() {
-        let (wanted, follows) = watch::channel(Scope::selected(&Union::default()));
-        let feed = Feed::default();
-        let selected = Selected::new(feed.clone(), wanted);
+        let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
+        let feed = ClusterStore::default();
+        let selected = PendingOffers::new(feed.clone(), wanted);
         assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
         let most = std::time::Duration::from_millis(200);
-        assert!(feed.settled(|o| &*o.name == "b", most).await.is_ok());
-        let still = feed.settled(|o| &*o.name == "a", most).await;
+        assert!(
+            feed.wait_for_pending_offers(|o| &*o.name == "b", most)
+                .await
+                .is_ok()
+        );
+        let still = feed
+            .wait_for_pending_offers(|o| &*o.name == "a", most)
+            .await;
         assert_eq!(&*still.unwrap_err().name, "a");
-        let (settled, ()) = tokio::join!(feed.settled(|o| &*o.name == "a", most), async {
-            tokio::task::yield_now().await;
-            selected.follows(&follows.borrow());
-        });
+        let (settled, ()) = tokio::join!(
+            feed.wait_for_pending_offers(|o| &*o.name == "a", most),
+            async {
+                tokio::task::yield_now().await;
+                selected.follows(&follows.borrow());
+            }
+        );
         assert!(settled.is_ok());
         assert!(feed.snapshot().offer("ns", "a").is_some());
     }

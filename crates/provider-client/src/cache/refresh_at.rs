@@ -19,12 +19,12 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// When the next answer is asked for: once, and only if this one is used again.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct RefreshAt {
     at: Option<Instant>,
     taken: AtomicBool,
 }
 
-impl Due {
+impl RefreshAt {
     /// For an answer that was asked for and holds until then.
     pub(super) fn new(asked: Instant, until: Instant) -> Self {
         let holds = until - asked;
@@ -66,7 +66,7 @@ mod tests {
         #[test]
         fn in_time_and_once(micros in 0..3_000_000_u64) {
             let (asked, holds) = (Instant::now(), Duration::from_micros(micros));
-            let due = Due::new(asked, asked + holds);
+            let due = RefreshAt::new(asked, asked + holds);
             match due.take() {
                 None => prop_assert!(holds <= LEAST || holds > LONG),
                 Some(at) => {

@@ -20,14 +20,14 @@ const MOST: usize = 4096;
 /// no cost any longer is named, with a negative one. Version and changes are to be read
 /// before the lines, and a change noted once lines show it: one lock over all will do.
 #[derive(Clone, Debug)]
-pub struct Changes {
+pub struct ChangeLog {
     /// As many changes as there were, from a start that no other process has.
     version: u64,
     /// The last of them, by node.
     log: VecDeque<Arc<str>>,
 }
 
-impl Default for Changes {
+impl Default for ChangeLog {
     fn default() -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let nanos = now.unwrap_or_default().as_nanos();
@@ -38,7 +38,7 @@ impl Default for Changes {
     }
 }
 
-impl Changes {
+impl ChangeLog {
     /// The node's line may be another now.
     pub fn node(&mut self, name: &str) {
         if self.log.len() >= MOST {
@@ -78,7 +78,7 @@ mod tests {
         /// What is told is all that has changed, and what cannot be told is not.
         #[test]
         fn all_that_has_changed_is_told(steps in prop::collection::vec(0..40_usize, 0..60)) {
-            let mut changes = Changes::default();
+            let mut changes = ChangeLog::default();
             let start = changes.version();
             // Each version, and who has changed since; `None`: all may have.
             let mut since: Vec<(u64, Option<BTreeSet<String>>)> = Vec::new();
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_long_ago_is_not_remembered() {
-        let mut changes = Changes::default();
+        let mut changes = ChangeLog::default();
         let first = changes.version();
         (0..MOST).for_each(|_| changes.node("a"));
         assert_eq!(changes.since(first).map(|n| n.len()), Some(1));

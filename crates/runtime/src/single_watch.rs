@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Shows the object to `see` whenever it has changed, and `None` when it is not
 /// there, until told to stop. Starts again by itself, with backoff.
-pub async fn follow<K>(
+pub async fn watch_single<K>(
     api: Api<K>,
     name: &str,
     stop: CancellationToken,

@@ -14,7 +14,7 @@ use crate::{
 
 /// The pod to place, as far as it matters to offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct PodIdentity {
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -23,7 +23,7 @@ pub struct Subject {
 
 /// What one offer asks of a pod's node.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct PodConstraints {
     pub offer: Arc<Offer>,
     /// Rules of the offer's policies; the first of a name wins.
     pub rules: Vec<Rule>,
@@ -43,7 +43,7 @@ pub struct Peer {
     pub node: Option<Arc<str>>,
 }
 
-impl Ask {
+impl PodConstraints {
     /// The peers' nodes, each once, sorted.
     pub fn peer_nodes(&self) -> Vec<&str> {
         let mut nodes: Vec<&str> = self
@@ -58,19 +58,19 @@ impl Ask {
 }
 
 /// Whether any offer governs the pod: cheap, for the pods that none does.
-pub fn is_governed(snapshot: &Snapshot, pod: &Subject) -> bool {
+pub fn is_governed(snapshot: &Snapshot, pod: &PodIdentity) -> bool {
     snapshot
         .offers_for(&pod.namespace, &pod.labels)
         .any(|e| governs(&e.offer, pod))
 }
 
 /// Whether one does.
-pub fn governs(offer: &Offer, pod: &Subject) -> bool {
+pub fn governs(offer: &Offer, pod: &PodIdentity) -> bool {
     *offer.namespace == *pod.namespace && governing_targets(offer, pod).next().is_some()
 }
 
 /// What each offer that governs the pod asks, by offer name.
-pub fn asks(snapshot: &Snapshot, pod: &Subject) -> Vec<Ask> {
+pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstraints> {
     let mut asks = Vec::new();
     for entry in snapshot.offers_for(&pod.namespace, &pod.labels) {
         let roles: Vec<usize> = governing_targets(&entry.offer, pod).collect();
@@ -89,7 +89,7 @@ pub fn asks(snapshot: &Snapshot, pod: &Subject) -> Vec<Ask> {
             }
         }
         peers.sort_unstable();
-        asks.push(Ask {
+        asks.push(PodConstraints {
             offer: Arc::clone(&entry.offer),
             rules,
             missing_policies,
@@ -99,7 +99,10 @@ pub fn asks(snapshot: &Snapshot, pod: &Subject) -> Vec<Ask> {
     asks
 }
 
-fn governing_targets<'a>(offer: &'a Offer, pod: &'a Subject) -> impl Iterator<Item = usize> + 'a {
+fn governing_targets<'a>(
+    offer: &'a Offer,
+    pod: &'a PodIdentity,
+) -> impl Iterator<Item = usize> + 'a {
     let selects = |t: &crate::model::Target| {
         t.kind == crate::model::TargetKind::Pod
             && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
@@ -130,7 +133,7 @@ pub fn rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
     (rules, missing)
 }
 
-fn peer(role: &Arc<str>, member: &Member, of: &Subject) -> Option<Peer> {
+fn peer(role: &Arc<str>, member: &Member, of: &PodIdentity) -> Option<Peer> {
     match member {
         Member::Pod(pod) => {
             if pod.finished || *pod.name == of.name {

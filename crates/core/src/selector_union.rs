@@ -13,13 +13,13 @@ type Clauses<T> = BTreeMap<T, BTreeSet<T>>;
 /// What many selectors have in common: label keys that each of them requires, with the
 /// values that any of them allows. It only ever grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Union {
+pub struct SelectorUnion {
     /// `None`: nothing is selected so far. Without any clause everything is.
     clauses: Option<Clauses<String>>,
 }
 
-impl Union {
-    pub fn is_nothing(&self) -> bool {
+impl SelectorUnion {
+    pub fn is_empty(&self) -> bool {
         self.clauses.is_none()
     }
 
@@ -69,7 +69,7 @@ impl Union {
 
     /// What a later state of it selects beside this, if it can be said: the same keys are
     /// required, and of one of them more values are allowed.
-    pub fn beside(&self, later: &Self) -> Option<Self> {
+    pub fn difference(&self, later: &Self) -> Option<Self> {
         let (mine, mut clauses) = (self.clauses.as_ref()?, later.clauses.clone()?);
         if !mine.keys().eq(clauses.keys()) {
             return None;
@@ -184,9 +184,9 @@ mod tests {
     }
 
     fn text(selectors: &[Selector]) -> String {
-        let mut union = Union::default();
+        let mut union = SelectorUnion::default();
         selectors.iter().for_each(|s| union.add(s));
-        match (union.is_nothing(), union.is_everything()) {
+        match (union.is_empty(), union.is_everything()) {
             (true, _) => "nothing".to_owned(),
             (_, true) => "everything".to_owned(),
             _ => union.text(),
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_left_out_for_good() {
-        let mut union = Union::default();
+        let mut union = SelectorUnion::default();
         for i in 0..5_000 {
             union.add(&labels(&[("app", &format!("app-{i}")), ("tier", "1")]));
         }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn what_more_values_of_one_key_bring_can_be_said() {
         let union = |selectors: &[Selector]| {
-            let mut union = Union::default();
+            let mut union = SelectorUnion::default();
             selectors.iter().for_each(|s| union.add(s));
             union
         };
@@ -252,16 +252,16 @@ mod tests {
         let more = |selectors: &[Selector]| {
             let mut later = web.clone();
             selectors.iter().for_each(|s| later.add(s));
-            web.beside(&later).map(|union| union.text())
+            web.difference(&later).map(|union| union.text())
         };
         let text = Some("app in (cache,db),tier in (1)".to_owned());
         assert_eq!(more(&[of("db", "1"), of("cache", "1")]), text);
         assert_eq!(more(&[of("db", "2")]), None);
         assert_eq!(more(&[labels(&[("app", "db")])]), None);
-        assert_eq!(Union::default().beside(&web), None);
+        assert_eq!(SelectorUnion::default().difference(&web), None);
     }
 
-    fn selects(union: &Union, pod: &std::collections::BTreeMap<String, String>) -> bool {
+    fn selects(union: &SelectorUnion, pod: &std::collections::BTreeMap<String, String>) -> bool {
         union.clauses.as_ref().is_some_and(|clauses| {
             clauses
                 .iter()
@@ -290,7 +290,7 @@ mod tests {
         fn it_selects_no_less_than_any(selectors in prop::collection::vec(selector(), 0..5),
                                        pairs in prop::collection::btree_map("[abc]", "[xyz]?", 0..4)) {
             let pod: Labels = pairs.iter().collect();
-            let mut union = Union::default();
+            let mut union = SelectorUnion::default();
             for selector in &selectors {
                 let before = union.clone();
                 union.add(selector);
@@ -299,7 +299,7 @@ mod tests {
                 for earlier in &selectors {
                     prop_assert!(!before.covers(earlier) || union.covers(earlier));
                 }
-                if let Some(beside) = before.beside(&union) {
+                if let Some(beside) = before.difference(&union) {
                     let parts = [&before, &beside].map(|part| selects(part, &pairs));
                     prop_assert_eq!(selects(&union, &pairs), parts.contains(&true));
                     prop_assert_ne!(parts, [true, true]);

@@ -9,17 +9,17 @@ use tokio::time::Instant;
 
 use crate::{
     CallError,
-    cache::{Again, Key},
-    call::{Callee, First},
-    client::Discovery,
+    cache::{Key, RefreshPlan},
+    call::{EndpointChoice, Endpoints},
+    client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
 };
 
-impl Discovery {
+impl ProviderClient {
     /// Asks again when the answer to `key` is due to be renewed. The question is that of
     /// no pod in particular. Whether it gets its answer concerns nobody: who needs one
     /// and finds none asks for it.
-    pub(crate) fn ask_ahead(&self, callee: Callee, key: Key, rule: Arc<str>, due: Instant) {
+    pub(crate) fn refresh_at(&self, callee: Endpoints, key: Key, rule: Arc<str>, due: Instant) {
         let this = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(due).await;
@@ -34,7 +34,7 @@ impl Discovery {
             };
             let provider = &key.provider;
             this.metrics()
-                .ahead(&rule, provider, outcome, begun.elapsed());
+                .refreshed(&rule, provider, outcome, begun.elapsed());
             if let Err(error) = renewed {
                 tracing::debug!(%rule, %provider, %error, "asked ahead of pods: no answer");
             }
@@ -43,37 +43,38 @@ impl Discovery {
 
     async fn renew(
         &self,
-        callee: Callee,
+        callee: Endpoints,
         key: &Key,
-        again: Again,
+        again: RefreshPlan,
         begun: Instant,
     ) -> Result<(), CallError> {
         let limit = self.config().deadline;
         let by = (limit, begun + limit);
         let head = &key.question;
         match again {
-            Again::Lines(questions) => {
+            RefreshPlan::Lines(questions) => {
                 for nodes in questions {
                     let question = RawQuestion {
                         head: head.clone(),
                         nodes: encode_nodes(&nodes),
                     };
                     let begun = Instant::now();
-                    let asked = self.endpoint_cost(callee.clone(), question, First::Turn, by);
+                    let asked =
+                        self.endpoint_cost(callee.clone(), question, EndpointChoice::Turn, by);
                     let (answer, by) = asked.await?;
                     let answer = answer.read(&nodes)?;
                     self.cache()
                         .put(key.clone(), &nodes, &answer, &by.address, begun);
                 }
             }
-            Again::Changes(known) => {
+            RefreshPlan::Changes(known) => {
                 let mut head = head.to_vec();
                 put_known_version(known.version, &mut head);
                 let question = RawQuestion {
                     head: head.into(),
                     nodes: Bytes::new(),
                 };
-                let first = First::Address(&known.by);
+                let first = EndpointChoice::Address(&known.by);
                 let (answer, _) = self.endpoint_cost(callee, question, first, by).await?;
                 let none = Default::default();
                 self.cache().advance(key, &known, &answer, &none, begun)?;

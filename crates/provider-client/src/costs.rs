@@ -11,7 +11,7 @@ use bytes::Bytes;
 use prost::Message;
 use tautline_core::{
     Snapshot,
-    ask::{self, Ask},
+    constraints::{self, PodConstraints},
     model::{Rule, Service},
     planning::Costs,
     providers::PROVIDER_PORT,
@@ -23,23 +23,23 @@ use tokio::time::Instant;
 use crate::{
     CallError,
     budget::Budgets,
-    cache::{Found, Key},
-    call::First,
-    client::Discovery,
+    cache::{Key, Lookup},
+    call::EndpointChoice,
+    client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
-    round::{Question, provider_name},
+    planning_round::{PlanningQuestion, provider_name},
 };
 
 /// Where the costs come from.
-pub(crate) enum Said {
+pub(crate) enum CostSource {
     /// Earlier answers that their provider still calls valid.
-    Known(Costs),
+    Cached(Costs),
     /// The provider, just now, with so many nodes that are none of the question's, or
     /// were named before.
-    Told { costs: Costs, odd: usize },
+    Fetched { costs: Costs, odd: usize },
 }
 
-impl Discovery {
+impl ProviderClient {
     /// The costs of all nodes of a question; `all_nodes` are its nodes as they stand on
     /// the wire, for all rules of a round.
     ///
@@ -49,14 +49,14 @@ impl Discovery {
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        asked: &Question,
-        ask: &Ask,
+        asked: &PlanningQuestion,
+        constraints: &PodConstraints,
         rule: &Rule,
         all_nodes: &OnceLock<Bytes>,
-    ) -> Result<Said, CallError> {
+    ) -> Result<CostSource, CallError> {
         let nodes = &*asked.nodes;
         let annotations = self.shared_annotations(service, asked);
-        let mut head = head(asked, ask, rule, annotations);
+        let mut head = head(asked, constraints, rule, annotations);
         let of_any_pod = head.encode_to_vec();
         let provider = provider_name(service);
         let key = Key::new(Arc::clone(&provider), of_any_pod.into());
@@ -65,13 +65,13 @@ impl Discovery {
             .pod(&asked.subject.namespace, &asked.subject.name)
             .is_some_and(|pod| pod.node.is_some());
         let found = self.cache().find(&key, nodes, placed);
-        if let Found::All { costs, ahead } = found {
+        if let Lookup::All { costs, ahead } = found {
             // A pod with claims of its own is not asked for on behalf of others.
             if let Some(due) = ahead.filter(|_| asked.resource_claims.is_empty()) {
-                let callee = self.callee(snapshot, service, PROVIDER_PORT);
-                self.ask_ahead(callee, key, Arc::clone(&rule.name), due);
+                let callee = self.endpoints(snapshot, service, PROVIDER_PORT);
+                self.refresh_at(callee, key, Arc::clone(&rule.name), due);
             }
-            return Ok(Said::Known(costs));
+            return Ok(CostSource::Cached(costs));
         }
         let deadline = self.time_for(service, asked)?;
         identify(&mut head, asked);
@@ -82,37 +82,39 @@ impl Discovery {
         };
         let mut begun = Instant::now();
         let until = begun + deadline;
-        let call = async |raw, first: First<'_>| {
-            let callee = self.callee(snapshot, service, PROVIDER_PORT);
+        let call = async |raw, first: EndpointChoice<'_>| {
+            let callee = self.endpoints(snapshot, service, PROVIDER_PORT);
             self.endpoint_cost(callee, raw, first, (deadline, until))
                 .await
         };
         let (mut anew, mut part) = (None, None);
         match found {
-            Found::AsOf(known) => {
+            Lookup::AsOf(known) => {
                 let mut of_changes = of_pod.clone();
                 put_known_version(known.version, &mut of_changes);
                 let raw = question(of_changes, encode_nodes(&known.missing));
-                let (answer, by) = call(raw, First::Address(&known.by)).await?;
+                let (answer, by) = call(raw, EndpointChoice::Address(&known.by)).await?;
                 if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes, begun)? {
-                    return Ok(Said::Told { costs, odd: 0 });
+                    return Ok(CostSource::Fetched { costs, odd: 0 });
                 }
                 // It has started anew, or too much has changed, or what it says is for
                 // this pod alone, or all was asked for meanwhile.
-                self.metrics().asked_anew(&rule.name, &provider);
+                self.metrics().full_refetch(&rule.name, &provider);
                 anew = Some((known, by));
                 begun = Instant::now();
             }
-            Found::Part(known) => part = Some(known),
-            Found::Nothing | Found::All { .. } => {}
+            Lookup::Part(known) => part = Some(known),
+            Lookup::Nothing | Lookup::All { .. } => {}
         }
         let (to_ask, encoded) = match &part {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),
             None => (nodes, all_nodes.get_or_init(|| encode_nodes(nodes)).clone()),
         };
-        let first = anew.as_ref().map(|(_, by)| First::Address(&by.address));
+        let first = anew
+            .as_ref()
+            .map(|(_, by)| EndpointChoice::Address(&by.address));
         let raw = question(of_pod, encoded);
-        let (answer, by) = call(raw, first.unwrap_or(First::Turn)).await?;
+        let (answer, by) = call(raw, first.unwrap_or(EndpointChoice::Turn)).await?;
         let answer = answer.read(to_ask)?;
         if let Some((known, _)) = anew
             && answer.valid.version == 0
@@ -122,7 +124,7 @@ impl Discovery {
             self.cache().forget(&key, &known);
         }
         self.cache().put(key, to_ask, &answer, &by.address, begun);
-        Ok(Said::Told {
+        Ok(CostSource::Fetched {
             odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
             costs: match part {
                 Some(known) => known.with(&answer.costs, nodes),
@@ -132,13 +134,13 @@ impl Discovery {
     }
 }
 
-impl Discovery {
+impl ProviderClient {
     /// What of the pod's annotations a provider is told: all if it is of the pod's own
     /// namespace.
     pub(crate) fn shared_annotations(
         &self,
         service: &Service,
-        asked: &Question,
+        asked: &PlanningQuestion,
     ) -> BTreeMap<String, String> {
         if *service.namespace == *asked.subject.namespace {
             return asked.annotations.clone();
@@ -151,7 +153,7 @@ impl Discovery {
     }
 
     /// How long this provider may take, unless kube-scheduler has waited enough for it.
-    fn time_for(&self, service: &Service, asked: &Question) -> Result<Duration, CallError> {
+    fn time_for(&self, service: &Service, asked: &PlanningQuestion) -> Result<Duration, CallError> {
         let deadline = self.config().deadline;
         match self.budgets() {
             Some(budgets) if asked.scheduler_waits && !self.trusts(service) => {
@@ -180,15 +182,15 @@ impl Discovery {
 /// All of a question but its nodes, of no pod in particular: the same for every pod of one
 /// shape. One of a template's pods has claims of its own as it has a name.
 fn head(
-    asked: &Question,
-    ask: &Ask,
+    asked: &PlanningQuestion,
+    constraints: &PodConstraints,
     rule: &Rule,
     annotations: BTreeMap<String, String>,
 ) -> wire::EndpointCostRequest {
     let subject = &asked.subject;
     let labels = subject.labels.iter();
     let any_claim = asked.resource_claims.first().map(|_| String::new());
-    let peer = |p: &ask::Peer| wire::Peer {
+    let peer = |p: &constraints::Peer| wire::Peer {
         role: p.role.to_string(),
         target: Some(target(p.reference.clone())),
         node: p.node.as_deref().unwrap_or_default().to_owned(),
@@ -196,7 +198,11 @@ fn head(
     wire::EndpointCostRequest {
         source: Some(target(Reference::pod(&subject.namespace, ""))),
         rule: Some(wire_rule(rule)),
-        peer_nodes: ask.peer_nodes().into_iter().map(str::to_owned).collect(),
+        peer_nodes: constraints
+            .peer_nodes()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
         eligible_nodes: Vec::new(),
         workload: Some(wire::Workload {
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
@@ -205,13 +211,13 @@ fn head(
             resource_claims: any_claim.into_iter().collect(),
             uid: String::new(),
         }),
-        peers: ask.peers.iter().map(peer).collect(),
+        peers: constraints.peers.iter().map(peer).collect(),
         known_version: 0,
     }
 }
 
 /// Says which pod it is.
-fn identify(head: &mut wire::EndpointCostRequest, asked: &Question) {
+fn identify(head: &mut wire::EndpointCostRequest, asked: &PlanningQuestion) {
     if let Some(source) = &mut head.source {
         source.name.clone_from(&asked.subject.name);
     }

@@ -11,7 +11,7 @@ use tautline_proto::endpoint_cost::NodeCost;
 /// [`CostAnswer::push_kept`](crate::CostAnswer::push_kept). Whose line may have changed
 /// is to be [forgotten](Lines::forget).
 #[derive(Clone, Default)]
-pub struct Lines {
+pub struct AnswerCache {
     nodes: NodeSet,
     /// By the nodes' positions; empty: nothing is kept.
     at: Vec<Range<usize>>,
@@ -22,7 +22,7 @@ pub struct Lines {
     next: usize,
 }
 
-impl Lines {
+impl AnswerCache {
     /// Keeps nothing of the node.
     pub fn forget(&mut self, node: &str) {
         if let Some(at) = self.nodes.position(node) {
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for AnswerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines")
             .field("nodes", &self.nodes.len())
@@ -108,7 +108,7 @@ mod tests {
             steps in prop::collection::vec((0..8_usize, 0..4_u8, 0..1000_i64), 0..200)
         ) {
             let names: Vec<String> = (0..8).map(|i| format!("node-{i}")).collect();
-            let (mut kept, mut said) = (Lines::default(), BTreeMap::new());
+            let (mut kept, mut said) = (AnswerCache::default(), BTreeMap::new());
             for (node, step, cost) in steps {
                 let name = names[node].as_str();
                 match step {
@@ -118,14 +118,14 @@ mod tests {
                     }
                     1 => {
                         let mut answer = CostAnswer::default();
-                        answer.push_and_keep(line(name, cost), &mut kept);
+                        answer.push_and_cache(line(name, cost), &mut kept);
                         prop_assert_eq!(answer.nodes(), vec![line(name, cost)]);
                         said.insert(name, cost);
                     }
                     _ => {
                         let mut answer = CostAnswer::default();
                         let all = names.iter().cycle().skip(node).take(8);
-                        let found = all.filter(|n| answer.push_kept(n, &mut kept));
+                        let found = all.filter(|n| answer.push_cached(n, &mut kept));
                         let found: Vec<_> = found.map(|n| line(n, said[n.as_str()])).collect();
                         prop_assert_eq!(found.len(), said.len());
                         prop_assert_eq!(answer.nodes(), found);

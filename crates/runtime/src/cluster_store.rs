@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
-    model::{Offer, Other, Pod},
+    model::{Offer, Pod, WatchedObject},
 };
 use tokio::sync::watch;
 
@@ -34,7 +34,7 @@ impl Versions {
 /// An index that is kept in step from somewhere. Cheap to clone; all clones are
 /// one. Writes are short and synchronous; a read waits for one write at most.
 #[derive(Clone, Debug)]
-pub struct Feed(Arc<Inner>);
+pub struct ClusterStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -66,7 +66,7 @@ struct PodsWatch {
     since: Option<Instant>,
 }
 
-impl Default for Feed {
+impl Default for ClusterStore {
     fn default() -> Self {
         Self(Arc::new(Inner {
             index: Mutex::default(),
@@ -82,7 +82,7 @@ impl Default for Feed {
     }
 }
 
-impl Feed {
+impl ClusterStore {
     /// The cluster at this moment.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let Inner {
@@ -104,7 +104,7 @@ impl Feed {
     }
 
     /// Wakes when anything but a pod has changed; pods are at version 0 in it.
-    pub fn changes_but_pods(&self) -> watch::Receiver<Versions> {
+    pub fn changes_except_pods(&self) -> watch::Receiver<Versions> {
         self.0.but_pods.subscribe()
     }
 
@@ -115,12 +115,12 @@ impl Feed {
 
     /// Until then no pod changes here: its watch rests. Of a snapshot that is taken
     /// after this, the pods are those of then too.
-    pub fn pods_rest_until(&self) -> Option<Instant> {
+    pub fn pods_quiet_until(&self) -> Option<Instant> {
         self.0.pods_watch.lock().rests_until
     }
 
     /// Whoever writes pods writes none until then.
-    pub fn rest_pods(&self, until: Instant) {
+    pub fn set_pods_quiet(&self, until: Instant) {
         self.0.pods_watch.lock().rests_until = Some(until);
     }
 
@@ -136,13 +136,13 @@ impl Feed {
     }
 
     /// Offers that do not count until the pods that they may select are known, by key.
-    pub(crate) fn waiting(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
+    pub(crate) fn pending_offers(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
         &self.0.waiting
     }
 
     /// Waits for so long until no offer that `concerns` whoever asks waits to count; gives
     /// one that still does.
-    pub async fn settled(
+    pub async fn wait_for_pending_offers(
         &self,
         concerns: impl Fn(&Offer) -> bool,
         most: Duration,
@@ -163,13 +163,13 @@ impl Feed {
     }
 
     /// Notes that an object as it is now cannot be used; what was good of it stays.
-    pub fn refuse(&self, kind: Kind, key: &str, why: String) {
+    pub fn reject(&self, kind: Kind, key: &str, why: String) {
         self.0.refused.lock().insert((kind, key.to_owned()), why);
         self.changed(kind);
     }
 
     /// The objects of a kind that cannot be used, by key, and why.
-    pub fn refused(&self, kind: Kind) -> BTreeMap<String, String> {
+    pub fn rejected(&self, kind: Kind) -> BTreeMap<String, String> {
         let refused = self.0.refused.lock();
         let of_kind = refused.iter().filter(|((k, _), _)| *k == kind);
         of_kind
@@ -222,9 +222,9 @@ impl Feed {
     }
 
     /// Makes `objects` all there is of one kind of [`Other`].
-    pub fn reset_others(&self, api_version: &str, kind: &str, objects: Vec<Other>) {
+    pub fn reset_others(&self, api_version: &str, kind: &str, objects: Vec<WatchedObject>) {
         self.write(Kind::Other, |index| {
-            index.reset_others(api_version, kind, objects)
+            index.reset_dynamic(api_version, kind, objects)
         });
     }
 
@@ -253,7 +253,7 @@ impl Feed {
 /// never held twice. Dropped before its end it takes nothing away.
 #[derive(Debug)]
 pub struct Listing {
-    feed: Feed,
+    feed: ClusterStore,
     kind: Kind,
     /// What was there before and has not come so far.
     gone: HashSet<Arc<str>>,

@@ -8,7 +8,7 @@ fn pod(name: &str) -> Object {
     })
 }
 
-fn names(feed: &Feed) -> Vec<String> {
+fn names(feed: &ClusterStore) -> Vec<String> {
     let snapshot = feed.snapshot();
     let mut names: Vec<String> = snapshot.pods().map(|p| p.name.to_string()).collect();
     names.sort();
@@ -17,7 +17,7 @@ fn names(feed: &Feed) -> Vec<String> {
 
 #[test]
 fn what_has_come_since_a_pod_was_read_stays() {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     feed.apply(pod("a"));
     let read = Arc::clone(feed.snapshot().pod("ns", "a").unwrap());
     let bound = Pod {
@@ -37,12 +37,12 @@ fn what_has_come_since_a_pod_was_read_stays() {
 
 #[test]
 fn a_pod_wakes_only_who_follows_pods() {
-    let feed = Feed::default();
-    let (all, but_pods) = (feed.changes(), feed.changes_but_pods());
+    let feed = ClusterStore::default();
+    let (all, but_pods) = (feed.changes(), feed.changes_except_pods());
     feed.apply(pod("a"));
     assert!(all.has_changed().unwrap());
     assert!(!but_pods.has_changed().unwrap());
-    feed.refuse(Kind::Offer, "ns/bad", "why".to_owned());
+    feed.reject(Kind::Offer, "ns/bad", "why".to_owned());
     assert!(but_pods.has_changed().unwrap());
     let now = *but_pods.borrow();
     assert!(now.changed(&Versions::default(), &[Kind::Offer]));
@@ -50,7 +50,7 @@ fn a_pod_wakes_only_who_follows_pods() {
 
 #[test]
 fn a_list_takes_away_what_it_has_not_brought_at_its_end_and_not_before() {
-    let feed = Feed::default();
+    let feed = ClusterStore::default();
     for name in ["a", "b", "bad"] {
         feed.apply(pod(name));
     }

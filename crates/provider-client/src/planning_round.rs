@@ -10,25 +10,25 @@ use bytes::Bytes;
 use futures::future::join_all;
 use tautline_core::{
     Snapshot,
-    ask::{self, Ask, Subject},
-    fit,
+    constraints::{self, PodConstraints, PodIdentity},
     model::{Node, Pod, ProviderUnavailable, Rule, Service},
+    node_filter,
     nodes::NodeSet,
-    planning::{Answer, Outcome, Plan, Verdict, code},
+    planning::{NodeVerdict, Plan, RuleAnswer, RuleOutcome, code},
     providers::ALLOCATOR_ANNOTATION,
     quantity,
 };
 use tokio::time::Instant;
 
-use crate::{asking::Said, client::Discovery};
+use crate::{client::ProviderClient, costs::CostSource};
 
 /// The rules that are asked about for one pod: all are asked at once.
 const MOST_RULES: usize = 256;
 
 /// What is known of the pod besides what makes offers govern it.
 #[derive(Clone, Debug, Default)]
-pub struct Question {
-    pub subject: Subject,
+pub struct PlanningQuestion {
+    pub subject: PodIdentity,
     pub annotations: BTreeMap<String, String>,
     pub requests: BTreeMap<String, String>,
     /// Names of its ResourceClaims.
@@ -39,12 +39,12 @@ pub struct Question {
     pub scheduler_waits: bool,
 }
 
-impl Question {
+impl PlanningQuestion {
     /// About a pod as the index has it before it is bound.
-    pub fn of_pod(pod: &Pod, nodes: NodeSet) -> Self {
+    pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
         let told = pod.placement.as_ref().map(|p| &p.annotations);
         Self {
-            subject: Subject {
+            subject: PodIdentity {
                 namespace: pod.namespace.to_string(),
                 name: pod.name.to_string(),
                 uid: pod.uid.to_string(),
@@ -69,8 +69,8 @@ impl Question {
 
 /// What came of one round: the record that explanations are made of.
 #[derive(Debug)]
-pub struct Round {
-    pub subject: Subject,
+pub struct PlanningRound {
+    pub subject: PodIdentity,
     pub nodes: Arc<NodeSet>,
     pub rules: Vec<RuleRecord>,
     pub plan: Plan,
@@ -86,7 +86,7 @@ pub struct RuleRecord {
     pub rule: Rule,
     /// `namespace/name` of the Service that was asked.
     pub provider: Option<Arc<str>>,
-    pub outcome: Outcome,
+    pub outcome: RuleOutcome,
     /// What went wrong, for people.
     pub error: Option<String>,
     pub took: Duration,
@@ -94,22 +94,22 @@ pub struct RuleRecord {
     pub reused: bool,
 }
 
-impl Round {
+impl PlanningRound {
     /// Bytes held, roughly.
     pub fn weight(&self) -> usize {
         let rules = self.rules.iter().map(|r| match &r.outcome {
-            Outcome::Costs(costs) => 256 + costs.weight(),
-            Outcome::Unavailable { .. } => 256,
+            RuleOutcome::Costs(costs) => 256 + costs.weight(),
+            RuleOutcome::Unavailable { .. } => 256,
         });
         512 + self.nodes.weight()
-            + self.plan.verdicts.len() * size_of::<Verdict>()
+            + self.plan.verdicts.len() * size_of::<NodeVerdict>()
             + rules.sum::<usize>()
     }
 
     /// The rules that had no answer and did not count, with their codes.
     pub fn ignored(&self) -> impl Iterator<Item = (&RuleRecord, &'static str)> {
         self.rules.iter().filter_map(|r| match r.outcome {
-            Outcome::Unavailable {
+            RuleOutcome::Unavailable {
                 code,
                 reject: false,
             } => Some((r, code)),
@@ -118,28 +118,35 @@ impl Round {
     }
 }
 
-impl Discovery {
+impl ProviderClient {
     /// Plans a pod that is not bound, or as if it were not, on the nodes that
     /// Kubernetes itself would let it run on: the others would only reject it.
-    pub async fn plan_where_it_fits(&self, snapshot: &Snapshot, pod: &Pod) -> Round {
-        let fits = |n: &&Arc<Node>| fit::misfit(snapshot, pod, n).is_none();
+    pub async fn plan_on_fitting_nodes(&self, snapshot: &Snapshot, pod: &Pod) -> PlanningRound {
+        let fits = |n: &&Arc<Node>| node_filter::unschedulable_reason(snapshot, pod, n).is_none();
         let nodes = snapshot.nodes().filter(fits).map(|n| &*n.name).collect();
-        self.round(snapshot, Question::of_pod(pod, nodes)).await
+        self.round(snapshot, PlanningQuestion::for_pod(pod, nodes))
+            .await
     }
 
     /// Asks every rule that governs the pod, and plans.
-    pub async fn round(&self, snapshot: &Snapshot, question: Question) -> Round {
+    pub async fn round(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
-        let asks = ask::asks(snapshot, &question.subject);
+        let asks = constraints::pod_constraints(snapshot, &question.subject);
         let nodes_on_wire = OnceLock::new();
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
-        for ask in &asks {
-            for rule in &ask.rules {
+        for constraints in &asks {
+            for rule in &constraints.rules {
                 match calls.len() < MOST_RULES {
                     true => {
-                        calls.push(self.ask_rule(snapshot, &question, ask, rule, &nodes_on_wire));
+                        calls.push(self.ask_rule(
+                            snapshot,
+                            &question,
+                            constraints,
+                            rule,
+                            &nodes_on_wire,
+                        ));
                     }
-                    false => left_out.push(too_many(ask, rule, self.rejects(ask))),
+                    false => left_out.push(too_many(constraints, rule, self.rejects(constraints))),
                 }
             }
         }
@@ -148,15 +155,16 @@ impl Discovery {
         if question.scheduler_waits {
             self.charge(&question.subject.namespace, &rules);
         }
-        for ask in &asks {
+        for constraints in &asks {
             rules.extend(
-                ask.missing_policies
+                constraints
+                    .missing_policies
                     .iter()
-                    .map(|policy| missing(ask, policy, self.rejects(ask))),
+                    .map(|policy| missing(constraints, policy, self.rejects(constraints))),
             );
         }
         for record in &rules {
-            if let Outcome::Unavailable {
+            if let RuleOutcome::Unavailable {
                 code,
                 reject: false,
             } = record.outcome
@@ -164,9 +172,9 @@ impl Discovery {
                 self.metrics().ignored(&record.rule.name, code);
             }
         }
-        let answers: Vec<Answer<'_>> = rules
+        let answers: Vec<RuleAnswer<'_>> = rules
             .iter()
-            .map(|r| Answer {
+            .map(|r| RuleAnswer {
                 offer: asks
                     .iter()
                     .position(|a| a.offer.name == r.offer)
@@ -177,8 +185,8 @@ impl Discovery {
             })
             .collect();
         let plan = Plan::make(question.nodes.len(), &answers);
-        let Question { subject, nodes, .. } = question;
-        Round {
+        let PlanningQuestion { subject, nodes, .. } = question;
+        PlanningRound {
             subject,
             nodes,
             rules,
@@ -210,8 +218,8 @@ impl Discovery {
     }
 
     /// Whether a rule of this offer that has no answer keeps every node out.
-    fn rejects(&self, ask: &Ask) -> bool {
-        let says = ask
+    fn rejects(&self, constraints: &PodConstraints) -> bool {
+        let says = constraints
             .offer
             .provider_unavailable
             .unwrap_or(self.config().unavailable);
@@ -221,18 +229,18 @@ impl Discovery {
     async fn ask_rule(
         &self,
         snapshot: &Snapshot,
-        asked: &Question,
-        ask: &Ask,
+        asked: &PlanningQuestion,
+        constraints: &PodConstraints,
         rule: &Rule,
         nodes: &OnceLock<Bytes>,
     ) -> RuleRecord {
         let start = Instant::now();
-        let reject = self.rejects(ask);
+        let reject = self.rejects(constraints);
         let mut record = RuleRecord {
-            offer: Arc::clone(&ask.offer.name),
+            offer: Arc::clone(&constraints.offer.name),
             rule: rule.clone(),
             provider: None,
-            outcome: Outcome::Unavailable {
+            outcome: RuleOutcome::Unavailable {
                 code: code::NO_PROVIDER,
                 reject,
             },
@@ -240,14 +248,16 @@ impl Discovery {
             took: Duration::ZERO,
             reused: false,
         };
-        let Some(service) = self.provider(snapshot, &rule.name, &ask.offer.namespace) else {
-            record.error = Some(self.no_provider(snapshot, &rule.name, &ask.offer.namespace));
+        let Some(service) = self.provider(snapshot, &rule.name, &constraints.offer.namespace)
+        else {
+            record.error =
+                Some(self.no_provider(snapshot, &rule.name, &constraints.offer.namespace));
             return record;
         };
         let provider = provider_name(service);
         record.provider = Some(Arc::clone(&provider));
         if service.allocator && !self.trusts(service) {
-            record.outcome = Outcome::Unavailable {
+            record.outcome = RuleOutcome::Unavailable {
                 code: code::NOT_ALLOWED,
                 reject,
             };
@@ -257,28 +267,30 @@ impl Discovery {
             ));
             return record;
         }
-        let result = self.costs(snapshot, service, asked, ask, rule, nodes).await;
+        let result = self
+            .costs(snapshot, service, asked, constraints, rule, nodes)
+            .await;
         record.took = start.elapsed();
         match result {
-            Ok(Said::Known(costs)) => {
+            Ok(CostSource::Cached(costs)) => {
                 self.metrics().cached(&rule.name, &provider);
-                record.outcome = Outcome::Costs(costs);
+                record.outcome = RuleOutcome::Costs(costs);
                 record.took = Duration::ZERO;
                 record.reused = true;
             }
-            Ok(Said::Told { costs, odd }) => {
+            Ok(CostSource::Fetched { costs, odd }) => {
                 self.metrics()
                     .call(&rule.name, &provider, "OK", record.took);
-                self.metrics().odd_nodes(&rule.name, &provider, odd);
-                record.outcome = Outcome::Costs(costs);
+                self.metrics().unexpected_nodes(&rule.name, &provider, odd);
+                record.outcome = RuleOutcome::Costs(costs);
             }
             Err(error) => {
                 self.metrics()
                     .call(&rule.name, &provider, error.code(), record.took);
                 tracing::debug!(rule = %rule.name, %provider, %error, "provider gave no answer");
-                let error = self.for_tenants(service, error);
+                let error = self.hide_details(service, error);
                 let code = error.code();
-                record.outcome = Outcome::Unavailable { code, reject };
+                record.outcome = RuleOutcome::Unavailable { code, reject };
                 record.error = Some(error.to_string());
             }
         }
@@ -300,12 +312,12 @@ impl Discovery {
     }
 }
 
-fn too_many(ask: &Ask, rule: &Rule, reject: bool) -> RuleRecord {
+fn too_many(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleRecord {
     RuleRecord {
-        offer: Arc::clone(&ask.offer.name),
+        offer: Arc::clone(&constraints.offer.name),
         rule: rule.clone(),
         provider: None,
-        outcome: Outcome::Unavailable {
+        outcome: RuleOutcome::Unavailable {
             code: code::TOO_MANY_RULES,
             reject,
         },
@@ -323,21 +335,21 @@ pub fn provider_name(service: &Service) -> Arc<str> {
     tautline_core::model::key(&service.namespace, &service.name).into()
 }
 
-fn missing(ask: &Ask, policy: &Arc<str>, reject: bool) -> RuleRecord {
+fn missing(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {
     RuleRecord {
-        offer: Arc::clone(&ask.offer.name),
+        offer: Arc::clone(&constraints.offer.name),
         rule: Rule {
             name: Arc::clone(policy),
             ..Rule::default()
         },
         provider: None,
-        outcome: Outcome::Unavailable {
+        outcome: RuleOutcome::Unavailable {
             code: code::POLICY_MISSING,
             reject,
         },
         error: Some(format!(
             "ConstraintPolicy {}/{policy} does not exist; the offer {} names it",
-            ask.offer.namespace, ask.offer.name
+            constraints.offer.namespace, constraints.offer.name
         )),
         took: Duration::ZERO,
         reused: false,
