@@ -110,7 +110,7 @@ async fn pods_go_where_rules_say_and_wait_with_reasons_until_they_may() {
         "placed {:?} after the provider changed its answer",
         start.elapsed()
     );
-    assert!(world.extender.metric("tautline_wakes").await >= 1.0);
+    assert!(world.extender.metric("tautline_pod_requeues").await >= 1.0);
 }
 
 #[tokio::test]

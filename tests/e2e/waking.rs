@@ -34,8 +34,8 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
             world.judge.set(&costs);
             assert_eq!(bound(world, &pod).await, node);
             let wakes = match by_extender {
-                true => world.extender.metric("tautline_wakes_total").await,
-                false => world.metric("tautline_wakes_total").await,
+                true => world.extender.metric("tautline_pod_requeues_total").await,
+                false => world.metric("tautline_pod_requeues_total").await,
             };
             if wakes >= 1.0 {
                 return;
@@ -49,8 +49,8 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
 
     // The extender has found out that a controller runs.
     let look = async || {
-        let here = world.extender.metric("tautline_wakes_here").await;
-        let there = world.metric("tautline_wakes_here").await;
+        let here = world.extender.metric("tautline_pod_requeue_active").await;
+        let there = world.metric("tautline_pod_requeue_active").await;
         ((here, there) == (0.0, 1.0)).then_some(())
     };
     eventually("the controller wakes", PATIENCE, look, async || {
@@ -58,7 +58,10 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
     })
     .await;
     woken(&world, "web-0", "n2", false).await;
-    assert_eq!(world.extender.metric("tautline_wakes_total").await, 0.0);
+    assert_eq!(
+        world.extender.metric("tautline_pod_requeues_total").await,
+        0.0
+    );
 
     // As long as it does, the extender need not know what waits.
     world.judge.set(&[("n1", -1), ("n2", -1)]);
@@ -106,7 +109,7 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
     .await;
     world.judge.set(&[("n1", 1), ("n2", -1)]);
     assert_eq!(bound(&world, "web-before").await, "n1");
-    let wakes = world.extender.metric("tautline_wakes_total").await;
+    let wakes = world.extender.metric("tautline_pod_requeues_total").await;
 
     // A pod that something else keeps out is not woken over and over.
     let big = json!({"apiVersion": "v1", "kind": "Pod",
@@ -123,5 +126,8 @@ async fn one_wakes_for_all_and_never_in_a_loop() {
         world.state("web").await
     })
     .await;
-    assert_eq!(world.extender.metric("tautline_wakes_total").await, wakes);
+    assert_eq!(
+        world.extender.metric("tautline_pod_requeues_total").await,
+        wakes
+    );
 }

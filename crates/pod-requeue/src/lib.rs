@@ -61,10 +61,14 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("wakes", "Rejected pods woken, by cause", self.wakes.clone());
         registry.register(
-            "wakes_here",
-            "1 while this process wakes pods, 0 while another does",
+            "pod_requeues",
+            "Rejected pods requeued, by cause",
+            self.wakes.clone(),
+        );
+        registry.register(
+            "pod_requeue_active",
+            "1 while this process requeues rejected pods, 0 while another does",
             self.here.clone(),
         );
         registry.register(

@@ -91,7 +91,7 @@ impl Metrics {
             self.ignored.clone(),
         );
         r.register(
-            "provider_odd_nodes",
+            "provider_unexpected_nodes",
             "Nodes in answers that were not asked about or named twice",
             self.odd_nodes.clone(),
         );
@@ -101,12 +101,12 @@ impl Metrics {
             self.cached.clone(),
         );
         r.register(
-            "provider_asked_anew",
+            "provider_full_refetches",
             "Questions about changes that another about all nodes had to follow",
             self.asked_anew.clone(),
         );
         r.register(
-            "provider_asked_ahead",
+            "provider_refreshes",
             "Calls among those to rule providers that renewed an answer before it ended",
             self.ahead.clone(),
         );
