@@ -174,7 +174,7 @@ fn config(args: Args) -> Result<Config> {
         wake: !args.no_wake,
         controller_namespace: args.namespace,
         discovery: tautline_provider_client::ClientConfig {
-            unavailable: match args.provider_unavailable {
+            provider_unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },
@@ -193,6 +193,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
     tasks
-        .run(tasks::ready_then_signal(readiness, "extender"))
+        .run(tasks::ready_then_shutdown_signal(readiness, "extender"))
         .await
 }

@@ -101,7 +101,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
                 ..GpuConfig::default()
             };
             let provider = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
-                let provider = GpuSlice::new(watch.feed.clone(), config);
+                let provider = GpuSlice::new(watch.store.clone(), config);
                 watch.placed_pods_until(provider.reserves(), tasks);
                 provider
             });
@@ -155,7 +155,7 @@ fn watched<T>(
     metrics.register(&mut server.registry);
     let watch = watch::Watch {
         cluster,
-        feed: &feed,
+        store: &feed,
         metrics: &metrics,
         readiness: &server.readiness,
     };
@@ -166,5 +166,5 @@ fn watched<T>(
 async fn serve(server: Server, provider: impl RuleProvider, mut tasks: Tasks) -> Result<()> {
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }

@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Scope::All => Api::all(client.clone()),
         Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
     };
-    let mut signal = std::pin::pin!(tasks::signal());
+    let mut signal = std::pin::pin!(tasks::shutdown_signal());
     // What will not mend by waiting is told at once, with how to mend it.
     tokio::select! {
         checked = fetch::check(&api, &scope) => checked?,

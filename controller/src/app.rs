@@ -45,7 +45,7 @@ pub const LEASE: &str = "tautline-controller";
 #[derive(Clone, Debug)]
 pub struct Config {
     pub admin: SocketAddr,
-    pub lease: lease::Config,
+    pub lease: lease::LeaseConfig,
     /// Bindings of one offer; the tuples beyond are counted and not made.
     pub max_bindings: usize,
     /// Evaluations at one provider at once.
@@ -70,7 +70,7 @@ impl Config {
     pub fn new(namespace: &str, identity: String) -> Self {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            lease: lease::Config::new(namespace, LEASE, identity),
+            lease: lease::LeaseConfig::new(namespace, LEASE, identity),
             max_bindings: 10_000,
             provider_concurrency: 64,
             shortest_period: Duration::from_millis(500),
@@ -162,13 +162,13 @@ impl App {
         watch_metrics.register(&mut self.registry);
         let watch = Watch {
             cluster: &self.cluster,
-            feed: &shared.feed,
+            store: &shared.feed,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };
         watch.pods(tasks);
-        watch.all_but_pods(tasks);
-        let follow = dynamic_watch::follow(
+        watch.all_except_pods(tasks);
+        let follow = dynamic_watch::watch_dynamic_kinds(
             client.clone(),
             shared.feed.clone(),
             shared.kinds.clone(),
@@ -230,14 +230,14 @@ impl App {
         }
         if shared.config.wake {
             let waking = PodRequeue {
-                feed: shared.feed.clone(),
-                discovery: shared.discovery.clone(),
+                store: shared.feed.clone(),
+                providers: shared.discovery.clone(),
                 client: client.clone(),
                 metrics: tautline_pod_requeue::Metrics::default(),
             };
             waking.metrics.register(&mut self.registry);
             let (term, wake_stop) = (leader.subscribe(), stop.clone());
-            let leads = move || term.borrow().as_ref().is_some_and(Term::holds);
+            let leads = move || term.borrow().as_ref().is_some_and(Term::is_active);
             tasks.spawn("wake", async move {
                 waking.run(leads, wake_stop).await;
                 Ok(())

@@ -12,7 +12,7 @@ use prost::{
 
 /// Why bytes cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedMessage {
     #[error("{0}")]
     Wire(#[from] DecodeError),
     #[error("a field is longer than the message")]
@@ -73,7 +73,7 @@ impl<'a> NodeCost<'a> {
     ///
     /// # Errors
     /// Bytes that are none.
-    pub fn read(mut rest: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn read(mut rest: &'a [u8]) -> Result<Self, MalformedMessage> {
         let mut line = Self::default();
         while rest.has_remaining() {
             match decode_key(&mut rest)? {
@@ -111,7 +111,7 @@ pub struct Validity {
 pub fn read_answer<'a>(
     mut rest: &'a [u8],
     mut each: impl FnMut(NodeCost<'a>),
-) -> Result<Validity, Malformed> {
+) -> Result<Validity, MalformedMessage> {
     let mut valid = Validity::default();
     while rest.has_remaining() {
         match decode_key(&mut rest)? {
@@ -154,7 +154,7 @@ pub fn put_eligible_node(name: &str, out: &mut Vec<u8>) {
 pub fn read_eligible_nodes<'a>(
     mut rest: &'a [u8],
     mut each: impl FnMut(&'a str),
-) -> Result<Vec<u8>, Malformed> {
+) -> Result<Vec<u8>, MalformedMessage> {
     let mut others = Vec::new();
     while rest.has_remaining() {
         let field = rest;
@@ -185,19 +185,19 @@ fn put_number(tag: u32, number: u64, out: &mut impl BufMut) {
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], MalformedMessage> {
     let len = usize::try_from(decode_varint(rest)?).unwrap_or(usize::MAX);
     match rest.split_at_checked(len) {
         Some((field, after)) => {
             *rest = after;
             Ok(field)
         }
-        None => Err(Malformed::Truncated),
+        None => Err(MalformedMessage::Truncated),
     }
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Malformed> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+fn text(bytes: &[u8]) -> Result<&str, MalformedMessage> {
+    std::str::from_utf8(bytes).map_err(|_| MalformedMessage::Text)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin
 
 /// How long an allocator holds a reservation for its Confirm, at the most: what the
 /// extender asks for, and after which nothing that it reserved is written any more.
-pub const LONGEST_HOLD: std::time::Duration = std::time::Duration::from_secs(10);
+pub const MAX_HOLD: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The port a rule provider listens on unless its Service names another.
 pub const RULE_PROVIDER_PORT: u16 = 5309;

@@ -242,7 +242,7 @@ impl App {
             metrics.register(&mut self.registry);
             let watch = Watch {
                 cluster: &cluster,
-                feed: &state.feed,
+                store: &state.feed,
                 metrics: &metrics,
                 readiness: &self.readiness,
             };
@@ -255,7 +255,7 @@ impl App {
                     .await;
                 Ok(())
             });
-            let others = dynamic_watch::follow(
+            let others = dynamic_watch::watch_dynamic_kinds(
                 client,
                 state.feed.clone(),
                 WatchedKinds::default(),

@@ -67,7 +67,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
                     format!("{object} is another by now: its UID has changed"),
                 ));
             }
-            subject.labels = convert::labels_of(now.metadata.labels.as_ref());
+            subject.labels = convert::labels(now.metadata.labels.as_ref());
         }
         _ => {}
     }
@@ -102,7 +102,7 @@ async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Fai
         // Later than this the device may be another pod's.
         let limit = held
             .iter()
-            .map(Reservation::left)
+            .map(Reservation::remaining)
             .fold(limit, Duration::min);
         if limit.is_zero() {
             break Written::TooLate;

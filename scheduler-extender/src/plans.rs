@@ -45,7 +45,7 @@ impl Planned {
 
     /// Bytes held, roughly.
     pub(crate) fn weight(&self) -> usize {
-        self.round.weight() + self.underlay.as_ref().map_or(0, Consulted::weight)
+        self.round.heap_bytes() + self.underlay.as_ref().map_or(0, Consulted::weight)
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn question(
 /// The same for a pod that is read already.
 pub(crate) fn question_of(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
     let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
-    let annotations = convert::told_annotations(pod.metadata.annotations.as_ref());
+    let annotations = convert::relevant_annotations(pod.metadata.annotations.as_ref());
     PlanningQuestion {
         subject,
         annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),

@@ -44,7 +44,7 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::question(WHAT, args.pod, subject, nodes)?;
         // Boxed for the same reason as in filter.
-        let round = Box::pin(state.discovery.round(&snapshot, question)).await;
+        let round = Box::pin(state.discovery.plan_pod(&snapshot, question)).await;
         victims.retain(|node, _| {
             let verdict = round
                 .nodes

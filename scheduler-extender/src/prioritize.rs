@@ -37,7 +37,7 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
             }
             let question = pod::question(WHAT, args.pod, subject, nodes.clone())?;
             // Boxed for the same reason as in filter.
-            let round = Box::pin(state.discovery.round(&snapshot, question)).await;
+            let round = Box::pin(state.discovery.plan_pod(&snapshot, question)).await;
             Arc::new(Planned {
                 round,
                 underlay: None,

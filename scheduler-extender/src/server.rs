@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Instant};
 
 use hyper::{Method, Request};
-use tautline_runtime::http::{Body, HttpResponse, read, respond, retry_later, text};
+use tautline_runtime::http::{Body, HttpResponse, read_body, respond, retry_later, text};
 use tokio::sync::Semaphore;
 
 use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
@@ -82,7 +82,7 @@ async fn route(
     if request.method() != Method::POST {
         return text(405, format!("{verb} takes POST\n"));
     }
-    let body = match read(request, state.config.max_body_bytes).await {
+    let body = match read_body(request, state.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
@@ -91,7 +91,7 @@ async fn route(
         _ => &turns.under_way,
     };
     let Ok(_permit) = permits.try_acquire() else {
-        state.port.metrics().refused("Concurrency");
+        state.port.metrics().rejected("Concurrency");
         return retry_later("overloaded: too many requests at once; raise --concurrency\n");
     };
     if body.len() > LARGE_BYTES {

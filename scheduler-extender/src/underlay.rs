@@ -97,7 +97,7 @@ pub(crate) async fn plan(
     question: PlanningQuestion,
     by: Instant,
 ) -> Planned {
-    let mut round = state.discovery.round(snapshot, question).await;
+    let mut round = state.discovery.plan_pod(snapshot, question).await;
     let none = round.plan.usable().next().is_none() && !round.nodes.is_empty();
     let service = state.discovery.underlay(snapshot, &round.subject.namespace);
     let underlay = match service {
@@ -250,7 +250,7 @@ fn take(
         weight: 1,
         outcome: &RuleOutcome::Costs(judged.costs),
     };
-    let plan = Plan::make(round.nodes.len(), &[answer]);
+    let plan = Plan::new(round.nodes.len(), &[answer]);
     for (verdict, new) in round.plan.verdicts.iter_mut().zip(plan.verdicts) {
         if new.is_usable() {
             *verdict = new;

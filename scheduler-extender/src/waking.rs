@@ -51,8 +51,8 @@ pub(crate) fn spawn(
         return;
     }
     let waking = PodRequeue {
-        feed: state.feed.clone(),
-        discovery: state.discovery.clone(),
+        store: state.feed.clone(),
+        providers: state.discovery.clone(),
         client: client.clone(),
         metrics: tautline_pod_requeue::Metrics::default(),
     };

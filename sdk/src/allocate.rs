@@ -6,7 +6,7 @@ use std::{
 };
 
 use tautline_core::Reference;
-use tautline_proto::{LONGEST_HOLD, allocator as wire};
+use tautline_proto::{MAX_HOLD, allocator as wire};
 use tonic::{Code, Request, Status, metadata::MetadataValue};
 
 use crate::types::{Rule, Workload, reference, target};
@@ -69,7 +69,7 @@ pub enum AllocatorError {
     /// Nothing can be reserved at the moment (starting, no leader yet); callers
     /// may ask again.
     #[error("not now: {0}")]
-    NotNow(String),
+    Unavailable(String),
     /// Something broke.
     #[error("{0}")]
     Internal(String),
@@ -82,7 +82,7 @@ impl From<AllocatorError> for Status {
             AllocatorError::BadRule(_) => Self::invalid_argument(text),
             AllocatorError::Exhausted(_) => Self::failed_precondition(text),
             AllocatorError::Expired(_) => Self::not_found(text),
-            AllocatorError::NotNow(_) => Self::unavailable(text),
+            AllocatorError::Unavailable(_) => Self::unavailable(text),
             AllocatorError::Internal(_) => Self::internal(text),
         }
     }
@@ -94,14 +94,14 @@ impl From<Status> for AllocatorError {
         let text = status.message().to_owned();
         // Made up by the transport: nobody has answered.
         if let Some(cause) = std::error::Error::source(&status) {
-            return Self::NotNow(format!("{text}: {cause}"));
+            return Self::Unavailable(format!("{text}: {cause}"));
         }
         match status.code() {
             Code::InvalidArgument => Self::BadRule(text),
             Code::FailedPrecondition => Self::Exhausted(text),
             Code::NotFound => Self::Expired(text),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
-                Self::NotNow(text.trim_start_matches("not now: ").to_owned())
+                Self::Unavailable(text.trim_start_matches("not now: ").to_owned())
             }
             code => Self::Internal(format!("{code:?}: {text}")),
         }
@@ -109,7 +109,7 @@ impl From<Status> for AllocatorError {
 }
 
 /// Marks a call as passed on, so that nobody passes it on again.
-pub fn mark_forwarded<T>(request: &mut Request<T>) {
+pub fn add_forwarded_metadata<T>(request: &mut Request<T>) {
     let yes = MetadataValue::from_static("true");
     request.metadata_mut().insert(FORWARDED, yes);
 }
@@ -123,9 +123,9 @@ impl From<Request<wire::ReserveRequest>> for ReservationRequest {
         let forwarded = is_forwarded(&request);
         let ask = request.into_inner();
         let hold = match u64::try_from(ask.hold_millis) {
-            Ok(millis @ 1..) => Duration::from_millis(millis).min(LONGEST_HOLD),
+            Ok(millis @ 1..) => Duration::from_millis(millis).min(MAX_HOLD),
             // The longest is safe: nothing is given twice.
-            _ => LONGEST_HOLD,
+            _ => MAX_HOLD,
         };
         Self {
             workload: reference(ask.workload.unwrap_or_default()),
@@ -217,7 +217,7 @@ mod tests {
             forwarded: true,
         };
         let mut request = Request::new(wire::ReserveRequest::from(ask.clone()));
-        mark_forwarded(&mut request);
+        add_forwarded_metadata(&mut request);
         assert_eq!(ReservationRequest::from(request), ask);
     }
 
@@ -225,10 +225,10 @@ mod tests {
     fn a_hold_is_never_longer_than_agreed() {
         for (asked, granted) in [
             (1, Duration::from_millis(1)),
-            (0, LONGEST_HOLD),
-            (-5, LONGEST_HOLD),
-            (30_000, LONGEST_HOLD),
-            (i64::MAX, LONGEST_HOLD),
+            (0, MAX_HOLD),
+            (-5, MAX_HOLD),
+            (30_000, MAX_HOLD),
+            (i64::MAX, MAX_HOLD),
         ] {
             let hold_millis = asked;
             let request = wire::ReserveRequest {
@@ -249,7 +249,7 @@ mod tests {
             AllocatorError::BadRule("a".into()),
             AllocatorError::Exhausted("b".into()),
             AllocatorError::Expired("c".into()),
-            AllocatorError::NotNow("d".into()),
+            AllocatorError::Unavailable("d".into()),
         ];
         for error in errors {
             assert_eq!(AllocatorError::from(Status::from(error.clone())), error);

@@ -84,7 +84,7 @@ impl CostAnswer {
 
     /// Adds a node, and keeps its line for other answers.
     pub fn push_and_cache(&mut self, node: NodeCost<'_>, kept: &mut AnswerCache) {
-        self.lines.extend_from_slice(kept.keep(node));
+        self.lines.extend_from_slice(kept.insert(node));
     }
 
     /// Adds a node as it was kept; false: nothing is kept of it.

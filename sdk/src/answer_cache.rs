@@ -24,7 +24,7 @@ pub struct AnswerCache {
 
 impl AnswerCache {
     /// Keeps nothing of the node.
-    pub fn forget(&mut self, node: &str) {
+    pub fn invalidate(&mut self, node: &str) {
         if let Some(at) = self.nodes.position(node) {
             self.dead += std::mem::take(&mut self.at[at]).len();
         }
@@ -42,8 +42,8 @@ impl AnswerCache {
         (!line.is_empty()).then(|| &self.bytes[line])
     }
 
-    pub(crate) fn keep(&mut self, node: NodeCost<'_>) -> &[u8] {
-        self.forget(node.node);
+    pub(crate) fn insert(&mut self, node: NodeCost<'_>) -> &[u8] {
+        self.invalidate(node.node);
         if self.dead > self.bytes.len() / 2 {
             self.pack();
         }
@@ -113,7 +113,7 @@ mod tests {
                 let name = names[node].as_str();
                 match step {
                     0 => {
-                        kept.forget(name);
+                        kept.invalidate(name);
                         said.remove(name);
                     }
                     1 => {

@@ -40,7 +40,7 @@ impl Default for ChangeLog {
 
 impl ChangeLog {
     /// The node's line may be another now.
-    pub fn node(&mut self, name: &str) {
+    pub fn record_node(&mut self, name: &str) {
         if self.log.len() >= MOST {
             self.log.pop_front();
         }
@@ -49,7 +49,7 @@ impl ChangeLog {
     }
 
     /// All lines may be others.
-    pub fn all(&mut self) {
+    pub fn record_all(&mut self) {
         self.log.clear();
         self.version += 1;
     }
@@ -86,12 +86,12 @@ mod tests {
                 since.push((changes.version(), Some(BTreeSet::new())));
                 match step {
                     0 => {
-                        changes.all();
+                        changes.record_all();
                         since.iter_mut().for_each(|(_, nodes)| *nodes = None);
                     }
                     _ => {
                         let name = format!("n{}", step % 5);
-                        changes.node(&name);
+                        changes.record_node(&name);
                         let known = since.iter_mut().filter_map(|(_, nodes)| nodes.as_mut());
                         known.for_each(|nodes| _ = nodes.insert(name.clone()));
                     }
@@ -113,9 +113,9 @@ mod tests {
     fn what_is_long_ago_is_not_remembered() {
         let mut changes = ChangeLog::default();
         let first = changes.version();
-        (0..MOST).for_each(|_| changes.node("a"));
+        (0..MOST).for_each(|_| changes.record_node("a"));
         assert_eq!(changes.since(first).map(|n| n.len()), Some(1));
-        changes.node("b");
+        changes.record_node("b");
         assert_eq!(changes.since(first), None);
         assert_eq!(changes.since(first + 1).map(|n| n.len()), Some(2));
     }

@@ -5,7 +5,7 @@ use prost::{
     bytes::{Buf, BufMut},
 };
 use tautline_proto::{
-    endpoint_cost::{Malformed, read_eligible_nodes},
+    endpoint_cost::{MalformedMessage, read_eligible_nodes},
     ruleprovider::EndpointCostRequest,
 };
 use tonic::{
@@ -57,7 +57,7 @@ impl Decoder for CostCodec {
     }
 }
 
-fn question(bytes: &[u8]) -> Result<CostRequest, Malformed> {
+fn question(bytes: &[u8]) -> Result<CostRequest, MalformedMessage> {
     let mut nodes = Vec::new();
     let rest = read_eligible_nodes(bytes, |node| nodes.push(node.to_owned()))?;
     Ok(CostRequest {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tonic::metadata::MetadataMap;
 
 /// When the caller of a request that has just come stops waiting.
-pub(crate) fn of(metadata: &MetadataMap) -> Option<Instant> {
+pub(crate) fn from_metadata(metadata: &MetadataMap) -> Option<Instant> {
     let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
     Instant::now().checked_add(timeout)
 }
@@ -78,7 +78,7 @@ mod tests {
             if let Some(timeout) = timeout {
                 request.set_timeout(timeout);
             }
-            let answer = running.endpoint_cost_by(request).await.unwrap();
+            let answer = running.endpoint_cost_with(request).await.unwrap();
             answer.node_and_cost[0].cost
         };
         assert_eq!(left(None).await, -1);

@@ -41,14 +41,16 @@ mod types;
 
 use std::future::Future;
 
-pub use allocate::{AllocatorError, ReservationRef, ReservationRequest, Reserved, mark_forwarded};
+pub use allocate::{
+    AllocatorError, ReservationRef, ReservationRequest, Reserved, add_forwarded_metadata,
+};
 pub use answer::CostAnswer;
 pub use answer_cache::AnswerCache;
 pub use change_log::ChangeLog;
-pub use pages::Page;
+pub use pages::AdminPage;
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
-pub use tautline_proto::{LONGEST_HOLD, endpoint_cost::NodeCost};
+pub use tautline_proto::{MAX_HOLD, endpoint_cost::NodeCost};
 pub use tautline_runtime::tls::ServerFiles as TlsFiles;
 pub use types::{CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError, Rule, Workload};
 

@@ -6,7 +6,7 @@ use tautline_runtime::http::{self, HttpResponse};
 
 /// An answer on the admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct AdminPage {
     /// HTTP status: 200, 404 and so on.
     pub status: u16,
     /// Such as `application/json`.
@@ -15,7 +15,7 @@ pub struct Page {
     pub body: String,
 }
 
-impl Page {
+impl AdminPage {
     /// A JSON text.
     pub fn json(body: String) -> Self {
         Self {
@@ -35,13 +35,13 @@ impl Page {
     }
 }
 
-impl From<Page> for HttpResponse {
-    fn from(page: Page) -> Self {
+impl From<AdminPage> for HttpResponse {
+    fn from(page: AdminPage) -> Self {
         http::respond(page.status, page.content_type, page.body)
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Option<Page>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Option<AdminPage>> + Send>>;
 
 /// Answers paths beyond the standard ones.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl Default for Pages {
 impl Pages {
     pub(crate) fn new<F>(answer: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Option<Page>> + Send + 'static,
+        F: Future<Output = Option<AdminPage>> + Send + 'static,
     {
         Self(Arc::new(move |path, query| Box::pin(answer(path, query))))
     }
@@ -110,8 +110,8 @@ mod tests {
             ..Config::default()
         };
         let mut server = Server::bind(config).await.unwrap();
-        server.pages(|path, query| async move {
-            (path == "/mine").then(|| Page::json(format!("[{query:?}]")))
+        server.admin_pages(|path, query| async move {
+            (path == "/mine").then(|| AdminPage::json(format!("[{query:?}]")))
         });
         let admin = server.admin_address().unwrap();
         let mut tasks = Tasks::default();

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tautline_proto::LONGEST_HOLD;
+use tautline_proto::MAX_HOLD;
 
 use crate::Rule;
 
@@ -38,13 +38,13 @@ enum State {
     Confirmed { since: Instant },
     /// And by the watch's: the grant counts with the pod. Remembered for callers
     /// that have not heard.
-    Seen { until: Instant },
+    Observed { until: Instant },
 }
 
 impl State {
     fn ended(self, now: Instant) -> bool {
         match self {
-            Self::Held { until, .. } | Self::Seen { until } => now >= until,
+            Self::Held { until, .. } | Self::Observed { until } => now >= until,
             Self::Confirmed { .. } => false,
         }
     }
@@ -71,11 +71,11 @@ pub struct Reservation<G> {
 /// A Confirm of what is not held, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("reservation {0} is not held: it has expired, was released, or never was")]
-pub struct NotHeld(pub String);
+pub struct UnknownReservation(pub String);
 
 /// How much is on the book.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ReservationCounts {
     /// Held for a Confirm.
     pub held: usize,
     /// Confirmed, and not yet seen in the watch.
@@ -156,11 +156,11 @@ impl<G: Clone> Reservations<G> {
     ///
     /// # Errors
     /// It is not held any more.
-    pub fn confirm(&mut self, now: Instant, id: &str) -> Result<(), NotHeld> {
-        let i = self.serial(id);
+    pub fn confirm(&mut self, now: Instant, id: &str) -> Result<(), UnknownReservation> {
+        let i = self.parse_id(id);
         let entry = i.and_then(|i| self.entries.get_mut(&i));
         match entry.filter(|e| !e.state.ended(now)) {
-            None => Err(NotHeld(id.to_owned())),
+            None => Err(UnknownReservation(id.to_owned())),
             Some(entry) => {
                 if let State::Held { .. } = entry.state {
                     entry.state = State::Confirmed { since: now };
@@ -175,7 +175,7 @@ impl<G: Clone> Reservations<G> {
     /// have said so, or at its end: another of them may be about to be bound. What
     /// is confirmed stays, and what is not held is no error.
     pub fn release(&mut self, now: Instant, id: &str) -> Option<String> {
-        let i = self.serial(id)?;
+        let i = self.parse_id(id)?;
         let entry = self.entries.get_mut(&i)?;
         let ended = entry.state.ended(now);
         match &mut entry.state {
@@ -184,7 +184,7 @@ impl<G: Clone> Reservations<G> {
                 None
             }
             State::Held { .. } => Some(self.remove(i)?.key.node),
-            State::Confirmed { .. } | State::Seen { .. } => None,
+            State::Confirmed { .. } | State::Observed { .. } => None,
         }
     }
 
@@ -193,21 +193,26 @@ impl<G: Clone> Reservations<G> {
     /// never bound elsewhere, so its other reservations end. Call it after the
     /// snapshot that shows it is in use: for a moment the grant then counts twice,
     /// and never not at all. A pod that is not known yet is not gone.
-    pub fn settle(&mut self, now: Instant, uid: &str, bound_to: Option<&str>) -> BTreeSet<String> {
+    pub fn observe_pod(
+        &mut self,
+        now: Instant,
+        uid: &str,
+        bound_to: Option<&str>,
+    ) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
         let all: Vec<u64> = self.uids.get(uid).into_iter().flatten().copied().collect();
         for i in all {
             let Some(entry) = self.entries.get_mut(&i) else {
                 continue;
             };
-            if !matches!(entry.state, State::Seen { .. }) {
+            if !matches!(entry.state, State::Observed { .. }) {
                 touched.insert(entry.key.node.clone());
             }
             let here = bound_to == Some(entry.key.node.as_str());
             if here && !entry.state.ended(now) {
-                if !matches!(entry.state, State::Seen { .. }) {
-                    let until = now + LONGEST_HOLD;
-                    entry.state = State::Seen { until };
+                if !matches!(entry.state, State::Observed { .. }) {
+                    let until = now + MAX_HOLD;
+                    entry.state = State::Observed { until };
                 }
             } else {
                 self.remove(i);
@@ -221,43 +226,43 @@ impl<G: Clone> Reservations<G> {
         let ended = self.entries.iter().filter(|(_, e)| e.state.ended(now));
         let ended: Vec<u64> = ended.map(|(i, _)| *i).collect();
         let gone = ended.into_iter().filter_map(|i| self.remove(i));
-        gone.filter(|e| !matches!(e.state, State::Seen { .. }))
+        gone.filter(|e| !matches!(e.state, State::Observed { .. }))
             .map(|e| e.key.node)
             .collect()
     }
 
     /// What is granted on a node and not on record with a bound pod.
-    pub fn on_node<'a>(
+    pub fn grants_on_node<'a>(
         &'a self,
         now: Instant,
         node: &str,
     ) -> impl Iterator<Item = (&'a Key, &'a G)> + use<'a, G> {
         let here = self.nodes.get(node).into_iter().flatten();
         here.filter_map(|i| self.entries.get(i))
-            .filter(move |e| !matches!(e.state, State::Seen { .. }) && !e.state.ended(now))
+            .filter(move |e| !matches!(e.state, State::Observed { .. }) && !e.state.ended(now))
             .map(|e| (&e.key, &e.grant))
     }
 
     /// The nodes where something is granted to a pod and not on record with it.
-    pub fn nodes_of<'a>(
+    pub fn nodes_of_pod<'a>(
         &'a self,
         now: Instant,
         uid: &str,
     ) -> impl Iterator<Item = &'a str> + use<'a, G> {
         let own = self.uids.get(uid).into_iter().flatten();
         own.filter_map(|i| self.entries.get(i))
-            .filter(move |e| !matches!(e.state, State::Seen { .. }) && !e.state.ended(now))
+            .filter(move |e| !matches!(e.state, State::Observed { .. }) && !e.state.ended(now))
             .map(|e| e.key.node.as_str())
     }
 
     /// For a gauge.
-    pub fn counts(&self, now: Instant) -> Counts {
-        let mut counts = Counts::default();
+    pub fn counts(&self, now: Instant) -> ReservationCounts {
+        let mut counts = ReservationCounts::default();
         for entry in self.entries.values().filter(|e| !e.state.ended(now)) {
             match entry.state {
                 State::Held { .. } => counts.held += 1,
                 State::Confirmed { .. } => counts.confirmed += 1,
-                State::Seen { .. } => {}
+                State::Observed { .. } => {}
             }
         }
         counts
@@ -266,7 +271,7 @@ impl<G: Clone> Reservations<G> {
     /// Pods whose reservations were confirmed at least `age` ago and never seen: a
     /// pod may come and go between two looks of a watch. The caller settles those
     /// that are not there any more.
-    pub fn unseen(&self, now: Instant, age: Duration) -> BTreeSet<String> {
+    pub fn unobserved(&self, now: Instant, age: Duration) -> BTreeSet<String> {
         let old = |s: State| matches!(s, State::Confirmed { since } if now.saturating_duration_since(since) >= age);
         let unseen = self.entries.values().filter(|e| old(e.state));
         unseen.map(|e| e.key.uid.clone()).collect()
@@ -278,12 +283,12 @@ impl<G: Clone> Reservations<G> {
             grant: entry.grant,
             until: match entry.state {
                 State::Held { until, .. } => Some(until),
-                State::Confirmed { .. } | State::Seen { .. } => None,
+                State::Confirmed { .. } | State::Observed { .. } => None,
             },
         }
     }
 
-    fn serial(&self, id: &str) -> Option<u64> {
+    fn parse_id(&self, id: &str) -> Option<u64> {
         let digits = id.strip_prefix(&self.prefix)?.strip_prefix('-')?;
         let i = digits.parse().ok()?;
         // "+7" and "07" parse too.

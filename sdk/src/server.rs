@@ -37,10 +37,10 @@ use tonic_health::ServingStatus;
 
 use crate::{
     Allocator, RuleProvider,
-    calls::{Calls, Socket},
+    calls::{Socket, TrackedRoutes},
     metrics::Metrics,
-    pages::{Page, Pages},
-    service::{AllocatorService, Gate, RuleService},
+    pages::{AdminPage, Pages},
+    service::{AllocatorService, ReadinessGate, RuleService},
 };
 
 /// A question is at most 16 MiB.
@@ -98,7 +98,7 @@ pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
     let server = Server::bind(config).await?;
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }
 
 /// A provider's server whose ports are bound, so that nobody is refused.
@@ -158,16 +158,16 @@ impl Server {
 
     /// Answers further paths of the admin port, from the path and the query (without
     /// its `?`; neither is decoded); `None`: there is no such page.
-    pub fn pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
+    pub fn admin_pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
-        F: Future<Output = Option<Page>> + Send + 'static,
+        F: Future<Output = Option<AdminPage>> + Send + 'static,
     {
         self.pages = Pages::new(answer);
     }
 
     /// Goes on with gRPC after the stop until this token is cancelled too: for
     /// those who must hear callers out (the process waits for it, but not for ever).
-    pub fn linger(&mut self, until: CancellationToken) {
+    pub fn drain_until(&mut self, until: CancellationToken) {
         self.linger = Some(until);
     }
 
@@ -208,8 +208,8 @@ impl Server {
         self.launch(tasks)
     }
 
-    fn gate(&mut self) -> Gate {
-        Gate {
+    fn gate(&mut self) -> ReadinessGate {
+        ReadinessGate {
             readiness: self.readiness.clone(),
             metrics: Metrics::register(&mut self.registry),
         }
@@ -313,7 +313,7 @@ async fn listen(
         .initial_connection_window_size(4 << 20)
         .timeout(CALL_TIMEOUT)
         .serve_with_incoming_shutdown(
-            Calls(routes.prepare()),
+            TrackedRoutes(routes.prepare()),
             ReceiverStream::new(incoming),
             until,
         );

@@ -31,12 +31,12 @@ const MAX_QUESTION_BYTES: usize = 16 << 20;
 
 /// The way into a provider: closed until the server is ready, and counted.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct ReadinessGate {
     pub(crate) readiness: Readiness,
     pub(crate) metrics: Metrics,
 }
 
-impl Gate {
+impl ReadinessGate {
     /// Who is asked again within a moment of its start, at the address that it had
     /// before, would answer from lists that are not there yet: that no card is
     /// taken, that no rule is known. Callers ask another replica in its place.
@@ -66,11 +66,11 @@ impl Gate {
 /// this reads and writes those of EndpointCost in place.
 pub(crate) struct RuleService<P> {
     provider: Arc<P>,
-    gate: Gate,
+    gate: ReadinessGate,
 }
 
 impl<P> RuleService<P> {
-    pub(crate) fn new(provider: Arc<P>, gate: Gate) -> Self {
+    pub(crate) fn new(provider: Arc<P>, gate: ReadinessGate) -> Self {
         Self { provider, gate }
     }
 }
@@ -123,7 +123,7 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
 
     fn call(&mut self, request: Request<wire::EvaluateRequest>) -> Self::Future {
         let RuleService { provider, gate } = self.0.clone();
-        let deadline = deadline::of(request.metadata());
+        let deadline = deadline::from_metadata(request.metadata());
         let ask = request.into_inner();
         let (targets, nodes) = (ask.targets.into_iter(), ask.target_nodes.into_iter());
         let question = EvaluationRequest {
@@ -149,7 +149,7 @@ impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
 
     fn call(&mut self, request: Request<CostRequest>) -> Self::Future {
         let RuleService { provider, gate } = self.0.clone();
-        let deadline = deadline::of(request.metadata());
+        let deadline = deadline::from_metadata(request.metadata());
         let question = CostRequest {
             deadline,
             ..request.into_inner()
@@ -163,7 +163,7 @@ impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
 
 pub(crate) struct AllocatorService<A> {
     pub(crate) allocator: Arc<A>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: ReadinessGate,
 }
 
 #[tonic::async_trait]

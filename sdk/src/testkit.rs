@@ -25,7 +25,7 @@ use tonic::{Request, Status, transport::Channel};
 use crate::{Allocator, Config, RuleProvider, Server};
 
 /// A provider that runs until it is stopped or dropped.
-pub struct Running {
+pub struct TestServer {
     /// Where it listens.
     pub address: SocketAddr,
     client: RuleProviderClient<Channel>,
@@ -48,7 +48,7 @@ pub fn loopback() -> Config {
 ///
 /// # Errors
 /// No port could be bound.
-pub async fn start(provider: impl RuleProvider) -> Result<Running> {
+pub async fn start(provider: impl RuleProvider) -> Result<TestServer> {
     start_with(provider, loopback()).await
 }
 
@@ -56,7 +56,7 @@ pub async fn start(provider: impl RuleProvider) -> Result<Running> {
 ///
 /// # Errors
 /// The port is taken, or TLS files do not load.
-pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<Running> {
+pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<TestServer> {
     let server = Server::bind(config).await?;
     let address = server.address();
     let mut tasks = Tasks::default();
@@ -71,7 +71,7 @@ pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<R
 pub async fn start_with_allocator(
     provider: impl RuleProvider,
     allocator: impl Allocator,
-) -> Result<Running> {
+) -> Result<TestServer> {
     let server = Server::bind(loopback()).await?;
     let address = server.address();
     let mut tasks = Tasks::default();
@@ -79,11 +79,11 @@ pub async fn start_with_allocator(
     running(address, tasks)
 }
 
-fn running(address: SocketAddr, tasks: Tasks) -> Result<Running> {
+fn running(address: SocketAddr, tasks: Tasks) -> Result<TestServer> {
     let stop = tasks.stop_token();
     let channel = Channel::from_shared(format!("http://{address}"))?.connect_lazy();
     let done = tokio::spawn(tasks.run(std::future::pending()));
-    Ok(Running {
+    Ok(TestServer {
         address,
         client: RuleProviderClient::new(channel.clone()),
         allocator: AllocatorClient::new(channel),
@@ -92,7 +92,7 @@ fn running(address: SocketAddr, tasks: Tasks) -> Result<Running> {
     })
 }
 
-impl Running {
+impl TestServer {
     /// Asks for costs.
     ///
     /// # Errors
@@ -101,14 +101,14 @@ impl Running {
         &self,
         ask: EndpointCostRequest,
     ) -> Result<EndpointCostResponse, Status> {
-        self.endpoint_cost_by(Request::new(ask)).await
+        self.endpoint_cost_with(Request::new(ask)).await
     }
 
     /// Asks for costs by a request of one's own making, with a deadline, say.
     ///
     /// # Errors
     /// What the provider answers instead.
-    pub async fn endpoint_cost_by(
+    pub async fn endpoint_cost_with(
         &self,
         request: Request<EndpointCostRequest>,
     ) -> Result<EndpointCostResponse, Status> {
@@ -159,7 +159,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }

@@ -21,7 +21,7 @@ use tautline_proto::allocator::{
 };
 use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
-    Allocator, AllocatorError, LONGEST_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
+    Allocator, AllocatorError, MAX_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
     reservations::{Key, Reservations},
     testkit,
 };
@@ -92,7 +92,7 @@ impl Allocator for OneDevice {
         };
         let mut book = self.book.lock().unwrap();
         let granted = book.reserve(now, key, ask.hold, |book| {
-            match bound || book.on_node(now, &node).next().is_some() {
+            match bound || book.grants_on_node(now, &node).next().is_some() {
                 true => Err(AllocatorError::Exhausted("taken".into())),
                 false => Ok(()),
             }
@@ -266,7 +266,7 @@ async fn one_device_is_never_granted_twice_by_two_replicas() {
         said.iter().all(|s| s.code() == Code::Unavailable),
         "{said:?}"
     );
-    assert!(started.elapsed() >= LONGEST_HOLD);
+    assert!(started.elapsed() >= MAX_HOLD);
     Caller::of(a.address).release(&id).await.unwrap();
 
     let b = Replica::start(config.clone(), "b", &truth).await;
@@ -296,7 +296,7 @@ async fn passed_on(b: &Replica, truth: &Truth) {
         node: "n1".into(),
         ..ReserveRequest::default()
     });
-    tautline_sdk::mark_forwarded(&mut marked);
+    tautline_sdk::add_forwarded_metadata(&mut marked);
     let status = caller.0.clone().reserve(marked).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
@@ -351,7 +351,7 @@ async fn killed(a: Replica, balancer: &Balancer, truth: &Truth) {
     }
     truth.check();
     let last = truth.granted().into_iter().rfind(|g| g.by == "a").unwrap();
-    assert!(first.from >= killed + LONGEST_HOLD, "{last:?} {first:?}");
+    assert!(first.from >= killed + MAX_HOLD, "{last:?} {first:?}");
 }
 
 /// b is asked to end while u5 is about to be bound: nobody grants until it is, and
@@ -377,7 +377,7 @@ async fn handed_over(a: &Replica, b: Replica, truth: &Truth) {
     assert_eq!(truth.granted().last().unwrap().by, "a");
     let took = confirmed.elapsed();
     println!("a's first grant {took:?} after the last of b was confirmed");
-    assert!(took < LONGEST_HOLD / 2, "{took:?} is no hand-over");
+    assert!(took < MAX_HOLD / 2, "{took:?} is no hand-over");
     let (mut b, limit) = (b, Duration::from_secs(10));
     let ended = tokio::time::timeout(limit, &mut b.done).await;
     ended.expect("b ends").unwrap().unwrap();

@@ -107,7 +107,7 @@ impl App {
         let feed = ClusterStore::default();
         let watch = Watch {
             cluster: &self.cluster,
-            feed: &feed,
+            store: &feed,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };

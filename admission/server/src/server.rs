@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use hyper::{Method, Request};
 use tautline_runtime::{
     admin::Readiness,
-    http::{Body, Connection, HttpResponse, charge, read, respond, text},
+    http::{Body, Connection, HttpResponse, read_body, reserve_memory, respond, text},
 };
 use tokio::sync::Semaphore;
 
@@ -79,7 +79,7 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
         return text(405, format!("{path} takes POST\n"));
     }
     let connection = request.body().connection();
-    let body = match read(request, shared.config.max_body_bytes).await {
+    let body = match read_body(request, shared.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
@@ -104,7 +104,7 @@ fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
         let error = format!("the review has {values} JSON values; {MOST_VALUES} are taken\n");
         return Some(text(413, error));
     }
-    charge(connection, body.len() + values * VALUE_BYTES)
+    reserve_memory(connection, body.len() + values * VALUE_BYTES)
 }
 
 async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> HttpResponse {

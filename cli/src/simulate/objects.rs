@@ -9,7 +9,7 @@ use tautline_api::{convert, manifest};
 use tautline_core::index::Object;
 use tautline_gpu_placement::{CARD, Shape};
 use tautline_gpu_simulator::{Arrivals, Trace, Workload};
-use tautline_runtime::folder;
+use tautline_runtime::manifest_files;
 
 pub(super) const NAMESPACE: &str = "trace";
 /// A pod's label: which models it asks for.
@@ -75,7 +75,7 @@ pub(super) fn policies(workload: &Workload) -> Result<Vec<Object>> {
         });
         for object in [policy, offer] {
             for item in manifest::parse(&object.to_string())? {
-                all.extend(folder::object(&item).map_err(anyhow::Error::msg)?);
+                all.extend(manifest_files::object(&item).map_err(anyhow::Error::msg)?);
             }
         }
     }

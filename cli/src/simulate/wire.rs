@@ -115,7 +115,7 @@ impl Wired {
         }
         let discovery = tautline_provider_client::ClientConfig {
             deadline: PATIENCE,
-            ..tautline_provider_client::ClientConfig::unguarded()
+            ..tautline_provider_client::ClientConfig::single_tenant()
         };
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let config = Config {

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
-pub use path::{FieldPath, Lines};
+pub use path::{FieldPath, LineIndex};
 pub use references::check_references;
 
 /// One object of a manifest file.
@@ -60,7 +60,7 @@ impl fmt::Display for Workload {
 
 /// Where an object is in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Its YAML document, from 1 on; empty ones do not count.
     pub document: usize,
     /// Its index in the items of a List.
@@ -75,12 +75,12 @@ pub struct Finding {
     /// Which field.
     pub field: FieldPath,
     /// What is wrong, and the fix.
-    pub what: String,
+    pub message: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.object, self.field, self.what)
+        write!(f, "{}: {}: {}", self.object, self.field, self.message)
     }
 }
 
@@ -88,9 +88,9 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     /// In the order of the text.
-    pub objects: Vec<(Place, Item)>,
+    pub objects: Vec<(Location, Item)>,
     /// Likewise.
-    pub findings: Vec<(Place, Finding)>,
+    pub findings: Vec<(Location, Finding)>,
 }
 
 /// Why a manifest cannot be used.
@@ -101,12 +101,12 @@ pub enum ManifestError {
     Yaml(String),
     /// A document that is no Kubernetes object.
     #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
-    NoKind(Place),
+    NoKind(Location),
     /// An object whose fields do not fit its kind.
     #[error("{object}: {what}")]
     Object {
         /// Where it is.
-        place: Place,
+        place: Location,
         /// `Kind namespace/name`.
         object: String,
         /// Which field, and why.
@@ -116,7 +116,7 @@ pub enum ManifestError {
 
 impl ManifestError {
     /// Where the object is, if the text could be parsed at all.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<Location> {
         match self {
             Self::Yaml(_) => None,
             Self::NoKind(place) | Self::Object { place, .. } => Some(*place),
@@ -147,7 +147,7 @@ pub fn read(text: &str) -> Result<Manifest, ManifestError> {
 }
 
 /// What in an object is ignored; nothing of one that does not fit its kind.
-pub fn findings(place: Place, value: Value) -> Vec<(Place, Finding)> {
+pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
     let mut findings = Vec::new();
     match item_of(place, value, &mut findings) {
         Ok(_) => findings,
@@ -173,7 +173,7 @@ fn options() -> serde_saphyr::Options {
 ///
 /// # Errors
 /// A text that is no YAML.
-pub fn documents(text: &str) -> Result<Vec<(Place, Value)>, ManifestError> {
+pub fn documents(text: &str) -> Result<Vec<(Location, Value)>, ManifestError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
         .map_err(|e| ManifestError::Yaml(e.to_string()))?;
     let mut objects = Vec::new();
@@ -185,13 +185,13 @@ pub fn documents(text: &str) -> Result<Vec<(Place, Value)>, ManifestError> {
                 if let Value::Array(items) = value["items"].take() {
                     objects.extend(items.into_iter().enumerate().map(|(i, item)| {
                         let index = Some(i);
-                        (Place { document, index }, item)
+                        (Location { document, index }, item)
                     }));
                 }
             }
             _ => {
                 let index = None;
-                objects.push((Place { document, index }, value));
+                objects.push((Location { document, index }, value));
             }
         }
     }
@@ -202,7 +202,7 @@ pub fn documents(text: &str) -> Result<Vec<(Place, Value)>, ManifestError> {
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let lines = Lines::of(text);
+        let lines = LineIndex::new(text);
         for (place, finding) in read(text).unwrap_or_default().findings {
             _ = (lines.line(place, &finding.field), finding.to_string());
         }
@@ -217,9 +217,9 @@ fn object_name(kind: &str, namespace: &str, name: &str) -> String {
 }
 
 fn item_of(
-    place: Place,
+    place: Location,
     value: Value,
-    findings: &mut Vec<(Place, Finding)>,
+    findings: &mut Vec<(Location, Finding)>,
 ) -> Result<Item, ManifestError> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
@@ -271,7 +271,7 @@ fn item_of(
         }
         _ => {
             if let Some((field, what)) = kinds::check(&version, &kind) {
-                decoder.find(vec![(FieldPath::of([field]), what)]);
+                decoder.find(vec![(FieldPath::from_keys([field]), what)]);
             }
             Item::Other(format!("{kind}/{name}"))
         }
@@ -280,10 +280,10 @@ fn item_of(
 
 /// Decodes an object as its kind, and collects what is lost by that.
 struct Decoder<'a> {
-    place: Place,
+    place: Location,
     object: String,
     value: Value,
-    findings: &'a mut Vec<(Place, Finding)>,
+    findings: &'a mut Vec<(Location, Finding)>,
 }
 
 impl Decoder<'_> {
@@ -303,7 +303,7 @@ impl Decoder<'_> {
             let finding = Finding {
                 object,
                 field,
-                what,
+                message: what,
             };
             self.findings.push((self.place, finding));
         }
@@ -375,7 +375,7 @@ mod tests {
     fn found(text: &str) -> Vec<String> {
         let manifest = read(text).unwrap();
         let references = check_references(&manifest.objects);
-        let lines = Lines::of(text);
+        let lines = LineIndex::new(text);
         let all = manifest.findings.into_iter().chain(references);
         all.map(|(place, finding)| {
             let line = lines.line(place, &finding.field).unwrap();

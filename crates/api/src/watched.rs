@@ -25,7 +25,7 @@ use k8s_openapi::{
 use kube::Resource;
 use prost::Message;
 
-pub use envelope::{Event, OBJECT, STREAM, Status, event, list, status};
+pub use envelope::{Event, PROTOBUF, PROTOBUF_WATCH, Status, event, list, status};
 
 /// A kind that is watched in protobuf.
 pub trait Watchable: Resource<DynamicType = ()> + Sized + Send + 'static {
@@ -42,7 +42,7 @@ impl Watchable for Node {
 
 /// An object that cannot be decoded, as far as it tells which it is.
 #[derive(Clone, Debug)]
-pub struct Malformed {
+pub struct MalformedObject {
     /// Its name, namespace and version.
     pub metadata: Box<ObjectMeta>,
     /// What is wrong.
@@ -53,7 +53,7 @@ pub struct Malformed {
 ///
 /// # Errors
 /// If it is not of its kind. That must not end the watch on all others.
-pub fn object<K: Watchable>(raw: Bytes) -> Result<K, Malformed> {
+pub fn object<K: Watchable>(raw: Bytes) -> Result<K, MalformedObject> {
     K::Decoded::decode(raw.clone())
         .map(Into::into)
         .map_err(|error| {
@@ -65,7 +65,7 @@ pub fn object<K: Watchable>(raw: Bytes) -> Result<K, Malformed> {
                 resource_version: some(metadata.resource_version),
                 ..ObjectMeta::default()
             });
-            Malformed {
+            MalformedObject {
                 metadata,
                 error: error.to_string(),
             }

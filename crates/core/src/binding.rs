@@ -15,7 +15,7 @@ pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 
 /// The bindings that an offer calls for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DesiredBinding {
+pub struct DesiredBindings {
     /// How many tuples there are, the cap aside.
     pub count: u128,
     /// The objects of each binding by target name, by the binding's name; the
@@ -24,7 +24,7 @@ pub struct DesiredBinding {
 }
 
 /// What `entry` calls for, `cap` bindings at most.
-pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
+pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBindings {
     let namespace = &entry.offer.namespace;
     let mut targets: Vec<(&Arc<str>, Vec<&Member>)> = entry
         .offer
@@ -62,7 +62,7 @@ pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
         }
         bindings.insert(name, tuple);
     }
-    DesiredBinding { count, bindings }
+    DesiredBindings { count, bindings }
 }
 
 /// Whether a member has bindings: a pod that has finished keeps to nothing any more.
@@ -169,7 +169,7 @@ mod tests {
             &entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]),
             10,
         );
-        assert_eq!(called, DesiredBinding::default());
+        assert_eq!(called, DesiredBindings::default());
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Compliance {
     /// The state of a whole from its parts: Compliant only if every part is;
     /// with a Pending part and none worse than Compliant it is Pending; otherwise
     /// as bad as the worst. No parts: Pending.
-    pub fn of_parts(parts: impl IntoIterator<Item = Self>) -> Self {
+    pub fn aggregate(parts: impl IntoIterator<Item = Self>) -> Self {
         let (mut worst, mut pending) = (None, false);
         for part in parts {
             pending |= part == Self::Pending;
@@ -79,11 +79,11 @@ mod tests {
 
     #[test]
     fn a_whole_is_as_bad_as_its_worst_part() {
-        assert_eq!(Compliance::of_parts([]), Pending);
-        assert_eq!(Compliance::of_parts([Compliant, Compliant]), Compliant);
-        assert_eq!(Compliance::of_parts([Compliant, Pending]), Pending);
-        assert_eq!(Compliance::of_parts([Limit, Pending]), Limit);
-        assert_eq!(Compliance::of_parts([Error, Violation]), Error);
+        assert_eq!(Compliance::aggregate([]), Pending);
+        assert_eq!(Compliance::aggregate([Compliant, Compliant]), Compliant);
+        assert_eq!(Compliance::aggregate([Compliant, Pending]), Pending);
+        assert_eq!(Compliance::aggregate([Limit, Pending]), Limit);
+        assert_eq!(Compliance::aggregate([Error, Violation]), Error);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct ComplianceState {
     /// What is reported.
     pub compliance: Compliance,
     /// Since when it has been out of range without a break; errors pause it.
-    pub out_since: Option<UnixTime>,
+    pub out_of_range_since: Option<UnixTime>,
     /// Since when it cannot be told.
     pub error_since: Option<UnixTime>,
 }
@@ -28,11 +28,11 @@ impl ComplianceState {
         match found {
             Compliance::Error => Self {
                 compliance: found,
-                out_since: self.out_since,
+                out_of_range_since: self.out_of_range_since,
                 error_since: self.error_since.or(Some(now)),
             },
             Compliance::Violation => {
-                let since = match (self.out_since, self.error_since) {
+                let since = match (self.out_of_range_since, self.error_since) {
                     (None, _) => now,
                     (Some(since), None) => since,
                     // The time of the error does not count.
@@ -41,7 +41,7 @@ impl ComplianceState {
                 let long = now.saturating_sub(since) >= grace;
                 Self {
                     compliance: if long { found } else { Compliance::Limit },
-                    out_since: Some(since),
+                    out_of_range_since: Some(since),
                     error_since: None,
                 }
             }
@@ -55,7 +55,9 @@ impl ComplianceState {
     /// When the grace ends, if it is running.
     pub fn grace_ends(&self, grace: Duration) -> Option<UnixTime> {
         let runs = self.compliance == Compliance::Limit;
-        self.out_since.filter(|_| runs).map(|since| since + grace)
+        self.out_of_range_since
+            .filter(|_| runs)
+            .map(|since| since + grace)
     }
 }
 

@@ -60,7 +60,7 @@ impl PodConstraints {
 /// Whether any offer governs the pod: cheap, for the pods that none does.
 pub fn is_governed(snapshot: &Snapshot, pod: &PodIdentity) -> bool {
     snapshot
-        .offers_for(&pod.namespace, &pod.labels)
+        .candidate_offers(&pod.namespace, &pod.labels)
         .any(|e| governs(&e.offer, pod))
 }
 
@@ -72,12 +72,12 @@ pub fn governs(offer: &Offer, pod: &PodIdentity) -> bool {
 /// What each offer that governs the pod asks, by offer name.
 pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstraints> {
     let mut asks = Vec::new();
-    for entry in snapshot.offers_for(&pod.namespace, &pod.labels) {
+    for entry in snapshot.candidate_offers(&pod.namespace, &pod.labels) {
         let roles: Vec<usize> = governing_targets(&entry.offer, pod).collect();
         if roles.is_empty() {
             continue;
         }
-        let (rules, missing_policies) = rules(snapshot, &entry.offer);
+        let (rules, missing_policies) = offer_rules(snapshot, &entry.offer);
         let mut peers = Vec::new();
         for (i, (target, members)) in entry.offer.targets.iter().zip(&entry.members).enumerate() {
             // A pod in two roles has peers in both.
@@ -116,7 +116,7 @@ fn governing_targets<'a>(
 }
 
 /// The rules of an offer, the first of a name, and the policies that are missing.
-pub fn rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
+pub fn offer_rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
     let (mut rules, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for name in &offer.policies {
         match snapshot.policy(&offer.namespace, name) {
@@ -152,7 +152,7 @@ fn peer(role: &Arc<str>, member: &Member, of: &PodIdentity) -> Option<Peer> {
             reference: member.reference(&of.namespace),
             node: Some(Arc::clone(name)),
         }),
-        Member::Other(_) => Some(Peer {
+        Member::Object(_) => Some(Peer {
             role: Arc::clone(role),
             reference: member.reference(&of.namespace),
             node: None,

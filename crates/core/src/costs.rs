@@ -13,7 +13,7 @@ const SLACK: usize = 1024;
 pub struct Costs {
     cost: Vec<i64>,
     /// By position; empty as long as there is none.
-    notes: Vec<Kept>,
+    notes: Vec<StoredDetail>,
     /// The texts of all notes.
     text: String,
     /// The code that was written last: most lines have the one before.
@@ -53,7 +53,7 @@ struct Span {
 
 /// A note whose texts are elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Kept {
+struct StoredDetail {
     code: Span,
     detail: Span,
     freeable: bool,
@@ -79,7 +79,7 @@ impl Costs {
         };
         self.next = at + 1;
         let cost = cost.max(NO_COST + 1);
-        let note = clean(note, cost);
+        let note = sanitized(note, cost);
         let old = self.cost[at];
         if old != NO_COST {
             self.duplicate_nodes += 1;
@@ -94,7 +94,7 @@ impl Costs {
             }
         }
         self.cost[at] = cost;
-        self.keep(at, note);
+        self.store_detail(at, note);
     }
 
     /// Takes a line in place of the one before, if any. Of other nodes than these,
@@ -103,7 +103,7 @@ impl Costs {
         if let Some(at) = nodes.position_from(self.next, node) {
             self.next = at + 1;
             let cost = cost.max(NO_COST + 1);
-            self.set(at, cost, clean(note, cost));
+            self.set(at, cost, sanitized(note, cost));
             self.repack();
         }
     }
@@ -111,13 +111,13 @@ impl Costs {
     /// Drops the texts that are not needed any more, once they are worth a copy.
     pub fn repack(&mut self) {
         if self.text.len() > 2 * self.packed + SLACK {
-            *self = self.pick((0..self.cost.len()).map(Some));
+            *self = self.select((0..self.cost.len()).map(Some));
         }
     }
 
     /// The lines at these positions, in this order; at `None` is a node that was not
     /// named.
-    pub fn pick(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
+    pub fn select(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
         let mut picked = Self::new(at.len());
         picked.resolution = self.resolution;
         picked.tie_breaks = self.tie_breaks;
@@ -125,7 +125,7 @@ impl Costs {
         let share = self.text.len() * at.len() / self.cost.len().max(1);
         picked.text.reserve(share + SLACK);
         if !self.notes.is_empty() {
-            picked.notes = vec![Kept::default(); at.len()];
+            picked.notes = vec![StoredDetail::default(); at.len()];
         }
         // The code before, here: most lines have it too.
         let mut before = Span::default();
@@ -139,9 +139,9 @@ impl Costs {
             };
             if note.code.start < note.code.end && note.code != before {
                 before = note.code;
-                picked.same_or_write(self.slice(before));
+                picked.intern_code(self.slice(before));
             }
-            picked.notes[to] = Kept {
+            picked.notes[to] = StoredDetail {
                 code: match note.code.start < note.code.end {
                     true => picked.code,
                     false => Span::default(),
@@ -156,7 +156,7 @@ impl Costs {
     }
 
     /// Takes over what another answer says at `from`, that the node was not named too.
-    pub fn copy(&mut self, to: usize, other: &Self, from: usize) {
+    pub fn copy_from(&mut self, to: usize, other: &Self, from: usize) {
         let cost = other.cost.get(from).copied().unwrap_or(NO_COST);
         self.set(to, cost, other.detail(from).unwrap_or_default());
     }
@@ -165,25 +165,25 @@ impl Costs {
         if self.cost.len() <= at {
             self.cost.resize(at + 1, NO_COST);
             if !self.notes.is_empty() {
-                self.notes.resize(at + 1, Kept::default());
+                self.notes.resize(at + 1, StoredDetail::default());
             }
         }
         self.cost[at] = cost;
-        self.keep(at, note);
+        self.store_detail(at, note);
     }
 
-    fn keep(&mut self, at: usize, note: CostDetail<'_>) {
+    fn store_detail(&mut self, at: usize, note: CostDetail<'_>) {
         if self.notes.is_empty() {
             if note == CostDetail::default() {
                 return;
             }
-            self.notes = vec![Kept::default(); self.cost.len()];
+            self.notes = vec![StoredDetail::default(); self.cost.len()];
         }
         if !note.code.is_empty() {
-            self.same_or_write(note.code);
+            self.intern_code(note.code);
         }
         self.tie_breaks |= note.tie_break != 0;
-        self.notes[at] = Kept {
+        self.notes[at] = StoredDetail {
             code: match note.code {
                 "" => Span::default(),
                 _ => self.code,
@@ -195,7 +195,7 @@ impl Costs {
     }
 
     /// Makes `self.code` that text.
-    fn same_or_write(&mut self, code: &str) {
+    fn intern_code(&mut self, code: &str) {
         if self.slice(self.code) != code {
             self.code = self.write(code);
         }
@@ -234,8 +234,8 @@ impl Costs {
     }
 
     /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
-        self.cost.len() * 8 + self.notes.len() * size_of::<Kept>() + self.text.len()
+    pub fn heap_bytes(&self) -> usize {
+        self.cost.len() * 8 + self.notes.len() * size_of::<StoredDetail>() + self.text.len()
     }
 
     pub(crate) fn is_usable(&self, at: usize) -> bool {
@@ -243,7 +243,7 @@ impl Costs {
     }
 
     /// By position; where the answer did not name the node, below every cost.
-    pub(crate) fn raw(&self) -> &[i64] {
+    pub(crate) fn by_position(&self) -> &[i64] {
         &self.cost
     }
 
@@ -257,7 +257,7 @@ impl Costs {
     }
 }
 
-fn clean(note: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
+fn sanitized(note: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
     CostDetail {
         code: clean_code(note.code),
         tie_break: note.tie_break.clamp(0, cost.max(0)),
@@ -312,7 +312,7 @@ mod tests {
             for (i, last) in last.iter().enumerate() {
                 prop_assert_eq!(&said(&costs, i), last);
             }
-            let picked = costs.pick(at.iter().copied());
+            let picked = costs.select(at.iter().copied());
             prop_assert_eq!((costs.resolution, picked.resolution), (7, 7));
             for (to, at) in at.iter().enumerate() {
                 let none = (None, String::new(), String::new(), false, 0);

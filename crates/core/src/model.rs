@@ -233,7 +233,7 @@ pub enum TargetKind {
 
 impl Target {
     /// The kind of the objects that it selects, with their API version.
-    pub fn selects(&self) -> (&str, &'static str) {
+    pub fn selected_kind(&self) -> (&str, &'static str) {
         match self.kind {
             TargetKind::Pod => ("v1", "Pod"),
             TargetKind::Endpoint => ("v1", "Endpoints"),

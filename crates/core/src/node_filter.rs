@@ -10,7 +10,7 @@ use crate::{
 /// Pods request it so that kube-scheduler asks an extender about them, in the gated
 /// configurations. The scheduler looks for it on nodes unless its configuration says
 /// `ignoredByScheduler`.
-pub const GATE: &str = "constraint.ciena.com/governed";
+pub const GATE_RESOURCE: &str = "constraint.ciena.com/governed";
 
 /// Why a node cannot host a pod, in kube-scheduler's order and words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
     }
     pod.requests
         .iter()
-        .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE)
+        .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE_RESOURCE)
         .find_map(|(resource, wanted)| {
             let used: i64 = there
                 .iter()
@@ -176,7 +176,7 @@ mod tests {
         );
         // No node has what makes the scheduler ask about a pod.
         let gated = Pod {
-            requests: [("cpu", 10), (GATE, 1_000)].into_iter().collect(),
+            requests: [("cpu", 10), (GATE_RESOURCE, 1_000)].into_iter().collect(),
             ..pod("p", 0, NodeConstraints::default())
         };
         assert_eq!(check(&node(), &gated), None);

@@ -76,7 +76,7 @@ impl NodeSet {
     }
 
     /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.ends.len() * 10
     }
 

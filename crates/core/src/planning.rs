@@ -5,7 +5,7 @@ use std::sync::Arc;
 pub use crate::costs::{CostDetail, Costs};
 use crate::{
     nodes::NodeSet,
-    scaling::{ONE, ranks},
+    normalized_cost::{ONE, ranks},
 };
 
 /// kube-scheduler's `MaxExtenderPriority`.
@@ -23,7 +23,7 @@ pub mod code {
     pub const TIMEOUT: &str = "ProviderTimeout";
     pub const FAILED: &str = "ProviderFailed";
     /// Not called: it has failed too often just now.
-    pub const BREAKER: &str = "ProviderBreakerOpen";
+    pub const BREAKER_OPEN: &str = "ProviderBreakerOpen";
     /// Not called: its namespace has used up its share of the scheduler's time.
     pub const OVER_BUDGET: &str = "ProviderOverBudget";
     /// Not called: too many rules govern the pod.
@@ -61,7 +61,7 @@ pub struct RuleAnswer<'a> {
 pub enum NodeVerdict {
     Usable {
         /// The weighted mean of the scaled costs, 0 (best) to 2^62.
-        badness: u64,
+        normalized_cost: u64,
         /// Orders nodes whose mean is equal; lower is better.
         tie_break: u64,
         /// 10 for the best, else `round(9 x (1 - mean))`.
@@ -84,7 +84,9 @@ impl NodeVerdict {
     pub fn rank(&self) -> (u64, u64) {
         match self {
             Self::Usable {
-                badness, tie_break, ..
+                normalized_cost: badness,
+                tie_break,
+                ..
             } => (*badness, *tie_break),
             Self::Unusable { .. } => (u64::MAX, u64::MAX),
         }
@@ -107,7 +109,7 @@ pub struct Plan {
 
 impl Plan {
     /// Decides on `nodes` nodes from the answers of all rules of all offers.
-    pub fn make(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
+    pub fn new(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
         let usable: Vec<bool> = (0..nodes)
             .map(|at| answers.iter().all(|a| a.admits(at)))
             .collect();
@@ -122,7 +124,7 @@ impl Plan {
                 true => {
                     let (badness, tie_break) = ranks[at];
                     NodeVerdict::Usable {
-                        badness,
+                        normalized_cost: badness,
                         tie_break,
                         score: match best == Some(ranks[at]) {
                             true => MAX_SCORE,
@@ -130,7 +132,7 @@ impl Plan {
                         },
                     }
                 }
-                false => refusal(at, answers, &mut said),
+                false => unusable_verdict(at, answers, &mut said),
             })
             .collect();
         Self { verdicts }
@@ -180,7 +182,11 @@ fn score(badness: u64) -> u8 {
 
 /// Of several rules that refuse a node, the one that preemption cannot help
 /// speaks, then the first by name: independent of their order.
-fn refusal<'a>(at: usize, answers: &[RuleAnswer<'a>], said: &mut Option<Said<'a>>) -> NodeVerdict {
+fn unusable_verdict<'a>(
+    at: usize,
+    answers: &[RuleAnswer<'a>],
+    said: &mut Option<LastReason<'a>>,
+) -> NodeVerdict {
     let refusals = answers.iter().filter(|a| !a.admits(at)).map(|a| {
         let (freeable, code) = match a.outcome {
             RuleOutcome::Unavailable { code, .. } => (false, *code),
@@ -209,7 +215,7 @@ fn refusal<'a>(at: usize, answers: &[RuleAnswer<'a>], said: &mut Option<Said<'a>
 }
 
 /// The last reason with its parts: most nodes that are refused have the same.
-type Said<'a> = ([&'a str; 3], Arc<str>);
+type LastReason<'a> = ([&'a str; 3], Arc<str>);
 
 /// FNV-1a, 64 bits, over parts with a separator between them.
 pub fn fnv1a_64(parts: &[&str]) -> u64 {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Label prefixes that make a Service a provider of the rule named behind them.
-pub const LABELS: [&str; 2] = [
+pub const RULE_LABEL_PREFIXES: [&str; 2] = [
     "constraint.ciena.com/constraint-",
     "constraint.ciena.com/provider-",
 ];
@@ -27,27 +27,31 @@ pub const UNDERLAY_LABEL: &str = "constraint.ciena.com/underlay-controller";
 /// How the port of a gRPC service is told among a Service's: by this name or
 /// `grpc`, by this number, or by being the only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortRule {
+pub struct PortPreference {
     pub name: &'static str,
     pub number: u16,
 }
 
 /// Where rule providers listen.
-pub const PROVIDER_PORT: PortRule = PortRule {
+pub const PROVIDER_PORT: PortPreference = PortPreference {
     name: "ruleprovider",
     number: 5309,
 };
 /// Where underlay controllers listen.
-pub const UNDERLAY_PORT: PortRule = PortRule {
+pub const UNDERLAY_PORT: PortPreference = PortPreference {
     name: "underlay",
     number: 9999,
 };
 
 /// The rules that labels make a Service the provider of.
-pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
+pub fn provided_rules<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
     let mut rules: Vec<Box<str>> = labels
         .filter(|(_, value)| *value == ENABLED)
-        .filter_map(|(key, _)| LABELS.iter().find_map(|prefix| key.strip_prefix(prefix)))
+        .filter_map(|(key, _)| {
+            RULE_LABEL_PREFIXES
+                .iter()
+                .find_map(|prefix| key.strip_prefix(prefix))
+        })
         .filter(|rule| !rule.is_empty())
         .map(Into::into)
         .collect();
@@ -64,7 +68,7 @@ pub fn choose_provider<'a>(
     namespace: &str,
     trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    first(snapshot.providers(rule), namespace, trusted)
+    preferred(snapshot.providers(rule), namespace, trusted)
 }
 
 /// The underlay controller for an offer in `namespace`, chosen likewise.
@@ -73,7 +77,7 @@ pub fn choose_underlay<'a>(
     namespace: &str,
     trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    first(snapshot.underlays(), namespace, trusted)
+    preferred(snapshot.underlay_services(), namespace, trusted)
 }
 
 /// Whether a Service counts for offers in `namespace`.
@@ -81,7 +85,7 @@ pub fn is_trusted_for(service: &Service, namespace: &str, trusted: &TrustedNames
     *service.namespace == *namespace || trusted.contains(&service.namespace)
 }
 
-fn first<'a>(
+fn preferred<'a>(
     services: &'a [Arc<Service>],
     namespace: &str,
     trusted: &TrustedNamespaces,
@@ -161,7 +165,11 @@ impl std::fmt::Display for Address {
 
 /// The addresses of a Service, sorted. Empty: it has a selector and nothing is
 /// ready behind it.
-pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>], rule: PortRule) -> Vec<Address> {
+pub fn addresses(
+    service: &Service,
+    slices: &[Arc<EndpointSlice>],
+    rule: PortPreference,
+) -> Vec<Address> {
     let port_of = |ports: &[ServicePort]| port_of(ports, rule);
     if let Some(host) = &service.external_name {
         let host = host.trim_end_matches('.').to_owned();
@@ -196,7 +204,7 @@ pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>], rule: PortRul
     all
 }
 
-fn port_of(ports: &[ServicePort], rule: PortRule) -> u16 {
+fn port_of(ports: &[ServicePort], rule: PortPreference) -> u16 {
     let named = [rule.name, "grpc"]
         .iter()
         .find_map(|name| ports.iter().find(|p| p.name == **name))
@@ -357,7 +365,7 @@ mod tests {
             ("constraint.ciena.com/constraint-", "enabled"),
             ("app", "enabled"),
         ];
-        let rules = rules_of(labels.into_iter());
+        let rules = provided_rules(labels.into_iter());
         assert_eq!(rules, ["jitter".into(), "latency".into()] as [Box<str>; 2]);
     }
 

@@ -63,7 +63,7 @@ pub fn check_api_version(text: &str) -> Result<(), ApiVersionError> {
     if valid {
         return Ok(());
     }
-    let quoted = text::clean(text, QUOTED_CHARS).into_owned();
+    let quoted = text::sanitize(text, QUOTED_CHARS).into_owned();
     Err(ApiVersionError(quoted))
 }
 

@@ -86,7 +86,7 @@ impl SelectorUnion {
     }
 
     /// As a list or a watch asks for it; empty if nothing or everything is selected.
-    pub fn text(&self) -> String {
+    pub fn to_query(&self) -> String {
         let clauses = self.clauses.iter().flatten();
         let texts: Vec<String> = clauses
             .map(|(key, values)| {
@@ -189,7 +189,7 @@ mod tests {
         match (union.is_empty(), union.is_everything()) {
             (true, _) => "nothing".to_owned(),
             (_, true) => "everything".to_owned(),
-            _ => union.text(),
+            _ => union.to_query(),
         }
     }
 
@@ -235,7 +235,7 @@ mod tests {
         for i in 0..5_000 {
             union.add(&labels(&[("app", &format!("app-{i}")), ("tier", "1")]));
         }
-        assert_eq!(union.text(), "tier in (1)");
+        assert_eq!(union.to_query(), "tier in (1)");
         union.add(&labels(&[("app", "one-more")]));
         assert!(union.is_everything());
     }
@@ -252,7 +252,7 @@ mod tests {
         let more = |selectors: &[Selector]| {
             let mut later = web.clone();
             selectors.iter().for_each(|s| later.add(s));
-            web.difference(&later).map(|union| union.text())
+            web.difference(&later).map(|union| union.to_query())
         };
         let text = Some("app in (cache,db),tier in (1)".to_owned());
         assert_eq!(more(&[of("db", "1"), of("cache", "1")]), text);

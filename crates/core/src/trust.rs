@@ -39,7 +39,7 @@ impl TrustedNamespaces {
 
     /// Whether an object of the namespace `object` counts for workloads of `workload`;
     /// `None`: the workload's namespace is unknown.
-    pub fn apply(&self, object: &str, workload: Option<&str>) -> bool {
+    pub fn allows(&self, object: &str, workload: Option<&str>) -> bool {
         self.contains(object) || workload == Some(object)
     }
 }
@@ -115,7 +115,7 @@ pub struct AllocatorKeys {
 
 impl AllocatorKeys {
     /// Whether the allocator of `rule` may write `key`.
-    pub fn allow(&self, rule: &str, key: &str) -> bool {
+    pub fn allows(&self, rule: &str, key: &str) -> bool {
         self.rule.as_deref().is_none_or(|r| r == rule) && self.keys.matches(key)
     }
 }
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn an_object_counts_for_its_own_namespace_and_from_trusted_ones() {
         let trusted = TrustedNamespaces::from_iter(["system"]);
-        assert!(trusted.apply("system", Some("shop")) && trusted.apply("system", None));
-        assert!(trusted.apply("shop", Some("shop")));
-        assert!(!trusted.apply("shop", Some("bank")) && !trusted.apply("shop", None));
-        assert!(TrustedNamespaces::all().apply("shop", Some("bank")));
+        assert!(trusted.allows("system", Some("shop")) && trusted.allows("system", None));
+        assert!(trusted.allows("shop", Some("shop")));
+        assert!(!trusted.allows("shop", Some("bank")) && !trusted.allows("shop", None));
+        assert!(TrustedNamespaces::all().allows("shop", Some("bank")));
     }
 
     #[test]
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn keys_of_allocators_may_be_bound_to_a_rule() {
         let any = AllocatorKeys::from("tautline.io/gpu-*");
-        assert!(any.allow("gpu-slice", "tautline.io/gpu-devices"));
-        assert!(!any.allow("gpu-slice", "tautline.io/other"));
+        assert!(any.allows("gpu-slice", "tautline.io/gpu-devices"));
+        assert!(!any.allows("gpu-slice", "tautline.io/other"));
         let fpga = AllocatorKeys::from("fpga=example.com/fpga");
-        assert!(fpga.allow("fpga", "example.com/fpga"));
-        assert!(!fpga.allow("gpu-slice", "example.com/fpga"));
+        assert!(fpga.allows("fpga", "example.com/fpga"));
+        assert!(!fpga.allows("gpu-slice", "example.com/fpga"));
     }
 }

@@ -22,7 +22,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use tautline_api::convert::WOKEN_ANNOTATION;
+use tautline_api::convert::REQUEUE_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::cluster_store::{ClusterStore, Versions};
@@ -54,9 +54,9 @@ struct Cause {
 /// What waking counts. Clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    wakes: Family<Cause, Counter>,
+    requeues: Family<Cause, Counter>,
     waiting: Gauge,
-    here: Gauge,
+    active: Gauge,
 }
 
 impl Metrics {
@@ -64,12 +64,12 @@ impl Metrics {
         registry.register(
             "pod_requeues",
             "Rejected pods requeued, by cause",
-            self.wakes.clone(),
+            self.requeues.clone(),
         );
         registry.register(
             "pod_requeue_active",
             "1 while this process requeues rejected pods, 0 while another does",
-            self.here.clone(),
+            self.active.clone(),
         );
         registry.register(
             "rejected_pods",
@@ -81,8 +81,8 @@ impl Metrics {
 
 /// Wakes the pods of a cluster.
 pub struct PodRequeue {
-    pub feed: ClusterStore,
-    pub discovery: ProviderClient,
+    pub store: ClusterStore,
+    pub providers: ProviderClient,
     pub client: Client,
     pub metrics: Metrics,
 }
@@ -91,7 +91,7 @@ impl PodRequeue {
     /// Looks at rejected pods on every change that may matter, and on a tick,
     /// until told to stop. Where `ours` is false somebody else does it.
     pub async fn run(self, ours: impl Fn() -> bool, stop: CancellationToken) {
-        let mut changes = self.feed.changes_except_pods();
+        let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
         loop {
             let before = *changes.borrow_and_update();
@@ -100,11 +100,11 @@ impl PodRequeue {
                 () = tokio::time::sleep(TICK) => "costs",
                 cause = next_cause(&mut changes, before) => cause,
             };
-            let snapshot = self.feed.snapshot();
+            let snapshot = self.store.snapshot();
             let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
             self.metrics.waiting.set(count);
             let here = ours();
-            self.metrics.here.set(i64::from(here));
+            self.metrics.active.set(i64::from(here));
             if !here {
                 continue;
             }
@@ -121,7 +121,7 @@ impl PodRequeue {
                     Some(usable) if rejected.should_requeue(&pod.uid, usable) => {
                         tokio::select! {
                             () = stop.cancelled() => return,
-                            () = self.wake(pod, cause) => {}
+                            () = self.requeue(pod, cause) => {}
                         }
                     }
                     Some(_) => {}
@@ -132,8 +132,8 @@ impl PodRequeue {
 
     /// The nodes that a pod could have now, as a fingerprint; `None`: there is none.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
-        let snapshot = self.feed.snapshot();
-        let round = self.discovery.plan_on_fitting_nodes(&snapshot, pod).await;
+        let snapshot = self.store.snapshot();
+        let round = self.providers.plan_on_fitting_nodes(&snapshot, pod).await;
         round.plan.usable().next()?;
         // The nodes' order is a map's: sum their hashes, so that it does not matter.
         Some(round.plan.usable().fold(0u64, |sum, at| {
@@ -141,13 +141,13 @@ impl PodRequeue {
         }))
     }
 
-    async fn wake(&self, pod: &Arc<model::Pod>, cause: &'static str) {
+    async fn requeue(&self, pod: &Arc<model::Pod>, cause: &'static str) {
         let now = Timestamp::now();
         let patch = serde_json::json!({
             "metadata": {
                 // A pod of the same name that is another by now stays as it is.
                 "uid": pod.uid,
-                "annotations": { WOKEN_ANNOTATION: format!("{now:.0} {cause}") },
+                "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
             }
         });
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
@@ -156,7 +156,7 @@ impl PodRequeue {
         let (namespace, name) = (&pod.namespace, &pod.name);
         match tokio::time::timeout(DEADLINE, patched).await {
             Ok(Ok(_)) => {
-                self.metrics.wakes.get_or_create(&Cause { cause }).inc();
+                self.metrics.requeues.get_or_create(&Cause { cause }).inc();
                 tracing::debug!(%namespace, pod = %name, cause, "woken");
             }
             Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not woken"),

@@ -7,7 +7,7 @@ use tautline_core::{
     model::{Rule, Service},
     reference::Reference,
 };
-use tautline_proto::{LONGEST_HOLD, allocator as wire, ruleprovider};
+use tautline_proto::{MAX_HOLD, allocator as wire, ruleprovider};
 use tokio::time::Instant;
 
 use crate::{
@@ -24,7 +24,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 pub struct Reservation {
     service: Arc<Service>,
     id: String,
-    asked: Instant,
+    requested_at: Instant,
     /// To be written to the pod as it is bound.
     pub annotations: BTreeMap<String, String>,
 }
@@ -32,8 +32,8 @@ pub struct Reservation {
 impl Reservation {
     /// For how long a Binding may still be written. Counted from before the
     /// provider was asked, so never longer than the provider holds.
-    pub fn left(&self) -> Duration {
-        (LONGEST_HOLD - MARGIN).saturating_sub(self.asked.elapsed())
+    pub fn remaining(&self) -> Duration {
+        (MAX_HOLD - MARGIN).saturating_sub(self.requested_at.elapsed())
     }
 }
 
@@ -113,17 +113,17 @@ impl ProviderClient {
                 resource_claims: asked.resource_claims.clone(),
                 uid: subject.uid.clone(),
             }),
-            hold_millis: i64::try_from(LONGEST_HOLD.as_millis()).unwrap_or(i64::MAX),
+            hold_millis: i64::try_from(MAX_HOLD.as_millis()).unwrap_or(i64::MAX),
         };
         let before = Instant::now();
         let answer = self
-            .allocator(snapshot, service, move |mut client| {
+            .call_allocator(snapshot, service, move |mut client| {
                 let request = request.clone();
                 async move { Ok(client.reserve(request).await?.into_inner()) }
             })
             .await?;
         let allowed = &self.config().allocator_annotations;
-        let may_write = |key: &String| allowed.iter().any(|a| a.allow(&rule.name, key));
+        let may_write = |key: &String| allowed.iter().any(|a| a.allows(&rule.name, key));
         let refused = answer.annotations.keys().find(|key| !may_write(key));
         let refused = refused.map(|key| {
             CallError::BadAnswer(format!(
@@ -134,7 +134,7 @@ impl ProviderClient {
         let reservation = Reservation {
             service: Arc::clone(service),
             id: answer.id,
-            asked: before,
+            requested_at: before,
             annotations: answer.annotations,
         };
         match refused {
@@ -152,7 +152,7 @@ impl ProviderClient {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
             let told = self
-                .allocator(snapshot, &r.service, move |mut client| {
+                .call_allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.confirm(request).await }
                 })
@@ -168,7 +168,7 @@ impl ProviderClient {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
             let told = self
-                .allocator(snapshot, &r.service, move |mut client| {
+                .call_allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.release(request).await }
                 })
@@ -189,13 +189,13 @@ mod tests {
         let held = Reservation {
             service: Arc::default(),
             id: "a-1".into(),
-            asked: Instant::now(),
+            requested_at: Instant::now(),
             annotations: BTreeMap::new(),
         };
-        assert!(held.left() < LONGEST_HOLD);
-        tokio::time::advance(LONGEST_HOLD - MARGIN - Duration::from_millis(1)).await;
-        assert!(!held.left().is_zero());
+        assert!(held.remaining() < MAX_HOLD);
+        tokio::time::advance(MAX_HOLD - MARGIN - Duration::from_millis(1)).await;
+        assert!(!held.remaining().is_zero());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(held.left().is_zero());
+        assert!(held.remaining().is_zero());
     }
 }

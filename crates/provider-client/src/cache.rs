@@ -21,20 +21,20 @@ use tautline_core::{
     planning::{Costs, fnv1a_64},
     providers::Address,
 };
-use tautline_proto::endpoint_cost::{Malformed, Validity};
+use tautline_proto::endpoint_cost::{MalformedMessage, Validity};
 use tokio::time::Instant;
 
 use crate::codec::{Answer, RawAnswer};
 
 /// However long a provider says, and however well it tells of changes: then all is asked
 /// anew. Relabeling must act within a second, and does because the key holds the provider.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(60);
 /// Questions of so many shapes are kept: some 300 KB to 1 MB each at 5,000 nodes.
-const MOST: usize = 128;
+const MAX_ENTRIES: usize = 128;
 /// So many nodes at the most one question is about that renews an answer: as many as
 /// kube-scheduler names of 5,000. A provider may take the longer, or look the less
 /// closely, the more there are.
-const AT_ONCE: usize = 500;
+const REFRESH_CHUNK_NODES: usize = 500;
 
 /// What makes two questions the same: the provider and all of the question but
 /// its nodes and the asking pod's name and UID.
@@ -62,17 +62,17 @@ impl Key {
 /// What is known of the nodes of a question.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    Nothing,
+    Miss,
     /// Valid lines of all nodes; `ahead`: the provider is to be asked again then, before
     /// they end.
-    All {
+    Hit {
         costs: Costs,
-        ahead: Option<Instant>,
+        refresh_at: Option<Instant>,
     },
     /// Of some nodes valid lines.
-    Part(Part),
+    Partial(PartialCosts),
     /// Lines that hold but for what has changed since.
-    AsOf(CachedVersion),
+    Versioned(CachedVersion),
 }
 
 /// What a provider is asked again before its lines end.
@@ -84,7 +84,7 @@ pub(crate) enum RefreshPlan {
 }
 
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PartialCosts {
     costs: Costs,
     pub missing: NodeSet,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct CachedVersion {
     pub version: u64,
-    pub by: Arc<Address>,
+    pub endpoint: Arc<Address>,
     /// Of these there is no line.
     pub missing: NodeSet,
     /// Where the lines of the question's nodes are.
@@ -100,13 +100,13 @@ pub(crate) struct CachedVersion {
     serial: u64,
 }
 
-impl Part {
+impl PartialCosts {
     /// The costs of all nodes of the question, `said` being about those missing.
-    pub(crate) fn with(mut self, said: &Costs, nodes: &NodeSet) -> Costs {
+    pub(crate) fn merge(mut self, said: &Costs, nodes: &NodeSet) -> Costs {
         self.costs.resolution = said.resolution;
         for (from, name) in self.missing.iter().enumerate() {
             if let Some(to) = nodes.position(name) {
-                self.costs.copy(to, said, from);
+                self.costs.copy_from(to, said, from);
             }
         }
         self.costs
@@ -115,7 +115,7 @@ impl Part {
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    kept: DashMap<u64, CacheEntry>,
+    entries: DashMap<u64, CacheEntry>,
     serial: AtomicU64,
 }
 
@@ -124,13 +124,13 @@ impl Cache {
     /// for each pod, so often it is a part. To a pod that is placed a provider may say
     /// something else: numbered lines are never all that is to be known.
     pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Lookup {
-        let Some(kept) = self.kept.get(&key.hash).filter(|kept| kept.key == *key) else {
-            return Lookup::Nothing;
+        let Some(kept) = self.entries.get(&key.hash).filter(|kept| kept.key == *key) else {
+            return Lookup::Miss;
         };
         let now = Instant::now();
-        let holds = |at: &usize| match &kept.holds {
+        let holds = |at: &usize| match &kept.validity {
             EntryValidity::Until(until) => until[*at] > now,
-            EntryValidity::AsOf { until, .. } => *until > now,
+            EntryValidity::Versioned { until, .. } => *until > now,
         };
         let (mut next, mut missing) = (0, NodeSet::default());
         let line = |name| {
@@ -143,31 +143,31 @@ impl Cache {
             at
         };
         let at: Vec<Option<usize>> = nodes.iter().map(line).collect();
-        match &kept.holds {
-            EntryValidity::AsOf {
+        match &kept.validity {
+            EntryValidity::Versioned {
                 version,
-                by,
-                fresh,
+                endpoint: by,
+                fresh_until: fresh,
                 until,
                 serial,
             } if *until > now && (placed || *fresh <= now || !missing.is_empty()) => {
-                Lookup::AsOf(CachedVersion {
+                Lookup::Versioned(CachedVersion {
                     version: *version,
-                    by: Arc::clone(by),
+                    endpoint: Arc::clone(by),
                     missing,
                     at,
                     serial: *serial,
                 })
             }
-            _ if missing.len() == nodes.len() => Lookup::Nothing,
+            _ if missing.len() == nodes.len() => Lookup::Miss,
             _ => {
-                let costs = kept.costs.pick(at.into_iter());
+                let costs = kept.costs.select(at.into_iter());
                 match missing.is_empty() {
-                    true => Lookup::All {
+                    true => Lookup::Hit {
                         costs,
-                        ahead: kept.due.take(),
+                        refresh_at: kept.refresh_at.take(),
                     },
-                    false => Lookup::Part(Part { costs, missing }),
+                    false => Lookup::Partial(PartialCosts { costs, missing }),
                 }
             }
         }
@@ -175,13 +175,16 @@ impl Cache {
 
     /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
     /// has ended.
-    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
-        let kept = self.kept.get(&key.hash).filter(|kept| kept.key == *key)?;
+    pub(crate) fn refresh_plan(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
+        let kept = self
+            .entries
+            .get(&key.hash)
+            .filter(|kept| kept.key == *key)?;
         let now = Instant::now();
-        if kept.due.at() != Some(due) || kept.since + LONGEST <= now {
+        if kept.refresh_at.at() != Some(due) || kept.first_requested_at + MAX_AGE <= now {
             return None;
         }
-        Some(match &kept.holds {
+        Some(match &kept.validity {
             EntryValidity::Until(until) => {
                 let lines = kept.nodes.iter().zip(until);
                 let valid = lines.filter(|(_, until)| **until > now);
@@ -189,18 +192,18 @@ impl Cache {
                 if names.is_empty() {
                     return None;
                 }
-                let questions = names.chunks(AT_ONCE);
+                let questions = names.chunks(REFRESH_CHUNK_NODES);
                 let questions = questions.map(|names| names.iter().copied().collect());
                 RefreshPlan::Lines(questions.collect())
             }
-            EntryValidity::AsOf {
+            EntryValidity::Versioned {
                 version,
-                by,
+                endpoint: by,
                 serial,
                 ..
             } => RefreshPlan::Changes(CachedVersion {
                 version: *version,
-                by: Arc::clone(by),
+                endpoint: Arc::clone(by),
                 missing: NodeSet::default(),
                 at: Vec::new(),
                 serial: *serial,
@@ -214,32 +217,32 @@ impl Cache {
     ///
     /// # Errors
     /// An answer that is none.
-    pub(crate) fn advance(
+    pub(crate) fn apply_changes(
         &self,
         key: &Key,
         known: &CachedVersion,
         answer: &RawAnswer,
         nodes: &NodeSet,
         asked: Instant,
-    ) -> Result<Option<Costs>, Malformed> {
+    ) -> Result<Option<Costs>, MalformedMessage> {
         let valid = answer.validity()?;
         if valid.changed_since != known.version || valid.version == 0 {
             return Ok(None);
         }
-        let Some(mut kept) = self.kept.get_mut(&key.hash) else {
+        let Some(mut kept) = self.entries.get_mut(&key.hash) else {
             return Ok(None);
         };
         let CacheEntry {
             nodes: all,
             costs,
-            holds,
-            due,
+            validity: holds,
+            refresh_at: due,
             ..
         } = kept.value_mut();
         let (version, fresh) = match holds {
-            EntryValidity::AsOf {
+            EntryValidity::Versioned {
                 version,
-                fresh,
+                fresh_until: fresh,
                 serial,
                 ..
             } if *serial == known.serial => (version, fresh),
@@ -247,7 +250,7 @@ impl Cache {
         };
         if valid.version >= *version {
             *version = valid.version;
-            *fresh = holds_until(valid, asked);
+            *fresh = valid_until(valid, asked);
             *due = RefreshAt::new(asked, *fresh);
             for name in known.missing.iter() {
                 all.insert(name);
@@ -260,22 +263,22 @@ impl Cache {
             return Ok(None);
         }
         let at = known.at.iter().zip(nodes.iter());
-        Ok(Some(costs.pick(
+        Ok(Some(costs.select(
             at.map(|(at, name)| at.or_else(|| all.position(name))),
         )))
     }
 
     /// Nobody tells any more what changes of these lines.
-    pub(crate) fn forget(&self, key: &Key, known: &CachedVersion) {
-        self.kept.remove_if(
+    pub(crate) fn remove(&self, key: &Key, known: &CachedVersion) {
+        self.entries.remove_if(
             &key.hash,
-            |_, kept| matches!(kept.holds, EntryValidity::AsOf { serial, .. } if serial == known.serial),
+            |_, kept| matches!(kept.validity, EntryValidity::Versioned { serial, .. } if serial == known.serial),
         );
     }
 
     /// Keeps an answer for as long as its provider says, beside those about other
     /// nodes, or until the provider tells of changes. The question was begun at `asked`.
-    pub(crate) fn put(
+    pub(crate) fn insert(
         &self,
         key: Key,
         nodes: &NodeSet,
@@ -284,7 +287,7 @@ impl Cache {
         asked: Instant,
     ) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
-        let until = holds_until(*valid, asked);
+        let until = valid_until(*valid, asked);
         let holds = match *valid {
             Validity {
                 version: 0,
@@ -298,36 +301,36 @@ impl Cache {
             }
             // For this pod: to others what is kept holds.
             Validity { version: 0, .. } => return,
-            Validity { version, .. } => EntryValidity::AsOf {
+            Validity { version, .. } => EntryValidity::Versioned {
                 version,
-                by: Arc::new(by.clone()),
-                fresh: until,
-                until: now + LONGEST,
+                endpoint: Arc::new(by.clone()),
+                fresh_until: until,
+                until: now + MAX_AGE,
                 serial: self.serial.fetch_add(1, Ordering::Relaxed),
             },
         };
-        if self.kept.len() >= MOST && !self.kept.contains_key(&key.hash) {
-            self.kept.retain(|_, kept| match &kept.holds {
+        if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&key.hash) {
+            self.entries.retain(|_, kept| match &kept.validity {
                 EntryValidity::Until(until) => until.iter().any(|u| *u > now),
-                EntryValidity::AsOf { until, .. } => *until > now,
+                EntryValidity::Versioned { until, .. } => *until > now,
             });
-            if self.kept.len() >= MOST {
-                self.kept.clear();
+            if self.entries.len() >= MAX_ENTRIES {
+                self.entries.clear();
             }
         }
         let mut kept = CacheEntry {
             key,
             nodes: nodes.clone(),
             costs: costs.clone(),
-            holds,
-            due: RefreshAt::new(asked, until),
-            since: asked,
+            validity: holds,
+            refresh_at: RefreshAt::new(asked, until),
+            first_requested_at: asked,
         };
-        match self.kept.entry(kept.key.hash) {
+        match self.entries.entry(kept.key.hash) {
             dashmap::Entry::Occupied(mut entry) => {
                 let before = entry.get();
                 if before.key == kept.key {
-                    kept.add_valid(before, now);
+                    kept.keep_valid_from(before, now);
                 }
                 entry.insert(kept);
             }
@@ -345,13 +348,13 @@ impl Cache {
         asked: Instant,
         until: Instant,
     ) -> bool {
-        let Some(mut kept) = self.kept.get_mut(&key.hash) else {
+        let Some(mut kept) = self.entries.get_mut(&key.hash) else {
             return false;
         };
         let fit = kept.key == *key && kept.mostly_valid();
         if fit {
             kept.add(nodes, said, until);
-            kept.due.or(RefreshAt::new(asked, until));
+            kept.refresh_at.or_else(RefreshAt::new(asked, until));
         }
         fit
     }
@@ -359,9 +362,9 @@ impl Cache {
 
 /// Until when an answer is valid, by its provider, who counts from a later moment than
 /// that of the question: an answer that was long under way is not taken for a new one.
-fn holds_until(valid: Validity, asked: Instant) -> Instant {
+fn valid_until(valid: Validity, asked: Instant) -> Instant {
     let millis = u64::try_from(valid.millis).unwrap_or(0);
-    asked + Duration::from_millis(millis).min(LONGEST)
+    asked + Duration::from_millis(millis).min(MAX_AGE)
 }
 
 #[cfg(test)]

@@ -14,16 +14,16 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::{
     CallError, ProviderClient, failure,
-    pool::{CallGuard, Connection, Peers, PoolError, Probe},
+    pool::{CallGuard, Candidates, Connection, PoolError, Probe},
 };
 
 /// Which address is called first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndpointChoice<'a> {
     /// Each in turn.
-    Turn,
+    RoundRobin,
     /// For calls of one number the same, as long as it can answer.
-    Number(u64),
+    Hash(u64),
     /// This one, if it is there still.
     Address(&'a Address),
 }
@@ -31,16 +31,16 @@ pub(crate) enum EndpointChoice<'a> {
 /// How a call is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions<'a> {
-    pub port: providers::PortRule,
+    pub port: providers::PortPreference,
     pub deadline: Duration,
     /// It may be repeated, so it is when the connection fails.
-    pub again: bool,
+    pub retry: bool,
     /// It may be repeated in the background to see whether the provider is back. Else
     /// the next call that somebody waits for has to find out.
     pub probe: bool,
     /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
-    pub not_now: bool,
-    pub first: EndpointChoice<'a>,
+    pub may_be_unavailable: bool,
+    pub endpoint: EndpointChoice<'a>,
     /// When the deadline is over, if it does not begin with this call.
     pub until: Option<Instant>,
 }
@@ -50,10 +50,10 @@ impl CallOptions<'_> {
         Self {
             port: providers::PROVIDER_PORT,
             deadline,
-            again: true,
+            retry: true,
             probe: true,
-            not_now: false,
-            first: EndpointChoice::Turn,
+            may_be_unavailable: false,
+            endpoint: EndpointChoice::RoundRobin,
             until: None,
         }
     }
@@ -64,7 +64,7 @@ impl CallOptions<'_> {
     fn is_well(self, status: &Status) -> bool {
         let answered = std::error::Error::source(status).is_none();
         match status.code() {
-            Code::Unavailable => self.not_now && answered,
+            Code::Unavailable => self.may_be_unavailable && answered,
             Code::DeadlineExceeded | Code::Cancelled => false,
             _ => answered,
         }
@@ -80,18 +80,18 @@ pub(crate) struct Endpoints {
     remote_only: bool,
     trusted: bool,
     /// Why it must not be called at all.
-    refused: Option<String>,
+    forbidden: Option<String>,
 }
 
 impl Endpoints {
     pub(crate) fn new(
         snapshot: &Snapshot,
         service: &Service,
-        port: providers::PortRule,
+        port: providers::PortPreference,
         external: ExternalNames,
         trusted: bool,
     ) -> Self {
-        let slices = snapshot.slices_of(&service.namespace, &service.name);
+        let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
         let refused = service.external_name.as_ref().and_then(|host| {
             let what = match external {
                 ExternalNames::Any => return None,
@@ -115,7 +115,7 @@ impl Endpoints {
             tls_name: service.tls_required.then(|| tls_name(service)),
             remote_only: service.external_name.is_some() && external != ExternalNames::Any,
             trusted,
-            refused,
+            forbidden: refused,
         }
     }
 }
@@ -125,7 +125,7 @@ impl ProviderClient {
     /// once, elsewhere if there is an elsewhere, if it may be repeated.
     pub(crate) async fn call_until<T, F>(
         &self,
-        way: CallOptions<'_>,
+        options: CallOptions<'_>,
         snapshot: &Snapshot,
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
@@ -134,16 +134,16 @@ impl ProviderClient {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let callee = self.endpoints(snapshot, service, way.port);
-        let answered = self.call_at(way, callee, attempt).await;
+        let endpoints = self.endpoints(snapshot, service, options.port);
+        let answered = self.call_at(options, endpoints, attempt).await;
         answered.map(|(answer, _)| answer)
     }
 
     /// The same, with who has answered.
     pub(crate) async fn call_at<T, F>(
         &self,
-        way: CallOptions<'_>,
-        callee: Endpoints,
+        options: CallOptions<'_>,
+        endpoints: Endpoints,
         attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
     ) -> Result<(T, Arc<Connection>), CallError>
     where
@@ -155,8 +155,8 @@ impl ProviderClient {
             tls_name,
             remote_only,
             trusted,
-            refused,
-        } = callee;
+            forbidden: refused,
+        } = endpoints;
         if let Some(refused) = refused {
             return Err(CallError::NotAllowed(refused));
         }
@@ -164,37 +164,39 @@ impl ProviderClient {
             return Err(CallError::NotReady);
         }
         let pool = self.pool();
-        let first = match way.first {
-            EndpointChoice::Turn => pool.turn(),
+        let first = match options.endpoint {
+            EndpointChoice::RoundRobin => pool.next_index(),
             // Rendezvous hashing: an address that comes or goes moves only its share.
-            EndpointChoice::Number(number) => {
+            EndpointChoice::Hash(number) => {
                 let number = number.to_string();
                 addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
                 0
             }
             EndpointChoice::Address(known) => {
                 let there = addresses.iter().position(|a| a == known);
-                there.unwrap_or_else(|| pool.turn())
+                there.unwrap_or_else(|| pool.next_index())
             }
         };
-        let peers = Peers {
+        let peers = Candidates {
             addresses: &addresses,
             first,
             tls_name: tls_name.as_deref(),
             remote_only,
             trusted,
-            may_probe: !way.probe,
+            may_probe: !options.probe,
         };
-        let deadline = way.until.unwrap_or_else(|| Instant::now() + way.deadline);
+        let deadline = options
+            .until
+            .unwrap_or_else(|| Instant::now() + options.deadline);
         // Links that are left alone from now on.
         let mut open = Vec::new();
         let mut before: Option<(Arc<Connection>, CallError)> = None;
         let outcome = loop {
             let skip = before.as_ref().map(|(link, _)| link);
-            let permit = match (pool.pick(&peers, skip), before.take()) {
-                (Ok(permit), earlier) => {
+            let guard = match (pool.admit_call(&peers, skip), before.take()) {
+                (Ok(guard), earlier) => {
                     before = earlier;
-                    permit
+                    guard
                 }
                 // No other address to ask: the first answer is the last.
                 (Err(_), Some((_, error))) => break Err(error),
@@ -205,10 +207,12 @@ impl ProviderClient {
                 }
             };
             let left = deadline.saturating_duration_since(Instant::now());
-            let channel = permit.link.channel.clone();
+            let channel = guard.connection.channel.clone();
             let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
                 // The other side keeps the time too, and may be the first to say so.
-                Ok(Err(status)) if gave_up(&status) && Instant::now() + CLOSE >= deadline => {
+                Ok(Err(status))
+                    if is_timeout(&status) && Instant::now() + DEADLINE_SLACK >= deadline =>
+                {
                     Err(None)
                 }
                 Ok(result) => result.map_err(Some),
@@ -216,11 +220,11 @@ impl ProviderClient {
             };
             let broken = |status: &Option<Status>| status.as_ref().is_some_and(connection_failed);
             let once_more = before.is_none()
-                && way.again
+                && options.retry
                 && result.as_ref().is_err_and(broken)
                 && Instant::now() < deadline;
-            let link = Arc::clone(&permit.link);
-            let (outcome, is_open) = conclude(way, permit, result);
+            let link = Arc::clone(&guard.connection);
+            let (outcome, is_open) = conclude(options, guard, result);
             if is_open {
                 open.push(Arc::clone(&link));
             }
@@ -229,7 +233,7 @@ impl ProviderClient {
                 outcome => break outcome.map(|answer| (answer, link)),
             }
         };
-        if way.probe && !open.is_empty() {
+        if options.probe && !open.is_empty() {
             let probe: Probe = Arc::new(move |channel, left| {
                 let attempt = attempt(channel, left);
                 Box::pin(async move { attempt.await.map(|_| ()) })
@@ -238,7 +242,7 @@ impl ProviderClient {
                 // The newest question: an older one may fail for a reason of its own.
                 if link.set_probe(Arc::clone(&probe)) {
                     tokio::spawn(probe_until_closed(
-                        way.not_now,
+                        options.may_be_unavailable,
                         self.config().deadline,
                         link,
                     ));
@@ -252,15 +256,15 @@ impl ProviderClient {
 /// Records the outcome of a call, and says whether its link is left alone now. An error
 /// without a status is a deadline that is over.
 fn conclude<T>(
-    way: CallOptions<'_>,
-    permit: CallGuard,
+    options: CallOptions<'_>,
+    guard: CallGuard,
     result: Result<T, Option<Status>>,
 ) -> (Result<T, CallError>, bool) {
-    let address = &permit.link.address;
+    let address = &guard.connection.address;
     let (well, outcome) = match result {
         Ok(answer) => (true, Ok(answer)),
         Err(None) => {
-            let text = format!("no answer from {address} within {:?}", way.deadline);
+            let text = format!("no answer from {address} within {:?}", options.deadline);
             (false, Err(CallError::Timeout(text)))
         }
         Err(Some(status)) => {
@@ -270,10 +274,10 @@ fn conclude<T>(
                 Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),
                 _ => CallError::Failed(text),
             };
-            (way.is_well(&status), Err(error))
+            (options.is_well(&status), Err(error))
         }
     };
-    let is_open = permit.record(well, outcome.as_ref().err());
+    let is_open = guard.record(well, outcome.as_ref().err());
     (outcome, is_open)
 }
 
@@ -281,33 +285,33 @@ fn conclude<T>(
 /// answered or nobody asks for the address any more. So no pod waits for an address
 /// that is known to fail, and the first after its recovery has its answer.
 async fn probe_until_closed(not_now: bool, deadline: Duration, link: Arc<Connection>) {
-    let way = CallOptions {
-        not_now,
+    let options = CallOptions {
+        may_be_unavailable: not_now,
         ..CallOptions::as_provider(deadline)
     };
     let weak = Arc::downgrade(&link);
     drop(link);
     while let Some(due) = weak.upgrade().and_then(|link| link.probe_due()) {
         tokio::time::sleep_until(due).await;
-        let permit = weak.upgrade().and_then(|link| link.admit(true));
-        let probe = permit.as_ref().and_then(|permit| permit.link.probe());
-        let (Some(permit), Some(probe)) = (permit, probe) else {
+        let guard = weak.upgrade().and_then(|link| link.admit(true));
+        let probe = guard.as_ref().and_then(|guard| guard.connection.probe());
+        let (Some(guard), Some(probe)) = (guard, probe) else {
             // Another call is the probe.
             tokio::time::sleep(deadline).await;
             continue;
         };
-        let channel = permit.link.channel.clone();
+        let channel = guard.connection.channel.clone();
         let answer = tokio::time::timeout(deadline, probe(channel, deadline)).await;
         let result = answer.map_err(|_| None).and_then(|r| r.map_err(Some));
-        _ = conclude(way, permit, result);
+        _ = conclude(options, guard, result);
     }
     weak.upgrade().inspect(|link| link.end_probing());
 }
 
 /// How close to the deadline a cancelled call counts as one that ran out of time.
-const CLOSE: Duration = Duration::from_millis(20);
+const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
-fn gave_up(status: &Status) -> bool {
+fn is_timeout(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
 

@@ -13,7 +13,7 @@ use tautline_core::{
 };
 use tautline_proto::{
     allocator::allocator_client::AllocatorClient,
-    endpoint_cost::Malformed,
+    endpoint_cost::MalformedMessage,
     ruleprovider::{EvaluateRequest, EvaluateResponse, rule_provider_client::RuleProviderClient},
 };
 use tautline_runtime::tls::ClientFiles;
@@ -51,7 +51,7 @@ pub struct ClientConfig {
     /// providers of one namespace; `None`: for callers that keep no scheduler waiting.
     pub scheduler_share_percent: Option<u8>,
     /// For offers that do not say what a rule without a provider means.
-    pub unavailable: ProviderUnavailable,
+    pub provider_unavailable: ProviderUnavailable,
     /// For providers that require TLS.
     pub tls: ClientFiles,
 }
@@ -67,7 +67,7 @@ impl Default for ClientConfig {
             shared_annotations: SHARED_ANNOTATIONS.map(KeyPattern::from).into(),
             allocator_annotations: ALLOCATOR_ANNOTATIONS.map(AllocatorKeys::from).into(),
             scheduler_share_percent: None,
-            unavailable: ProviderUnavailable::Ignore,
+            provider_unavailable: ProviderUnavailable::Ignore,
             tls: ClientFiles::default(),
         }
     }
@@ -75,7 +75,7 @@ impl Default for ClientConfig {
 
 impl ClientConfig {
     /// For one machine with one tenant: every Service counts, wherever it leads.
-    pub fn unguarded() -> Self {
+    pub fn single_tenant() -> Self {
         Self {
             trusted: TrustedNamespaces::all(),
             external_names: ExternalNames::Any,
@@ -120,8 +120,8 @@ pub enum CallError {
     Failed(String),
 }
 
-impl From<Malformed> for CallError {
-    fn from(error: Malformed) -> Self {
+impl From<MalformedMessage> for CallError {
+    fn from(error: MalformedMessage) -> Self {
         Self::BadAnswer(format!("malformed answer: {error}"))
     }
 }
@@ -147,7 +147,7 @@ impl CallError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotReady => code::NO_ADDRESS,
-            Self::BreakerOpen(_) => code::BREAKER,
+            Self::BreakerOpen(_) => code::BREAKER_OPEN,
             Self::OverBudget(_) => code::OVER_BUDGET,
             Self::NotAllowed(_) => code::NOT_ALLOWED,
             Self::Timeout(_) => code::TIMEOUT,
@@ -246,7 +246,7 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        port: providers::PortRule,
+        port: providers::PortPreference,
     ) -> Endpoints {
         let (external, trusted) = (self.0.config.external_names, self.trusts(service));
         Endpoints::new(snapshot, service, port, external, trusted)
@@ -262,18 +262,18 @@ impl ProviderClient {
 
     pub(crate) async fn endpoint_cost(
         &self,
-        callee: Endpoints,
+        endpoints: Endpoints,
         question: RawQuestion,
         first: EndpointChoice<'_>,
         (limit, until): (Duration, Instant),
     ) -> Result<(RawAnswer, Arc<Connection>), CallError> {
         let max = self.0.config.max_answer_bytes;
-        let way = CallOptions {
-            first,
+        let options = CallOptions {
+            endpoint: first,
             until: Some(until),
             ..CallOptions::as_provider(limit)
         };
-        self.call_at(way, callee, move |channel, left| {
+        self.call_at(options, endpoints, move |channel, left| {
             let question = question.clone();
             async move {
                 let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
@@ -299,11 +299,11 @@ impl ProviderClient {
         service: &Service,
         ask: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
-        let way = CallOptions {
-            first: EndpointChoice::Number(number_of(&ask)),
+        let options = CallOptions {
+            endpoint: EndpointChoice::Hash(replica_hash(&ask)),
             ..CallOptions::as_provider(self.0.config.deadline)
         };
-        let answered = self.call_until(way, snapshot, service, move |channel, left| {
+        let answered = self.call_until(options, snapshot, service, move |channel, left| {
             let mut request = Request::new(ask.clone());
             request.set_timeout(left);
             async move {
@@ -317,7 +317,7 @@ impl ProviderClient {
         answered.map_err(|error| self.hide_details(service, error))
     }
 
-    pub(crate) async fn allocator<T, F>(
+    pub(crate) async fn call_allocator<T, F>(
         &self,
         snapshot: &Snapshot,
         service: &Service,
@@ -327,13 +327,13 @@ impl ProviderClient {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let way = CallOptions {
-            not_now: true,
+        let options = CallOptions {
+            may_be_unavailable: true,
             // Reserving once more to see whether it works would reserve.
             probe: false,
             ..CallOptions::as_provider(self.0.config.deadline)
         };
-        self.call_until(way, snapshot, service, move |channel, _| {
+        self.call_until(options, snapshot, service, move |channel, _| {
             call(AllocatorClient::new(channel))
         })
         .await
@@ -341,7 +341,7 @@ impl ProviderClient {
 }
 
 /// The same for the same objects and rule.
-fn number_of(ask: &EvaluateRequest) -> u64 {
+fn replica_hash(ask: &EvaluateRequest) -> u64 {
     let rule = ask.rule.iter();
     let rule = rule.flat_map(|r| [&r.name, &r.request, &r.limit]);
     let targets = ask.targets.iter();

@@ -8,7 +8,7 @@ use tautline_core::{
     planning::{CostDetail, Costs},
     text,
 };
-use tautline_proto::endpoint_cost::{Malformed, Validity, put_eligible_node, read_answer};
+use tautline_proto::endpoint_cost::{MalformedMessage, Validity, put_eligible_node, read_answer};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
@@ -51,7 +51,7 @@ impl RawAnswer {
     }
 
     /// Reads the answer against the nodes that were asked about.
-    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, Malformed> {
+    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, MalformedMessage> {
         let mut costs = Costs::new(nodes.len());
         let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
         costs.resolution = valid.resolution;
@@ -62,9 +62,9 @@ impl RawAnswer {
     pub(crate) fn lines(
         &self,
         mut each: impl FnMut(&str, i64, CostDetail<'_>),
-    ) -> Result<Validity, Malformed> {
+    ) -> Result<Validity, MalformedMessage> {
         read_answer(&self.0, |line| {
-            let detail = text::clean(line.detail, LONGEST_DETAIL_CHARS);
+            let detail = text::sanitize(line.detail, LONGEST_DETAIL_CHARS);
             let note = CostDetail {
                 code: line.code,
                 detail: &detail,
@@ -76,7 +76,7 @@ impl RawAnswer {
     }
 
     /// What its lines hold by.
-    pub(crate) fn validity(&self) -> Result<Validity, Malformed> {
+    pub(crate) fn validity(&self) -> Result<Validity, MalformedMessage> {
         read_answer(&self.0, |_| {})
     }
 }

@@ -36,7 +36,10 @@ pub(crate) enum CostSource {
     Cached(Costs),
     /// The provider, just now, with so many nodes that are none of the question's, or
     /// were named before.
-    Fetched { costs: Costs, odd: usize },
+    Fetched {
+        costs: Costs,
+        unexpected_nodes: usize,
+    },
 }
 
 impl ProviderClient {
@@ -65,16 +68,20 @@ impl ProviderClient {
             .pod(&asked.subject.namespace, &asked.subject.name)
             .is_some_and(|pod| pod.node.is_some());
         let found = self.cache().find(&key, nodes, placed);
-        if let Lookup::All { costs, ahead } = found {
+        if let Lookup::Hit {
+            costs,
+            refresh_at: ahead,
+        } = found
+        {
             // A pod with claims of its own is not asked for on behalf of others.
             if let Some(due) = ahead.filter(|_| asked.resource_claims.is_empty()) {
-                let callee = self.endpoints(snapshot, service, PROVIDER_PORT);
-                self.refresh_at(callee, key, Arc::clone(&rule.name), due);
+                let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
+                self.schedule_refresh(endpoints, key, Arc::clone(&rule.name), due);
             }
             return Ok(CostSource::Cached(costs));
         }
-        let deadline = self.time_for(service, asked)?;
-        identify(&mut head, asked);
+        let deadline = self.deadline_for(service, asked)?;
+        set_pod(&mut head, asked);
         let of_pod = head.encode_to_vec();
         let question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
             head: head.into(),
@@ -83,19 +90,25 @@ impl ProviderClient {
         let mut begun = Instant::now();
         let until = begun + deadline;
         let call = async |raw, first: EndpointChoice<'_>| {
-            let callee = self.endpoints(snapshot, service, PROVIDER_PORT);
-            self.endpoint_cost(callee, raw, first, (deadline, until))
+            let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
+            self.endpoint_cost(endpoints, raw, first, (deadline, until))
                 .await
         };
         let (mut anew, mut part) = (None, None);
         match found {
-            Lookup::AsOf(known) => {
+            Lookup::Versioned(known) => {
                 let mut of_changes = of_pod.clone();
                 put_known_version(known.version, &mut of_changes);
                 let raw = question(of_changes, encode_nodes(&known.missing));
-                let (answer, by) = call(raw, EndpointChoice::Address(&known.by)).await?;
-                if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes, begun)? {
-                    return Ok(CostSource::Fetched { costs, odd: 0 });
+                let (answer, by) = call(raw, EndpointChoice::Address(&known.endpoint)).await?;
+                if let Some(costs) = self
+                    .cache()
+                    .apply_changes(&key, &known, &answer, nodes, begun)?
+                {
+                    return Ok(CostSource::Fetched {
+                        costs,
+                        unexpected_nodes: 0,
+                    });
                 }
                 // It has started anew, or too much has changed, or what it says is for
                 // this pod alone, or all was asked for meanwhile.
@@ -103,8 +116,8 @@ impl ProviderClient {
                 anew = Some((known, by));
                 begun = Instant::now();
             }
-            Lookup::Part(known) => part = Some(known),
-            Lookup::Nothing | Lookup::All { .. } => {}
+            Lookup::Partial(known) => part = Some(known),
+            Lookup::Miss | Lookup::Hit { .. } => {}
         }
         let (to_ask, encoded) = match &part {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),
@@ -114,20 +127,21 @@ impl ProviderClient {
             .as_ref()
             .map(|(_, by)| EndpointChoice::Address(&by.address));
         let raw = question(of_pod, encoded);
-        let (answer, by) = call(raw, first.unwrap_or(EndpointChoice::Turn)).await?;
+        let (answer, by) = call(raw, first.unwrap_or(EndpointChoice::RoundRobin)).await?;
         let answer = answer.read(to_ask)?;
         if let Some((known, _)) = anew
             && answer.valid.version == 0
             && !placed
         {
             // It numbers no more, as a replica that no longer grants: others may.
-            self.cache().forget(&key, &known);
+            self.cache().remove(&key, &known);
         }
-        self.cache().put(key, to_ask, &answer, &by.address, begun);
+        self.cache()
+            .insert(key, to_ask, &answer, &by.address, begun);
         Ok(CostSource::Fetched {
-            odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
+            unexpected_nodes: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
             costs: match part {
-                Some(known) => known.with(&answer.costs, nodes),
+                Some(known) => known.merge(&answer.costs, nodes),
                 None => answer.costs,
             },
         })
@@ -153,18 +167,22 @@ impl ProviderClient {
     }
 
     /// How long this provider may take, unless kube-scheduler has waited enough for it.
-    fn time_for(&self, service: &Service, asked: &PlanningQuestion) -> Result<Duration, CallError> {
+    fn deadline_for(
+        &self,
+        service: &Service,
+        asked: &PlanningQuestion,
+    ) -> Result<Duration, CallError> {
         let deadline = self.config().deadline;
         match self.budgets() {
             Some(budgets) if asked.scheduler_waits && !self.trusts(service) => {
-                self.within(budgets, service, deadline)
+                self.deadline_within_budget(budgets, service, deadline)
             }
             _ => Ok(deadline),
         }
     }
 
     /// The deadline of a call that an untrusted namespace's budget allows.
-    pub(crate) fn within(
+    pub(crate) fn deadline_within_budget(
         &self,
         budgets: &Budgets,
         service: &Service,
@@ -217,7 +235,7 @@ fn head(
 }
 
 /// Says which pod it is.
-fn identify(head: &mut wire::EndpointCostRequest, asked: &PlanningQuestion) {
+fn set_pod(head: &mut wire::EndpointCostRequest, asked: &PlanningQuestion) {
     if let Some(source) = &mut head.source {
         source.name.clone_from(&asked.subject.name);
     }

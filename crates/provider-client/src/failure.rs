@@ -7,7 +7,7 @@ use tautline_core::{providers::Address, text};
 use tonic::Status;
 
 /// Messages of refusals go into statuses and events.
-const LONGEST_MESSAGE_CHARS: usize = 512;
+const MAX_MESSAGE_CHARS: usize = 512;
 
 /// A failed call as one line.
 pub(crate) fn describe(address: &Address, status: &Status) -> String {
@@ -20,7 +20,7 @@ pub(crate) fn describe(address: &Address, status: &Status) -> String {
 
 /// A refusal in a stranger's words, fit to be shown.
 pub(crate) fn status_text(status: &Status) -> String {
-    let message = text::clean(status.message(), LONGEST_MESSAGE_CHARS);
+    let message = text::sanitize(status.message(), MAX_MESSAGE_CHARS);
     format!("{:?}: {message}", status.code())
 }
 

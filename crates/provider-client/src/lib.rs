@@ -21,7 +21,7 @@ mod underlay;
 pub use client::{CallError, ClientConfig, ProviderClient};
 pub use metrics::Metrics;
 pub use planning_round::{PlanningQuestion, PlanningRound, RuleRecord};
-pub use underlay::{AllocateError, Mitigation};
+pub use underlay::{AllocateError, MitigationRequest};
 
 /// Reads bytes as a provider's answer: for the fuzz target.
 #[doc(hidden)]

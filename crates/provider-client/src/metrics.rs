@@ -44,10 +44,10 @@ pub struct Metrics {
     calls: Family<Call, Counter>,
     seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
     ignored: Family<Skipped, Counter>,
-    odd_nodes: Family<ByProvider, Counter>,
+    unexpected_nodes: Family<ByProvider, Counter>,
     cached: Family<ByProvider, Counter>,
-    asked_anew: Family<ByProvider, Counter>,
-    ahead: Family<ByProvider, Counter>,
+    full_refetches: Family<ByProvider, Counter>,
+    refreshes: Family<ByProvider, Counter>,
     over_budget: Family<ByNamespace, Counter>,
     bound: LabelBound,
     /// Addresses whose breaker is open.
@@ -61,10 +61,10 @@ impl Default for Metrics {
             calls: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             ignored: Family::default(),
-            odd_nodes: Family::default(),
+            unexpected_nodes: Family::default(),
             cached: Family::default(),
-            asked_anew: Family::default(),
-            ahead: Family::default(),
+            full_refetches: Family::default(),
+            refreshes: Family::default(),
             over_budget: Family::default(),
             bound: LabelBound::for_providers(),
             open: Gauge::default(),
@@ -93,7 +93,7 @@ impl Metrics {
         r.register(
             "provider_unexpected_nodes",
             "Nodes in answers that were not asked about or named twice",
-            self.odd_nodes.clone(),
+            self.unexpected_nodes.clone(),
         );
         r.register(
             "provider_answers_reused",
@@ -103,12 +103,12 @@ impl Metrics {
         r.register(
             "provider_full_refetches",
             "Questions about changes that another about all nodes had to follow",
-            self.asked_anew.clone(),
+            self.full_refetches.clone(),
         );
         r.register(
             "provider_refreshes",
             "Calls among those to rule providers that renewed an answer before it ended",
-            self.ahead.clone(),
+            self.refreshes.clone(),
         );
         r.register(
             "provider_calls_over_budget",
@@ -153,7 +153,7 @@ impl Metrics {
     ) {
         self.call(rule, provider, outcome, took);
         let by = self.by(rule, provider);
-        self.ahead.get_or_create(&by).inc();
+        self.refreshes.get_or_create(&by).inc();
     }
 
     pub(crate) fn over_budget(&self, namespace: &str) {
@@ -172,7 +172,9 @@ impl Metrics {
     pub(crate) fn unexpected_nodes(&self, rule: &str, provider: &str, count: usize) {
         if count > 0 {
             let by = self.by(rule, provider);
-            self.odd_nodes.get_or_create(&by).inc_by(count as u64);
+            self.unexpected_nodes
+                .get_or_create(&by)
+                .inc_by(count as u64);
         }
     }
 
@@ -183,7 +185,7 @@ impl Metrics {
 
     pub(crate) fn full_refetch(&self, rule: &str, provider: &str) {
         let by = self.by(rule, provider);
-        self.asked_anew.get_or_create(&by).inc();
+        self.full_refetches.get_or_create(&by).inc();
     }
 }
 

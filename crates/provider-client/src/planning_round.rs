@@ -96,12 +96,12 @@ pub struct RuleRecord {
 
 impl PlanningRound {
     /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         let rules = self.rules.iter().map(|r| match &r.outcome {
-            RuleOutcome::Costs(costs) => 256 + costs.weight(),
+            RuleOutcome::Costs(costs) => 256 + costs.heap_bytes(),
             RuleOutcome::Unavailable { .. } => 256,
         });
-        512 + self.nodes.weight()
+        512 + self.nodes.heap_bytes()
             + self.plan.verdicts.len() * size_of::<NodeVerdict>()
             + rules.sum::<usize>()
     }
@@ -124,12 +124,12 @@ impl ProviderClient {
     pub async fn plan_on_fitting_nodes(&self, snapshot: &Snapshot, pod: &Pod) -> PlanningRound {
         let fits = |n: &&Arc<Node>| node_filter::unschedulable_reason(snapshot, pod, n).is_none();
         let nodes = snapshot.nodes().filter(fits).map(|n| &*n.name).collect();
-        self.round(snapshot, PlanningQuestion::for_pod(pod, nodes))
+        self.plan_pod(snapshot, PlanningQuestion::for_pod(pod, nodes))
             .await
     }
 
     /// Asks every rule that governs the pod, and plans.
-    pub async fn round(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
+    pub async fn plan_pod(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
         let asks = constraints::pod_constraints(snapshot, &question.subject);
         let nodes_on_wire = OnceLock::new();
@@ -138,7 +138,7 @@ impl ProviderClient {
             for rule in &constraints.rules {
                 match calls.len() < MOST_RULES {
                     true => {
-                        calls.push(self.ask_rule(
+                        calls.push(self.query_rule(
                             snapshot,
                             &question,
                             constraints,
@@ -146,7 +146,9 @@ impl ProviderClient {
                             &nodes_on_wire,
                         ));
                     }
-                    false => left_out.push(too_many(constraints, rule, self.rejects(constraints))),
+                    false => {
+                        left_out.push(too_many_rules(constraints, rule, self.rejects(constraints)))
+                    }
                 }
             }
         }
@@ -160,7 +162,7 @@ impl ProviderClient {
                 constraints
                     .missing_policies
                     .iter()
-                    .map(|policy| missing(constraints, policy, self.rejects(constraints))),
+                    .map(|policy| missing_policy(constraints, policy, self.rejects(constraints))),
             );
         }
         for record in &rules {
@@ -184,7 +186,7 @@ impl ProviderClient {
                 outcome: &r.outcome,
             })
             .collect();
-        let plan = Plan::make(question.nodes.len(), &answers);
+        let plan = Plan::new(question.nodes.len(), &answers);
         let PlanningQuestion { subject, nodes, .. } = question;
         PlanningRound {
             subject,
@@ -222,11 +224,11 @@ impl ProviderClient {
         let says = constraints
             .offer
             .provider_unavailable
-            .unwrap_or(self.config().unavailable);
+            .unwrap_or(self.config().provider_unavailable);
         says == ProviderUnavailable::Reject
     }
 
-    async fn ask_rule(
+    async fn query_rule(
         &self,
         snapshot: &Snapshot,
         asked: &PlanningQuestion,
@@ -250,8 +252,11 @@ impl ProviderClient {
         };
         let Some(service) = self.provider(snapshot, &rule.name, &constraints.offer.namespace)
         else {
-            record.error =
-                Some(self.no_provider(snapshot, &rule.name, &constraints.offer.namespace));
+            record.error = Some(self.missing_provider_message(
+                snapshot,
+                &rule.name,
+                &constraints.offer.namespace,
+            ));
             return record;
         };
         let provider = provider_name(service);
@@ -278,7 +283,10 @@ impl ProviderClient {
                 record.took = Duration::ZERO;
                 record.reused = true;
             }
-            Ok(CostSource::Fetched { costs, odd }) => {
+            Ok(CostSource::Fetched {
+                costs,
+                unexpected_nodes: odd,
+            }) => {
                 self.metrics()
                     .call(&rule.name, &provider, "OK", record.took);
                 self.metrics().unexpected_nodes(&rule.name, &provider, odd);
@@ -298,7 +306,12 @@ impl ProviderClient {
     }
 
     /// Why a rule has no provider.
-    pub fn no_provider(&self, snapshot: &Snapshot, rule: &str, namespace: &str) -> String {
+    pub fn missing_provider_message(
+        &self,
+        snapshot: &Snapshot,
+        rule: &str,
+        namespace: &str,
+    ) -> String {
         let elsewhere = match snapshot.providers(rule) {
             [] => "",
             _ => "; there is one, but in a namespace that is not trusted",
@@ -312,7 +325,7 @@ impl ProviderClient {
     }
 }
 
-fn too_many(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleRecord {
+fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleRecord {
     RuleRecord {
         offer: Arc::clone(&constraints.offer.name),
         rule: rule.clone(),
@@ -335,7 +348,7 @@ pub fn provider_name(service: &Service) -> Arc<str> {
     tautline_core::model::key(&service.namespace, &service.name).into()
 }
 
-fn missing(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {
+fn missing_policy(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {
     RuleRecord {
         offer: Arc::clone(&constraints.offer.name),
         rule: Rule {

@@ -45,7 +45,7 @@ pub(crate) type Probe =
     Arc<dyn Fn(Channel, Duration) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
 /// The addresses that may take a call.
-pub(crate) struct Peers<'a> {
+pub(crate) struct Candidates<'a> {
     pub addresses: &'a [Address],
     /// Which of them comes first.
     pub first: usize,
@@ -90,14 +90,14 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A permit for one call, unless the breaker is open. A probe may pass an open one
+    /// A guard for one call, unless the breaker is open. A probe may pass an open one
     /// when its pause is over.
     pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
         let now = Instant::now();
         let mut breaker = self.breaker.lock();
         let admitted = (probe || !breaker.is_open()) && breaker.admit(now);
         admitted.then(|| CallGuard {
-            link: Arc::clone(self),
+            connection: Arc::clone(self),
             recorded: false,
         })
     }
@@ -128,7 +128,7 @@ impl Connection {
 /// One admitted call; dropped without an outcome it counts for nothing.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
-    pub link: Arc<Connection>,
+    pub connection: Arc<Connection>,
     recorded: bool,
 }
 
@@ -136,7 +136,7 @@ impl CallGuard {
     /// Takes the outcome down, and says whether the breaker is open now.
     pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
         self.recorded = true;
-        let link = &self.link;
+        let link = &self.connection;
         if let Some(error) = error.filter(|_| !success) {
             *link.error.lock() = error.to_string();
         }
@@ -163,14 +163,14 @@ impl CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.recorded {
-            self.link.breaker.lock().forget();
+            self.connection.breaker.lock().forget();
         }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    links: DashMap<Key, Arc<Connection>>,
+    connections: DashMap<Key, Arc<Connection>>,
     turn: AtomicUsize,
     tls: ArcSwapOption<ClientTlsConfig>,
     files: ClientFiles,
@@ -194,7 +194,7 @@ impl Pool {
     pub(crate) fn new(files: ClientFiles, open: Gauge) -> Result<Self, std::io::Error> {
         let tls = client_tls(&files)?;
         Ok(Self {
-            links: DashMap::new(),
+            connections: DashMap::new(),
             turn: AtomicUsize::new(0),
             tls: ArcSwapOption::from_pointee(tls),
             files,
@@ -203,22 +203,22 @@ impl Pool {
     }
 
     /// The number of a call, so that calls go to addresses in turn.
-    pub(crate) fn turn(&self) -> usize {
+    pub(crate) fn next_index(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A permit on the first of the addresses whose breaker admits a call. `skip` leaves
+    /// A guard on the first of the addresses whose breaker admits a call. `skip` leaves
     /// out the address of a call that has just failed, if there is another.
-    pub(crate) fn pick(
+    pub(crate) fn admit_call(
         &self,
-        peers: &Peers<'_>,
+        peers: &Candidates<'_>,
         skip: Option<&Arc<Connection>>,
     ) -> Result<CallGuard, PoolError> {
         let (mut unusable, mut links) = (None, Vec::new());
         let count = peers.addresses.len();
         for i in 0..count {
             let address = &peers.addresses[(peers.first.wrapping_add(i)) % count];
-            match self.link(address, peers) {
+            match self.connection(address, peers) {
                 Err(error) => unusable = Some(error),
                 Ok(link) => {
                     *link.used.lock() = Instant::now();
@@ -227,7 +227,7 @@ impl Pool {
                         continue;
                     }
                     match link.admit(peers.may_probe) {
-                        Some(permit) => return Ok(permit),
+                        Some(guard) => return Ok(guard),
                         None => links.push(link),
                     }
                 }
@@ -241,18 +241,22 @@ impl Pool {
         }))
     }
 
-    fn link(&self, address: &Address, peers: &Peers<'_>) -> Result<Arc<Connection>, PoolError> {
+    fn connection(
+        &self,
+        address: &Address,
+        peers: &Candidates<'_>,
+    ) -> Result<Arc<Connection>, PoolError> {
         let key = Key {
             address: address.clone(),
             tls_name: peers.tls_name.map(str::to_owned),
             remote_only: peers.remote_only,
             trusted: peers.trusted,
         };
-        if let Some(link) = self.links.get(&key) {
+        if let Some(link) = self.connections.get(&key) {
             return Ok(Arc::clone(&link));
         }
         let now = Instant::now();
-        self.links
+        self.connections
             .retain(|_, link| now.duration_since(*link.used.lock()) < IDLE);
         let link = Arc::new(Connection {
             address: address.clone(),
@@ -265,7 +269,7 @@ impl Pool {
             open: self.open.clone(),
         });
         // Two callers at once: the first one's channel stays.
-        Ok(Arc::clone(&self.links.entry(key).or_insert(link)))
+        Ok(Arc::clone(&self.connections.entry(key).or_insert(link)))
     }
 
     fn channel(&self, key: &Key) -> Result<Channel, PoolError> {
@@ -312,7 +316,7 @@ impl Pool {
                 Ok(tls) => {
                     self.tls.store(tls.map(Arc::new));
                     // Calls under way keep their channel alive until they end.
-                    self.links.retain(|key, _| key.tls_name.is_none());
+                    self.connections.retain(|key, _| key.tls_name.is_none());
                     tracing::info!("TLS files for providers reloaded");
                 }
                 Err(error) => tracing::warn!(%error, "TLS files for providers do not load"),

@@ -37,7 +37,7 @@ pub enum AllocateError {
 
 /// A mitigation to ask for: what there is between two nodes, and what should hold.
 #[derive(Clone, Debug, Default)]
-pub struct Mitigation {
+pub struct MitigationRequest {
     /// Allocations that the pods hold already.
     pub ids: Vec<String>,
     pub node: String,
@@ -88,14 +88,14 @@ impl ProviderClient {
         };
         let (namespace, begun) = (&underlay.namespace, Instant::now());
         let budgets = self.budgets().filter(|_| !self.trusts(underlay));
-        let mut way = CallOptions {
+        let mut options = CallOptions {
             probe: true,
-            ..self.way(true)
+            ..self.call_options(true)
         };
         if let Some(budgets) = budgets {
-            way.deadline = self.within(budgets, underlay, way.deadline)?;
+            options.deadline = self.deadline_within_budget(budgets, underlay, options.deadline)?;
         }
-        let answer = self.call_until(way, snapshot, underlay, move |channel, _| {
+        let answer = self.call_until(options, snapshot, underlay, move |channel, _| {
             let request = request.clone();
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
@@ -139,12 +139,12 @@ impl ProviderClient {
                 }
             }
         };
-        let mut way = self.way(true);
+        let mut options = self.call_options(true);
         if !self.trusts(underlay) {
             // It holds up the binds of others.
-            way.deadline = way.deadline.min(self.config().deadline);
+            options.deadline = options.deadline.min(self.config().deadline);
         }
-        let answer = self.call_until(way, snapshot, underlay, call).await;
+        let answer = self.call_until(options, snapshot, underlay, call).await;
         match answer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {
@@ -185,7 +185,7 @@ impl ProviderClient {
                 }
             }
         };
-        self.call_until(self.way(true), snapshot, underlay, call)
+        self.call_until(self.call_options(true), snapshot, underlay, call)
             .await
     }
 
@@ -198,7 +198,7 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         underlay: &Service,
-        what: &Mitigation,
+        what: &MitigationRequest,
     ) -> Result<String, CallError> {
         let node = |name: &str| {
             (!name.is_empty()).then(|| NodeRef {
@@ -219,19 +219,19 @@ impl ProviderClient {
                 Ok::<_, Status>(client.mitigate(request).await?.into_inner().id)
             }
         };
-        self.call_until(self.way(false), snapshot, underlay, call)
+        self.call_until(self.call_options(false), snapshot, underlay, call)
             .await
     }
 
-    fn way(&self, again: bool) -> CallOptions<'static> {
+    fn call_options(&self, again: bool) -> CallOptions<'static> {
         CallOptions {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
-            again,
+            retry: again,
             // What allocates or releases is not repeated to see whether it works.
             probe: false,
-            not_now: false,
-            first: EndpointChoice::Turn,
+            may_be_unavailable: false,
+            endpoint: EndpointChoice::RoundRobin,
             until: None,
         }
     }

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 fn discovery() -> ProviderClient {
     let config = ClientConfig {
         underlay_deadline: Duration::from_millis(400),
-        ..ClientConfig::unguarded()
+        ..ClientConfig::single_tenant()
     };
     ProviderClient::new(config, Metrics::default()).unwrap()
 }

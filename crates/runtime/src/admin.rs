@@ -77,7 +77,7 @@ where
 {
     let limits = Limits {
         connections: MOST_CONNECTIONS,
-        answer: Duration::from_secs(30),
+        response: Duration::from_secs(30),
         request_bytes: Some(PAGE_BYTES),
         ..Limits::default()
     };

@@ -28,7 +28,7 @@ impl Cluster {
     }
 
     /// All that is done here goes through this client.
-    pub fn through(client: Client) -> Self {
+    pub fn from_client(client: Client) -> Self {
         Self {
             client,
             config: None,

@@ -47,21 +47,21 @@ struct Inner {
     versions: watch::Sender<Versions>,
     /// The same without pods, which change thousands of times for each other kind:
     /// who does not follow them is not to be woken by them.
-    but_pods: watch::Sender<Versions>,
+    versions_except_pods: watch::Sender<Versions>,
     /// A bit for each kind that was listed to its end.
     listed: AtomicU8,
     pods_watch: Mutex<PodsWatch>,
     /// Offers that do not count yet, by key.
-    waiting: watch::Sender<BTreeMap<String, Arc<Offer>>>,
+    pending_offers: watch::Sender<BTreeMap<String, Arc<Offer>>>,
     /// Objects that could not be used, and why.
-    refused: Mutex<BTreeMap<(Kind, String), String>>,
+    rejected: Mutex<BTreeMap<(Kind, String), String>>,
 }
 
 /// How it stands with the watch of pods.
 #[derive(Debug, Default)]
 struct PodsWatch {
     /// When it looks again, if it rests.
-    rests_until: Option<Instant>,
+    quiet_until: Option<Instant>,
     /// Since when it is under way, if it is.
     since: Option<Instant>,
 }
@@ -73,11 +73,11 @@ impl Default for ClusterStore {
             now: ArcSwap::default(),
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
-            but_pods: watch::Sender::new(Versions::default()),
+            versions_except_pods: watch::Sender::new(Versions::default()),
             listed: AtomicU8::new(0),
             pods_watch: Mutex::default(),
-            waiting: watch::Sender::default(),
-            refused: Mutex::default(),
+            pending_offers: watch::Sender::default(),
+            rejected: Mutex::default(),
         }))
     }
 }
@@ -105,7 +105,7 @@ impl ClusterStore {
 
     /// Wakes when anything but a pod has changed; pods are at version 0 in it.
     pub fn changes_except_pods(&self) -> watch::Receiver<Versions> {
-        self.0.but_pods.subscribe()
+        self.0.versions_except_pods.subscribe()
     }
 
     /// Whether a list of this kind has come to its end: until then there may be more.
@@ -116,12 +116,12 @@ impl ClusterStore {
     /// Until then no pod changes here: its watch rests. Of a snapshot that is taken
     /// after this, the pods are those of then too.
     pub fn pods_quiet_until(&self) -> Option<Instant> {
-        self.0.pods_watch.lock().rests_until
+        self.0.pods_watch.lock().quiet_until
     }
 
     /// Whoever writes pods writes none until then.
     pub fn set_pods_quiet(&self, until: Instant) {
-        self.0.pods_watch.lock().rests_until = Some(until);
+        self.0.pods_watch.lock().quiet_until = Some(until);
     }
 
     /// Since when a watch brings what becomes of pods, without a break; `None`: none
@@ -137,7 +137,7 @@ impl ClusterStore {
 
     /// Offers that do not count until the pods that they may select are known, by key.
     pub(crate) fn pending_offers(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
-        &self.0.waiting
+        &self.0.pending_offers
     }
 
     /// Waits for so long until no offer that `concerns` whoever asks waits to count; gives
@@ -151,10 +151,10 @@ impl ClusterStore {
             waiting.values().find(|offer| concerns(offer)).cloned()
         };
         // Hardly ever does any.
-        let Some(one) = find(&self.0.waiting.borrow()) else {
+        let Some(one) = find(&self.0.pending_offers.borrow()) else {
             return Ok(());
         };
-        let mut waiting = self.0.waiting.subscribe();
+        let mut waiting = self.0.pending_offers.subscribe();
         let none = waiting.wait_for(|waiting| find(waiting).is_none());
         match tokio::time::timeout(most, none).await {
             Ok(Ok(_)) => Ok(()),
@@ -164,13 +164,13 @@ impl ClusterStore {
 
     /// Notes that an object as it is now cannot be used; what was good of it stays.
     pub fn reject(&self, kind: Kind, key: &str, why: String) {
-        self.0.refused.lock().insert((kind, key.to_owned()), why);
+        self.0.rejected.lock().insert((kind, key.to_owned()), why);
         self.changed(kind);
     }
 
     /// The objects of a kind that cannot be used, by key, and why.
     pub fn rejected(&self, kind: Kind) -> BTreeMap<String, String> {
-        let refused = self.0.refused.lock();
+        let refused = self.0.rejected.lock();
         let of_kind = refused.iter().filter(|((k, _), _)| *k == kind);
         of_kind
             .map(|((_, key), why)| (key.clone(), why.clone()))
@@ -179,7 +179,7 @@ impl ClusterStore {
 
     /// An object of this key can be used again, or is gone.
     pub fn accept(&self, kind: Kind, key: &str) {
-        let mut refused = self.0.refused.lock();
+        let mut refused = self.0.rejected.lock();
         // Hardly ever is there any.
         if refused.is_empty() {
             return;
@@ -206,11 +206,11 @@ impl ClusterStore {
     }
 
     /// Begins to take all there is of `kind`, object by object.
-    pub fn listing(&self, kind: Kind) -> Listing {
-        Listing {
-            feed: self.clone(),
+    pub fn begin_relist(&self, kind: Kind) -> Relist {
+        Relist {
+            store: self.clone(),
             kind,
-            gone: self.0.index.lock().keys(kind).collect(),
+            not_listed: self.0.index.lock().keys(kind).collect(),
             changed: false,
         }
     }
@@ -222,8 +222,8 @@ impl ClusterStore {
     }
 
     /// Makes `objects` all there is of one kind of [`Other`].
-    pub fn reset_others(&self, api_version: &str, kind: &str, objects: Vec<WatchedObject>) {
-        self.write(Kind::Other, |index| {
+    pub fn reset_dynamic(&self, api_version: &str, kind: &str, objects: Vec<WatchedObject>) {
+        self.write(Kind::Dynamic, |index| {
             index.reset_dynamic(api_version, kind, objects)
         });
     }
@@ -243,7 +243,7 @@ impl ClusterStore {
         let count = |versions: &mut Versions| versions.0[kind as usize] += 1;
         self.0.versions.send_modify(count);
         if kind != Kind::Pod {
-            self.0.but_pods.send_modify(count);
+            self.0.versions_except_pods.send_modify(count);
         }
     }
 }
@@ -252,56 +252,56 @@ impl ClusterStore {
 /// what the whole list has not brought is gone at its end. So a large cluster is
 /// never held twice. Dropped before its end it takes nothing away.
 #[derive(Debug)]
-pub struct Listing {
-    feed: ClusterStore,
+pub struct Relist {
+    store: ClusterStore,
     kind: Kind,
     /// What was there before and has not come so far.
-    gone: HashSet<Arc<str>>,
+    not_listed: HashSet<Arc<str>>,
     changed: bool,
 }
 
-impl Listing {
+impl Relist {
     /// Takes an object of the kind. Readers see it at the end of the list, or with
     /// another change.
-    pub fn take(&mut self, object: Object) {
+    pub fn add(&mut self, object: Object) {
         debug_assert_eq!(object.kind(), self.kind);
-        self.gone.remove(&*object.key());
-        self.changed |= self.feed.0.index.lock().apply(object);
+        self.not_listed.remove(&*object.key());
+        self.changed |= self.store.0.index.lock().apply(object);
     }
 
     /// The list has an object of this key that cannot be used: what was good of it
     /// stays.
-    pub fn keep(&mut self, key: &str) {
-        self.gone.remove(key);
+    pub fn retain(&mut self, key: &str) {
+        self.not_listed.remove(key);
     }
 
     /// The list is complete. The first of a kind is a change, even if it is empty.
-    pub fn done(mut self) {
+    pub fn commit(mut self) {
         let changed = std::mem::take(&mut self.changed);
         {
-            let mut index = self.feed.0.index.lock();
-            let gone = self.gone.iter();
+            let mut index = self.store.0.index.lock();
+            let gone = self.not_listed.iter();
             let deleted = gone.filter(|key| index.delete(self.kind, key)).count();
-            if deleted == 0 && !changed && self.feed.listed(self.kind) {
+            if deleted == 0 && !changed && self.store.listed(self.kind) {
                 return;
             }
-            self.feed.0.stale.store(true, Ordering::Release);
+            self.store.0.stale.store(true, Ordering::Release);
         }
         let bit = 1 << self.kind as u8;
-        self.feed.0.listed.fetch_or(bit, Ordering::AcqRel);
-        self.feed.changed(self.kind);
+        self.store.0.listed.fetch_or(bit, Ordering::AcqRel);
+        self.store.changed(self.kind);
     }
 }
 
-impl Drop for Listing {
+impl Drop for Relist {
     /// What came counts, even if the next list brings the same and changes nothing.
     fn drop(&mut self) {
         if self.changed {
             {
-                let _index = self.feed.0.index.lock();
-                self.feed.0.stale.store(true, Ordering::Release);
+                let _index = self.store.0.index.lock();
+                self.store.0.stale.store(true, Ordering::Release);
             }
-            self.feed.changed(self.kind);
+            self.store.changed(self.kind);
         }
     }
 }

@@ -49,15 +49,15 @@ type Gvk = (String, String);
 /// A namespace and what its offers name.
 type ByNamespace<'a> = BTreeMap<&'a str, BTreeSet<Gvk>>;
 /// An object without its contents.
-type Named = PartialObjectMeta<DynamicObject>;
+type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
 /// A kind that was not there for so long is gone with all its objects; before that
 /// the API server may only have lost it for a moment.
-const GONE: Duration = Duration::from_secs(60);
+const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
 /// How it stands with a kind.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct KindStatus {
     /// All its objects are in the feed, or it is known to have none.
     listed: bool,
     /// Why they cannot be watched.
@@ -66,7 +66,7 @@ struct State {
 
 /// Which kinds are known, and which are not there and why. Clones are one.
 #[derive(Clone, Debug)]
-pub struct WatchedKinds(Arc<DashMap<Gvk, State>>, watch::Sender<()>);
+pub struct WatchedKinds(Arc<DashMap<Gvk, KindStatus>>, watch::Sender<()>);
 
 impl Default for WatchedKinds {
     fn default() -> Self {
@@ -100,7 +100,7 @@ impl WatchedKinds {
     fn set(&self, gvk: &Gvk, listed: bool, missing: Option<String>) {
         let before = self.0.insert(
             gvk.clone(),
-            State {
+            KindStatus {
                 listed,
                 missing: missing.clone(),
             },
@@ -113,32 +113,32 @@ impl WatchedKinds {
 }
 
 /// Follows the kinds that offers name, at most [`MAX_KINDS`], until told to stop.
-pub async fn follow(
+pub async fn watch_dynamic_kinds(
     client: Client,
-    feed: ClusterStore,
+    store: ClusterStore,
     kinds: WatchedKinds,
     stop: CancellationToken,
 ) {
-    let mut changes = feed.changes_except_pods();
-    let mut follower = Follower {
+    let mut changes = store.changes_except_pods();
+    let mut follower = DynamicWatcher {
         client,
-        feed,
+        feed: store,
         kinds,
         stop: stop.clone(),
-        followed: BTreeMap::new(),
-        beyond: BTreeSet::new(),
+        states: BTreeMap::new(),
+        over_limit: BTreeSet::new(),
         next_pace: Instant::now(),
     };
     let mut last = None;
     loop {
         let now = *changes.borrow_and_update();
         if last.is_none_or(|last| now.changed(&last, &[Kind::Offer])) {
-            follower.choose().await;
+            follower.update_kinds().await;
             last = Some(now);
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = follower.turn() => {}
+            () = follower.next_step() => {}
             changed = changes.changed() => {
                 if changed.is_err() {
                     return;
@@ -154,80 +154,82 @@ pub async fn follow(
 }
 
 /// A kind that is followed, or looked for.
-struct Followed {
-    watch: Option<Watching>,
+struct KindState {
+    watch: Option<RunningWatch>,
     /// Looks and watches that failed in a row.
     failures: u32,
-    next_look: Instant,
+    next_attempt: Instant,
     /// When its objects were last known.
     lost_at: Instant,
-    gone: bool,
+    absent: bool,
 }
 
-struct Watching {
-    task: JoinHandle<Ended>,
+struct RunningWatch {
+    task: JoinHandle<WatchEnd>,
     end: DropGuard,
 }
 
 /// Why a watch has ended, and whether it had listed the objects.
-type Ended = (bool, String);
+type WatchEnd = (bool, String);
 
-struct Follower {
+struct DynamicWatcher {
     client: Client,
     feed: ClusterStore,
     kinds: WatchedKinds,
     stop: CancellationToken,
-    followed: BTreeMap<Gvk, Followed>,
+    states: BTreeMap<Gvk, KindState>,
     /// Named by offers and not followed: there are too many.
-    beyond: BTreeSet<Gvk>,
+    over_limit: BTreeSet<Gvk>,
     next_pace: Instant,
 }
 
-impl Follower {
+impl DynamicWatcher {
     /// Follows what offers name by now, and nothing else.
-    async fn choose(&mut self) {
+    async fn update_kinds(&mut self) {
         let snapshot = self.feed.snapshot();
-        let named = named(snapshot.offers().map(|e| &*e.offer));
+        let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
         let watched = |gvk: &Gvk| self.kinds.watched(gvk);
-        let (wanted, beyond) = share(&named, watched);
-        let over: Vec<Gvk> = self.followed.keys().cloned().collect();
+        let (wanted, beyond) = select_kinds(&named, watched);
+        let over: Vec<Gvk> = self.states.keys().cloned().collect();
         for gvk in over.into_iter().filter(|gvk| !wanted.contains(gvk)) {
-            let Some(Followed { watch, .. }) = self.followed.remove(&gvk) else {
+            let Some(KindState { watch, .. }) = self.states.remove(&gvk) else {
                 continue;
             };
-            if let Some(Watching { task, end }) = watch {
+            if let Some(RunningWatch { task, end }) = watch {
                 drop(end);
                 _ = task.await;
             }
-            self.feed.reset_others(&gvk.0, &gvk.1, Vec::new());
+            self.feed.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
             self.kinds.0.remove(&gvk);
         }
-        for gvk in self.beyond.difference(&beyond) {
+        for gvk in self.over_limit.difference(&beyond) {
             self.kinds.0.remove(gvk);
         }
         for gvk in &beyond {
             self.kinds.set(gvk, false, Some(too_many()));
         }
-        self.beyond = beyond;
+        self.over_limit = beyond;
         let now = Instant::now();
         for gvk in wanted {
-            self.followed.entry(gvk).or_insert(Followed {
+            self.states.entry(gvk).or_insert(KindState {
                 watch: None,
                 failures: 0,
-                next_look: now,
+                next_attempt: now,
                 lost_at: now,
-                gone: false,
+                absent: false,
             });
         }
     }
 
     /// Waits for what is due next, and does it.
-    async fn turn(&mut self) {
-        let waiting = self.followed.iter().filter(|(_, f)| f.watch.is_none());
-        let look = waiting.min_by_key(|(_, f)| f.next_look);
-        let look = look.map(|(gvk, f)| (gvk.clone(), f.next_look.max(self.next_pace)));
-        let lost = self.followed.values().filter(|f| !f.gone);
-        let lost = lost.filter(|f| f.watch.is_none()).map(|f| f.lost_at + GONE);
+    async fn next_step(&mut self) {
+        let waiting = self.states.iter().filter(|(_, f)| f.watch.is_none());
+        let look = waiting.min_by_key(|(_, f)| f.next_attempt);
+        let look = look.map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
+        let lost = self.states.values().filter(|f| !f.absent);
+        let lost = lost
+            .filter(|f| f.watch.is_none())
+            .map(|f| f.lost_at + ABSENT_AFTER);
         let gone_at = lost.min();
         let at = |at: Option<Instant>| async move {
             match at {
@@ -236,20 +238,20 @@ impl Follower {
             }
         };
         tokio::select! {
-            (gvk, (listed, why)) = ended(&mut self.followed) => self.lost(&gvk, listed, &why),
-            () = at(gone_at) => self.forget_gone(),
+            (gvk, (listed, why)) = next_ended(&mut self.states) => self.watch_ended(&gvk, listed, &why),
+            () = at(gone_at) => self.drop_absent_kinds(),
             () = at(look.as_ref().map(|(_, at)| *at)) => {
                 if let Some((gvk, _)) = look {
-                    self.look(&gvk);
+                    self.start_watch(&gvk);
                 }
             }
         }
     }
 
     /// Looks whether the API server serves a kind, and watches it if so.
-    fn look(&mut self, gvk: &Gvk) {
+    fn start_watch(&mut self, gvk: &Gvk) {
         self.next_pace = Instant::now() + PACE;
-        let Some(followed) = self.followed.get_mut(gvk) else {
+        let Some(followed) = self.states.get_mut(gvk) else {
             return;
         };
         let token = self.stop.child_token();
@@ -259,41 +261,44 @@ impl Follower {
         let task = tokio::spawn(async move {
             tokio::select! {
                 () = token.cancelled() => (false, "it is not followed any more".to_owned()),
-                ended = look_and_watch(&client, &feed, &kinds, &gvk) => ended,
+                ended = resolve_and_watch(&client, &feed, &kinds, &gvk) => ended,
             }
         });
-        followed.watch = Some(Watching { task, end });
+        followed.watch = Some(RunningWatch { task, end });
     }
 
     /// A kind cannot be watched (any more).
-    fn lost(&mut self, gvk: &Gvk, listed: bool, why: &str) {
-        let Some(followed) = self.followed.get_mut(gvk) else {
+    fn watch_ended(&mut self, gvk: &Gvk, listed: bool, why: &str) {
+        let Some(followed) = self.states.get_mut(gvk) else {
             return;
         };
         let now = Instant::now();
         followed.watch = None;
         if listed {
-            (followed.lost_at, followed.failures, followed.gone) = (now, 0, false);
+            (followed.lost_at, followed.failures, followed.absent) = (now, 0, false);
         }
         let retry = retry_after(followed.failures);
         followed.failures = followed.failures.saturating_add(1);
-        followed.next_look = now + retry;
+        followed.next_attempt = now + retry;
         let (api_version, kind) = gvk;
         if followed.failures == 1 {
             tracing::warn!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
         } else {
             tracing::debug!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
         }
-        let gone = followed.gone;
+        let gone = followed.absent;
         self.kinds.set(gvk, gone, Some(unavailable(gvk)));
     }
 
     /// Kinds that were lost for long have no objects.
-    fn forget_gone(&mut self) {
-        for (gvk, followed) in &mut self.followed {
-            if followed.watch.is_none() && !followed.gone && followed.lost_at.elapsed() >= GONE {
-                followed.gone = true;
-                self.feed.reset_others(&gvk.0, &gvk.1, Vec::new());
+    fn drop_absent_kinds(&mut self) {
+        for (gvk, followed) in &mut self.states {
+            if followed.watch.is_none()
+                && !followed.absent
+                && followed.lost_at.elapsed() >= ABSENT_AFTER
+            {
+                followed.absent = true;
+                self.feed.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
                 self.kinds.set(gvk, true, Some(unavailable(gvk)));
             }
         }
@@ -301,7 +306,7 @@ impl Follower {
 }
 
 /// The first watch that has ended.
-async fn ended(followed: &mut BTreeMap<Gvk, Followed>) -> (Gvk, Ended) {
+async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) {
     let watched = followed.iter_mut().filter_map(|(gvk, f)| {
         let watching = f.watch.as_mut()?;
         Some((gvk.clone(), &mut watching.task))
@@ -316,11 +321,11 @@ async fn ended(followed: &mut BTreeMap<Gvk, Followed>) -> (Gvk, Ended) {
 }
 
 /// What offers name, each namespace for itself.
-fn named<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
+fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
     let mut named = ByNamespace::new();
     for offer in offers {
         let others = offer.targets.iter().filter(|t| t.kind != TargetKind::Pod);
-        for (api_version, kind) in others.map(|t| t.selects()) {
+        for (api_version, kind) in others.map(|t| t.selected_kind()) {
             let kinds = named.entry(&offer.namespace).or_default();
             kinds.insert((api_version.to_owned(), kind.to_owned()));
         }
@@ -331,7 +336,7 @@ fn named<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
 /// The kinds to follow, and those beyond [`MAX_KINDS`]. First come kinds that are watched
 /// already, then the first of each namespace, then the second of each: a tenant who names many
 /// takes no place from the others.
-fn share(
+fn select_kinds(
     named: &ByNamespace<'_>,
     watched: impl Fn(&Gvk) -> bool,
 ) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
@@ -377,13 +382,13 @@ fn too_many() -> String {
     )
 }
 
-async fn look_and_watch(
+async fn resolve_and_watch(
     client: &Client,
     feed: &ClusterStore,
     kinds: &WatchedKinds,
     gvk: &Gvk,
-) -> Ended {
-    match timeout(DEADLINE, found(client, gvk)).await {
+) -> WatchEnd {
+    match timeout(DEADLINE, resolve_api(client, gvk)).await {
         Ok(Ok(api)) => watch(api, feed, kinds, gvk).await,
         Ok(Err(why)) => (false, why),
         Err(_) => {
@@ -393,7 +398,10 @@ async fn look_and_watch(
     }
 }
 
-async fn found(client: &Client, (api_version, kind): &Gvk) -> Result<Api<Named>, String> {
+async fn resolve_api(
+    client: &Client,
+    (api_version, kind): &Gvk,
+) -> Result<Api<ObjectMetadata>, String> {
     if api_version.is_empty() {
         return Err("the target has no apiVersion".to_owned());
     }
@@ -409,15 +417,20 @@ async fn found(client: &Client, (api_version, kind): &Gvk) -> Result<Api<Named>,
 }
 
 /// Follows until the kind is not served any more.
-async fn watch(api: Api<Named>, feed: &ClusterStore, kinds: &WatchedKinds, gvk: &Gvk) -> Ended {
+async fn watch(
+    api: Api<ObjectMetadata>,
+    feed: &ClusterStore,
+    kinds: &WatchedKinds,
+    gvk: &Gvk,
+) -> WatchEnd {
     let (mut listed, mut failures) = (false, 0);
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
-    let other = |o: &Named| WatchedObject {
+    let other = |o: &ObjectMetadata| WatchedObject {
         api_version: Arc::clone(&api_version),
         kind: Arc::clone(&kind),
         namespace: o.namespace().unwrap_or_default().into(),
         name: o.name_any().into(),
-        labels: convert::labels_of(o.metadata.labels.as_ref()),
+        labels: convert::labels(o.metadata.labels.as_ref()),
     };
     let mut listing = Vec::new();
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
@@ -426,17 +439,17 @@ async fn watch(api: Api<Named>, feed: &ClusterStore, kinds: &WatchedKinds, gvk: 
             Ok(watcher::Event::Init) => listing.clear(),
             Ok(watcher::Event::InitApply(o)) => listing.push(other(&o)),
             Ok(watcher::Event::InitDone) => {
-                feed.reset_others(&api_version, &kind, std::mem::take(&mut listing));
+                feed.reset_dynamic(&api_version, &kind, std::mem::take(&mut listing));
                 kinds.set(gvk, true, None);
                 (listed, failures) = (true, 0);
             }
             Ok(watcher::Event::Apply(o)) => {
                 failures = 0;
-                feed.apply(Object::Other(other(&o)));
+                feed.apply(Object::Dynamic(other(&o)));
             }
             Ok(watcher::Event::Delete(o)) => {
                 failures = 0;
-                feed.delete(Kind::Other, &Object::Other(other(&o)).key());
+                feed.delete(Kind::Dynamic, &Object::Dynamic(other(&o)).key());
             }
             Err(error) => {
                 if let watcher::Error::InitialListFailed(kube::Error::Api(status))

@@ -42,7 +42,7 @@ pub struct EventNote {
 #[derive(Debug)]
 pub struct Events {
     queue: Sender<EventNote>,
-    said: DashMap<String, Instant>,
+    quiet_until: DashMap<String, Instant>,
     dropped: Counter,
 }
 
@@ -51,7 +51,7 @@ impl Events {
         let (queue, receiver) = mpsc::channel(QUEUE);
         let events = Self {
             queue,
-            said: DashMap::new(),
+            quiet_until: DashMap::new(),
             dropped: Counter::default(),
         };
         (Arc::new(events), Queue(receiver))
@@ -66,11 +66,11 @@ impl Events {
     }
 
     pub fn publish(&self, note: EventNote) {
-        self.queued(note);
+        self.enqueue(note);
     }
 
-    fn queued(&self, mut note: EventNote) -> bool {
-        if let Cow::Owned(text) = text::clean(&note.text, LONGEST_CHARS) {
+    fn enqueue(&self, mut note: EventNote) -> bool {
+        if let Cow::Owned(text) = text::sanitize(&note.text, LONGEST_CHARS) {
             note.text = text;
         }
         let queued = self.queue.try_send(note).is_ok();
@@ -88,15 +88,15 @@ impl Events {
         note: impl FnOnce() -> Option<EventNote>,
     ) {
         let now = Instant::now();
-        if self.said.get(&key).is_some_and(|until| now < *until) {
+        if self.quiet_until.get(&key).is_some_and(|until| now < *until) {
             return;
         }
         let Some(note) = note() else { return };
-        if self.said.len() >= MANY {
-            self.said.retain(|_, until| now < *until);
+        if self.quiet_until.len() >= MANY {
+            self.quiet_until.retain(|_, until| now < *until);
         }
-        if self.queued(note) {
-            self.said.insert(key, now + quiet);
+        if self.enqueue(note) {
+            self.quiet_until.insert(key, now + quiet);
         }
     }
 }

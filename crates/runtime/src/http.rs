@@ -166,20 +166,20 @@ fn outgoing(answer: HttpResponse, connection: Arc<Connection>) -> Response<Outgo
         Ok(()) => answer,
         Err(_) => out_of_memory(&connection),
     };
-    connection.enter(Phase::Answer);
+    connection.enter(Phase::Response);
     answer.map(|body| Outgoing { body, connection })
 }
 
 /// Counts memory that a request takes beside its body, until it is answered; gives the
 /// refusal (503) if it does not fit beside the other requests.
-pub fn charge(connection: &Connection, bytes: usize) -> Option<HttpResponse> {
+pub fn reserve_memory(connection: &Connection, bytes: usize) -> Option<HttpResponse> {
     let charged = connection.charge(bytes);
     charged.is_err().then(|| out_of_memory(connection))
 }
 
 /// The refusal of a request that does not fit into memory beside the others.
 fn out_of_memory(connection: &Connection) -> HttpResponse {
-    connection.port().metrics().refused("Memory");
+    connection.port().metrics().rejected("Memory");
     retry_later(
         "too many bytes of requests at once; send fewer, or raise --request-memory\n".to_owned(),
     )
@@ -216,17 +216,17 @@ pub fn text(status: u16, body: impl Into<String>) -> HttpResponse {
 /// # Errors
 /// The answer: the body is larger than `most` bytes (413), does not fit into memory beside
 /// the others (503), did not arrive in time (408), or broke off (400).
-pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
+pub async fn read_body(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
     let mut body = request.into_body();
     let connection = Arc::clone(&body.connection);
     let within = connection.port().limits().body;
     connection.activity.progress(Phase::Body);
-    let read = tokio::time::timeout(within, whole(&mut body, most)).await;
+    let read = tokio::time::timeout(within, read_within(&mut body, most)).await;
     connection.activity.progress(Phase::Work);
     let read = match read {
         Ok(read) => read,
         Err(_) => {
-            connection.port().metrics().refused("SlowBody");
+            connection.port().metrics().rejected("SlowBody");
             let error = format!("the body did not arrive within {within:?}\n");
             Err(text(408, error))
         }
@@ -238,7 +238,7 @@ pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, HttpResp
     read
 }
 
-async fn whole(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
+async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
     let too_large = || {
         text(
             413,

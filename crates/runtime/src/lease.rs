@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Which Lease, for whom, and how patiently.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LeaseConfig {
     pub namespace: String,
     pub name: String,
     /// Who we are: the pod's name and something that no other replica has.
@@ -36,7 +36,7 @@ pub struct Config {
     pub retry: Duration,
 }
 
-impl Config {
+impl LeaseConfig {
     pub fn new(namespace: &str, name: &str, identity: String) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -54,7 +54,7 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Term {
     /// Cancelled when the term is over.
-    pub over: CancellationToken,
+    pub ended: CancellationToken,
     /// The Lease was found given up: whoever led before has ended what it did. If
     /// not, nobody led, or a leader fell silent in the middle of something.
     pub handed_over: bool,
@@ -66,8 +66,8 @@ pub struct Term {
 impl Term {
     /// Whether nobody else can lead at this instant. To be asked before anything
     /// that must not be done twice: a process may have slept for long.
-    pub fn holds(&self) -> bool {
-        !self.over.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
+    pub fn is_active(&self) -> bool {
+        !self.ended.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
     }
 }
 
@@ -78,7 +78,7 @@ impl Term {
 /// The Lease was lost: the process should end, and start again as a candidate.
 pub async fn run(
     client: Client,
-    config: Config,
+    config: LeaseConfig,
     leader: watch::Sender<Option<Term>>,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -98,13 +98,13 @@ pub async fn run(
     tracing::info!(lease = %config.name, identity = %config.identity, "leading");
     let (held, mut released) = mpsc::channel(1);
     let term = Term {
-        over: CancellationToken::new(),
+        ended: CancellationToken::new(),
         handed_over,
         renewed: Arc::new(Mutex::new(Instant::now())),
         renew_deadline: config.renew_deadline,
         _held: held,
     };
-    let (over, renewed) = (term.over.clone(), Arc::clone(&term.renewed));
+    let (over, renewed) = (term.ended.clone(), Arc::clone(&term.renewed));
     leader.send_replace(Some(term));
     let mut stopping = false;
     loop {
@@ -166,7 +166,7 @@ impl Candidate {
     async fn try_to_lead(
         &mut self,
         api: &Api<Lease>,
-        config: &Config,
+        config: &LeaseConfig,
     ) -> kube::Result<Option<(Lease, bool)>> {
         self.looked = true;
         let params = PostParams::default();
@@ -185,7 +185,7 @@ impl Candidate {
                     namespace: Some(config.namespace.clone()),
                     ..ObjectMeta::default()
                 },
-                spec: Some(spec_of(config, None)),
+                spec: Some(lease_spec(config, None)),
             };
             let made = api.create(&params, &fresh).await?;
             return Ok(Some((made, false)));
@@ -208,13 +208,13 @@ impl Candidate {
         }
         // As `give_up` writes it.
         let handed_over = spec.holder_identity.as_deref() == Some("");
-        lease.spec = Some(spec_of(config, Some(spec)));
+        lease.spec = Some(lease_spec(config, Some(spec)));
         let taken = api.replace(&config.name, &params, &lease).await?;
         Ok(Some((taken, handed_over)))
     }
 }
 
-fn spec_of(config: &Config, before: Option<LeaseSpec>) -> LeaseSpec {
+fn lease_spec(config: &LeaseConfig, before: Option<LeaseSpec>) -> LeaseSpec {
     let now = Some(MicroTime(Timestamp::now()));
     let transitions = before
         .and_then(|b| b.lease_transitions)
@@ -229,7 +229,7 @@ fn spec_of(config: &Config, before: Option<LeaseSpec>) -> LeaseSpec {
     }
 }
 
-async fn renew(api: &Api<Lease>, config: &Config, mut lease: Lease) -> kube::Result<Lease> {
+async fn renew(api: &Api<Lease>, config: &LeaseConfig, mut lease: Lease) -> kube::Result<Lease> {
     if let Some(spec) = &mut lease.spec {
         spec.holder_identity = Some(config.identity.clone());
         spec.renew_time = Some(MicroTime(Timestamp::now()));
@@ -249,7 +249,7 @@ async fn give_up(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
     Ok(())
 }
 
-async fn lost(api: &Api<Lease>, config: &Config) -> bool {
+async fn lost(api: &Api<Lease>, config: &LeaseConfig) -> bool {
     match timeout(config.retry, api.get_opt(&config.name)).await {
         Ok(Ok(None)) => true,
         Ok(Ok(Some(lease))) => {

@@ -27,9 +27,9 @@ pub mod events;
 #[cfg(feature = "cluster")]
 pub mod finalizers;
 #[cfg(feature = "cluster")]
-pub mod folder;
-#[cfg(feature = "cluster")]
 pub mod lease;
+#[cfg(feature = "cluster")]
+pub mod manifest_files;
 #[cfg(feature = "cluster")]
 pub mod single_watch;
 #[cfg(feature = "cluster")]

@@ -42,7 +42,7 @@ pub struct Limits {
     /// From the end of the headers to the end of the body.
     pub body: Duration,
     /// From the answer's start until the client has taken all of it.
-    pub answer: Duration,
+    pub response: Duration,
     /// Bytes of all requests and answers under way together, at most half of them from one
     /// address. `None`: a quarter of the memory limit, at least twice the largest request.
     pub request_bytes: Option<usize>,
@@ -59,7 +59,7 @@ impl Default for Limits {
             // kube-scheduler closes its own after 90 s: it never sends into a close.
             idle: Some(Duration::from_secs(150)),
             body: Duration::from_secs(3),
-            answer: Duration::from_secs(10),
+            response: Duration::from_secs(10),
             request_bytes: None,
         }
     }
@@ -100,7 +100,7 @@ impl Port {
                 first_byte: limits.first_byte,
                 head: limits.head,
                 idle: limits.idle,
-                answer: limits.answer,
+                response: limits.response,
             },
             started: Instant::now(),
             connections: Mutex::new(Connections::new(most, of_source(most))),

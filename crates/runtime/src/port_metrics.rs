@@ -18,7 +18,7 @@ struct Label {
 pub struct Metrics {
     pub(crate) connections: Gauge,
     closed: Family<Label, Counter>,
-    refused: Family<Label, Counter>,
+    rejected: Family<Label, Counter>,
     /// Also what the bound on the memory of requests is held against.
     pub(crate) request_bytes: Gauge,
 }
@@ -30,7 +30,7 @@ impl Metrics {
         registry.register(
             format!("{prefix}requests_refused"),
             "Requests refused before they were looked at, by reason",
-            self.refused.clone(),
+            self.rejected.clone(),
         );
         registry.register(
             format!("{prefix}request_bytes"),
@@ -59,7 +59,7 @@ impl Metrics {
     }
 
     /// Counts a request that was refused for `reason`.
-    pub fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Label { reason }).inc();
+    pub fn rejected(&self, reason: &'static str) {
+        self.rejected.get_or_create(&Label { reason }).inc();
     }
 }

@@ -53,7 +53,7 @@ impl Tasks {
 }
 
 /// Completes on SIGTERM or SIGINT (Ctrl-C).
-pub async fn signal() {
+pub async fn shutdown_signal() {
     let term = async {
         match tokio::signal::unix::signal(SignalKind::terminate()) {
             Ok(mut s) => _ = s.recv().await,
@@ -67,8 +67,8 @@ pub async fn signal() {
 }
 
 /// Completes on a signal; says in the log when `what` is ready, if that is before.
-pub async fn ready_then_signal(readiness: Readiness, what: &str) {
-    let mut signal = std::pin::pin!(signal());
+pub async fn ready_then_shutdown_signal(readiness: Readiness, what: &str) {
+    let mut signal = std::pin::pin!(shutdown_signal());
     tokio::select! {
         () = &mut signal => return,
         () = readiness.wait() => tracing::info!("{what} ready"),

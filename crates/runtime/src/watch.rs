@@ -29,7 +29,7 @@ use prometheus_client::{
 use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, convert,
-    watched::{Malformed, Watchable},
+    watched::{MalformedObject, Watchable},
 };
 use tautline_core::{
     index::{Kind, Object},
@@ -45,11 +45,11 @@ use scope::Scope;
 use crate::{admin::Readiness, cluster::Cluster, cluster_store::ClusterStore, tasks::Tasks};
 
 /// What a watch brought of an object.
-type Brought<K> = Result<K, Malformed>;
+type Decoded<K> = Result<K, MalformedObject>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
 /// Says that what is waited for is not wanted so far.
-pub type StopTooFar = Box<dyn Fn() + Send>;
+pub type NotNeeded = Box<dyn Fn() + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
@@ -88,14 +88,14 @@ impl WatchMetrics {
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub cluster: &'a Cluster,
-    pub feed: &'a ClusterStore,
+    pub store: &'a ClusterStore,
     pub metrics: &'a WatchMetrics,
     pub readiness: &'a Readiness,
 }
 
 impl Watch<'_> {
     /// What planning needs beside pods.
-    pub fn all_but_pods(&self, tasks: &mut Tasks) {
+    pub fn all_except_pods(&self, tasks: &mut Tasks) {
         self.infrastructure(tasks);
         self.rules(tasks);
     }
@@ -119,7 +119,7 @@ impl Watch<'_> {
         tasks: &mut Tasks,
     ) {
         let (wanted, scope) = watch::channel(Scope::Placed);
-        widen(wanted, all, tasks);
+        widen_scope_after(wanted, all, tasks);
         self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, std::future::ready(()), tasks);
     }
 
@@ -131,11 +131,11 @@ impl Watch<'_> {
         tasks: &mut Tasks,
     ) {
         let (wanted, scope) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let selected = PendingOffers::new(self.feed.clone(), wanted.clone());
-        widen(wanted, all, tasks);
+        let selected = PendingOffers::new(self.store.clone(), wanted.clone());
+        widen_scope_after(wanted, all, tasks);
         self.policies(tasks);
         self.offers(Some(selected.clone()), tasks);
-        let feed = self.feed.clone();
+        let feed = self.store.clone();
         let listed = async move {
             let mut changes = feed.changes_except_pods();
             while !feed.listed(Kind::Offer) && changes.changed().await.is_ok() {}
@@ -148,7 +148,7 @@ impl Watch<'_> {
     /// are not wanted so far, by what it is given.
     pub fn placed_pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
-        wanted: impl FnOnce(StopTooFar) -> F,
+        wanted: impl FnOnce(NotNeeded) -> F,
         tasks: &mut Tasks,
     ) {
         let readiness = self.readiness.clone();
@@ -205,7 +205,7 @@ impl Watch<'_> {
     }
 
     fn offers(&self, selected: Option<PendingOffers>, tasks: &mut Tasks) {
-        self.json_through::<ConstraintPolicyOffer>(
+        self.json_admitted::<ConstraintPolicyOffer>(
             Kind::Offer,
             |o| {
                 convert::offer(o)
@@ -222,10 +222,10 @@ impl Watch<'_> {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        self.json_through(kind, convert, None, tasks);
+        self.json_admitted(kind, convert, None, tasks);
     }
 
-    fn json_through<K>(
+    fn json_admitted<K>(
         &self,
         kind: Kind,
         convert: Convert<K>,
@@ -234,7 +234,7 @@ impl Watch<'_> {
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let mut on = self.on(kind, convert, selected);
+        let mut on = self.event_handler(kind, convert, selected);
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -261,22 +261,22 @@ impl Watch<'_> {
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let on = self.on(kind, convert, None);
+        let on = self.event_handler(kind, convert, None);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
-        let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
+        let (feed, readiness) = (self.store.clone(), self.readiness.clone());
         let tells = move |tells: WatchSignal<'_>| match tells {
             _ if kind != Kind::Pod => {}
             // Before any list is complete nobody is answered, and a pod that comes after
             // its offers costs less than an offer after its pods.
-            WatchSignal::Lists(_) if feed.listed(Kind::Pod) => {}
-            WatchSignal::Lists(scope) | WatchSignal::Follows(scope) => {
+            WatchSignal::ListStarted(_) if feed.listed(Kind::Pod) => {}
+            WatchSignal::ListStarted(scope) | WatchSignal::InSync(scope) => {
                 if let Some(selected) = &selected {
-                    selected.follows(scope);
+                    selected.pods_in_sync(scope);
                 }
             }
-            WatchSignal::Rests(until) => feed.set_pods_quiet(until),
-            WatchSignal::Begins => feed.watch_pods(Some(Instant::now())),
-            WatchSignal::Ends => feed.watch_pods(None),
+            WatchSignal::QuietUntil(until) => feed.set_pods_quiet(until),
+            WatchSignal::WatchStarted => feed.watch_pods(Some(Instant::now())),
+            WatchSignal::WatchEnded => feed.watch_pods(None),
         };
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             tokio::select! {
@@ -287,24 +287,24 @@ impl Watch<'_> {
             if !readiness.missing().is_empty() {
                 readiness.set(&K::plural(&()), false);
             }
-            protobuf::on_thread(cluster, scope, stop, on, tells).await
+            protobuf::run_on_own_thread(cluster, scope, stop, on, tells).await
         });
     }
 
     /// Keeps the feed in step with what a watch says, for offers as `selected` admits them.
-    fn on<K>(
+    fn event_handler<K>(
         &self,
         kind: Kind,
         convert: Convert<K>,
         selected: Option<PendingOffers>,
-    ) -> impl FnMut(Result<Event<Brought<K>>>) + Send + use<K>
+    ) -> impl FnMut(Result<Event<Decoded<K>>>) + Send + use<K>
     where
         K: Resource<DynamicType = ()> + Send + 'static,
     {
         let name = K::plural(&()).into_owned();
         self.readiness.expect(&name);
         let label = ByKind { kind: name.clone() };
-        let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
+        let (feed, readiness) = (self.store.clone(), self.readiness.clone());
         let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
@@ -315,7 +315,7 @@ impl Watch<'_> {
                 Some(selected) => selected.admit(object),
                 None => Some(object),
             };
-            let take = |brought: &Brought<K>| {
+            let take = |brought: &Decoded<K>| {
                 events.inc();
                 let object = match brought {
                     Ok(object) => convert(object),
@@ -341,22 +341,22 @@ impl Watch<'_> {
                     tracing::warn!(kind = %name, error = format!("{error:#}"), "watch starts again; are the CRDs installed?");
                 }
                 Ok(Event::Init) => {
-                    listing = Some(feed.listing(kind));
+                    listing = Some(feed.begin_relist(kind));
                     refused.clear();
                     if let Some(selected) = &selected {
-                        selected.begins();
+                        selected.relist_started();
                     }
                 }
                 Ok(Event::InitApply(o)) => match (take(&o), &mut listing) {
                     (Ok(Some(object)), Some(listing)) => match admit(object) {
-                        Some(object) => listing.take(object),
-                        None => listing.keep(&key(&o)),
+                        Some(object) => listing.add(object),
+                        None => listing.retain(&key(&o)),
                     },
                     // A limit must not vanish by a slip: what was good stays.
                     (Err(()), Some(listing)) => {
-                        listing.keep(&key(&o));
+                        listing.retain(&key(&o));
                         if let Some(selected) = &selected {
-                            selected.keep(&key(&o));
+                            selected.retain(&key(&o));
                         }
                         refused.push(key(&o));
                     }
@@ -371,10 +371,10 @@ impl Watch<'_> {
                         feed.accept(kind, &gone);
                     }
                     if let Some(listing) = listing.take() {
-                        listing.done();
+                        listing.commit();
                     }
                     if let Some(selected) = &selected {
-                        selected.ends();
+                        selected.relist_done();
                     }
                     readiness.done(&label.kind);
                 }
@@ -401,7 +401,11 @@ impl Watch<'_> {
 }
 
 /// All is followed from when `all` ends.
-fn widen(wanted: Sender<Scope>, all: impl Future<Output = ()> + Send + 'static, tasks: &mut Tasks) {
+fn widen_scope_after(
+    wanted: Sender<Scope>,
+    all: impl Future<Output = ()> + Send + 'static,
+    tasks: &mut Tasks,
+) {
     let stop = tasks.stop_token();
     tasks.spawn("all pods", async move {
         tokio::select! {
@@ -417,7 +421,7 @@ fn pod(pod: &Pod) -> Result<Option<Object>, String> {
     Ok(Some(Object::Pod(convert::pod(pod))))
 }
 
-fn key<K: Resource>(brought: &Brought<K>) -> String {
+fn key<K: Resource>(brought: &Decoded<K>) -> String {
     let meta: &ObjectMeta = match brought {
         Ok(object) => object.meta(),
         Err(malformed) => &malformed.metadata,
@@ -429,9 +433,9 @@ fn key<K: Resource>(brought: &Brought<K>) -> String {
     }
 }
 
-fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Brought<K>> {
+fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Decoded<K>> {
     let brought = |guard: DeserializeGuard<K>| {
-        guard.0.map_err(|invalid| Malformed {
+        guard.0.map_err(|invalid| MalformedObject {
             metadata: Box::new(invalid.metadata),
             error: invalid.error,
         })

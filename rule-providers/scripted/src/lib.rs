@@ -141,7 +141,7 @@ impl RuleProvider for Scripted {
         let namespace = Some(ask.source.namespace.as_str());
         let script = scripts.iter().find(|s| {
             s.rule == ask.rule.name
-                && self.trusted.apply(&s.namespace, namespace)
+                && self.trusted.allows(&s.namespace, namespace)
                 && s.target.matches(&source)
         });
         let mut answer = CostAnswer::default();
@@ -168,7 +168,7 @@ impl RuleProvider for Scripted {
         let scripts = self.compliances.load();
         let found = scripts.iter().find(|s| {
             s.rule == ask.rule.name
-                && self.trusted.apply(&s.namespace, ask.namespace())
+                && self.trusted.allows(&s.namespace, ask.namespace())
                 && s.targets.len() == ask.targets.len()
                 && s.targets.iter().all(|(name, pattern)| {
                     ask.targets

@@ -63,7 +63,7 @@ mod tests {
     /// `rules` keeps to the rules, `path` by the underlay's word, `far` not at all.
     fn plan(offers: Vec<Offered>) -> Planned {
         let usable = NodeVerdict::Usable {
-            badness: 0,
+            normalized_cost: 0,
             tie_break: 0,
             score: 10,
         };

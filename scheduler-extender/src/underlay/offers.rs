@@ -169,7 +169,7 @@ fn millis(time: SystemTime) -> u64 {
 }
 
 fn shown(text: &str) -> String {
-    text::clean(text, LONGEST_CHARS).into_owned()
+    text::sanitize(text, LONGEST_CHARS).into_owned()
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ struct World {
     served: Served,
     feed: ClusterStore,
     underlay: Underlay,
-    _provider: testkit::Running,
+    _provider: testkit::TestServer,
 }
 
 fn service(name: &str, port: u16) -> Service {

@@ -53,7 +53,7 @@ impl RuleProvider for Sample {
 struct World {
     served: Served,
     provider: Sample,
-    _running: testkit::Running,
+    _running: testkit::TestServer,
 }
 
 async fn world(mut config: Config, provider: Sample) -> World {

@@ -54,7 +54,7 @@ impl Objects {
             let labels = object["metadata"]["labels"].as_object();
             let labels = labels.into_iter().flatten();
             let texts = labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())));
-            selector.matches(&convert::labels_of(Some(&texts.collect())))
+            selector.matches(&convert::labels(Some(&texts.collect())))
         })
         .map(|(_, object)| Arc::clone(object))
         .collect()

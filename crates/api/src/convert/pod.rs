@@ -27,7 +27,7 @@ pub const UNDERLAY_FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
 /// Names the Service that allocated, as `namespace/name`.
 pub const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
 /// Says when, and why, a rejected pod was woken.
-pub const WOKEN_ANNOTATION: &str = "constraint.ciena.com/woken";
+pub const REQUEUE_ANNOTATION: &str = "constraint.ciena.com/woken";
 
 /// A pod. Affinity terms that are malformed match nothing, as in the scheduler.
 pub fn pod(pod: &corev1::Pod) -> Pod {
@@ -38,13 +38,13 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     // A wake-up is no change of the pod.
     let kept = |key: &&String| {
-        *key != WOKEN_ANNOTATION && KEPT_ANNOTATIONS.iter().any(|p| key.starts_with(p))
+        *key != REQUEUE_ANNOTATION && KEPT_ANNOTATIONS.iter().any(|p| key.starts_with(p))
     };
     Pod {
         namespace: namespace(&pod.metadata),
         name: name(&pod.metadata),
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
-        labels: labels_of(pod.metadata.labels.as_ref()),
+        labels: labels(pod.metadata.labels.as_ref()),
         annotations: pod
             .metadata
             .annotations
@@ -61,7 +61,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         underlay: underlay(pod),
         placement: spec.filter(|_| node.is_none()).map(|s| {
             Box::new(NodeConstraints {
-                annotations: told_annotations(pod.metadata.annotations.as_ref()).collect(),
+                annotations: relevant_annotations(pod.metadata.annotations.as_ref()).collect(),
                 claims: pod_claims(pod).names.into_iter().map(Into::into).collect(),
                 rejected_by: condition(pod, "PodScheduled")
                     .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
@@ -95,12 +95,12 @@ fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {
 
 /// The annotations that providers are told. What tools record there says nothing
 /// of the workload, and is long; our own notes must not make the pod look new.
-pub fn told_annotations(
+pub fn relevant_annotations(
     all: Option<&BTreeMap<String, String>>,
 ) -> impl Iterator<Item = (&String, &String)> {
     all.into_iter().flatten().filter(|(key, _)| {
         *key != "kubectl.kubernetes.io/last-applied-configuration"
-            && *key != WOKEN_ANNOTATION
+            && *key != REQUEUE_ANNOTATION
             && !key.starts_with(UNDERLAY_ANNOTATION)
     })
 }
@@ -122,7 +122,7 @@ fn rules_in(message: &str) -> Vec<Box<str>> {
 }
 
 /// Labels (or annotations), packed.
-pub fn labels_of(map: Option<&BTreeMap<String, String>>) -> Labels {
+pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     labels_from(map)
 }
 

@@ -5,9 +5,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use prost::{DecodeError, Message};
 
 /// The media type of one answer.
-pub const OBJECT: &str = "application/vnd.kubernetes.protobuf";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// That of a watch.
-pub const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+pub const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
 const MAGIC: &[u8] = b"k8s\0";
 /// No event is longer: etcd takes no object of a tenth of this.

@@ -92,7 +92,7 @@ impl Offers {
 fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut Vec<Arc<str>>)) {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
     for selector in pods.filter_map(|t| t.selector.as_ref()) {
-        match required(selector) {
+        match required_label(selector) {
             Some(label) => change(by_label.labels.entry(label).or_default()),
             None => change(&mut by_label.any),
         }
@@ -100,7 +100,7 @@ fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut 
 }
 
 /// A label that all that is selected has, packed.
-fn required(selector: &Selector) -> Option<Box<str>> {
+fn required_label(selector: &Selector) -> Option<Box<str>> {
     let (key, value) = selector.match_labels.first()?;
     Labels::pack(key, value)
 }

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{members::members_of, offers::Offers};
 use crate::{
-    cow::CowMap,
+    cow_map::CowMap,
     model::{EndpointSlice, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key},
     reference::Reference,
     selector::Labels,
@@ -39,7 +39,7 @@ pub enum Member {
     Pod(Arc<Pod>),
     /// A Service's endpoints, by the Service's name.
     Endpoint(Arc<str>),
-    Other(Arc<WatchedObject>),
+    Object(Arc<WatchedObject>),
 }
 
 impl Member {
@@ -54,7 +54,7 @@ impl Member {
                 name: name.to_string(),
                 ..Reference::default()
             },
-            Self::Other(o) => Reference {
+            Self::Object(o) => Reference {
                 namespace: o.namespace.to_string(),
                 api_version: o.api_version.to_string(),
                 kind: o.kind.to_string(),
@@ -73,7 +73,7 @@ pub struct Snapshot {
     /// Pods that the scheduler found no node for, by our reason codes.
     pub(super) rejected: CowMap<Arc<Pod>>,
     /// Pods that the underlay allocated something for.
-    pub(super) underlaid: CowMap<Arc<Pod>>,
+    pub(super) with_underlay: CowMap<Arc<Pod>>,
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
@@ -83,7 +83,7 @@ pub struct Snapshot {
     pub(super) offers: CowMap<Arc<Offers>>,
     pub(super) providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
-    pub(super) others: CowMap<Arc<WatchedObject>>,
+    pub(super) dynamic_objects: CowMap<Arc<WatchedObject>>,
 }
 
 impl Snapshot {
@@ -135,7 +135,7 @@ impl Snapshot {
 
     /// Pods with a finalizer of the underlay.
     pub fn with_underlay_allocation(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.underlaid.values()
+        self.with_underlay.values()
     }
 
     /// Names of nodes that differ from `earlier`, in themselves or in the pods on
@@ -191,7 +191,7 @@ impl Snapshot {
     }
 
     /// Services labelled as underlay controllers, in no order.
-    pub fn underlays(&self) -> &[Arc<Service>] {
+    pub fn underlay_services(&self) -> &[Arc<Service>] {
         &self.underlays
     }
 
@@ -201,7 +201,7 @@ impl Snapshot {
     }
 
     /// Of these the ones that may select a pod with such labels, by name.
-    pub fn offers_for(
+    pub fn candidate_offers(
         &self,
         namespace: &str,
         labels: &Labels,
@@ -231,7 +231,7 @@ impl Snapshot {
         self.providers.get(rule).map_or(&[], Vec::as_slice)
     }
 
-    pub fn slices_of(&self, namespace: &str, service: &str) -> &[Arc<EndpointSlice>] {
+    pub fn endpoint_slices(&self, namespace: &str, service: &str) -> &[Arc<EndpointSlice>] {
         self.slices_by_service
             .get(&key(namespace, service))
             .map_or(&[], |v| v)

@@ -13,10 +13,10 @@ pub(super) struct CacheEntry {
     pub(super) key: Key,
     pub(super) nodes: NodeSet,
     pub(super) costs: Costs,
-    pub(super) holds: EntryValidity,
-    pub(super) due: RefreshAt,
+    pub(super) validity: EntryValidity,
+    pub(super) refresh_at: RefreshAt,
     /// When the first of these lines was asked for.
-    pub(super) since: Instant,
+    pub(super) first_requested_at: Instant,
 }
 
 /// What lines hold by.
@@ -25,11 +25,11 @@ pub(super) enum EntryValidity {
     /// Until then, by position.
     Until(Vec<Instant>),
     /// As of a version of who answers at this address.
-    AsOf {
+    Versioned {
         version: u64,
-        by: Arc<Address>,
+        endpoint: Arc<Address>,
         /// Until then there is no later version.
-        fresh: Instant,
+        fresh_until: Instant,
         /// Then all is asked anew.
         until: Instant,
         /// Which answer's nodes these are: another's have other positions.
@@ -40,18 +40,18 @@ pub(super) enum EntryValidity {
 impl CacheEntry {
     pub(super) fn mostly_valid(&self) -> bool {
         let now = Instant::now();
-        match &self.holds {
+        match &self.validity {
             EntryValidity::Until(until) => {
                 2 * until.iter().filter(|then| **then > now).count() > until.len()
             }
-            EntryValidity::AsOf { .. } => false,
+            EntryValidity::Versioned { .. } => false,
         }
     }
 
     /// Takes over lines that hold until `then`; such as hold for longer were asked for
     /// later.
     pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
-        let EntryValidity::Until(until) = &mut self.holds else {
+        let EntryValidity::Until(until) = &mut self.validity else {
             return;
         };
         let mut next = 0;
@@ -62,7 +62,7 @@ impl CacheEntry {
             if until.get(to).is_some_and(|until| *until > then) {
                 continue;
             }
-            self.costs.copy(to, said, from);
+            self.costs.copy_from(to, said, from);
             until.resize(self.nodes.len(), then);
             until[to] = then;
         }
@@ -73,16 +73,16 @@ impl CacheEntry {
     }
 
     /// Takes over lines about other nodes that are valid still.
-    pub(super) fn add_valid(&mut self, before: &Self, now: Instant) {
+    pub(super) fn keep_valid_from(&mut self, before: &Self, now: Instant) {
         let (EntryValidity::Until(until), EntryValidity::Until(then)) =
-            (&mut self.holds, &before.holds)
+            (&mut self.validity, &before.validity)
         else {
             return;
         };
         for (from, name) in before.nodes.iter().enumerate() {
             if then[from] > now && self.nodes.position(name).is_none() {
                 let to = self.nodes.insert(name);
-                self.costs.copy(to, &before.costs, from);
+                self.costs.copy_from(to, &before.costs, from);
                 until.push(then[from]);
             }
         }

@@ -47,7 +47,7 @@ impl RefreshAt {
 
     /// Another answer is kept beside this one: the first of the two that is still to be
     /// renewed counts.
-    pub(super) fn or(&mut self, other: Self) {
+    pub(super) fn or_else(&mut self, other: Self) {
         if self.at.is_none_or(|at| at <= Instant::now()) {
             *self = other;
         }

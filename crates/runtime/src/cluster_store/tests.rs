@@ -55,31 +55,31 @@ fn a_list_takes_away_what_it_has_not_brought_at_its_end_and_not_before() {
         feed.apply(pod(name));
     }
     assert_eq!(names(&feed), ["a", "b", "bad"]);
-    let mut cut_short = feed.listing(Kind::Pod);
-    cut_short.take(pod("c"));
+    let mut cut_short = feed.begin_relist(Kind::Pod);
+    cut_short.add(pod("c"));
     drop(cut_short);
     assert_eq!(names(&feed), ["a", "b", "bad", "c"]);
-    let mut listing = feed.listing(Kind::Pod);
+    let mut listing = feed.begin_relist(Kind::Pod);
     for name in ["b", "d"] {
-        listing.take(pod(name));
+        listing.add(pod(name));
     }
-    listing.keep("ns/bad");
+    listing.retain("ns/bad");
     feed.apply(pod("e"));
     assert_eq!(names(&feed), ["a", "b", "bad", "c", "d", "e"]);
     let before = *feed.changes().borrow();
-    listing.done();
+    listing.commit();
     // "e" came after the list had begun: it is not the list's to take away.
     assert_eq!(names(&feed), ["b", "bad", "d", "e"]);
     assert!(feed.changes().borrow().changed(&before, &[Kind::Pod]));
     assert!(feed.listed(Kind::Pod) && !feed.listed(Kind::Policy));
     let before = *feed.changes().borrow();
-    feed.listing(Kind::Policy).done();
+    feed.begin_relist(Kind::Policy).commit();
     assert!(feed.changes().borrow().changed(&before, &[Kind::Policy]));
     let before = *feed.changes().borrow();
-    let mut same = feed.listing(Kind::Pod);
+    let mut same = feed.begin_relist(Kind::Pod);
     for name in ["b", "bad", "d", "e"] {
-        same.take(pod(name));
+        same.add(pod(name));
     }
-    same.done();
+    same.commit();
     assert!(!feed.changes().borrow().changed(&before, &[Kind::Pod]));
 }

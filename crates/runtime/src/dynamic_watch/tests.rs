@@ -97,7 +97,7 @@ fn followed(offers: Vec<Object>) -> Followed {
         feed.apply(offer);
     }
     let stop = CancellationToken::new();
-    tokio::spawn(follow(
+    tokio::spawn(watch_dynamic_kinds(
         client(&asked),
         feed.clone(),
         kinds.clone(),
@@ -192,7 +192,7 @@ async fn absent_and_forbidden_kinds_read_the_same() {
     let secret = f.missing("secret").unwrap();
     assert_eq!(absent.replace("absent", "secret"), secret);
     assert!(!f.listed("absent") && !f.listed("secret"));
-    tokio::time::sleep(GONE).await;
+    tokio::time::sleep(ABSENT_AFTER).await;
     assert!(
         f.listed("absent") && f.listed("secret"),
         "both have no objects"
@@ -206,9 +206,9 @@ fn every_namespace_has_a_share() {
     named.insert("evil", (0..100).map(kind).collect());
     let late = ("zz/v1".to_owned(), "Cluster".to_owned());
     named.insert("shop", BTreeSet::from([late.clone()]));
-    let (wanted, beyond) = share(&named, |_| false);
+    let (wanted, beyond) = select_kinds(&named, |_| false);
     assert_eq!((wanted.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
     assert!(wanted.contains(&late));
-    let (wanted, _) = share(&named, |gvk| *gvk == kind(99));
+    let (wanted, _) = select_kinds(&named, |gvk| *gvk == kind(99));
     assert!(wanted.contains(&kind(99)) && wanted.contains(&late));
 }

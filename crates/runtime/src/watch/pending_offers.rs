@@ -19,7 +19,7 @@ use crate::cluster_store::ClusterStore;
 /// pods, which says what it follows. Who waits is in the feed.
 #[derive(Clone, Debug)]
 pub(super) struct PendingOffers {
-    feed: ClusterStore,
+    store: ClusterStore,
     wanted: Sender<Scope>,
     state: Arc<Mutex<State>>,
 }
@@ -27,21 +27,21 @@ pub(super) struct PendingOffers {
 #[derive(Debug)]
 struct State {
     all: SelectorUnion,
-    followed: Scope,
+    in_sync: Scope,
     /// Who waited as a list of offers began, and has not come in it so far.
-    gone: BTreeSet<String>,
+    not_relisted: BTreeSet<String>,
 }
 
 impl PendingOffers {
     /// `wanted` is what the watch of pods is to follow.
     pub(super) fn new(feed: ClusterStore, wanted: Sender<Scope>) -> Self {
         Self {
-            feed,
+            store: feed,
             wanted,
             state: Arc::new(Mutex::new(State {
                 all: SelectorUnion::default(),
-                followed: Scope::Selected(SelectorUnion::default()),
-                gone: BTreeSet::new(),
+                in_sync: Scope::Selected(SelectorUnion::default()),
+                not_relisted: BTreeSet::new(),
             })),
         }
     }
@@ -53,13 +53,13 @@ impl PendingOffers {
         };
         let key = key(&offer.namespace, &offer.name);
         let mut state = self.state.lock();
-        state.gone.remove(&key);
-        if state.follows(&offer) {
-            self.drop_waiting(&key);
+        state.not_relisted.remove(&key);
+        if state.covers(&offer) {
+            self.remove_pending(&key);
             return Some(Object::Offer(offer));
         }
         selectors(&offer).for_each(|s| state.all.add(s));
-        let waiting = self.feed.pending_offers();
+        let waiting = self.store.pending_offers();
         waiting.send_modify(|waiting| _ = waiting.insert(key, Arc::new(offer)));
         self.wanted.send_if_modified(|wanted| {
             let new = Scope::selected(&state.all);
@@ -75,14 +75,14 @@ impl PendingOffers {
     /// An offer is gone.
     pub(super) fn forget(&self, key: &str) {
         let _state = self.state.lock();
-        self.drop_waiting(key);
+        self.remove_pending(key);
     }
 
     /// Offers are listed anew.
-    pub(super) fn begins(&self) {
+    pub(super) fn relist_started(&self) {
         let mut state = self.state.lock();
-        state.gone = self
-            .feed
+        state.not_relisted = self
+            .store
             .pending_offers()
             .borrow()
             .keys()
@@ -91,47 +91,47 @@ impl PendingOffers {
     }
 
     /// The list has an offer that cannot be used: what was good of it stays.
-    pub(super) fn keep(&self, key: &str) {
-        self.state.lock().gone.remove(key);
+    pub(super) fn retain(&self, key: &str) {
+        self.state.lock().not_relisted.remove(key);
     }
 
     /// The list is complete. Who waited and is not in it is gone, even if it came to count
     /// meanwhile.
-    pub(super) fn ends(&self) {
+    pub(super) fn relist_done(&self) {
         let mut state = self.state.lock();
-        for key in std::mem::take(&mut state.gone) {
-            self.drop_waiting(&key);
-            self.feed.delete(Kind::Offer, &key);
+        for key in std::mem::take(&mut state.not_relisted) {
+            self.remove_pending(&key);
+            self.store.delete(Kind::Offer, &key);
         }
     }
 
     /// Pods are followed so far: offers that waited for it count.
-    pub(super) fn follows(&self, scope: &Scope) {
+    pub(super) fn pods_in_sync(&self, scope: &Scope) {
         let mut state = self.state.lock();
-        state.followed = scope.clone();
+        state.in_sync = scope.clone();
         let all: Vec<Arc<Offer>> = self
-            .feed
+            .store
             .pending_offers()
             .borrow()
             .values()
             .cloned()
             .collect();
-        for offer in all.into_iter().filter(|offer| state.follows(offer)) {
+        for offer in all.into_iter().filter(|offer| state.covers(offer)) {
             // While this is locked no later version of it can overtake it.
-            self.feed.apply(Object::Offer(Offer::clone(&offer)));
-            self.drop_waiting(&key(&offer.namespace, &offer.name));
+            self.store.apply(Object::Offer(Offer::clone(&offer)));
+            self.remove_pending(&key(&offer.namespace, &offer.name));
         }
     }
 
-    fn drop_waiting(&self, key: &str) {
-        let waiting = self.feed.pending_offers();
+    fn remove_pending(&self, key: &str) {
+        let waiting = self.store.pending_offers();
         waiting.send_if_modified(|waiting| waiting.remove(key).is_some());
     }
 }
 
 impl State {
-    fn follows(&self, offer: &Offer) -> bool {
-        match &self.followed {
+    fn covers(&self, offer: &Offer) -> bool {
+        match &self.in_sync {
             Scope::Selected(union) => selectors(offer).all(|s| union.covers(s)),
             Scope::Placed | Scope::All => true,
         }
@@ -193,7 +193,7 @@ mod tests {
             selectors(&offer("a", "web")).for_each(|s| union.add(s));
             Scope::selected(&union)
         };
-        selected.follows(&web);
+        selected.pods_in_sync(&web);
         assert_eq!(app_of("a").as_deref(), Some("web"));
         assert_eq!(app_of("b").as_deref(), Some("web"));
         assert_eq!((app_of("c"), app_of("d")), (None, None));
@@ -205,7 +205,7 @@ mod tests {
         assert!(admit(offer("b", "web")));
         let all = follows.borrow().clone();
         assert_eq!(all.selectors().labels.unwrap(), "app in (cache,db,web)");
-        selected.follows(&all);
+        selected.pods_in_sync(&all);
         assert_eq!(app_of("a").as_deref(), Some("cache"));
         assert_eq!(app_of("b").as_deref(), Some("web"));
         assert_eq!(app_of("d").as_deref(), Some("db"));
@@ -218,7 +218,7 @@ mod tests {
         wanted.send_replace(Scope::All);
         assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
         assert_eq!(*follows.borrow(), Scope::All);
-        selected.follows(&Scope::All);
+        selected.pods_in_sync(&Scope::All);
         assert!(selected.admit(Object::Offer(offer("b", "db"))).is_some());
     }
 
@@ -231,14 +231,14 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             assert!(!admit(offer(name, "web")));
         }
-        selected.begins();
+        selected.relist_started();
         assert!(!admit(offer("a", "db")));
-        selected.keep("ns/b");
+        selected.retain("ns/b");
         selected.forget("ns/c");
         // Of d nothing is said, and it comes to count while the rest is listed.
-        selected.follows(&follows.borrow());
+        selected.pods_in_sync(&follows.borrow());
         assert!(feed.snapshot().offer("ns", "d").is_some());
-        selected.ends();
+        selected.relist_done();
         let count: Vec<String> = (feed.snapshot().offers())
             .map(|e| e.offer.name.to_string())
             .collect();
@@ -266,7 +266,7 @@ mod tests {
             feed.wait_for_pending_offers(|o| &*o.name == "a", most),
             async {
                 tokio::task::yield_now().await;
-                selected.follows(&follows.borrow());
+                selected.pods_in_sync(&follows.borrow());
             }
         );
         assert!(settled.is_ok());

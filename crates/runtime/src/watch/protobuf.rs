@@ -31,7 +31,7 @@ use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Brought, key,
+    Decoded, key,
     scope::{Scope, Selectors},
 };
 use crate::cluster::Cluster;
@@ -42,15 +42,15 @@ use requests::{Gone, in_time, pages, refused, send};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchSignal<'a> {
     /// It begins to list these.
-    Lists(&'a Scope),
+    ListStarted(&'a Scope),
     /// All of these are known, and all that changes of them will be.
-    Follows(&'a Scope),
+    InSync(&'a Scope),
     /// From here on it brings each change.
-    Begins,
+    WatchStarted,
     /// It brings none any more.
-    Ends,
+    WatchEnded,
     /// It takes nothing until then.
-    Rests(Instant),
+    QuietUntil(Instant),
 }
 
 /// The API server ends a watch after 290 s, which is kube's default; a connection
@@ -64,7 +64,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// at once. For the few pods that are bound meanwhile, a provider that hands something
 /// out holds a reservation. What is known cannot change while the watch rests, so
 /// answers made of it hold for as long.
-const REST: Duration = Duration::from_millis(20);
+const QUIET: Duration = Duration::from_millis(20);
 /// Once it follows more, a watch goes on for so long before it looks for what more is
 /// wanted since.
 const GATHER: Duration = Duration::from_millis(100);
@@ -74,11 +74,11 @@ const MOST_HELD: usize = 10_000;
 /// Follows a kind until told to stop. It has a thread of its own: there an event wakes no
 /// other thread, and that is most of what an event costs. The thread may sleep, as
 /// nothing else lives on it: `tells` is told before it does.
-pub(super) async fn on_thread<K: Watchable>(
+pub(super) async fn run_on_own_thread<K: Watchable>(
     cluster: Cluster,
     mut wanted: Receiver<Scope>,
     stop: CancellationToken,
-    mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
+    mut on: impl FnMut(Result<Event<Decoded<K>>>) + Send + 'static,
     tells: impl Fn(WatchSignal<'_>) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that is never told to stop would keep the process from ending.
@@ -92,8 +92,8 @@ pub(super) async fn on_thread<K: Watchable>(
             .enable_all()
             .on_thread_park(move || {
                 if resting.load(Ordering::Relaxed) {
-                    told(WatchSignal::Rests(Instant::now() + REST));
-                    std::thread::sleep(REST);
+                    told(WatchSignal::QuietUntil(Instant::now() + QUIET));
+                    std::thread::sleep(QUIET);
                 }
             })
             .build()?;
@@ -101,7 +101,7 @@ pub(super) async fn on_thread<K: Watchable>(
             let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = follow(&client, &mut wanted, &watching, &mut on, &*tells) => {}
+                () = list_and_watch(&client, &mut wanted, &watching, &mut on, &*tells) => {}
             }
             Ok(())
         })
@@ -110,11 +110,11 @@ pub(super) async fn on_thread<K: Watchable>(
 }
 
 /// Never ends; `on` gets every event, and why the watch had to start again.
-async fn follow<K: Watchable>(
+async fn list_and_watch<K: Watchable>(
     client: &Client,
     wanted: &mut Receiver<Scope>,
     watching: &AtomicBool,
-    on: &mut impl FnMut(Result<Event<Brought<K>>>),
+    on: &mut impl FnMut(Result<Event<Decoded<K>>>),
     tells: &impl Fn(WatchSignal<'_>),
 ) {
     let mut backoff = DefaultBackoff::default();
@@ -128,21 +128,21 @@ async fn follow<K: Watchable>(
             next.clone_from(&wanted.borrow());
             scope.clone_from(&next);
         } else if again <= tokio::time::Instant::now() {
-            next = scope.towards(&wanted.borrow());
+            next = scope.next_step_to(&wanted.borrow());
         }
         let widens = scope != next;
         // A list goes on to its end: however often more is wanted, it comes to one.
-        let waits = !widens && (version.is_some() || scope.is_nothing());
+        let waits = !widens && (version.is_some() || scope.is_empty());
         let followed = scope.clone();
         let step = async {
             match &mut version {
                 Some(known) if widens => {
-                    if let Some((version, others)) = rest(client, &scope, &next).await? {
+                    if let Some((version, others)) = list_remainder(client, &scope, &next).await? {
                         // All that is wanted is watched from where the part was, so what
                         // changes of the rest while that is listed is told then.
                         beside.add(&version, others.iter().map(key));
                         others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
-                        tells(WatchSignal::Follows(&next));
+                        tells(WatchSignal::InSync(&next));
                     } else {
                         *known = list(client, &next, on, tells).await?;
                         beside = RelistFilter::default();
@@ -162,10 +162,10 @@ async fn follow<K: Watchable>(
         };
         let done = tokio::select! {
             done = step => Some(done),
-            () = wider(wanted, &followed, again), if waits => None,
+            () = scope_expanded(wanted, &followed, again), if waits => None,
         };
         watching.store(false, Ordering::Relaxed);
-        tells(WatchSignal::Ends);
+        tells(WatchSignal::WatchEnded);
         match done {
             None => {}
             Some(Ok(())) => {
@@ -191,7 +191,7 @@ async fn follow<K: Watchable>(
 }
 
 /// Ends once more than `scope` is to be followed, and not before `again`.
-async fn wider(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
+async fn scope_expanded(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
     if wanted.wait_for(|wanted| wanted != scope).await.is_err() {
         return pending().await;
     }
@@ -200,12 +200,12 @@ async fn wider(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::
 
 /// What a wider scope has beside one that is followed, and its version; `None`: it has to
 /// be listed with what is followed, or is too much to be held at once.
-async fn rest<K: Watchable>(
+async fn list_remainder<K: Watchable>(
     client: &Client,
     scope: &Scope,
     wider: &Scope,
-) -> Result<Option<(String, Vec<Brought<K>>)>> {
-    let Some(missing) = scope.missing(wider) else {
+) -> Result<Option<(String, Vec<Decoded<K>>)>> {
+    let Some(missing) = scope.remainder(wider) else {
         return Ok(None);
     };
     let (mut others, mut count) = (Vec::new(), 0);
@@ -225,18 +225,18 @@ async fn rest<K: Watchable>(
 async fn list<K: Watchable>(
     client: &Client,
     scope: &Scope,
-    on: &mut impl FnMut(Result<Event<Brought<K>>>),
+    on: &mut impl FnMut(Result<Event<Decoded<K>>>),
     tells: &impl Fn(WatchSignal<'_>),
 ) -> Result<String> {
     on(Ok(Event::Init));
-    tells(WatchSignal::Lists(scope));
+    tells(WatchSignal::ListStarted(scope));
     let mut version = None;
-    if !scope.is_nothing() {
+    if !scope.is_empty() {
         let each = |o| on(Ok(Event::InitApply(o)));
         version = Some(pages(client, scope.selectors(), each).await?);
     }
     // Who waits for it is there before the list counts as complete.
-    tells(WatchSignal::Follows(scope));
+    tells(WatchSignal::InSync(scope));
     on(Ok(Event::InitDone));
     match version {
         Some(version) => Ok(version),
@@ -251,7 +251,7 @@ async fn watch<K: Watchable>(
     selectors: Selectors,
     version: &mut String,
     beside: &mut RelistFilter,
-    on: &mut impl FnMut(Result<Event<Brought<K>>>),
+    on: &mut impl FnMut(Result<Event<Decoded<K>>>),
     tells: &impl Fn(WatchSignal<'_>),
 ) -> Result<()> {
     let params = WatchParams {
@@ -261,8 +261,8 @@ async fn watch<K: Watchable>(
     };
     let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
     let began = Instant::now();
-    let mut body = in_time(send(client, request, watched::STREAM)).await?;
-    tells(WatchSignal::Begins);
+    let mut body = in_time(send(client, request, watched::PROTOBUF_WATCH)).await?;
+    tells(WatchSignal::WatchStarted);
     let mut buffer = BytesMut::new();
     while let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await {
         let Ok(data) = frame?.into_data() else {
@@ -282,7 +282,7 @@ async fn watch<K: Watchable>(
                 Err(malformed) => malformed.metadata.resource_version.clone(),
             };
             *version = now.unwrap_or_else(|| version.clone());
-            if beside.has(version, || key(&object)) {
+            if beside.covers(version, || key(&object)) {
                 continue;
             }
             match deleted {

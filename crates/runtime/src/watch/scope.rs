@@ -30,13 +30,13 @@ impl Scope {
         }
     }
 
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::Selected(union) if union.is_empty())
     }
 
     pub(super) fn selectors(&self) -> Selectors {
         let labels = match self {
-            Self::Selected(union) => Some(union.text()),
+            Self::Selected(union) => Some(union.to_query()),
             Self::Placed | Self::All => None,
         };
         let fields = PLACED.filter(|_| *self != Self::All);
@@ -45,7 +45,7 @@ impl Scope {
 
     /// What is followed next on the way to what is wanted. Pods that wait come after all
     /// that have a node: who finds a node for them has to know what is on it.
-    pub(super) fn towards(&self, wanted: &Self) -> Self {
+    pub(super) fn next_step_to(&self, wanted: &Self) -> Self {
         match (self, wanted) {
             (Self::Selected(_), Self::All) => Self::Placed,
             _ => wanted.clone(),
@@ -53,10 +53,10 @@ impl Scope {
     }
 
     /// What `wider` has beside this, if a selector can say it.
-    pub(super) fn missing(&self, wider: &Self) -> Option<Selectors> {
+    pub(super) fn remainder(&self, wider: &Self) -> Option<Selectors> {
         match (self, wider) {
             (Self::Selected(mine), Self::Selected(wider)) => {
-                let labels = Some(mine.difference(wider)?.text());
+                let labels = Some(mine.difference(wider)?.to_query());
                 let fields = PLACED;
                 Some(Selectors { fields, labels })
             }

@@ -43,7 +43,7 @@ pub(crate) fn held(
     node: &str,
     except: &str,
 ) -> Vec<Held> {
-    book.on_node(now, node)
+    book.grants_on_node(now, node)
         .filter(|(key, _)| key.uid != except || except.is_empty())
         .map(|(_, grant)| Held {
             pod: grant.pod.clone(),

@@ -217,7 +217,7 @@ pub(crate) fn evaluation(
     if parts.is_empty() {
         return Ok(Evaluation::compliant("no pod is among the targets"));
     }
-    let compliance = Compliance::of_parts(parts.iter().map(|p| p.compliance));
+    let compliance = Compliance::aggregate(parts.iter().map(|p| p.compliance));
     let worst = parts.into_iter().find(|p| p.compliance == compliance);
     Ok(Evaluation {
         compliance,

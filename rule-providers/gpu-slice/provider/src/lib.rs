@@ -33,7 +33,7 @@ use tautline_gpu_placement::{Names, TaskType, dra, policy};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
     CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
-    reservations::Counts,
+    reservations::ReservationCounts,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -122,7 +122,7 @@ impl GpuSlice {
     }
 
     /// What is reserved and not yet seen with a pod.
-    pub fn reservations(&self) -> Counts {
+    pub fn reservations(&self) -> ReservationCounts {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.sync(&self.feed, now);

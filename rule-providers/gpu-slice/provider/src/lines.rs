@@ -47,15 +47,15 @@ impl Kept {
 
     /// A node has changed.
     pub(crate) fn forget(&mut self, node: &str) {
-        self.changes.node(node);
+        self.changes.record_node(node);
         for (_, lines) in &mut self.needs {
-            lines.forget(node);
+            lines.invalidate(node);
         }
     }
 
     /// All nodes have.
     pub(crate) fn clear(&mut self) {
-        self.changes.all();
+        self.changes.record_all();
         self.needs.clear();
     }
 }

@@ -5,7 +5,7 @@ use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
     registry::Registry,
 };
-use tautline_sdk::reservations::Counts;
+use tautline_sdk::reservations::ReservationCounts;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
@@ -31,11 +31,11 @@ impl Gauges {
             "Resource claims known, with devices and without",
             self.claims.clone(),
         );
-        self.set(Counts::default(), (0, 0));
+        self.set(ReservationCounts::default(), (0, 0));
     }
 
     /// Reservations, and claims with devices and without.
-    pub(crate) fn set(&self, counts: Counts, (allocated, free): (usize, usize)) {
+    pub(crate) fn set(&self, counts: ReservationCounts, (allocated, free): (usize, usize)) {
         let set = |of: &Family<ByState, Gauge>, state, count| {
             let gauge = of.get_or_create(&ByState { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -47,7 +47,7 @@ async fn planned(
         rule("gpu-slice", weight, &outcomes[0]),
         rule("latency", 1, &outcomes[1]),
     ];
-    let plan = Plan::make(nodes.len(), &answers);
+    let plan = Plan::new(nodes.len(), &answers);
     plan.verdicts.iter().map(NodeVerdict::score).collect()
 }
 

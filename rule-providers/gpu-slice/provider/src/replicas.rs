@@ -42,7 +42,7 @@ use tautline_runtime::{
     tasks::Tasks,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, LONGEST_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
+    Allocator, AllocatorError, MAX_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -80,7 +80,7 @@ struct Granting {
 
 impl Granting {
     fn holds(&self) -> bool {
-        self.term.as_ref().is_none_or(Term::holds)
+        self.term.as_ref().is_none_or(Term::is_active)
     }
 }
 
@@ -97,8 +97,8 @@ impl<A: Allocator> Replicas<A> {
     /// The only replica. It waits for a hold after the start: its former self may
     /// have granted a moment ago.
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
-        let from = Instant::now() + LONGEST_HOLD;
-        let made = Self::new(inner, LONGEST_HOLD, server);
+        let from = Instant::now() + MAX_HOLD;
+        let made = Self::new(inner, MAX_HOLD, server);
         made.take(Role::Granting(Granting { term: None, from }));
         Arc::new(made)
     }
@@ -120,7 +120,7 @@ impl<A: Allocator> Replicas<A> {
         let made = Arc::new(Self::new(inner, config.hold, server));
         let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
         let readiness = server.readiness.clone();
-        server.linger(given_up.clone());
+        server.drain_until(given_up.clone());
         let replicas = Arc::clone(&made);
         tasks.spawn("lease", async move {
             let _given_up = given_up.drop_guard();
@@ -166,7 +166,7 @@ impl<A: Allocator> Replicas<A> {
     async fn take_part(
         &self,
         client: &Client,
-        config: &lease::Config,
+        config: &lease::LeaseConfig,
         peers: &Peers,
         stop: &CancellationToken,
     ) {
@@ -188,7 +188,7 @@ impl<A: Allocator> Replicas<A> {
         &self,
         mut terms: watch::Receiver<Option<Term>>,
         api: &Api<Lease>,
-        config: &lease::Config,
+        config: &lease::LeaseConfig,
         peers: &Peers,
         stop: &CancellationToken,
     ) {
@@ -241,7 +241,7 @@ impl<A: Allocator> Replicas<A> {
     }
 
     /// Who holds the Lease, if it is another.
-    async fn look(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
+    async fn look(&self, api: &Api<Lease>, config: &lease::LeaseConfig, peers: &Peers) {
         let role = self.role.load_full();
         let Role::Standby(known) = &*role else {
             return;
@@ -288,7 +288,7 @@ impl<A: Allocator> Replicas<A> {
                 "what was reserved before this replica took over may be under way for another {} ms",
                 wait.as_millis()
             );
-            return Err(AllocatorError::NotNow(what));
+            return Err(AllocatorError::Unavailable(what));
         }
         ask.hold = ask.hold.min(self.hold);
         let hold = ask.hold;
@@ -308,7 +308,7 @@ impl<A: Allocator> Replicas<A> {
 }
 
 fn not_now(what: &str) -> AllocatorError {
-    AllocatorError::NotNow(what.to_owned())
+    AllocatorError::Unavailable(what.to_owned())
 }
 
 impl<A: Allocator> Allocator for Replicas<A> {

@@ -66,17 +66,17 @@ impl State {
             if let Some(old) = old
                 && new.is_none_or(|new| new.uid != old.uid)
             {
-                touched.append(&mut book.settle(now, &old.uid, None));
+                touched.append(&mut book.observe_pod(now, &old.uid, None));
             }
             if let Some(new) = new {
                 if new.finished {
-                    touched.append(&mut book.settle(now, &new.uid, None));
+                    touched.append(&mut book.observe_pod(now, &new.uid, None));
                 } else if let Some(node) = &new.node {
-                    touched.append(&mut book.settle(now, &new.uid, Some(node)));
+                    touched.append(&mut book.observe_pod(now, &new.uid, Some(node)));
                 }
             }
         }
-        let unseen = book.unseen(now, UNSEEN);
+        let unseen = book.unobserved(now, UNSEEN);
         let watched = feed.pods_watched_since();
         let in_step = watched.is_some_and(|since| now >= since + CAUGHT_UP);
         if in_step && !unseen.is_empty() {
@@ -87,9 +87,9 @@ impl State {
                     // Not bound, as far as is known: that may yet be told.
                     Some(pod) if pod.node.is_none() && !pod.finished => {}
                     Some(pod) if !pod.finished => {
-                        touched.append(&mut book.settle(now, uid, pod.node.as_deref()));
+                        touched.append(&mut book.observe_pod(now, uid, pod.node.as_deref()));
                     }
-                    _ => touched.append(&mut book.settle(now, uid, None)),
+                    _ => touched.append(&mut book.observe_pod(now, uid, None)),
                 }
             }
         }
@@ -130,7 +130,11 @@ impl Own {
     ) -> Self {
         let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
         let pod = pod.filter(|p| p.node.is_some() && (uid.is_empty() || *p.uid == *uid));
-        let mut nodes: Vec<String> = state.book.nodes_of(now, uid).map(str::to_owned).collect();
+        let mut nodes: Vec<String> = state
+            .book
+            .nodes_of_pod(now, uid)
+            .map(str::to_owned)
+            .collect();
         nodes.extend(pod.and_then(|p| p.node.as_deref()).map(str::to_owned));
         Self {
             pod: pod.cloned(),
@@ -154,7 +158,11 @@ impl Own {
         Self {
             pod: None,
             uid: uid.to_owned(),
-            nodes: state.book.nodes_of(now, uid).map(str::to_owned).collect(),
+            nodes: state
+                .book
+                .nodes_of_pod(now, uid)
+                .map(str::to_owned)
+                .collect(),
         }
     }
 

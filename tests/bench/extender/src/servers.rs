@@ -146,7 +146,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let config = Config {
         listen: loopback,
         admin: loopback,
-        discovery: tautline_provider_client::ClientConfig::unguarded(),
+        discovery: tautline_provider_client::ClientConfig::single_tenant(),
         ..Config::default()
     };
     let app = App::build(config, feed, None).await?;

@@ -22,7 +22,7 @@ impl RelistFilter {
 
     /// Whether the list says it all about an event of this version. Events come in the
     /// order of their versions: after one that is later nothing is kept.
-    pub(super) fn has(&mut self, version: &str, key: impl FnOnce() -> String) -> bool {
+    pub(super) fn covers(&mut self, version: &str, key: impl FnOnce() -> String) -> bool {
         if self.keys.is_empty() {
             return false;
         }

@@ -12,7 +12,7 @@ use kube::{
 };
 use tautline_api::watched::{self, Status, Watchable};
 
-use super::{Brought, Selectors};
+use super::{Decoded, Selectors};
 
 const PAGE: u32 = 500;
 /// The most that a page, or the beginning of a watch, may take: the API server's own limit.
@@ -27,7 +27,7 @@ pub(super) struct Gone(String);
 pub(super) async fn pages<K: Watchable>(
     client: &Client,
     selectors: Selectors,
-    mut each: impl FnMut(Brought<K>),
+    mut each: impl FnMut(Decoded<K>),
 ) -> Result<String> {
     let mut params = ListParams::default().limit(PAGE);
     params.field_selector = selectors.fields.map(str::to_owned);
@@ -35,7 +35,7 @@ pub(super) async fn pages<K: Watchable>(
     loop {
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
         let page = in_time(async {
-            let body = send(client, request, watched::OBJECT).await?;
+            let body = send(client, request, watched::PROTOBUF).await?;
             Ok(watched::list(body.collect().await?.to_bytes())?)
         });
         let page = page.await?;

@@ -12,7 +12,9 @@ use tautline_proto::allocator::{
     ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
 };
 use tautline_runtime::tls::FileChanges;
-use tautline_sdk::{AllocatorError, ReservationRef, ReservationRequest, Reserved, mark_forwarded};
+use tautline_sdk::{
+    AllocatorError, ReservationRef, ReservationRequest, Reserved, add_forwarded_metadata,
+};
 use tonic::{
     Request, Response, Status,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
@@ -173,20 +175,20 @@ impl Peer {
     ) -> Result<T, AllocatorError> {
         let answer = match tokio::time::timeout(DEADLINE, call).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(Into::into),
-            Err(_) => Err(AllocatorError::NotNow(format!(
+            Err(_) => Err(AllocatorError::Unavailable(format!(
                 "no answer within {DEADLINE:?}"
             ))),
         };
         let outcome = match &answer {
             Ok(_) => "answered",
-            Err(AllocatorError::NotNow(_) | AllocatorError::Internal(_)) => "failed",
+            Err(AllocatorError::Unavailable(_) | AllocatorError::Internal(_)) => "failed",
             // Its own word on the question.
             Err(_) => "refused",
         };
         self.passed.get_or_create(&Outcome { outcome }).inc();
         answer.map_err(|error| match error {
-            AllocatorError::NotNow(what) => {
-                AllocatorError::NotNow(format!("the replica at {}: {what}", self.address))
+            AllocatorError::Unavailable(what) => {
+                AllocatorError::Unavailable(format!("the replica at {}: {what}", self.address))
             }
             other => other,
         })
@@ -195,7 +197,7 @@ impl Peer {
 
 fn marked<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    mark_forwarded(&mut request);
+    add_forwarded_metadata(&mut request);
     request
 }
 

@@ -36,7 +36,7 @@ pub async fn serve<P: RuleProvider + Allocator>(
         replicas: Arc::clone(&allocator),
     };
     server.spawn_with_allocator(Arc::new(costs), allocator, &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }
 
 /// What a replica says. One that does not grant does not know of all that is reserved:
@@ -68,7 +68,7 @@ mod tests {
 
     use tautline_core::{index::Object, model};
     use tautline_runtime::cluster_store::ClusterStore;
-    use tautline_sdk::{LONGEST_HOLD, Rule, testkit};
+    use tautline_sdk::{MAX_HOLD, Rule, testkit};
 
     use super::{
         super::{Granting, Role},
@@ -86,7 +86,7 @@ mod tests {
         feed.set_pods_quiet(Instant::now() + Duration::from_secs(60));
         let provider = Arc::new(GpuSlice::new(feed, crate::Config::default()));
         let mut server = Server::bind(testkit::loopback()).await.unwrap();
-        let replicas = Replicas::new(Arc::clone(&provider), LONGEST_HOLD, &mut server);
+        let replicas = Replicas::new(Arc::clone(&provider), MAX_HOLD, &mut server);
         let replicas = Arc::new(replicas);
         let costs = Costs {
             provider,

@@ -9,13 +9,13 @@ use crate::model::Pod;
 
 /// The one copy of each value that pods share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct Interner {
     names: Pool<str>,
     labels: Pool<str>,
     amounts: Pool<[(Box<str>, i64)]>,
 }
 
-impl Shared {
+impl Interner {
     /// Leads the pod's namespace, node, labels and requests to their one copy.
     pub(super) fn share(&mut self, pod: &mut Pod) {
         self.names.share(&mut pod.namespace);

@@ -71,7 +71,7 @@ impl<'a> Scale<'a> {
     }
 
     fn cost(&self, at: usize) -> i64 {
-        let cost = self.costs.raw()[at];
+        let cost = self.costs.by_position()[at];
         match self.net {
             true => cost - self.costs.tie_break(at),
             false => cost,

@@ -8,17 +8,17 @@ use std::{
 
 use tautline_api::{
     convert,
-    manifest::{self, FieldPath, Finding, Item, Lines, Place},
+    manifest::{self, FieldPath, Finding, Item, LineIndex, Location},
 };
 use tautline_core::index::Object;
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {what}", Position { path, line: *line })]
-pub struct FolderError {
+#[error("{}: {message}", Position { path, line: *line })]
+pub struct ManifestFileError {
     pub path: PathBuf,
     pub line: Option<u64>,
-    pub what: String,
+    pub message: String,
 }
 
 /// `FILE:LINE`
@@ -72,7 +72,7 @@ pub const STDIN: &str = "-";
 ///
 /// # Errors
 /// The first file that cannot be read or is malformed, or a path without any object.
-pub fn read(paths: &[PathBuf]) -> Result<Manifests, FolderError> {
+pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
     let mut files: Vec<(PathBuf, String)> = Vec::new();
     let mut objects = Vec::new();
     let mut findings = Vec::new();
@@ -83,10 +83,10 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, FolderError> {
         let before = objects.len();
         for path in below {
             let text = text(&path)?;
-            let fail = |place: Option<Place>, what| FolderError {
+            let fail = |place: Option<Location>, what| ManifestFileError {
                 path: path.clone(),
-                line: place.and_then(|p| Lines::of(&text).line(p, &FieldPath::default())),
-                what,
+                line: place.and_then(|p| LineIndex::new(&text).line(p, &FieldPath::default())),
+                message: what,
             };
             let read = manifest::read(&text).map_err(|e| fail(e.place(), e.to_string()))?;
             for (place, item) in &read.objects {
@@ -100,10 +100,10 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, FolderError> {
             files.push((path, text));
         }
         if objects.len() == before {
-            return Err(FolderError {
+            return Err(ManifestFileError {
                 path: path.clone(),
                 line: None,
-                what: "holds no manifests (.yaml, .yml, .json)".to_owned(),
+                message: "holds no manifests (.yaml, .yml, .json)".to_owned(),
             });
         }
     }
@@ -115,7 +115,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, FolderError> {
             .map(|((_, place), finding)| (*place, finding))
             .peekable();
         if here.peek().is_some() {
-            warnings.extend(located(&path, &text, here));
+            warnings.extend(with_lines(&path, &text, here));
         }
     }
     let items = objects.into_iter().map(|(_, item)| item).collect();
@@ -123,13 +123,13 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, FolderError> {
 }
 
 /// Findings of a file with their lines, sorted by them.
-pub fn located<'a>(
+pub fn with_lines<'a>(
     path: &Path,
     text: &str,
-    findings: impl Iterator<Item = (Place, &'a Finding)>,
+    findings: impl Iterator<Item = (Location, &'a Finding)>,
 ) -> Vec<Warning> {
-    let lines = Lines::of(text);
-    let warning = |(place, finding): (Place, &Finding)| Warning {
+    let lines = LineIndex::new(text);
+    let warning = |(place, finding): (Location, &Finding)| Warning {
         path: path.to_owned(),
         line: lines.line(place, &finding.field),
         finding: finding.clone(),
@@ -139,26 +139,26 @@ pub fn located<'a>(
     warnings
 }
 
-fn text(path: &Path) -> Result<String, FolderError> {
+fn text(path: &Path) -> Result<String, ManifestFileError> {
     let mut text = String::new();
     let read = if path == Path::new(STDIN) {
         std::io::stdin().lock().read_to_string(&mut text)
     } else {
         std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text))
     };
-    read.map_err(|e| FolderError {
+    read.map_err(|e| ManifestFileError {
         path: path.to_owned(),
         line: None,
-        what: e.to_string(),
+        message: e.to_string(),
     })?;
     Ok(text)
 }
 
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), FolderError> {
-    let fail = |e: std::io::Error| FolderError {
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileError> {
+    let fail = |e: std::io::Error| ManifestFileError {
         path: path.to_owned(),
         line: None,
-        what: e.to_string(),
+        message: e.to_string(),
     };
     // A pipe is a file as well.
     if !path.is_dir() {
