@@ -11,6 +11,7 @@ use anyhow::Result;
 use hyper::Request;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
 use tautline_pod_requeue::PodRequeue;
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
@@ -39,7 +40,7 @@ use crate::{
 };
 
 /// The Lease that replicas lead by; an extender looks at it, too.
-pub const LEASE: &str = "tautline-controller";
+pub const LEASE: &str = CONTROLLER;
 
 /// How the controller works.
 #[derive(Clone, Debug)]
@@ -75,7 +76,7 @@ impl Config {
             provider_concurrency: 64,
             shortest_period: Duration::from_millis(500),
             eviction_cool_down: Duration::from_secs(120),
-            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             dry_run: false,
             wake: true,
             advertise_gate: false,
@@ -185,9 +186,7 @@ impl App {
         );
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
         tasks.spawn("events", async move {
-            queue
-                .write(events_client, "tautline-controller", events_stop)
-                .await;
+            queue.write(events_client, CONTROLLER, events_stop).await;
             Ok(())
         });
         let (discovery, tls_stop) = (shared.discovery.clone(), stop.clone());

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tautline_core::{Snapshot, index::Kind, model::Node, node_filter::GATE_RESOURCE};
+use tautline_core::{Snapshot, index::Kind, model::Node, names::GATE_RESOURCE};
 use tautline_runtime::lease::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -14,6 +14,8 @@ use prometheus_client::registry::Registry;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodIdentity},
+    names::EXEMPT_NAMESPACES,
+    trust::OWN_NAMESPACE,
 };
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
@@ -76,7 +78,7 @@ impl Default for Config {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
             tls: None,
             shortlist: 64,
-            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             max_body_bytes: 32 << 20,
             limits: http::Limits::default(),
             max_nodes: 100_000,
@@ -85,7 +87,7 @@ impl Default for Config {
             explain_bytes: 32 << 20,
             bind: false,
             wake: true,
-            controller_namespace: "tautline-system".to_owned(),
+            controller_namespace: OWN_NAMESPACE.to_owned(),
             discovery: tautline_provider_client::ClientConfig {
                 scheduler_share_percent: Some(5),
                 ..tautline_provider_client::ClientConfig::default()

@@ -9,6 +9,7 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, api::ListParams};
 use prometheus_client::registry::Registry;
 use tautline_api::convert;
+use tautline_core::names::CONTROLLER;
 use tautline_pod_requeue::PodRequeue;
 use tautline_runtime::{lease, tasks::Tasks, watch::Watch};
 use tokio::{
@@ -18,8 +19,6 @@ use tokio::{
 
 use crate::app::State;
 
-/// The Lease that controllers lead by.
-const CONTROLLER_LEASE: &str = "tautline-controller";
 /// How often it is looked at.
 const LOOK_FOR_CONTROLLER: Duration = Duration::from_secs(5);
 /// How often pods are looked for that another replica rejected, or this one before it
@@ -67,7 +66,7 @@ pub(crate) fn spawn(
     tasks.spawn("controller's lease", async move {
         let mut said = false;
         loop {
-            let held = lease::is_held(&leases, CONTROLLER_LEASE).await;
+            let held = lease::is_held(&leases, CONTROLLER).await;
             if let (Err(error), false) = (&held, said) {
                 said = true;
                 tracing::warn!(%error, "whether a controller runs is not known; waking pods here");

@@ -11,7 +11,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use tautline_core::node_filter::GATE_RESOURCE;
+use tautline_core::names::GATE_RESOURCE;
 use tautline_sdk::testkit;
 use tautline_tests::{PATIENCE, eventually, objects, root, servers::Server};
 

@@ -24,12 +24,8 @@ pub(crate) async fn review(
 
 /// What the API server answers in time; its refusal in its own words.
 pub(crate) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
+    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| error.message())
 }
 
 /// A review's spec so far: whoever sent a request, by its `userInfo`.

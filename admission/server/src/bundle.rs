@@ -218,14 +218,10 @@ async fn patch_one<K: Configuration>(
     let patch = Patch::Strategic(patch);
     let params = PatchParams::default();
     let call = api.patch(name, &params, &patch);
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(patched)) => {
-            tracing::debug!(name = %patched.name_any(), "patched");
-            Ok(())
-        }
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
+    let patched = tautline_runtime::api_call::within(DEADLINE, call).await;
+    let patched = patched.map_err(|e| e.to_string())?;
+    tracing::debug!(name = %patched.name_any(), "patched");
+    Ok(())
 }
 
 #[cfg(test)]

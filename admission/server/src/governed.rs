@@ -20,7 +20,7 @@ use crate::{
 pub(crate) use left::Left;
 
 /// The resource, as the scheduler's `managedResources` names it.
-pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
+pub(crate) use tautline_core::names::GATE_RESOURCE as RESOURCE;
 
 pub(crate) fn job(feed: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Job> {
     Arc::new(Now(move |request: &Request| {

@@ -2,10 +2,11 @@
 //! `deploy/webhooks/` holds them as manifests; the server keeps their `caBundle`.
 
 use serde_json::{Value, json};
+use tautline_core::names::{EXEMPT_NAMESPACES, GROUP};
 
 /// Namespaces that no webhook of ours is asked about: the cluster's own, and the
 /// one in which we run, or our own pods could not start while none of us runs.
-pub const EXEMPT: [&str; 2] = ["kube-system", "tautline-system"];
+pub const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
 
 /// Where the API server finds the server.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub const POLICIES: &str = "mutation-policies.tautline.io";
 /// Likewise ours.
 pub const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
 
-const CONSTRAINT: &str = "constraint.ciena.com";
+const CONSTRAINT: &str = GROUP;
 const REGISTRY: &str = "registry.volcano.sh";
 /// Where Kthena's kinds are today.
 const REGISTRY_TODAY: &str = "workload.serving.volcano.sh";

@@ -14,6 +14,7 @@ use k8s_openapi::api::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tautline_core::names::API_VERSION;
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
@@ -258,10 +259,8 @@ fn item_of(
         ("v1", "Service") => Item::Service(decoder.decode()?),
         ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
         ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),
-        ("constraint.ciena.com/v1alpha1", "ConstraintPolicy") => Item::Policy(decoder.decode()?),
-        ("constraint.ciena.com/v1alpha1", "ConstraintPolicyOffer") => {
-            Item::Offer(decoder.decode()?)
-        }
+        (API_VERSION, "ConstraintPolicy") => Item::Policy(decoder.decode()?),
+        (API_VERSION, "ConstraintPolicyOffer") => Item::Offer(decoder.decode()?),
         ("constraint.ciena.com/v1", "CostProvider") => Item::CostProvider(decoder.decode()?),
         ("constraint.ciena.com/v1", "RuleProvider") => Item::RuleProvider(decoder.decode()?),
         ("apps/v1", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")

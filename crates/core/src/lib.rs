@@ -15,6 +15,7 @@ pub mod duration;
 mod fuzz;
 pub mod index;
 pub mod model;
+pub mod names;
 pub mod node_filter;
 pub mod nodes;
 mod normalized_cost;
@@ -37,6 +38,3 @@ pub use trust::TrustedNamespaces;
 pub fn fuzz_texts(data: &[u8]) {
     fuzz::texts(data);
 }
-
-/// Label and annotation names are formed with this domain.
-pub const DOMAIN: &str = "constraint.ciena.com";

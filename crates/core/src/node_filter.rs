@@ -5,12 +5,8 @@
 use crate::{
     index::Snapshot,
     model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration},
+    names::GATE_RESOURCE,
 };
-
-/// Pods request it so that kube-scheduler asks an extender about them, in the gated
-/// configurations. The scheduler looks for it on nodes unless its configuration says
-/// `ignoredByScheduler`.
-pub const GATE_RESOURCE: &str = "constraint.ciena.com/governed";
 
 /// Why a node cannot host a pod, in kube-scheduler's order and words.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,10 @@ use prometheus_client::{
 use tautline_api::convert::REQUEUE_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
 use tautline_provider_client::ProviderClient;
-use tautline_runtime::cluster_store::{ClusterStore, Versions};
+use tautline_runtime::{
+    api_call::within,
+    cluster_store::{ClusterStore, Versions},
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -154,13 +157,12 @@ impl PodRequeue {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         let patched = pods.patch_metadata(&pod.name, &params, &patch);
         let (namespace, name) = (&pod.namespace, &pod.name);
-        match tokio::time::timeout(DEADLINE, patched).await {
-            Ok(Ok(_)) => {
+        match within(DEADLINE, patched).await {
+            Ok(_) => {
                 self.metrics.requeues.get_or_create(&Cause { cause }).inc();
-                tracing::debug!(%namespace, pod = %name, cause, "woken");
+                tracing::debug!(%namespace, pod = %name, cause, "pod requeued");
             }
-            Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not woken"),
-            Err(_) => tracing::warn!(%namespace, pod = %name, "not woken: no answer in time"),
+            Err(error) => tracing::warn!(%namespace, pod = %name, %error, "pod not requeued"),
         }
     }
 }

@@ -30,7 +30,10 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::cluster_store::ClusterStore;
+use crate::{
+    cluster_store::ClusterStore,
+    watch_changes::{Change, Changes, refusal},
+};
 
 /// Kinds that are followed at once: tenants choose them, and each is a watch with the process'
 /// own rights.
@@ -58,7 +61,7 @@ const ABSENT_AFTER: Duration = Duration::from_secs(60);
 /// How it stands with a kind.
 #[derive(Clone, Debug, Default)]
 struct KindStatus {
-    /// All its objects are in the feed, or it is known to have none.
+    /// All its objects are in the store, or it is known to have none.
     listed: bool,
     /// Why they cannot be watched.
     missing: Option<String>,
@@ -122,7 +125,7 @@ pub async fn watch_dynamic_kinds(
     let mut changes = store.changes_except_pods();
     let mut follower = DynamicWatcher {
         client,
-        feed: store,
+        store,
         kinds,
         stop: stop.clone(),
         states: BTreeMap::new(),
@@ -174,7 +177,7 @@ type WatchEnd = (bool, String);
 
 struct DynamicWatcher {
     client: Client,
-    feed: ClusterStore,
+    store: ClusterStore,
     kinds: WatchedKinds,
     stop: CancellationToken,
     states: BTreeMap<Gvk, KindState>,
@@ -186,7 +189,7 @@ struct DynamicWatcher {
 impl DynamicWatcher {
     /// Follows what offers name by now, and nothing else.
     async fn update_kinds(&mut self) {
-        let snapshot = self.feed.snapshot();
+        let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
         let watched = |gvk: &Gvk| self.kinds.watched(gvk);
         let (wanted, beyond) = select_kinds(&named, watched);
@@ -199,7 +202,7 @@ impl DynamicWatcher {
                 drop(end);
                 _ = task.await;
             }
-            self.feed.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
+            self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
             self.kinds.0.remove(&gvk);
         }
         for gvk in self.over_limit.difference(&beyond) {
@@ -256,12 +259,12 @@ impl DynamicWatcher {
         };
         let token = self.stop.child_token();
         let end = token.clone().drop_guard();
-        let (client, feed) = (self.client.clone(), self.feed.clone());
+        let (client, store) = (self.client.clone(), self.store.clone());
         let (kinds, gvk) = (self.kinds.clone(), gvk.clone());
         let task = tokio::spawn(async move {
             tokio::select! {
                 () = token.cancelled() => (false, "it is not followed any more".to_owned()),
-                ended = resolve_and_watch(&client, &feed, &kinds, &gvk) => ended,
+                ended = resolve_and_watch(&client, &store, &kinds, &gvk) => ended,
             }
         });
         followed.watch = Some(RunningWatch { task, end });
@@ -298,7 +301,7 @@ impl DynamicWatcher {
                 && followed.lost_at.elapsed() >= ABSENT_AFTER
             {
                 followed.absent = true;
-                self.feed.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
+                self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
                 self.kinds.set(gvk, true, Some(unavailable(gvk)));
             }
         }
@@ -384,12 +387,12 @@ fn too_many() -> String {
 
 async fn resolve_and_watch(
     client: &Client,
-    feed: &ClusterStore,
+    store: &ClusterStore,
     kinds: &WatchedKinds,
     gvk: &Gvk,
 ) -> WatchEnd {
     match timeout(DEADLINE, resolve_api(client, gvk)).await {
-        Ok(Ok(api)) => watch(api, feed, kinds, gvk).await,
+        Ok(Ok(api)) => watch(api, store, kinds, gvk).await,
         Ok(Err(why)) => (false, why),
         Err(_) => {
             let why = format!("the API server did not answer within {DEADLINE:?}");
@@ -419,44 +422,40 @@ async fn resolve_api(
 /// Follows until the kind is not served any more.
 async fn watch(
     api: Api<ObjectMetadata>,
-    feed: &ClusterStore,
+    store: &ClusterStore,
     kinds: &WatchedKinds,
     gvk: &Gvk,
 ) -> WatchEnd {
     let (mut listed, mut failures) = (false, 0);
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
-    let other = |o: &ObjectMetadata| WatchedObject {
+    let object = |o: &ObjectMetadata| WatchedObject {
         api_version: Arc::clone(&api_version),
         kind: Arc::clone(&kind),
         namespace: o.namespace().unwrap_or_default().into(),
         name: o.name_any().into(),
         labels: convert::labels(o.metadata.labels.as_ref()),
     };
-    let mut listing = Vec::new();
+    let mut changes = Changes::default();
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
     while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => listing.clear(),
-            Ok(watcher::Event::InitApply(o)) => listing.push(other(&o)),
-            Ok(watcher::Event::InitDone) => {
-                feed.reset_dynamic(&api_version, &kind, std::mem::take(&mut listing));
+        match event.map(|event| changes.next(event, |o| object(&o))) {
+            Ok(None) => {}
+            Ok(Some(Change::Replaced(objects))) => {
+                store.reset_dynamic(&api_version, &kind, objects);
                 kinds.set(gvk, true, None);
                 (listed, failures) = (true, 0);
             }
-            Ok(watcher::Event::Apply(o)) => {
+            Ok(Some(Change::Applied(object))) => {
                 failures = 0;
-                feed.apply(Object::Dynamic(other(&o)));
+                store.apply(Object::Dynamic(object));
             }
-            Ok(watcher::Event::Delete(o)) => {
+            Ok(Some(Change::Deleted(object))) => {
                 failures = 0;
-                feed.delete(Kind::Dynamic, &Object::Dynamic(other(&o)).key());
+                store.delete(Kind::Dynamic, &Object::Dynamic(object).key());
             }
             Err(error) => {
-                if let watcher::Error::InitialListFailed(kube::Error::Api(status))
-                | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                    && matches!(status.code, 403..=405)
-                {
-                    return (listed, status.message.clone());
+                if let Some(message) = refusal(&error) {
+                    return (listed, message.to_owned());
                 }
                 let retry = retry_after(failures);
                 failures = failures.saturating_add(1);

@@ -8,12 +8,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use tautline_core::text;
+use tautline_core::{names::API_VERSION, text};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::api_call::within;
 
 /// Events that wait to be written; more are dropped and counted.
 const QUEUE: usize = 1024;
@@ -126,10 +128,9 @@ impl Queue {
                 action: note.action.into(),
                 secondary: note.secondary,
             };
-            match tokio::time::timeout(DEADLINE, recorder.publish(&event, &note.regarding)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "an event was not written"),
-                Err(_) => tracing::debug!("an event was not written in time"),
+            let published = within(DEADLINE, recorder.publish(&event, &note.regarding)).await;
+            if let Err(error) = published {
+                tracing::debug!(%error, "an event was not written");
             }
         }
     }
@@ -138,7 +139,7 @@ impl Queue {
 /// A reference to one of our own kinds.
 pub fn reference_to_own(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
-        api_version: Some("constraint.ciena.com/v1alpha1".into()),
+        api_version: Some(API_VERSION.into()),
         kind: Some(kind.into()),
         namespace: Some(namespace.into()),
         name: Some(name.into()),

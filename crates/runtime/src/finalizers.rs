@@ -10,6 +10,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+use crate::api_call::within;
+
 /// The most that one write may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -50,16 +52,10 @@ async fn patch(pods: &Api<Pod>, name: &str, metadata: Value) -> Result<(), Error
     let patch = Patch::Strategic(json!({ "metadata": metadata }));
     let params = PatchParams::default();
     let patched = pods.patch_metadata(name, &params, &patch);
-    match tokio::time::timeout(DEADLINE, patched).await {
-        Ok(Ok(_)) => Ok(()),
-        // A conflict is of the UID: nothing else is asked for.
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
-            Err(Error::Gone(name.to_owned()))
-        }
-        Ok(Err(error)) => Err(Error::Failed(name.to_owned(), error.to_string())),
-        Err(_) => {
-            let what = format!("no answer within {DEADLINE:?}");
-            Err(Error::Failed(name.to_owned(), what))
-        }
+    match within(DEADLINE, patched).await {
+        Ok(_) => Ok(()),
+        // Only the UID can conflict.
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Err(Error::Gone(name.to_owned())),
+        Err(error) => Err(Error::Failed(name.to_owned(), error.to_string())),
     }
 }

@@ -14,9 +14,11 @@ use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::api_call::{ApiCallError, within};
 
 /// The most that a look of those who only want to know may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -139,7 +141,7 @@ pub async fn run(
                     bail!("the Lease {} is lost: {error}", config.name);
                 }
                 // A conflict on our own Lease: go on from what is there.
-                if let Ok(Ok(there)) = timeout(config.retry, api.get(&config.name)).await {
+                if let Ok(there) = within(config.retry, api.get(&config.name)).await {
                     let holder = there
                         .spec
                         .as_ref()
@@ -250,9 +252,9 @@ async fn give_up(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
 }
 
 async fn lost(api: &Api<Lease>, config: &LeaseConfig) -> bool {
-    match timeout(config.retry, api.get_opt(&config.name)).await {
-        Ok(Ok(None)) => true,
-        Ok(Ok(Some(lease))) => {
+    match within(config.retry, api.get_opt(&config.name)).await {
+        Ok(None) => true,
+        Ok(Some(lease)) => {
             let holder = lease.spec.and_then(|s| s.holder_identity);
             holder.is_some_and(|h| !h.is_empty() && h != config.identity)
         }
@@ -262,7 +264,7 @@ async fn lost(api: &Api<Lease>, config: &LeaseConfig) -> bool {
 
 /// Who holds the Lease by its own word, renewed or not. For those who only want to
 /// know.
-pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, String> {
+pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, ApiCallError> {
     let spec = within(LOOK, api.get_opt(name)).await?.and_then(|l| l.spec);
     let holder = spec.and_then(|s| s.holder_identity);
     Ok(holder.filter(|h| !h.is_empty()))
@@ -270,7 +272,7 @@ pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, Stri
 
 /// Whether someone leads by this Lease: it is held, and was renewed of late. For
 /// those who only want to know; their clock decides.
-pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, String> {
+pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, ApiCallError> {
     let lease = within(LOOK, api.get_opt(name)).await?;
     let Some(spec) = lease.and_then(|l| l.spec) else {
         return Ok(false);
@@ -282,14 +284,4 @@ pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, String> {
         .map(|t| Timestamp::now().as_second() - t.0.as_second());
     // Twice, for clocks that differ and a hand-over under way.
     Ok(held && age.is_some_and(|age| age <= 2 * lasts))
-}
-
-async fn within<T>(
-    limit: Duration,
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T, String> {
-    match timeout(limit, call).await {
-        Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("the API server did not answer within {limit:?}")),
-    }
 }

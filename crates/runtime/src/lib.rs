@@ -17,6 +17,8 @@ pub mod telemetry;
 pub mod tls;
 
 #[cfg(feature = "cluster")]
+pub mod api_call;
+#[cfg(feature = "cluster")]
 pub mod cluster;
 #[cfg(feature = "cluster")]
 pub mod cluster_store;
@@ -34,3 +36,5 @@ pub mod manifest_files;
 pub mod single_watch;
 #[cfg(feature = "cluster")]
 pub mod watch;
+#[cfg(feature = "cluster")]
+pub mod watch_changes;

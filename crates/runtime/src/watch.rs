@@ -16,7 +16,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
+use kube::{
+    Api, Resource, ResourceExt,
+    core::{DeserializeGuard, error_boundary::InvalidObject},
+};
 use kube_runtime::{
     WatchStreamExt,
     watcher::{self, Event, watcher},
@@ -42,7 +45,13 @@ use pending_offers::PendingOffers;
 use protobuf::WatchSignal;
 use scope::Scope;
 
-use crate::{admin::Readiness, cluster::Cluster, cluster_store::ClusterStore, tasks::Tasks};
+use crate::{
+    admin::Readiness,
+    cluster::Cluster,
+    cluster_store::ClusterStore,
+    tasks::Tasks,
+    watch_changes::{Change, Changes},
+};
 
 /// What a watch brought of an object.
 type Decoded<K> = Result<K, MalformedObject>;
@@ -135,10 +144,10 @@ impl Watch<'_> {
         widen_scope_after(wanted, all, tasks);
         self.policies(tasks);
         self.offers(Some(selected.clone()), tasks);
-        let feed = self.store.clone();
+        let store = self.store.clone();
         let listed = async move {
-            let mut changes = feed.changes_except_pods();
-            while !feed.listed(Kind::Offer) && changes.changed().await.is_ok() {}
+            let mut changes = store.changes_except_pods();
+            while !store.listed(Kind::Offer) && changes.changed().await.is_ok() {}
         };
         self.protobuf_once::<Pod>(Kind::Pod, scope, Some(selected), pod, listed, tasks);
     }
@@ -263,20 +272,20 @@ impl Watch<'_> {
     ) {
         let on = self.event_handler(kind, convert, None);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
-        let (feed, readiness) = (self.store.clone(), self.readiness.clone());
+        let (store, readiness) = (self.store.clone(), self.readiness.clone());
         let tells = move |tells: WatchSignal<'_>| match tells {
             _ if kind != Kind::Pod => {}
             // Before any list is complete nobody is answered, and a pod that comes after
             // its offers costs less than an offer after its pods.
-            WatchSignal::ListStarted(_) if feed.listed(Kind::Pod) => {}
+            WatchSignal::ListStarted(_) if store.listed(Kind::Pod) => {}
             WatchSignal::ListStarted(scope) | WatchSignal::InSync(scope) => {
                 if let Some(selected) = &selected {
                     selected.pods_in_sync(scope);
                 }
             }
-            WatchSignal::QuietUntil(until) => feed.set_pods_quiet(until),
-            WatchSignal::WatchStarted => feed.watch_pods(Some(Instant::now())),
-            WatchSignal::WatchEnded => feed.watch_pods(None),
+            WatchSignal::QuietUntil(until) => store.set_pods_quiet(until),
+            WatchSignal::WatchStarted => store.watch_pods(Some(Instant::now())),
+            WatchSignal::WatchEnded => store.watch_pods(None),
         };
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             tokio::select! {
@@ -291,7 +300,7 @@ impl Watch<'_> {
         });
     }
 
-    /// Keeps the feed in step with what a watch says, for offers as `selected` admits them.
+    /// Keeps the store in step with what a watch says, for offers as `selected` admits them.
     fn event_handler<K>(
         &self,
         kind: Kind,
@@ -304,7 +313,7 @@ impl Watch<'_> {
         let name = K::plural(&()).into_owned();
         self.readiness.expect(&name);
         let label = ByKind { kind: name.clone() };
-        let (feed, readiness) = (self.store.clone(), self.readiness.clone());
+        let (store, readiness) = (self.store.clone(), self.readiness.clone());
         let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
@@ -323,14 +332,14 @@ impl Watch<'_> {
                 };
                 match object {
                     Ok(object) => {
-                        feed.accept(kind, &key(brought));
+                        store.accept(kind, &key(brought));
                         Ok(object)
                     }
                     Err(error) => {
                         malformed.inc();
                         let object = key(brought);
                         tracing::warn!(kind = %name, %object, %error, "object cannot be used");
-                        feed.reject(kind, &object, error);
+                        store.reject(kind, &object, error);
                         Err(())
                     }
                 }
@@ -341,7 +350,7 @@ impl Watch<'_> {
                     tracing::warn!(kind = %name, error = format!("{error:#}"), "watch starts again; are the CRDs installed?");
                 }
                 Ok(Event::Init) => {
-                    listing = Some(feed.begin_relist(kind));
+                    listing = Some(store.begin_relist(kind));
                     refused.clear();
                     if let Some(selected) = &selected {
                         selected.relist_started();
@@ -363,12 +372,12 @@ impl Watch<'_> {
                     _ => {}
                 },
                 Ok(Event::InitDone) => {
-                    for gone in feed
+                    for gone in store
                         .rejected(kind)
                         .into_keys()
                         .filter(|k| !refused.contains(k))
                     {
-                        feed.accept(kind, &gone);
+                        store.accept(kind, &gone);
                     }
                     if let Some(listing) = listing.take() {
                         listing.commit();
@@ -381,19 +390,19 @@ impl Watch<'_> {
                 Ok(Event::Apply(o)) => match take(&o) {
                     Ok(Some(object)) => {
                         if let Some(object) = admit(object) {
-                            feed.apply(object);
+                            store.apply(object);
                         }
                     }
-                    Ok(None) => feed.delete(kind, &key(&o)),
+                    Ok(None) => store.delete(kind, &key(&o)),
                     Err(()) => {}
                 },
                 Ok(Event::Delete(o)) => {
                     events.inc();
-                    feed.accept(kind, &key(&o));
+                    store.accept(kind, &key(&o));
                     if let Some(selected) = &selected {
                         selected.forget(&key(&o));
                     }
-                    feed.delete(kind, &key(&o));
+                    store.delete(kind, &key(&o));
                 }
             }
         }
@@ -472,38 +481,35 @@ pub fn watch_list<K>(
     tasks.spawn(&format!("watch {name}"), async move {
         let events = watcher(api, config).default_backoff();
         let mut events = std::pin::pin!(events);
-        let (mut known, mut listing) = (BTreeMap::new(), BTreeMap::new());
+        let (mut known, mut changes) = (BTreeMap::new(), Changes::default());
         while let Some(event) = next(&mut events, &stop).await {
-            let key = |o: &DeserializeGuard<K>| (o.namespace(), o.name_any());
-            let usable = |o: DeserializeGuard<K>| match o.0 {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    tracing::warn!(kind = %name, %error, "watch starts again");
+                    continue;
+                }
+            };
+            let usable = |object: Result<K, InvalidObject>| match object {
                 Ok(object) => Some(Arc::new(object)),
                 Err(error) => {
                     tracing::warn!(kind = %name, error = %error.error, "object cannot be used");
                     None
                 }
             };
-            match event {
-                Ok(watcher::Event::Init) => {
-                    listing.clear();
-                    continue;
+            let keyed = |o: DeserializeGuard<K>| ((o.namespace(), o.name_any()), o.0);
+            match changes.next(event, keyed) {
+                None => continue,
+                Some(Change::Replaced(list)) => {
+                    // Of an object that cannot be used, the last usable version stays.
+                    let list = list.into_iter().filter_map(|(key, object)| {
+                        let object = usable(object).or_else(|| known.get(&key).cloned());
+                        object.map(|o| (key, o))
+                    });
+                    known = list.collect();
                 }
-                Ok(watcher::Event::InitApply(o)) => {
-                    let key = key(&o);
-                    // What was good of one that cannot be used stays.
-                    let object = usable(o).or_else(|| known.get(&key).cloned());
-                    listing.extend(object.map(|o| (key, o)));
-                    continue;
-                }
-                Ok(watcher::Event::InitDone) => known = std::mem::take(&mut listing),
-                Ok(watcher::Event::Apply(o)) => {
-                    let key = key(&o);
-                    known.extend(usable(o).map(|o| (key, o)));
-                }
-                Ok(watcher::Event::Delete(o)) => _ = known.remove(&key(&o)),
-                Err(error) => {
-                    tracing::warn!(kind = %name, %error, "watch starts again");
-                    continue;
-                }
+                Some(Change::Applied((key, o))) => known.extend(usable(o).map(|o| (key, o))),
+                Some(Change::Deleted((key, _))) => _ = known.remove(&key),
             }
             reset(known.values().cloned().collect());
             readiness.done(&name);

@@ -178,9 +178,7 @@ impl Keeper {
                 }
             }
         };
-        tokio::time::timeout(DEADLINE, call)
-            .await
-            .context("the API server did not answer in time")??;
+        tautline_runtime::api_call::within(DEADLINE, call).await?;
         Ok(())
     }
 }

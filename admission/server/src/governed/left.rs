@@ -163,14 +163,11 @@ enum Failed {
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(result)) => Ok(result),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
-        Ok(Err(error)) => Err(Failed::Call(error.to_string())),
-        Err(_) => Err(Failed::Call(
-            "the API server did not answer in time".to_owned(),
-        )),
-    }
+    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| match error.code() {
+        Some(409) => Failed::Conflict,
+        _ => Failed::Call(error.to_string()),
+    })
 }
 
 fn message(names: &[String]) -> String {

@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use tautline_api::convert;
 use tautline_core::selector::Selector;
+use tautline_runtime::watch_changes::{Change, Changes, refusal};
 
 /// Namespace (empty: none) and name.
 type Key = (String, String);
@@ -62,29 +63,25 @@ impl Objects {
 
     /// Follows until the kind cannot be watched any more, and says why.
     pub(crate) async fn follow(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
-        let mut listing = BTreeMap::new();
+        let mut changes = Changes::default();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
         while let Some(event) = events.next().await {
-            match event {
-                Ok(watcher::Event::Init) => listing.clear(),
-                Ok(watcher::Event::InitApply(o)) => listing.extend(read(o, types)),
-                Ok(watcher::Event::InitDone) => {
-                    *self.all.write() = std::mem::take(&mut listing);
+            match event.map(|event| changes.next(event, |o| read(o, types))) {
+                Ok(None) => {}
+                Ok(Some(Change::Replaced(objects))) => {
+                    *self.all.write() = objects.into_iter().flatten().collect();
                     self.listed.store(true, Ordering::Release);
                 }
-                Ok(watcher::Event::Apply(o)) => self.all.write().extend(read(o, types)),
-                Ok(watcher::Event::Delete(o)) => {
-                    if let Some((key, _)) = read(o, types) {
+                Ok(Some(Change::Applied(object))) => self.all.write().extend(object),
+                Ok(Some(Change::Deleted(object))) => {
+                    if let Some((key, _)) = object {
                         self.all.write().remove(&key);
                     }
                 }
                 Err(error) => {
-                    if let watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                        && matches!(status.code, 403 | 404)
-                    {
+                    if let Some(message) = refusal(&error) {
                         self.listed.store(false, Ordering::Release);
-                        return status.message.clone();
+                        return message.to_owned();
                     }
                     tracing::warn!(kind = %types.kind, %error, "watch starts again");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;

@@ -81,30 +81,30 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
 }
 
 struct Followed {
-    feed: ClusterStore,
+    store: ClusterStore,
     kinds: WatchedKinds,
     asked: Asked,
     _stop: DropGuard,
 }
 
 fn followed(offers: Vec<Object>) -> Followed {
-    let (feed, kinds, asked) = (
+    let (store, kinds, asked) = (
         ClusterStore::default(),
         WatchedKinds::default(),
         Asked::default(),
     );
     for offer in offers {
-        feed.apply(offer);
+        store.apply(offer);
     }
     let stop = CancellationToken::new();
     tokio::spawn(watch_dynamic_kinds(
         client(&asked),
-        feed.clone(),
+        store.clone(),
         kinds.clone(),
         stop.clone(),
     ));
     Followed {
-        feed,
+        store,
         kinds,
         asked,
         _stop: stop.drop_guard(),
@@ -156,7 +156,7 @@ async fn kinds_that_come_and_go_cause_no_storm() {
     let f = followed(Vec::new());
     let start = Instant::now();
     for i in 0..600 {
-        f.feed
+        f.store
             .apply(offer("evil", "o", &groups(&format!("a{i}-"), 8)));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

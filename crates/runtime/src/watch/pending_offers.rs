@@ -16,7 +16,7 @@ use super::scope::Scope;
 use crate::cluster_store::ClusterStore;
 
 /// Between the watch of offers, which says what pods are to be followed, and that of
-/// pods, which says what it follows. Who waits is in the feed.
+/// pods, which says what it follows. Who waits is in the store.
 #[derive(Clone, Debug)]
 pub(super) struct PendingOffers {
     store: ClusterStore,
@@ -34,9 +34,9 @@ struct State {
 
 impl PendingOffers {
     /// `wanted` is what the watch of pods is to follow.
-    pub(super) fn new(feed: ClusterStore, wanted: Sender<Scope>) -> Self {
+    pub(super) fn new(store: ClusterStore, wanted: Sender<Scope>) -> Self {
         Self {
-            store: feed,
+            store,
             wanted,
             state: Arc::new(Mutex::new(State {
                 all: SelectorUnion::default(),
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn an_offer_counts_once_its_pods_are_followed() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let feed = ClusterStore::default();
-        let selected = PendingOffers::new(feed.clone(), wanted);
+        let store = ClusterStore::default();
+        let selected = PendingOffers::new(store.clone(), wanted);
         let app_of = |name: &str| {
-            let snapshot = feed.snapshot();
+            let snapshot = store.snapshot();
             let offer = snapshot.offer("ns", name).map(|e| Arc::clone(&e.offer));
             let target = offer.map(|o| o.targets[0].selector.clone().unwrap());
             target.map(|s| s.match_labels[0].1.clone())
@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn who_waited_and_is_in_a_list_no_more_is_gone() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let feed = ClusterStore::default();
-        let selected = PendingOffers::new(feed.clone(), wanted);
+        let store = ClusterStore::default();
+        let selected = PendingOffers::new(store.clone(), wanted);
         let admit = |o: Offer| selected.admit(Object::Offer(o)).is_some();
         for name in ["a", "b", "c", "d"] {
             assert!(!admit(offer(name, "web")));
@@ -237,39 +237,40 @@ mod tests {
         selected.forget("ns/c");
         // Of d nothing is said, and it comes to count while the rest is listed.
         selected.pods_in_sync(&follows.borrow());
-        assert!(feed.snapshot().offer("ns", "d").is_some());
+        assert!(store.snapshot().offer("ns", "d").is_some());
         selected.relist_done();
-        let count: Vec<String> = (feed.snapshot().offers())
+        let count: Vec<String> = (store.snapshot().offers())
             .map(|e| e.offer.name.to_string())
             .collect();
         assert_eq!(count, ["a", "b"]);
-        assert!(feed.pending_offers().borrow().is_empty());
+        assert!(store.pending_offers().borrow().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_asks_waits_for_offers_that_concern_it() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let feed = ClusterStore::default();
-        let selected = PendingOffers::new(feed.clone(), wanted);
+        let store = ClusterStore::default();
+        let selected = PendingOffers::new(store.clone(), wanted);
         assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
         let most = std::time::Duration::from_millis(200);
         assert!(
-            feed.wait_for_pending_offers(|o| &*o.name == "b", most)
+            store
+                .wait_for_pending_offers(|o| &*o.name == "b", most)
                 .await
                 .is_ok()
         );
-        let still = feed
+        let still = store
             .wait_for_pending_offers(|o| &*o.name == "a", most)
             .await;
         assert_eq!(&*still.unwrap_err().name, "a");
         let (settled, ()) = tokio::join!(
-            feed.wait_for_pending_offers(|o| &*o.name == "a", most),
+            store.wait_for_pending_offers(|o| &*o.name == "a", most),
             async {
                 tokio::task::yield_now().await;
                 selected.pods_in_sync(&follows.borrow());
             }
         );
         assert!(settled.is_ok());
-        assert!(feed.snapshot().offer("ns", "a").is_some());
+        assert!(store.snapshot().offer("ns", "a").is_some());
     }
 }
