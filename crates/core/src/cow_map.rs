@@ -1,4 +1,4 @@
-//! A map that many readers hold snapshots of while one writer changes it.
+//! A copy-on-write map: many readers hold snapshots while one writer changes it.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -7,8 +7,8 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-/// A map has as many shards as keep them at so many entries, by powers of
-/// [`GROWTH`], up to [`MOST_SHARDS`].
+/// Entries per shard at which the number of shards grows by the factor [`GROWTH`], up to
+/// [`MOST_SHARDS`].
 const FULL: usize = 16;
 const GROWTH: usize = 4;
 const MOST_SHARDS: usize = 256;
@@ -60,6 +60,7 @@ impl<V: Clone> CowMap<V> {
         }
     }
 
+    /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&V> {
         self.shards[self.shard(key)].get(key)
     }
@@ -71,6 +72,7 @@ impl<V: Clone> CowMap<V> {
         Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]).get_mut(key)
     }
 
+    /// Sets the value of `key`; returns the previous one.
     pub fn insert(&mut self, key: &str, value: V) -> Option<V> {
         self.grow();
         let i = self.shard(key);
@@ -83,6 +85,7 @@ impl<V: Clone> CowMap<V> {
         old
     }
 
+    /// Removes `key`; returns its value.
     pub fn remove(&mut self, key: &str) -> Option<V> {
         let i = self.shard(key);
         // Look first: removing what is not there must not copy.
@@ -93,10 +96,12 @@ impl<V: Clone> CowMap<V> {
         old
     }
 
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

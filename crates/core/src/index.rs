@@ -1,5 +1,5 @@
-//! The cluster as planning sees it: a synchronous index that one writer changes
-//! (apply, delete, reset) and many readers take immutable snapshots of.
+//! The cluster's objects: a synchronous index that one writer changes (apply, delete, reset)
+//! and many readers take immutable snapshots of.
 
 mod interner;
 mod members;
@@ -20,31 +20,46 @@ use crate::{
 use members::{members_of, selects_pod};
 pub use snapshot::{Member, OfferEntry, Snapshot};
 
-/// An object that the index keeps.
+/// An object of the index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
+    /// A pod.
     Pod(Pod),
+    /// A node.
     Node(Node),
+    /// A Service.
     Service(Service),
+    /// An EndpointSlice.
     EndpointSlice(EndpointSlice),
+    /// A ConstraintPolicy.
     Policy(Policy),
+    /// A ConstraintPolicyOffer.
     Offer(Offer),
+    /// An object of a kind that offers name.
     Dynamic(WatchedObject),
 }
 
 /// The kinds of [`Object`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
+    /// Pods.
     Pod,
+    /// Nodes.
     Node,
+    /// Services.
     Service,
+    /// EndpointSlices.
     EndpointSlice,
+    /// ConstraintPolicies.
     Policy,
+    /// ConstraintPolicyOffers.
     Offer,
+    /// Kinds that offers name.
     Dynamic,
 }
 
 impl Object {
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Pod(_) => Kind::Pod,
@@ -57,7 +72,8 @@ impl Object {
         }
     }
 
-    /// The key that [`Index::delete`] takes: `namespace/name`, a node's name alone.
+    /// The key for [`Index::delete`]: `namespace/name`; a node's name;
+    /// `apiVersion:Kind:namespace/name` of a dynamic object.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -85,7 +101,7 @@ fn dynamic_key(o: &WatchedObject) -> String {
     .concat()
 }
 
-/// The writer's side.
+/// The index, as its writer uses it.
 #[derive(Debug, Default)]
 pub struct Index {
     current: Snapshot,
@@ -93,12 +109,12 @@ pub struct Index {
 }
 
 impl Index {
-    /// The present state, as an immutable view.
+    /// The current state as an immutable view.
     pub fn snapshot(&self) -> Snapshot {
         self.current.clone()
     }
 
-    /// Adds or replaces an object. Says whether anything changed.
+    /// Adds or replaces an object; returns whether the index changed.
     pub fn apply(&mut self, object: Object) -> bool {
         let key = object.key();
         match object {
@@ -117,14 +133,14 @@ impl Index {
         }
     }
 
-    /// Puts `new` in place of a pod, if that is still what was read. Says whether
-    /// anything changed.
+    /// Replaces a pod with `new`, if it is still the one that was read; returns whether the
+    /// index changed.
     pub fn replace(&mut self, read: &Arc<Pod>, new: Pod) -> bool {
         let now = self.current.pod(&read.namespace, &read.name);
         now.is_some_and(|now| Arc::ptr_eq(now, read)) && self.apply(Object::Pod(new))
     }
 
-    /// Removes an object by its [`Object::key`]. Says whether it was there.
+    /// Removes an object by its [`Object::key`]; returns whether it existed.
     pub fn delete(&mut self, kind: Kind, key: &str) -> bool {
         match kind {
             Kind::Pod => self.put_pod(key, None),
@@ -137,8 +153,8 @@ impl Index {
         }
     }
 
-    /// Makes `objects` all there is of `kind`; objects of other kinds among them
-    /// are left out. Says whether anything changed.
+    /// Replaces all objects of `kind`; ignores objects of other kinds. Returns whether the index
+    /// changed.
     pub fn reset(&mut self, kind: Kind, objects: impl IntoIterator<Item = Object>) -> bool {
         let mut gone: HashSet<Arc<str>> = self.keys(kind).collect();
         let mut changed = false;
@@ -152,7 +168,7 @@ impl Index {
         changed
     }
 
-    /// Makes `objects` all there is of one kind of [`Other`].
+    /// Replaces all objects of one dynamic kind; returns whether the index changed.
     pub fn reset_dynamic(
         &mut self,
         api_version: &str,
@@ -173,7 +189,7 @@ impl Index {
         changed
     }
 
-    /// The keys of all there is of `kind`.
+    /// The keys of all objects of `kind`.
     pub fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
         fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
             Box::new(map.keys().map(Arc::clone))
@@ -228,7 +244,7 @@ impl Index {
         let Some(offers) = self.current.offers.get(&either.namespace) else {
             return true;
         };
-        // Look before writing: most pods are no offer's business.
+        // Look before writing: most pods match no offer.
         let mut touched = Vec::new();
         for pod in [&old, &new].into_iter().flatten() {
             touched.extend(offers.candidates(&pod.labels).into_iter().filter(|at| {
@@ -321,7 +337,7 @@ impl Index {
         if !wanted {
             return true;
         }
-        // Slices are few beside pods: the namespace's Endpoint targets start anew.
+        // Slices are few compared to pods: reselect the namespace's Endpoint targets.
         self.reselect(&either.namespace, |t| t.kind == TargetKind::Endpoint);
         true
     }
@@ -334,7 +350,7 @@ impl Index {
             return true;
         };
         let of_kind = |t: &Target| t.selected_kind() == (&*either.api_version, &*either.kind);
-        // What is in no namespace may be selected from all of them.
+        // Cluster-scoped objects may be selected from every namespace.
         let touched: HashSet<Arc<str>> = self
             .current
             .offers()
@@ -348,7 +364,7 @@ impl Index {
         true
     }
 
-    /// Selects anew, for the targets of a namespace's offers that `which` names.
+    /// Recomputes the members of the targets in a namespace that `which` accepts.
     fn reselect(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
         let before = self.current.clone();
         if let Some(offers) = self.current.offers.get_mut(namespace) {
@@ -414,7 +430,7 @@ impl Index {
     }
 }
 
-/// Puts or removes; `None` if nothing changed, else what was there before.
+/// Sets or removes a value; `None` if nothing changed, else the previous value.
 fn put<T: PartialEq>(
     map: &mut CowMap<Arc<T>>,
     key: &str,
@@ -431,7 +447,7 @@ fn put<T: PartialEq>(
     }
 }
 
-/// Changes the list under `key`, made if absent and dropped when empty.
+/// Changes the list of `key`; creates it if absent and removes it if empty.
 fn edit<T: Clone>(map: &mut CowMap<Arc<Vec<T>>>, key: &str, change: impl FnOnce(&mut Vec<T>)) {
     if map.get(key).is_none() {
         map.insert(key, Arc::default());

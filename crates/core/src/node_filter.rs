@@ -1,6 +1,5 @@
-//! Whether a node could host a pod by Kubernetes' own hard rules: cordon, taints,
-//! node selector and required affinity, resources. Used where no kube-scheduler
-//! stands behind a plan.
+//! Kubernetes' own hard rules for a node: cordon, taints, node selector and required affinity,
+//! resources. For plans that no kube-scheduler checks.
 
 use crate::{
     index::Snapshot,
@@ -8,12 +7,16 @@ use crate::{
     names::GATE_RESOURCE,
 };
 
-/// Why a node cannot host a pod, in kube-scheduler's order and words.
+/// The reason why a node cannot host a pod, in kube-scheduler's order and words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnschedulableReason {
+    /// The node is cordoned.
     Unschedulable,
+    /// The key of a taint without a toleration.
     Taint(String),
+    /// The node selector or the required affinity does not match.
     NodeSelector,
+    /// The resource of which too little is left.
     Insufficient(String),
 }
 
@@ -28,7 +31,7 @@ impl std::fmt::Display for UnschedulableReason {
     }
 }
 
-/// The first rule that keeps `pod` from `node`, if any.
+/// The first rule that excludes `node` for `pod`, if any.
 pub fn unschedulable_reason(
     snapshot: &Snapshot,
     pod: &Pod,
@@ -66,20 +69,20 @@ pub fn unschedulable_reason(
 }
 
 fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<UnschedulableReason> {
-    let there: Vec<_> = snapshot
+    let others: Vec<_> = snapshot
         .pods_on(&node.name)
         .iter()
         .filter(|p| p.name != pod.name || p.namespace != pod.namespace)
         .collect();
     let pods = node.allocatable.milli("pods");
-    if pods > 0 && (there.len() as i64 + 1).saturating_mul(1000) > pods {
+    if pods > 0 && (others.len() as i64 + 1).saturating_mul(1000) > pods {
         return Some(UnschedulableReason::Insufficient("pods".into()));
     }
     pod.requests
         .iter()
         .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE_RESOURCE)
         .find_map(|(resource, wanted)| {
-            let used: i64 = there
+            let used: i64 = others
                 .iter()
                 .fold(0, |sum, p| sum.saturating_add(p.requests.milli(resource)));
             (used.saturating_add(wanted) > node.allocatable.milli(resource))
@@ -87,7 +90,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
         })
 }
 
-/// Whether one of the tolerations is for the taint.
+/// Whether a toleration matches the taint.
 pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|t| {
         t.effect.as_ref().is_none_or(|e| *e == taint.effect)
@@ -96,7 +99,7 @@ pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     })
 }
 
-/// Whether a node is one that a term means.
+/// Whether an affinity term matches a node.
 pub fn term_matches(term: &AffinityTerm, node: &Node) -> bool {
     let selector = crate::selector::Selector {
         match_expressions: term.labels.clone(),

@@ -1,14 +1,13 @@
-//! Costs of several rules become one mean for each node.
+//! The normalized cost of each node: one mean over the costs of several rules.
 //!
 //! All arithmetic is on integers, so neither the order of rules and nodes nor
 //! the unit of a rule changes a result: costs become fixed-point fractions
 //! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
 //! leaves as they are.
 //!
-//! A provider may say which differences mean nothing: those of no more than its
-//! resolution, and the tie-breaks of its lines. Scaled like any cost, either would weigh
-//! as much as a whole rule where nodes are equally good, so both count only where the
-//! mean leaves nodes equal.
+//! A provider may declare differences insignificant: those up to its resolution, and the
+//! tie-breaks of its lines. Scaled like a cost, either would weigh as much as a whole rule
+//! between equally good nodes, so both count only where the mean leaves nodes equal.
 
 use crate::{
     costs::Costs,
@@ -18,27 +17,27 @@ use crate::{
 /// The fixed-point 1.
 pub(crate) const ONE: u64 = 1 << 62;
 
-/// How the costs of one rule become parts of 1.
+/// Scales the costs of one rule to 0..1.
 struct Scale<'a> {
     offer: usize,
     rule: &'a str,
     weight: u128,
     costs: &'a Costs,
-    /// Whether tie-breaks are to be taken off the costs.
+    /// Subtract tie-breaks from the costs.
     net: bool,
     low: i64,
     span: u64,
-    /// How much of the span is more than the provider's resolution.
+    /// The part of the span above the provider's resolution.
     significant: u64,
 }
 
 impl<'a> Scale<'a> {
-    /// The rule's costs as they are.
+    /// The costs as given.
     fn raw(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
         Self::new(answer, usable, false, 0)
     }
 
-    /// Without what means nothing.
+    /// The costs without insignificant differences.
     fn net(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
         let resolution = match answer.outcome {
             RuleOutcome::Costs(costs) => u64::try_from(costs.resolution).unwrap_or(0),
@@ -47,7 +46,7 @@ impl<'a> Scale<'a> {
         Self::new(answer, usable, true, resolution)
     }
 
-    /// `None`: there are no costs, or no node is usable.
+    /// `None` without costs or usable nodes.
     fn new(answer: &RuleAnswer<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
         let RuleOutcome::Costs(costs) = answer.outcome else {
             return None;
@@ -78,7 +77,7 @@ impl<'a> Scale<'a> {
         }
     }
 
-    /// Whether the rule tells nodes apart by more than its resolution.
+    /// Whether nodes differ by more than the resolution.
     fn decides(&self) -> bool {
         self.significant > 0 && self.weight > 0
     }
@@ -95,7 +94,7 @@ impl<'a> Scale<'a> {
     }
 }
 
-/// For each node the mean and what orders nodes of equal mean.
+/// For each node the mean, and the order among nodes of equal mean.
 pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u64)> {
     let mut net: Vec<Scale<'_>> = answers
         .iter()
@@ -106,8 +105,8 @@ pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u6
         return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
     }
     let raw = || answers.iter().filter_map(|a| Scale::raw(a, usable));
-    // Where one rule decides alone its tie-breaks overrule no other, and its provider has
-    // weighed them against the rest of its costs.
+    // The tie-breaks of a rule that decides alone overrule no other rule, and its provider has
+    // weighed them against its other costs.
     let mut deciding = net.iter().filter(|s| s.decides()).map(|s| s.rule);
     let alone = deciding
         .next()
@@ -124,7 +123,7 @@ pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u6
 
 /// The mean over offers of the weighted mean over rules, for each usable node.
 fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
-    // By offer: the sum of the weights, and each node's weighted sum.
+    // Per offer: the sum of the weights, and each node's weighted sum.
     let mut offers: Vec<(usize, u128, Vec<u128>)> = Vec::new();
     for scale in scales {
         let at = offers
@@ -145,7 +144,7 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
             }
         }
     }
-    // An offer of weight 0 only keeps nodes out: it has no say in the mean.
+    // An offer of weight 0 only excludes nodes: the mean leaves it out.
     offers.retain(|(_, weights, _)| *weights > 0);
     let count = offers.len().max(1) as u128;
     let mean = |at: usize| -> u64 {

@@ -1,13 +1,13 @@
-//! Texts of strangers (providers, agents, tenants) before they reach a terminal, a log, an
-//! event or a status.
+//! Sanitizes untrusted texts (of providers, agents, tenants) for terminals, logs, events and
+//! statuses.
 
 use std::borrow::Cow;
 
-/// Stands for a character that is not shown.
+/// Replaces a character that is not shown.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Characters that draw nothing and change how others are drawn: Unicode's category Cf (bidi
-/// controls, joiners, tags), and the separators of lines and paragraphs.
+/// Invisible characters that affect others: Unicode's category Cf (bidi controls, joiners,
+/// tags), and the separators of lines and paragraphs.
 const INVISIBLE: [(char, char); 19] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{600}', '\u{605}'),
@@ -30,8 +30,8 @@ const INVISIBLE: [(char, char); 19] = [
     ('\u{e0000}', '\u{e007f}'),
 ];
 
-/// The text on one line, without control or format characters, cut to `max_chars`. Whitespace
-/// among them becomes a space, the others U+FFFD. A clean text is not copied.
+/// The text on one line, without control and format characters, cut to `max_chars`. Whitespace
+/// becomes a space, other such characters U+FFFD. A clean text is not copied.
 pub fn sanitize(text: &str, max_chars: usize) -> Cow<'_, str> {
     let text = clip(text, max_chars);
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(is_unsafe) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clean_replaces_escapes_newlines_and_bidi_overrides() {
+    fn sanitize_replaces_escapes_newlines_and_bidi_overrides() {
         let hostile = "\u{1b}[2Jgone\nnext\u{9b}1m\tx\u{202e}y\u{2028}z\u{7f}\0";
         assert_eq!(
             sanitize(hostile, 200),

@@ -1,5 +1,5 @@
-//! What many pods have in common is held once: a cluster has far fewer nodes,
-//! namespaces and workloads than pods.
+//! Stores values that many pods share once: a cluster has far fewer nodes, namespaces and
+//! workloads than pods.
 
 use std::{hash::Hash, sync::Arc};
 
@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 
 use crate::model::Pod;
 
-/// The one copy of each value that pods share.
+/// One copy of each shared value.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     names: Pool<str>,
@@ -16,7 +16,7 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// Leads the pod's namespace, node, labels and requests to their one copy.
+    /// Replaces the pod's namespace, node, labels and requests with their shared copies.
     pub(super) fn share(&mut self, pod: &mut Pod) {
         self.names.share(&mut pod.namespace);
         if let Some(node) = &mut pod.node {
@@ -30,7 +30,7 @@ impl Interner {
 #[derive(Debug)]
 struct Pool<T: ?Sized> {
     values: HashSet<Arc<T>>,
-    /// At this many values those that nothing else holds are let go.
+    /// The number of values at which unused ones are dropped.
     sweep_at: usize,
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_are_one_and_those_nobody_holds_go() {
+    fn share_keeps_one_copy_and_drops_unused_values() {
         let mut pool = Pool::<str>::default();
         let [mut a, mut b]: [Arc<str>; 2] = ["web".into(), "web".into()];
         pool.share(&mut a);
