@@ -1,5 +1,4 @@
-//! The connections of a provider's gRPC port: each call under way keeps its connection
-//! from being closed as an idle one.
+//! Connections of the gRPC port. A connection with a call in progress is never closed as idle.
 
 use std::{
     convert::Infallible,
@@ -27,10 +26,10 @@ use tonic::{
     transport::server::{Connected, TcpConnectInfo, TlsConnectInfo},
 };
 
-/// An accepted connection, as tonic takes it.
+/// An accepted connection, for tonic.
 pub(crate) struct Socket(pub Stream);
 
-/// What calls know of their connection.
+/// The connection of a call.
 #[derive(Clone)]
 pub(crate) struct ConnectionInfo {
     connection: Arc<Connection>,
@@ -93,7 +92,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// A call under way, from its headers to the end of its answer.
+/// A call in progress, from its headers to the end of its response.
 struct CallInProgress(Option<Arc<Connection>>);
 
 impl CallInProgress {
@@ -111,7 +110,7 @@ impl Drop for CallInProgress {
     }
 }
 
-/// The services, with each call counted.
+/// The services; marks each call's connection as busy.
 #[derive(Clone)]
 pub(crate) struct TrackedRoutes(pub Routes);
 
@@ -132,14 +131,14 @@ impl Service<Request<Body>> for TrackedRoutes {
                 tcp,
                 tls,
             }) => {
-                // As tonic's own listeners leave them, for `remote_addr` and `peer_certs`.
+                // `remote_addr` and `peer_certs` expect them as tonic's own listeners set them.
                 let known = request.extensions_mut();
                 match tls {
                     Some(tls) => _ = known.insert(tls),
                     None => _ = known.insert(tcp),
                 }
-                // Health and reflection may be followed for ever, by every client: such a
-                // connection is an idle one.
+                // Every client may watch health and reflection indefinitely: such a connection
+                // counts as idle.
                 match request.uri().path().starts_with("/grpc.") {
                     true => CallInProgress(None),
                     false => CallInProgress::begin(connection),
@@ -154,7 +153,7 @@ impl Service<Request<Body>> for TrackedRoutes {
     }
 }
 
-/// An answer's body, which ends its call as it is dropped.
+/// A response body; ends its call when dropped.
 pub(crate) struct TrackedBody {
     body: Body,
     _call: CallInProgress,

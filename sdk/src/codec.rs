@@ -1,4 +1,4 @@
-//! `EndpointCost` between the wire and the trait, without a message in between.
+//! Codec of `EndpointCost`, without an intermediate message.
 
 use prost::{
     Message,
@@ -15,7 +15,7 @@ use tonic::{
 
 use crate::{CostAnswer, CostRequest};
 
-/// The codec of the server's end.
+/// The server's codec.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CostCodec;
 
@@ -51,7 +51,7 @@ impl Decoder for CostCodec {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CostRequest>, Status> {
         let bytes = from.copy_to_bytes(from.remaining());
-        // As prost's codec says it.
+        // The same status as prost's codec.
         let question = question(&bytes).map_err(|e| Status::internal(e.to_string()))?;
         Ok(Some(question))
     }

@@ -1,22 +1,22 @@
-//! What a provider adds to its admin port.
+//! A provider's own pages on the admin port.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use tautline_runtime::http::{self, HttpResponse};
 
-/// An answer on the admin port.
+/// A response on the admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPage {
-    /// HTTP status: 200, 404 and so on.
+    /// HTTP status code.
     pub status: u16,
     /// Such as `application/json`.
     pub content_type: &'static str,
-    /// All of it.
+    /// The whole body.
     pub body: String,
 }
 
 impl AdminPage {
-    /// A JSON text.
+    /// Status 200 with a JSON body.
     pub fn json(body: String) -> Self {
         Self {
             status: 200,
@@ -25,7 +25,7 @@ impl AdminPage {
         }
     }
 
-    /// A line for people, such as what was wrong with the question.
+    /// One line of text, such as an error.
     pub fn text(status: u16, line: impl std::fmt::Display) -> Self {
         Self {
             status,
@@ -43,7 +43,7 @@ impl From<AdminPage> for HttpResponse {
 
 type Answering = Pin<Box<dyn Future<Output = Option<AdminPage>> + Send>>;
 
-/// Answers paths beyond the standard ones.
+/// Serves paths other than the standard ones.
 #[derive(Clone)]
 pub(crate) struct Pages(Arc<dyn Fn(String, String) -> Answering + Send + Sync>);
 
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use crate::{Config, Server};
 
-    struct Nobody;
-    impl crate::RuleProvider for Nobody {
+    struct NoCosts;
+    impl crate::RuleProvider for NoCosts {
         async fn endpoint_cost(
             &self,
             _: crate::CostRequest,
@@ -88,7 +88,7 @@ mod tests {
             &self,
             _: crate::EvaluationRequest,
         ) -> Result<crate::Evaluation, crate::ProviderError> {
-            Ok(crate::Evaluation::compliant("nobody asks"))
+            Ok(crate::Evaluation::compliant(""))
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provider_answers_its_own_paths_and_no_others() {
+    async fn admin_pages_serves_own_paths_only() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let config = Config {
             listen: any,
@@ -115,7 +115,7 @@ mod tests {
         });
         let admin = server.admin_address().unwrap();
         let mut tasks = Tasks::default();
-        server.spawn(Arc::new(Nobody), &mut tasks).unwrap();
+        server.spawn(Arc::new(NoCosts), &mut tasks).unwrap();
 
         let mine = get(admin, "/mine?a=%20b").await;
         assert!(mine.starts_with("HTTP/1.1 200"), "{mine}");

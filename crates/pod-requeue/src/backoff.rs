@@ -1,4 +1,4 @@
-//! Which rejected pod is looked at next, and when it may be woken again.
+//! The order of rejected pods, and the backoff of their requeues.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,37 +9,36 @@ use std::{
 use tautline_core::model::Pod;
 use tokio::time::Instant;
 
-/// No pod is woken more often, whatever changes.
+/// Minimum time between two requeues of a pod.
 const SHORTEST: Duration = Duration::from_secs(3);
-/// Pods planned again in one turn; the others have theirs in the next.
+/// Pods planned in one turn; others follow in the next.
 const A_TURN: usize = 32;
-/// The wait after a wake that came to nothing; doubled each time.
+/// The wait after a requeue without effect; doubles each time.
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 struct Waiting {
-    looked: Instant,
-    /// The usable nodes at the last wake, as a fingerprint (`None`: none were since),
-    /// and when that was.
-    woken: Option<(Option<u64>, Instant)>,
+    planned_at: Instant,
+    /// The hash of the usable nodes at the last requeue (`None` if there was no usable node
+    /// since), and its time.
+    last_requeue: Option<(Option<u64>, Instant)>,
     backoff: Duration,
 }
 
-/// The pods that wait, by UID.
+/// The rejected pods, by UID.
 #[derive(Debug, Default)]
 pub(crate) struct RejectedPods(HashMap<Box<str>, Waiting>);
 
 impl RejectedPods {
-    /// The pods to look at next: those not looked at for longest. A pod that is
-    /// not among `all` any more is forgotten.
+    /// The pods to plan next: those not planned for longest. Drops pods that `all` lacks.
     pub(crate) fn turn<'a>(&mut self, all: impl Iterator<Item = &'a Arc<Pod>>) -> Vec<Arc<Pod>> {
         let now = Instant::now();
         let mut order: BTreeMap<(Option<Instant>, &str), &Arc<Pod>> = BTreeMap::new();
         let mut kept = HashMap::new();
         for pod in all {
             let known = self.0.remove(&pod.uid);
-            order.insert((known.as_ref().map(|w| w.looked), &pod.uid), pod);
+            order.insert((known.as_ref().map(|w| w.planned_at), &pod.uid), pod);
             if let Some(known) = known {
                 kept.insert(pod.uid.clone(), known);
             }
@@ -48,43 +47,42 @@ impl RejectedPods {
         let turn: Vec<Arc<Pod>> = order.into_values().take(A_TURN).cloned().collect();
         for pod in &turn {
             let fresh = Waiting {
-                looked: now,
-                woken: None,
+                planned_at: now,
+                last_requeue: None,
                 backoff: FIRST_BACKOFF,
             };
-            self.0.entry(pod.uid.clone()).or_insert(fresh).looked = now;
+            self.0.entry(pod.uid.clone()).or_insert(fresh).planned_at = now;
         }
         turn
     }
 
-    /// No node was usable in between: the next one is news, also the one that the
-    /// pod was woken for last.
+    /// No node was usable: the next usable node counts as new, even that of the last requeue.
     pub(crate) fn no_usable_node(&mut self, uid: &str) {
-        if let Some((woken_for, _)) = self.0.get_mut(uid).and_then(|w| w.woken.as_mut()) {
-            *woken_for = None;
+        if let Some((requeued_for, _)) = self.0.get_mut(uid).and_then(|w| w.last_requeue.as_mut()) {
+            *requeued_for = None;
         }
     }
 
-    /// Whether to wake a pod for these usable nodes, now.
+    /// Whether to requeue a pod now, for these usable nodes.
     pub(crate) fn should_requeue(&mut self, uid: &str, usable: u64) -> bool {
         let Some(entry) = self.0.get_mut(uid) else {
             return false;
         };
         let now = Instant::now();
-        if let Some((woken_for, at)) = entry.woken {
-            let wait = if woken_for == Some(usable) {
+        if let Some((requeued_for, at)) = entry.last_requeue {
+            let wait = if requeued_for == Some(usable) {
                 entry.backoff
             } else {
-                // Costs that jitter bring other nodes each time: that ends, too.
+                // Unsteady costs give other nodes each time: slow that down too.
                 SHORTEST.max(entry.backoff / 4)
             };
             if now.duration_since(at) < wait {
                 return false;
             }
-            // The wait grows with every wake that came to nothing, news or not.
+            // The wait grows with every requeue.
             entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
         }
-        entry.woken = Some((Some(usable), now));
+        entry.last_requeue = Some((Some(usable), now));
         true
     }
 }
@@ -118,14 +116,14 @@ mod tests {
         assert!(!rejected.should_requeue("0", 7), "the wait has doubled");
         assert!(rejected.should_requeue("0", 8), "other nodes are news");
         assert!(!rejected.should_requeue("0", 9), "but not every instant");
-        let mut wakes = 0;
+        let mut requeues = 0;
         for _ in 0..600 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            wakes += usize::from(rejected.should_requeue("0", 10 + wakes as u64));
+            requeues += usize::from(rejected.should_requeue("0", 10 + requeues as u64));
         }
         assert!(
-            wakes < 15,
-            "{wakes} in ten minutes, with other nodes each time"
+            requeues < 15,
+            "{requeues} in ten minutes, with other nodes each time"
         );
         rejected.turn([].iter());
         tokio::time::advance(LONGEST_BACKOFF).await;

@@ -1,11 +1,12 @@
-//! Waking rejected pods. kube-scheduler looks again at a pod that an extender
-//! rejected when some Node or Pod changes, or after 5 minutes; not when a rule
-//! provider changes its mind. So pods that wait because of our reason codes are
-//! planned again here, and an annotation on the pod wakes it when a node has
-//! become usable.
+//! Requeues rejected pods. kube-scheduler retries a pod that an extender rejected when some Node
+//! or Pod changes, or after 5 minutes, but not when the costs of a rule provider change. So this
+//! crate plans rejected pods again, and when a node has become usable it sets an annotation on the
+//! pod, which makes kube-scheduler retry it.
 //!
-//! Never a loop: a pod whose wake came to nothing waits twice as long for the
-//! next, unless other nodes than then have become usable.
+//! A pod that is rejected again waits twice as long for its next requeue, unless other nodes have
+//! become usable.
+
+#![warn(missing_docs)]
 
 mod backoff;
 
@@ -34,15 +35,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::RejectedPods;
 
-/// A provider that changes its mind says so to nobody: ask again so often.
+/// Time between two plans: providers do not announce changed costs.
 const TICK: Duration = Duration::from_secs(2);
-/// After a change in the cluster, wait for those that come with it.
+/// Time to collect changes of the cluster.
 const SETTLE: Duration = Duration::from_millis(500);
-/// The most that the write of the annotation may take.
+/// Deadline of the write of the annotation.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Changes that may make a node usable, and what they are called. Pods change too
-/// often to look each time; the tick sees what they did.
+/// Changes that may make a node usable, by cause. Pods change too often; the tick covers them.
 const CAUSES: [(&str, &[Kind]); 3] = [
     ("provider", &[Kind::Service, Kind::EndpointSlice]),
     ("policy", &[Kind::Policy, Kind::Offer]),
@@ -54,7 +54,7 @@ struct Cause {
     cause: &'static str,
 }
 
-/// What waking counts. Clones are one.
+/// Metrics of requeues. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     requeues: Family<Cause, Counter>,
@@ -63,6 +63,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "pod_requeues",
@@ -76,24 +77,28 @@ impl Metrics {
         );
         registry.register(
             "rejected_pods",
-            "Pods that wait because of our reason codes",
+            "Pods that Tautline's reason codes left without a node",
             self.waiting.clone(),
         );
     }
 }
 
-/// Wakes the pods of a cluster.
+/// Requeues the rejected pods of a cluster.
 pub struct PodRequeue {
+    /// The cluster's objects.
     pub store: ClusterStore,
+    /// The client of the rule providers.
     pub providers: ProviderClient,
+    /// The client that writes the annotation.
     pub client: Client,
+    /// Its metrics.
     pub metrics: Metrics,
 }
 
 impl PodRequeue {
-    /// Looks at rejected pods on every change that may matter, and on a tick,
-    /// until told to stop. Where `ours` is false somebody else does it.
-    pub async fn run(self, ours: impl Fn() -> bool, stop: CancellationToken) {
+    /// Plans rejected pods again after changes and on a tick, until `stop`. Idle while `active`
+    /// is false, because another process does it.
+    pub async fn run(self, active: impl Fn() -> bool, stop: CancellationToken) {
         let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
         loop {
@@ -106,13 +111,13 @@ impl PodRequeue {
             let snapshot = self.store.snapshot();
             let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
             self.metrics.waiting.set(count);
-            let here = ours();
-            self.metrics.active.set(i64::from(here));
-            if !here {
+            let is_active = active();
+            self.metrics.active.set(i64::from(is_active));
+            if !is_active {
                 continue;
             }
             let turn = rejected.turn(snapshot.rejected());
-            // All at once: no pod waits for the slow provider of another.
+            // Concurrently: no pod waits for the slow provider of another.
             let planned = join_all(turn.iter().map(|pod| self.usable_nodes(pod)));
             let found = tokio::select! {
                 () = stop.cancelled() => return,
@@ -133,12 +138,12 @@ impl PodRequeue {
         }
     }
 
-    /// The nodes that a pod could have now, as a fingerprint; `None`: there is none.
+    /// A hash of the nodes that the pod could use now; `None` without one.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
         let snapshot = self.store.snapshot();
         let round = self.providers.plan_on_fitting_nodes(&snapshot, pod).await;
         round.plan.usable().next()?;
-        // The nodes' order is a map's: sum their hashes, so that it does not matter.
+        // A sum, because the nodes are unordered.
         Some(round.plan.usable().fold(0u64, |sum, at| {
             sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
         }))
@@ -148,7 +153,7 @@ impl PodRequeue {
         let now = Timestamp::now();
         let patch = serde_json::json!({
             "metadata": {
-                // A pod of the same name that is another by now stays as it is.
+                // Leave another pod of the same name unchanged.
                 "uid": pod.uid,
                 "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
             }

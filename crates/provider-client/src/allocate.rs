@@ -1,4 +1,4 @@
-//! Reservations at bind, for rules that hand out something countable.
+//! Reservations at bind, for rules that hand out countable things.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,28 +16,28 @@ use crate::{
     planning_round::provider_name,
 };
 
-/// What is left for a Binding on its way when nothing more is written.
+/// Time reserved for a Binding in transit before the hold ends.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What was reserved for a pod at one provider.
+/// A reservation for a pod at one provider.
 #[derive(Clone, Debug)]
 pub struct Reservation {
     service: Arc<Service>,
     id: String,
     requested_at: Instant,
-    /// To be written to the pod as it is bound.
+    /// Annotations to write on the pod with the Binding.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Reservation {
-    /// For how long a Binding may still be written. Counted from before the
-    /// provider was asked, so never longer than the provider holds.
+    /// The time left to write a Binding. It counts from before the call, so it never exceeds the
+    /// provider's hold.
     pub fn remaining(&self) -> Duration {
         (MAX_HOLD - MARGIN).saturating_sub(self.requested_at.elapsed())
     }
 }
 
-/// Why nothing was reserved.
+/// A failed reservation.
 #[derive(Debug, thiserror::Error)]
 #[error("{provider}: rule {rule:?} cannot be reserved on {node}: {error}")]
 pub struct ReserveError {
@@ -51,15 +51,15 @@ impl ProviderClient {
     /// Reserves on `node` every rule of the pod whose provider is an allocator.
     ///
     /// # Errors
-    /// The first that fails; what was reserved before it is released.
+    /// The first failure; the reservations made before it are released.
     pub async fn reserve(
         &self,
         snapshot: &Snapshot,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
         let mut held = Vec::new();
-        for constraints in constraints::pod_constraints(snapshot, &asked.subject) {
+        for constraints in constraints::pod_constraints(snapshot, &question.subject) {
             for rule in &constraints.rules {
                 let Some(service) =
                     self.provider(snapshot, &rule.name, &constraints.offer.namespace)
@@ -69,7 +69,10 @@ impl ProviderClient {
                 if !self.is_allocator(service) {
                     continue;
                 }
-                match self.reserve_one(snapshot, service, asked, rule, node).await {
+                match self
+                    .reserve_one(snapshot, service, question, rule, node)
+                    .await
+                {
                     Ok(reservation) => held.push(reservation),
                     Err(error) => {
                         self.release(snapshot, &held).await;
@@ -92,11 +95,11 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         service: &Arc<Service>,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         rule: &Rule,
         node: &str,
     ) -> Result<Reservation, CallError> {
-        let subject = &asked.subject;
+        let subject = &question.subject;
         let request = wire::ReserveRequest {
             workload: Some(target(Reference::pod(&subject.namespace, &subject.name))),
             uid: subject.uid.clone(),
@@ -108,9 +111,9 @@ impl ProviderClient {
                     .iter()
                     .map(|(k, v)| (k.into(), v.into()))
                     .collect(),
-                annotations: self.shared_annotations(service, asked),
-                requests: asked.requests.clone(),
-                resource_claims: asked.resource_claims.clone(),
+                annotations: self.shared_annotations(service, question),
+                requests: question.requests.clone(),
+                resource_claims: question.resource_claims.clone(),
                 uid: subject.uid.clone(),
             }),
             hold_millis: i64::try_from(MAX_HOLD.as_millis()).unwrap_or(i64::MAX),
@@ -146,34 +149,34 @@ impl ProviderClient {
         }
     }
 
-    /// Makes reservations lasting: the pod is bound. A provider that cannot be
-    /// told rebuilds them from the pod's annotations.
+    /// Confirms reservations: the pod is bound. A provider that cannot be reached rebuilds them
+    /// from the pod's annotations.
     pub async fn confirm(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
-            let told = self
+            let called = self
                 .call_allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.confirm(request).await }
                 })
                 .await;
-            if let Err(error) = told {
+            if let Err(error) = called {
                 tracing::warn!(id = ?r.id, %error, "a reservation could not be confirmed");
             }
         }
     }
 
-    /// Gives reservations back. One that cannot be given back expires.
+    /// Releases reservations. One whose provider cannot be reached expires.
     pub async fn release(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
-            let told = self
+            let called = self
                 .call_allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.release(request).await }
                 })
                 .await;
-            if let Err(error) = told {
+            if let Err(error) = called {
                 tracing::warn!(id = ?r.id, %error, "a reservation was not released; it expires");
             }
         }
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_written_once_the_hold_nears_its_end() {
+    async fn remaining_ends_before_the_hold() {
         let held = Reservation {
             service: Arc::default(),
             id: "a-1".into(),

@@ -1,5 +1,5 @@
-//! What providers said, used again for the same question from another pod: for as long
-//! as it is valid, or after only the changes were asked for.
+//! A cache of providers' answers, for the same question of another pod: used while valid, or after
+//! a request for the changes only.
 
 mod entry;
 mod refresh_at;
@@ -26,18 +26,17 @@ use tokio::time::Instant;
 
 use crate::codec::{Answer, RawAnswer};
 
-/// However long a provider says, and however well it tells of changes: then all is asked
-/// anew. Relabeling must act within a second, and does because the key holds the provider.
+/// Maximum age of an entry, regardless of validity and versions; then all nodes are requested
+/// again. Relabelling a Service still acts at once, because the key holds the provider.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// Questions of so many shapes are kept: some 300 KB to 1 MB each at 5,000 nodes.
+/// Maximum number of entries: 300 KB to 1 MB each at 5,000 nodes.
 const MAX_ENTRIES: usize = 128;
-/// So many nodes at the most one question is about that renews an answer: as many as
-/// kube-scheduler names of 5,000. A provider may take the longer, or look the less
-/// closely, the more there are.
+/// Maximum number of nodes per refresh request: as many as kube-scheduler requests of 5,000. More
+/// nodes would take a provider longer, or reduce its precision.
 const REFRESH_CHUNK_NODES: usize = 500;
 
-/// What makes two questions the same: the provider and all of the question but
-/// its nodes and the asking pod's name and UID.
+/// The identity of a question: the provider, and the question without its nodes and the pod's name
+/// and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     hash: u64,
@@ -47,7 +46,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(provider: Arc<str>, question: Bytes) -> Self {
-        // The key itself is compared as well, so a collision is a miss, not a lie.
+        // Keys are compared too, so a hash collision is a miss.
         let hash = question.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -59,26 +58,25 @@ impl Key {
     }
 }
 
-/// What is known of the nodes of a question.
+/// The result of a lookup for the nodes of a question.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     Miss,
-    /// Valid lines of all nodes; `ahead`: the provider is to be asked again then, before
-    /// they end.
+    /// Valid lines of all nodes, and when to refresh them.
     Hit {
         costs: Costs,
         refresh_at: Option<Instant>,
     },
-    /// Of some nodes valid lines.
+    /// Valid lines of some nodes.
     Partial(PartialCosts),
-    /// Lines that hold but for what has changed since.
+    /// Versioned lines: valid except for the changes since.
     Versioned(CachedVersion),
 }
 
-/// What a provider is asked again before its lines end.
+/// The requests that refresh an entry.
 #[derive(Debug)]
 pub(crate) enum RefreshPlan {
-    /// All lines of these nodes, in so many questions.
+    /// All lines of these nodes, one request per set.
     Lines(Vec<NodeSet>),
     Changes(CachedVersion),
 }
@@ -93,20 +91,20 @@ pub(crate) struct PartialCosts {
 pub(crate) struct CachedVersion {
     pub version: u64,
     pub endpoint: Arc<Address>,
-    /// Of these there is no line.
+    /// Nodes without a line.
     pub missing: NodeSet,
-    /// Where the lines of the question's nodes are.
+    /// Positions of the question's nodes in the entry.
     at: Vec<Option<usize>>,
     serial: u64,
 }
 
 impl PartialCosts {
-    /// The costs of all nodes of the question, `said` being about those missing.
-    pub(crate) fn merge(mut self, said: &Costs, nodes: &NodeSet) -> Costs {
-        self.costs.resolution = said.resolution;
+    /// The costs of all nodes of the question; `costs` has those of the missing nodes.
+    pub(crate) fn merge(mut self, costs: &Costs, nodes: &NodeSet) -> Costs {
+        self.costs.resolution = costs.resolution;
         for (from, name) in self.missing.iter().enumerate() {
             if let Some(to) = nodes.position(name) {
-                self.costs.copy_from(to, said, from);
+                self.costs.copy_from(to, costs, from);
             }
         }
         self.costs
@@ -120,21 +118,25 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// What is known of `nodes`. kube-scheduler looks at other nodes of a large cluster
-    /// for each pod, so often it is a part. To a pod that is placed a provider may say
-    /// something else: numbered lines are never all that is to be known.
+    /// Looks up `nodes`. kube-scheduler requests other nodes of a large cluster for each pod, so
+    /// the result is often partial. A provider may answer differently for a placed pod, so
+    /// versioned lines are then never a hit.
     pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Lookup {
-        let Some(kept) = self.entries.get(&key.hash).filter(|kept| kept.key == *key) else {
+        let Some(entry) = self
+            .entries
+            .get(&key.hash)
+            .filter(|entry| entry.key == *key)
+        else {
             return Lookup::Miss;
         };
         let now = Instant::now();
-        let holds = |at: &usize| match &kept.validity {
+        let holds = |at: &usize| match &entry.validity {
             EntryValidity::Until(until) => until[*at] > now,
             EntryValidity::Versioned { until, .. } => *until > now,
         };
         let (mut next, mut missing) = (0, NodeSet::default());
         let line = |name| {
-            let at = kept.nodes.position_from(next, name);
+            let at = entry.nodes.position_from(next, name);
             next = at.map_or(next, |at| at + 1);
             let at = at.filter(holds);
             if at.is_none() {
@@ -143,7 +145,7 @@ impl Cache {
             at
         };
         let at: Vec<Option<usize>> = nodes.iter().map(line).collect();
-        match &kept.validity {
+        match &entry.validity {
             EntryValidity::Versioned {
                 version,
                 endpoint: by,
@@ -161,11 +163,11 @@ impl Cache {
             }
             _ if missing.len() == nodes.len() => Lookup::Miss,
             _ => {
-                let costs = kept.costs.select(at.into_iter());
+                let costs = entry.costs.select(at.into_iter());
                 match missing.is_empty() {
                     true => Lookup::Hit {
                         costs,
-                        refresh_at: kept.refresh_at.take(),
+                        refresh_at: entry.refresh_at.take(),
                     },
                     false => Lookup::Partial(PartialCosts { costs, missing }),
                 }
@@ -173,20 +175,19 @@ impl Cache {
         }
     }
 
-    /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
-    /// has ended.
+    /// The requests that refresh an entry due at `due`; `None` if it was refreshed or has ended.
     pub(crate) fn refresh_plan(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
-        let kept = self
+        let entry = self
             .entries
             .get(&key.hash)
-            .filter(|kept| kept.key == *key)?;
+            .filter(|entry| entry.key == *key)?;
         let now = Instant::now();
-        if kept.refresh_at.at() != Some(due) || kept.first_requested_at + MAX_AGE <= now {
+        if entry.refresh_at.at() != Some(due) || entry.first_requested_at + MAX_AGE <= now {
             return None;
         }
-        Some(match &kept.validity {
+        Some(match &entry.validity {
             EntryValidity::Until(until) => {
-                let lines = kept.nodes.iter().zip(until);
+                let lines = entry.nodes.iter().zip(until);
                 let valid = lines.filter(|(_, until)| **until > now);
                 let names: Vec<&str> = valid.map(|(name, _)| name).collect();
                 if names.is_empty() {
@@ -211,12 +212,12 @@ impl Cache {
         })
     }
 
-    /// Takes over what has changed since, and of the nodes that were missing all. Gives
-    /// the costs of `nodes`; `None`: it is not about the lines that are kept (any more).
-    /// The question was begun at `asked`, so its answer cannot be of before.
+    /// Applies an answer with changes and the missing nodes; returns the costs of `nodes`, or
+    /// `None` if the answer does not continue the cached version. The request started at `asked`,
+    /// so its answer is not older.
     ///
     /// # Errors
-    /// An answer that is none.
+    /// A malformed answer.
     pub(crate) fn apply_changes(
         &self,
         key: &Key,
@@ -229,7 +230,7 @@ impl Cache {
         if valid.changed_since != known.version || valid.version == 0 {
             return Ok(None);
         }
-        let Some(mut kept) = self.entries.get_mut(&key.hash) else {
+        let Some(mut entry) = self.entries.get_mut(&key.hash) else {
             return Ok(None);
         };
         let CacheEntry {
@@ -238,7 +239,7 @@ impl Cache {
             validity: holds,
             refresh_at: due,
             ..
-        } = kept.value_mut();
+        } = entry.value_mut();
         let (version, fresh) = match holds {
             EntryValidity::Versioned {
                 version,
@@ -258,8 +259,7 @@ impl Cache {
             answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
             costs.resolution = valid.resolution;
         } else if !known.missing.is_empty() {
-            // Another answer, of a later version, was here first, and did not say what
-            // is missing.
+            // An answer of a later version arrived first, without the missing nodes.
             return Ok(None);
         }
         let at = known.at.iter().zip(nodes.iter());
@@ -268,16 +268,16 @@ impl Cache {
         )))
     }
 
-    /// Nobody tells any more what changes of these lines.
+    /// Removes an entry whose provider no longer sends versions.
     pub(crate) fn remove(&self, key: &Key, known: &CachedVersion) {
         self.entries.remove_if(
             &key.hash,
-            |_, kept| matches!(kept.validity, EntryValidity::Versioned { serial, .. } if serial == known.serial),
+            |_, entry| matches!(entry.validity, EntryValidity::Versioned { serial, .. } if serial == known.serial),
         );
     }
 
-    /// Keeps an answer for as long as its provider says, beside those about other
-    /// nodes, or until the provider tells of changes. The question was begun at `asked`.
+    /// Caches an answer for its validity, next to lines of other nodes, or by its version. The
+    /// request started at `asked`.
     pub(crate) fn insert(
         &self,
         key: Key,
@@ -299,7 +299,7 @@ impl Cache {
                 }
                 EntryValidity::Until(vec![until; nodes.len()])
             }
-            // For this pod: to others what is kept holds.
+            // For this pod only: the entry stays valid for others.
             Validity { version: 0, .. } => return,
             Validity { version, .. } => EntryValidity::Versioned {
                 version,
@@ -310,7 +310,7 @@ impl Cache {
             },
         };
         if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&key.hash) {
-            self.entries.retain(|_, kept| match &kept.validity {
+            self.entries.retain(|_, entry| match &entry.validity {
                 EntryValidity::Until(until) => until.iter().any(|u| *u > now),
                 EntryValidity::Versioned { until, .. } => *until > now,
             });
@@ -318,7 +318,7 @@ impl Cache {
                 self.entries.clear();
             }
         }
-        let mut kept = CacheEntry {
+        let mut entry = CacheEntry {
             key,
             nodes: nodes.clone(),
             costs: costs.clone(),
@@ -326,42 +326,42 @@ impl Cache {
             refresh_at: RefreshAt::new(asked, until),
             first_requested_at: asked,
         };
-        match self.entries.entry(kept.key.hash) {
-            dashmap::Entry::Occupied(mut entry) => {
-                let before = entry.get();
-                if before.key == kept.key {
-                    kept.keep_valid_from(before, now);
+        match self.entries.entry(entry.key.hash) {
+            dashmap::Entry::Occupied(mut occupied) => {
+                let before = occupied.get();
+                if before.key == entry.key {
+                    entry.keep_valid_from(before, now);
                 }
-                entry.insert(kept);
+                occupied.insert(entry);
             }
-            dashmap::Entry::Vacant(entry) => _ = entry.insert(kept),
+            dashmap::Entry::Vacant(vacant) => _ = vacant.insert(entry),
         }
     }
 
-    /// Writes an answer among the lines that are kept, unless most of them are over:
-    /// so nodes that have gone do not pile up.
+    /// Merges an answer into an entry, unless most of its lines have ended: so deleted nodes do not
+    /// accumulate.
     fn add(
         &self,
         key: &Key,
         nodes: &NodeSet,
-        said: &Costs,
+        costs: &Costs,
         asked: Instant,
         until: Instant,
     ) -> bool {
-        let Some(mut kept) = self.entries.get_mut(&key.hash) else {
+        let Some(mut entry) = self.entries.get_mut(&key.hash) else {
             return false;
         };
-        let fit = kept.key == *key && kept.mostly_valid();
-        if fit {
-            kept.add(nodes, said, until);
-            kept.refresh_at.or_else(RefreshAt::new(asked, until));
+        let merges = entry.key == *key && entry.mostly_valid();
+        if merges {
+            entry.add(nodes, costs, until);
+            entry.refresh_at.or_else(RefreshAt::new(asked, until));
         }
-        fit
+        merges
     }
 }
 
-/// Until when an answer is valid, by its provider, who counts from a later moment than
-/// that of the question: an answer that was long under way is not taken for a new one.
+/// The end of an answer's validity, counted from the request: a slow answer is not taken for a new
+/// one.
 fn valid_until(valid: Validity, asked: Instant) -> Instant {
     let millis = u64::try_from(valid.millis).unwrap_or(0);
     asked + Duration::from_millis(millis).min(MAX_AGE)

@@ -1,4 +1,4 @@
-//! What is counted of providers.
+//! Metrics of the calls to providers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) struct ByNamespace {
     pub namespace: String,
 }
 
-/// Metrics of the calls to providers. Clones are one.
+/// Metrics of the calls to providers. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     calls: Family<Call, Counter>,
@@ -50,7 +50,7 @@ pub struct Metrics {
     refreshes: Family<ByProvider, Counter>,
     over_budget: Family<ByNamespace, Counter>,
     bound: LabelBound,
-    /// Addresses whose breaker is open.
+    /// Addresses with an open breaker.
     pub(crate) open: Gauge,
 }
 
@@ -73,6 +73,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         let r = registry;
         r.register(
@@ -87,37 +88,37 @@ impl Metrics {
         );
         r.register(
             "provider_rules_ignored",
-            "Rules that did not count because no provider answered, by reason code",
+            "Rules left out because no provider answered, by reason code",
             self.ignored.clone(),
         );
         r.register(
             "provider_unexpected_nodes",
-            "Nodes in answers that were not asked about or named twice",
+            "Nodes in answers that were not requested or occurred twice",
             self.unexpected_nodes.clone(),
         );
         r.register(
             "provider_answers_reused",
-            "Answers used again while their provider calls them valid",
+            "Cached answers used while valid",
             self.cached.clone(),
         );
         r.register(
             "provider_full_refetches",
-            "Questions about changes that another about all nodes had to follow",
+            "Requests for changes that needed a second request for all nodes",
             self.full_refetches.clone(),
         );
         r.register(
             "provider_refreshes",
-            "Calls among those to rule providers that renewed an answer before it ended",
+            "Calls to rule providers that refreshed an answer before it ended",
             self.refreshes.clone(),
         );
         r.register(
             "provider_calls_over_budget",
-            "Calls left out because a namespace's providers had used up its share of kube-scheduler's time",
+            "Calls skipped because a namespace had used up its share of kube-scheduler's time",
             self.over_budget.clone(),
         );
         r.register(
             "provider_breakers_open",
-            "Addresses that are left alone",
+            "Provider addresses with an open circuit breaker",
             self.open.clone(),
         );
     }
@@ -164,7 +165,7 @@ impl Metrics {
     }
 
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {
-        // A rule that nobody provides has no pair with a provider.
+        // A rule without a provider has no pair.
         let ByProvider { rule, .. } = self.by(rule, "");
         self.ignored.get_or_create(&Skipped { rule, code }).inc();
     }

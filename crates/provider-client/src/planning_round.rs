@@ -1,4 +1,4 @@
-//! A round: every rule of every offer that governs a pod, asked at once.
+//! A planning round: concurrent calls for every rule of every offer that governs a pod.
 
 use std::{
     collections::BTreeMap,
@@ -22,27 +22,31 @@ use tokio::time::Instant;
 
 use crate::{client::ProviderClient, costs::CostSource};
 
-/// The rules that are asked about for one pod: all are asked at once.
-const MOST_RULES: usize = 256;
+/// Maximum number of rules per pod: their providers are called concurrently.
+const MAX_RULES: usize = 256;
 
-/// What is known of the pod besides what makes offers govern it.
+/// The pod to plan and the candidate nodes.
 #[derive(Clone, Debug, Default)]
 pub struct PlanningQuestion {
+    /// The pod.
     pub subject: PodIdentity,
+    /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Its effective resource requests: name and quantity text.
     pub requests: BTreeMap<String, String>,
     /// Names of its ResourceClaims.
     pub resource_claims: Vec<String>,
+    /// The nodes to plan on.
     pub nodes: Arc<NodeSet>,
-    /// kube-scheduler waits for the answer, and with it every other pod: how long it may
-    /// be kept waiting for untrusted providers is bounded.
+    /// kube-scheduler, and with it every other pod, waits for the answer: the time to wait for
+    /// untrusted providers is limited.
     pub scheduler_waits: bool,
 }
 
 impl PlanningQuestion {
-    /// About a pod as the index has it before it is bound.
+    /// The question for an unbound pod of the index.
     pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
-        let told = pod.placement.as_ref().map(|p| &p.annotations);
+        let annotations = pod.placement.as_ref().map(|p| &p.annotations);
         Self {
             subject: PodIdentity {
                 namespace: pod.namespace.to_string(),
@@ -50,7 +54,7 @@ impl PlanningQuestion {
                 uid: pod.uid.to_string(),
                 labels: pod.labels.clone(),
             },
-            annotations: told
+            annotations: annotations
                 .into_iter()
                 .flat_map(|a| a.iter())
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -67,14 +71,20 @@ impl PlanningQuestion {
     }
 }
 
-/// What came of one round: the record that explanations are made of.
+/// The record of one round, from which explanations are made.
 #[derive(Debug)]
 pub struct PlanningRound {
+    /// The pod.
     pub subject: PodIdentity,
+    /// The nodes, by the positions of the plan.
     pub nodes: Arc<NodeSet>,
+    /// The result of each rule.
     pub rules: Vec<RuleRecord>,
+    /// The decision on each node.
     pub plan: Plan,
+    /// The start of the round.
     pub at: SystemTime,
+    /// The duration of the round.
     pub took: Duration,
 }
 
@@ -83,19 +93,22 @@ pub struct PlanningRound {
 pub struct RuleRecord {
     /// The offer's name, in the pod's namespace.
     pub offer: Arc<str>,
+    /// The rule; of a missing policy only the policy's name.
     pub rule: Rule,
-    /// `namespace/name` of the Service that was asked.
+    /// `namespace/name` of the provider's Service.
     pub provider: Option<Arc<str>>,
+    /// The costs, or why there are none.
     pub outcome: RuleOutcome,
-    /// What went wrong, for people.
+    /// The error, for people.
     pub error: Option<String>,
+    /// The duration of the call; zero for a cached answer.
     pub took: Duration,
-    /// An earlier answer that its provider still calls valid.
+    /// The costs come from a cached answer that is still valid.
     pub reused: bool,
 }
 
 impl PlanningRound {
-    /// Bytes held, roughly.
+    /// Approximate size in bytes.
     pub fn heap_bytes(&self) -> usize {
         let rules = self.rules.iter().map(|r| match &r.outcome {
             RuleOutcome::Costs(costs) => 256 + costs.heap_bytes(),
@@ -106,7 +119,7 @@ impl PlanningRound {
             + rules.sum::<usize>()
     }
 
-    /// The rules that had no answer and did not count, with their codes.
+    /// The rules that were left out for lack of an answer, with their reason codes.
     pub fn ignored(&self) -> impl Iterator<Item = (&RuleRecord, &'static str)> {
         self.rules.iter().filter_map(|r| match r.outcome {
             RuleOutcome::Unavailable {
@@ -119,8 +132,7 @@ impl PlanningRound {
 }
 
 impl ProviderClient {
-    /// Plans a pod that is not bound, or as if it were not, on the nodes that
-    /// Kubernetes itself would let it run on: the others would only reject it.
+    /// Plans a pod, as if it were unbound, on the nodes that satisfy Kubernetes' own rules.
     pub async fn plan_on_fitting_nodes(&self, snapshot: &Snapshot, pod: &Pod) -> PlanningRound {
         let fits = |n: &&Arc<Node>| node_filter::unschedulable_reason(snapshot, pod, n).is_none();
         let nodes = snapshot.nodes().filter(fits).map(|n| &*n.name).collect();
@@ -128,15 +140,15 @@ impl ProviderClient {
             .await
     }
 
-    /// Asks every rule that governs the pod, and plans.
+    /// Calls the provider of every rule that governs the pod, and plans.
     pub async fn plan_pod(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
-        let asks = constraints::pod_constraints(snapshot, &question.subject);
+        let all = constraints::pod_constraints(snapshot, &question.subject);
         let nodes_on_wire = OnceLock::new();
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
-        for constraints in &asks {
+        for constraints in &all {
             for rule in &constraints.rules {
-                match calls.len() < MOST_RULES {
+                match calls.len() < MAX_RULES {
                     true => {
                         calls.push(self.query_rule(
                             snapshot,
@@ -157,7 +169,7 @@ impl ProviderClient {
         if question.scheduler_waits {
             self.charge(&question.subject.namespace, &rules);
         }
-        for constraints in &asks {
+        for constraints in &all {
             rules.extend(
                 constraints
                     .missing_policies
@@ -177,7 +189,7 @@ impl ProviderClient {
         let answers: Vec<RuleAnswer<'_>> = rules
             .iter()
             .map(|r| RuleAnswer {
-                offer: asks
+                offer: all
                     .iter()
                     .position(|a| a.offer.name == r.offer)
                     .unwrap_or_default(),
@@ -198,8 +210,8 @@ impl ProviderClient {
         }
     }
 
-    /// Charges a namespace for what a round waited for its own, untrusted providers. All
-    /// were asked at once, so the slowest counts.
+    /// Charges a namespace the time that a round waited for its own untrusted providers. The calls
+    /// were concurrent, so the slowest counts.
     fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
         let Some(budgets) = self.budgets() else {
             return;
@@ -219,7 +231,7 @@ impl ProviderClient {
         }
     }
 
-    /// Whether a rule of this offer that has no answer keeps every node out.
+    /// Whether a rule of this offer without an answer excludes every node.
     fn rejects(&self, constraints: &PodConstraints) -> bool {
         let says = constraints
             .offer
@@ -231,7 +243,7 @@ impl ProviderClient {
     async fn query_rule(
         &self,
         snapshot: &Snapshot,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         constraints: &PodConstraints,
         rule: &Rule,
         nodes: &OnceLock<Bytes>,
@@ -273,7 +285,7 @@ impl ProviderClient {
             return record;
         }
         let result = self
-            .costs(snapshot, service, asked, constraints, rule, nodes)
+            .costs(snapshot, service, question, constraints, rule, nodes)
             .await;
         record.took = start.elapsed();
         match result {
@@ -305,7 +317,7 @@ impl ProviderClient {
         record
     }
 
-    /// Why a rule has no provider.
+    /// The message for a rule without a provider.
     pub fn missing_provider_message(
         &self,
         snapshot: &Snapshot,
@@ -335,7 +347,7 @@ fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> Ru
             reject,
         },
         error: Some(format!(
-            "more than {MOST_RULES} rules govern the pod, in the order of its offers' names: \
+            "more than {MAX_RULES} rules govern the pod, in the order of its offers' names: \
              give it fewer offers"
         )),
         took: Duration::ZERO,

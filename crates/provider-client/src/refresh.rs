@@ -1,5 +1,5 @@
-//! Answers that are in use are renewed before they end, so that of pods of one shape
-//! that come one after the other none waits for a provider.
+//! Refreshes answers in use before they end, so that consecutive pods of one shape do not wait for
+//! a provider.
 
 use std::sync::Arc;
 
@@ -16,9 +16,8 @@ use crate::{
 };
 
 impl ProviderClient {
-    /// Asks again when the answer to `key` is due to be renewed. The question is that of
-    /// no pod in particular. Whether it gets its answer concerns nobody: who needs one
-    /// and finds none asks for it.
+    /// Refreshes the answer to `key` at `due`. The request is for any pod. A failure has no effect:
+    /// the next pod without a cached answer requests it.
     pub(crate) fn schedule_refresh(
         &self,
         endpoints: Endpoints,
@@ -42,7 +41,7 @@ impl ProviderClient {
             this.metrics()
                 .refreshed(&rule, provider, outcome, begun.elapsed());
             if let Err(error) = renewed {
-                tracing::debug!(%rule, %provider, %error, "asked ahead of pods: no answer");
+                tracing::debug!(%rule, %provider, %error, "answer not refreshed");
             }
         });
     }

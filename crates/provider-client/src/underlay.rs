@@ -1,5 +1,5 @@
-//! Calls to the underlay controller: a service beside the cluster that can change
-//! the infrastructure (a network path, say) so that a limit holds.
+//! Calls to the underlay controller: a service outside the cluster that can change the
+//! infrastructure, such as a network path, so that a limit is met.
 
 use std::sync::{
     Arc,
@@ -24,24 +24,27 @@ use crate::{
     failure::status_text,
 };
 
-/// Why an offer was not taken up.
+/// A failed Allocate.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
-    /// It said no, or was never reached: nothing is allocated.
+    /// The underlay rejected it or was never reached: nothing is allocated.
     #[error("{0}")]
     Refused(CallError),
-    /// Its answer never came: it may be allocated, and has to be released.
+    /// No answer: it may be allocated, and must be released.
     #[error("{0}")]
     Unknown(CallError),
 }
 
-/// A mitigation to ask for: what there is between two nodes, and what should hold.
+/// A request to mitigate a violation between two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct MitigationRequest {
-    /// Allocations that the pods hold already.
+    /// Ids of the pods' current allocations.
     pub ids: Vec<String>,
+    /// The pod's node; may be empty.
     pub node: String,
+    /// The peer's node; may be empty.
     pub peer_node: String,
+    /// The violated rules.
     pub rules: Vec<Rule>,
 }
 
@@ -55,8 +58,7 @@ impl ProviderClient {
         providers::choose_underlay(snapshot, namespace, &self.config().trusted)
     }
 
-    /// The underlay controller of this name, if it is one that may be asked on behalf of
-    /// a pod in `pod_namespace`.
+    /// The underlay controller `namespace/name`, if it may serve pods in `pod_namespace`.
     pub fn underlay_named<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -69,10 +71,10 @@ impl ProviderClient {
         (counts && service.underlay).then_some(service)
     }
 
-    /// What the underlay could allocate so that some of `nodes` keep to `rules`.
+    /// The allocations that would make some of `nodes` comply with `rules`.
     ///
     /// # Errors
-    /// What kept it from answering.
+    /// The underlay gave no answer.
     pub async fn discover_underlay(
         &self,
         snapshot: &Snapshot,
@@ -112,11 +114,10 @@ impl ProviderClient {
         }
     }
 
-    /// Takes an offer up. Asking twice for one id is asking once.
+    /// Allocates an offer. Repeated calls for one id allocate once.
     ///
     /// # Errors
-    /// Whether it may be allocated nevertheless, and the refusal, or what kept the
-    /// underlay from answering.
+    /// The error, and whether the offer may be allocated nevertheless.
     pub async fn allocate_underlay(
         &self,
         snapshot: &Snapshot,
@@ -128,7 +129,7 @@ impl ProviderClient {
         let call = move |channel, left| {
             counted.fetch_add(1, Ordering::Relaxed);
             let mut request = Request::new(AllocateRequest { id: id.clone() });
-            // So that it gives up as soon as we do.
+            // So that the underlay stops at the same time.
             request.set_timeout(left);
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
@@ -141,7 +142,7 @@ impl ProviderClient {
         };
         let mut options = self.call_options(true);
         if !self.trusts(underlay) {
-            // It holds up the binds of others.
+            // It delays the binds of other pods.
             options.deadline = options.deadline.min(self.config().deadline);
         }
         let answer = self.call_until(options, snapshot, underlay, call).await;
@@ -149,7 +150,7 @@ impl ProviderClient {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {
                 let error = CallError::Failed(status_text(&status));
-                // What became of a first attempt whose connection broke is not said.
+                // The result of a first attempt with a broken connection is unknown.
                 if attempts.load(Ordering::Relaxed) > 1 {
                     Err(AllocateError::Unknown(error))
                 } else {
@@ -164,10 +165,10 @@ impl ProviderClient {
         }
     }
 
-    /// Gives an allocation back. One that the underlay does not know is back.
+    /// Releases an allocation. An unknown id counts as released.
     ///
     /// # Errors
-    /// What kept it from answering: ask again.
+    /// The underlay gave no answer; retry.
     pub async fn release_underlay(
         &self,
         snapshot: &Snapshot,
@@ -189,11 +190,11 @@ impl ProviderClient {
             .await
     }
 
-    /// Asks the underlay to mend a violation; gives the id of what is allocated
-    /// now, "" if nothing is.
+    /// Asks the underlay to mitigate a violation; returns the id of the new allocation, empty
+    /// without one.
     ///
     /// # Errors
-    /// The refusal, or what kept it from answering. Not repeated by itself.
+    /// The underlay rejected it or gave no answer. Never retried automatically.
     pub async fn mitigate(
         &self,
         snapshot: &Snapshot,
@@ -228,7 +229,7 @@ impl ProviderClient {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
             retry: again,
-            // What allocates or releases is not repeated to see whether it works.
+            // Allocate and Release must not be repeated as probes.
             probe: false,
             may_be_unavailable: false,
             endpoint: EndpointChoice::RoundRobin,
@@ -237,7 +238,7 @@ impl ProviderClient {
     }
 }
 
-/// The service itself said no, as opposed to something on the way to it.
+/// Whether the underlay itself rejected the call.
 fn is_refusal(status: &Status) -> bool {
     matches!(
         status.code(),

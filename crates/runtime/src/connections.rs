@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A client that takes this long to read an answer may lose its connection to a newcomer.
+/// A client that takes this long to read a response may lose its connection to a new one.
 const STALLED_MILLIS: u64 = 1_000;
 
 /// What a connection is doing.
@@ -31,9 +31,9 @@ pub enum Phase {
     Body,
     /// The request is being handled.
     Work,
-    /// The answer is being written.
+    /// The response is being written.
     Response,
-    /// The answer is complete and not yet flushed.
+    /// The response is complete and not yet flushed.
     Flush,
 }
 
@@ -231,6 +231,7 @@ impl<T> Connections<T> {
         }
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -1,6 +1,5 @@
-//! Watches on the kinds that offers name and that are known by name and labels
-//! alone: Cluster, NetworkService, and legacy Endpoints. A watch begins when an
-//! offer names its kind, and when the API server serves it.
+//! Metadata watches on the kinds that offers name: Cluster, NetworkService, and legacy
+//! Endpoints. A watch starts when an offer names the kind and the API server serves it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,39 +34,39 @@ use crate::{
     watch_changes::{Change, Changes, refusal},
 };
 
-/// Kinds that are followed at once: tenants choose them, and each is a watch with the process'
-/// own rights.
+/// Kinds that are watched at the same time. Tenants choose them, and each is a watch with the
+/// process' own rights.
 pub const MAX_KINDS: usize = 16;
-/// Between two looks whether some kind is served, so that offers that come and go make no storm.
+/// Time between two discoveries, so that changing offers cause no request storm.
 const PACE: Duration = Duration::from_millis(250);
-/// Until a kind is looked for again; doubles each time.
+/// Time until a kind's discovery is retried; doubles each time.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
 const LONGEST_RETRY: Duration = Duration::from_secs(120);
-/// The most that a look may take.
+/// Deadline of a discovery.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How long changes of offers are gathered.
+/// Time to collect changes of offers.
 const SETTLE: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
-/// A namespace and what its offers name.
+/// The kinds that the offers of each namespace name.
 type ByNamespace<'a> = BTreeMap<&'a str, BTreeSet<Gvk>>;
-/// An object without its contents.
+/// An object's metadata.
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// A kind that was not there for so long is gone with all its objects; before that
-/// the API server may only have lost it for a moment.
+/// After this time without the kind its objects are removed; until then the API server may have
+/// lost it for a moment.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
-/// How it stands with a kind.
+/// The published state of a kind.
 #[derive(Clone, Debug, Default)]
 struct KindStatus {
-    /// All its objects are in the store, or it is known to have none.
+    /// All its objects are in the store, or it has none.
     listed: bool,
-    /// Why they cannot be watched.
+    /// Why it is not watched.
     missing: Option<String>,
 }
 
-/// Which kinds are known, and which are not there and why. Clones are one.
+/// The watched kinds, and why others are not. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct WatchedKinds(Arc<DashMap<Gvk, KindStatus>>, watch::Sender<()>);
 
@@ -78,13 +77,13 @@ impl Default for WatchedKinds {
 }
 
 impl WatchedKinds {
-    /// Why objects of a kind cannot be watched, if they cannot.
+    /// Why a kind is not watched, if it is not.
     pub fn missing(&self, api_version: &str, kind: &str) -> Option<String> {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key)?.missing.clone()
     }
 
-    /// Whether all objects of a kind are known: what is not selected is not there.
+    /// Whether all objects of a kind are known: a missing object does not exist.
     pub fn listed(&self, api_version: &str, kind: &str) -> bool {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key).is_some_and(|s| s.listed)
@@ -95,7 +94,7 @@ impl WatchedKinds {
         state.is_some_and(|s| s.listed && s.missing.is_none())
     }
 
-    /// Wakes when an answer has changed.
+    /// Notifies of every change of these states.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.1.subscribe()
     }
@@ -115,7 +114,7 @@ impl WatchedKinds {
     }
 }
 
-/// Follows the kinds that offers name, at most [`MAX_KINDS`], until told to stop.
+/// Watches the kinds that offers name, at most [`MAX_KINDS`], until `stop`.
 pub async fn watch_dynamic_kinds(
     client: Client,
     store: ClusterStore,
@@ -146,7 +145,7 @@ pub async fn watch_dynamic_kinds(
                 if changed.is_err() {
                     return;
                 }
-                // Offers that come together are looked at once.
+                // Collect offers that change together.
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(SETTLE) => {}
@@ -156,13 +155,13 @@ pub async fn watch_dynamic_kinds(
     }
 }
 
-/// A kind that is followed, or looked for.
+/// The watch, or the next discovery, of a kind.
 struct KindState {
     watch: Option<RunningWatch>,
-    /// Looks and watches that failed in a row.
+    /// Consecutive failures.
     failures: u32,
     next_attempt: Instant,
-    /// When its objects were last known.
+    /// The time when its objects were last known.
     lost_at: Instant,
     absent: bool,
 }
@@ -172,7 +171,7 @@ struct RunningWatch {
     end: DropGuard,
 }
 
-/// Why a watch has ended, and whether it had listed the objects.
+/// Whether a watch had listed the objects, and why it ended.
 type WatchEnd = (bool, String);
 
 struct DynamicWatcher {
@@ -181,13 +180,13 @@ struct DynamicWatcher {
     kinds: WatchedKinds,
     stop: CancellationToken,
     states: BTreeMap<Gvk, KindState>,
-    /// Named by offers and not followed: there are too many.
+    /// Kinds beyond [`MAX_KINDS`].
     over_limit: BTreeSet<Gvk>,
     next_pace: Instant,
 }
 
 impl DynamicWatcher {
-    /// Follows what offers name by now, and nothing else.
+    /// Watches exactly the kinds that offers name now.
     async fn update_kinds(&mut self) {
         let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
@@ -224,7 +223,7 @@ impl DynamicWatcher {
         }
     }
 
-    /// Waits for what is due next, and does it.
+    /// Waits for the next event and handles it.
     async fn next_step(&mut self) {
         let waiting = self.states.iter().filter(|(_, f)| f.watch.is_none());
         let look = waiting.min_by_key(|(_, f)| f.next_attempt);
@@ -251,7 +250,7 @@ impl DynamicWatcher {
         }
     }
 
-    /// Looks whether the API server serves a kind, and watches it if so.
+    /// Discovers a kind and watches it.
     fn start_watch(&mut self, gvk: &Gvk) {
         self.next_pace = Instant::now() + PACE;
         let Some(followed) = self.states.get_mut(gvk) else {
@@ -270,7 +269,7 @@ impl DynamicWatcher {
         followed.watch = Some(RunningWatch { task, end });
     }
 
-    /// A kind cannot be watched (any more).
+    /// A kind is not, or no longer, watched.
     fn watch_ended(&mut self, gvk: &Gvk, listed: bool, why: &str) {
         let Some(followed) = self.states.get_mut(gvk) else {
             return;
@@ -293,7 +292,7 @@ impl DynamicWatcher {
         self.kinds.set(gvk, gone, Some(unavailable(gvk)));
     }
 
-    /// Kinds that were lost for long have no objects.
+    /// Removes the objects of kinds that are absent for [`ABSENT_AFTER`].
     fn drop_absent_kinds(&mut self) {
         for (gvk, followed) in &mut self.states {
             if followed.watch.is_none()
@@ -308,7 +307,7 @@ impl DynamicWatcher {
     }
 }
 
-/// The first watch that has ended.
+/// The first watch to end.
 async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) {
     let watched = followed.iter_mut().filter_map(|(gvk, f)| {
         let watching = f.watch.as_mut()?;
@@ -323,7 +322,7 @@ async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) 
     (names.swap_remove(at), ended)
 }
 
-/// What offers name, each namespace for itself.
+/// The kinds that offers name, by namespace.
 fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
     let mut named = ByNamespace::new();
     for offer in offers {
@@ -336,9 +335,9 @@ fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespac
     named
 }
 
-/// The kinds to follow, and those beyond [`MAX_KINDS`]. First come kinds that are watched
-/// already, then the first of each namespace, then the second of each: a tenant who names many
-/// takes no place from the others.
+/// The kinds to watch, and those beyond [`MAX_KINDS`]. Kinds already watched come first, then the
+/// first of each namespace, then the second of each, so that a tenant with many kinds takes no
+/// place from others.
 fn select_kinds(
     named: &ByNamespace<'_>,
     watched: impl Fn(&Gvk) -> bool,
@@ -359,15 +358,15 @@ fn select_kinds(
     (wanted.by_ref().take(MAX_KINDS).collect(), wanted.collect())
 }
 
-/// Until the next try after so many failures before this one.
+/// Time until the next attempt after this many earlier failures.
 fn retry_after(failures: u32) -> Duration {
     FIRST_RETRY
         .saturating_mul(2_u32.saturating_pow(failures))
         .min(LONGEST_RETRY)
 }
 
-/// For tenants. The same for a kind that does not exist and one that may not be read: they must
-/// not find out by offers what they may not ask themselves.
+/// The message for tenants: the same for a missing kind and one without permission, so that
+/// offers reveal nothing that a tenant may not read.
 fn unavailable((api_version, kind): &Gvk) -> String {
     if api_version.is_empty() {
         return format!("a target of kind {kind} needs its apiVersion");
@@ -419,7 +418,7 @@ async fn resolve_api(
     }
 }
 
-/// Follows until the kind is not served any more.
+/// Watches until the kind is no longer served.
 async fn watch(
     api: Api<ObjectMetadata>,
     store: &ClusterStore,
@@ -459,7 +458,7 @@ async fn watch(
                 }
                 let retry = retry_after(failures);
                 failures = failures.saturating_add(1);
-                tracing::warn!(%kind, %error, ?retry, "watch starts again");
+                tracing::warn!(%kind, %error, ?retry, "watch restarts");
                 if !listed {
                     kinds.set(gvk, false, Some(unavailable(gvk)));
                 }

@@ -1,5 +1,5 @@
-//! Finalizers of pods. Strategic merge patches add to and take from the set on
-//! the server, so no other writer's is lost.
+//! Finalizers of pods. Strategic merge patches change the set on the server, so that other
+//! writers' finalizers are kept.
 
 use std::time::Duration;
 
@@ -12,22 +12,24 @@ use serde_json::{Value, json};
 
 use crate::api_call::within;
 
-/// The most that one write may take.
+/// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Why a pod's finalizers were not changed.
+/// A change of finalizers that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The pod is gone, or another one has its name.
     #[error("pod {0} is gone, or another of that name has come")]
     Gone(String),
+    /// Pod and error.
     #[error("pod {0}: {1}")]
     Failed(String, String),
 }
 
-/// Adds a finalizer to the pod with this UID, and an annotation with it.
+/// Adds a finalizer and an annotation to the pod with this UID.
 ///
 /// # Errors
-/// The pod is gone or going, or the API server did not take it.
+/// The pod is gone or being deleted, or the write failed.
 pub async fn add(
     pods: &Api<Pod>,
     name: &str,
@@ -39,10 +41,10 @@ pub async fn add(
     patch(pods, name, metadata).await
 }
 
-/// Takes a finalizer from the pod with this UID.
+/// Removes a finalizer from the pod with this UID.
 ///
 /// # Errors
-/// The pod is gone, or the API server did not take it.
+/// The pod is gone, or the write failed.
 pub async fn remove(pods: &Api<Pod>, name: &str, uid: &str, finalizer: &str) -> Result<(), Error> {
     let metadata = json!({"uid": uid, "$deleteFromPrimitiveList/finalizers": [finalizer]});
     patch(pods, name, metadata).await

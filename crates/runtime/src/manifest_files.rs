@@ -1,4 +1,4 @@
-//! Manifest folders: the same objects as a cluster's, from files.
+//! Manifest files: a cluster's objects without a cluster.
 
 use std::{
     fmt,
@@ -12,12 +12,15 @@ use tautline_api::{
 };
 use tautline_core::index::Object;
 
-/// A file that cannot be used.
+/// A file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {message}", Position { path, line: *line })]
 pub struct ManifestFileError {
+    /// The file, or the folder without manifests.
     pub path: PathBuf,
+    /// The line, from 1 on, if known.
     pub line: Option<u64>,
+    /// The problem.
     pub message: String,
 }
 
@@ -40,15 +43,18 @@ impl fmt::Display for Position<'_> {
     }
 }
 
-/// A part of a file that is ignored, though it is meant to count.
+/// An ignored part of a file that was probably meant to have an effect.
 #[derive(Clone, Debug)]
 pub struct Warning {
+    /// The file.
     pub path: PathBuf,
+    /// The line, from 1 on, if known.
     pub line: Option<u64>,
+    /// The problem and its fix.
     pub finding: Finding,
 }
 
-/// `FILE:LINE: Kind namespace/name: field: what; fix`
+/// `FILE:LINE: Kind namespace/name: field: problem; fix`
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, line) = (&*self.path, self.line);
@@ -56,15 +62,16 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What files hold.
+/// The contents of manifest files.
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
+    /// The objects, in the order of the files.
     pub items: Vec<Item>,
-    /// In the order of the files, then of their lines.
+    /// In the order of the files and lines.
     pub warnings: Vec<Warning>,
 }
 
-/// The path that stands for the standard input.
+/// The path of the standard input.
 pub const STDIN: &str = "-";
 
 /// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders,
@@ -122,7 +129,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
     Ok(Manifests { items, warnings })
 }
 
-/// Findings of a file with their lines, sorted by them.
+/// The findings of a file with their lines, sorted by line.
 pub fn with_lines<'a>(
     path: &Path,
     text: &str,
@@ -160,7 +167,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileErro
         line: None,
         message: e.to_string(),
     };
-    // A pipe is a file as well.
+    // A pipe counts as a file.
     if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());
@@ -177,10 +184,10 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileErro
     Ok(())
 }
 
-/// What the index keeps of a manifest; `None` for kinds that it does not.
+/// The index' form of a manifest; `None` for kinds outside the index.
 ///
 /// # Errors
-/// A field that cannot be used, with the object's name.
+/// An invalid field, with the object's name.
 pub fn object(item: &Item) -> Result<Option<Object>, String> {
     let named = |kind: &str, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
         let namespace = meta.namespace.as_deref().unwrap_or("default");

@@ -83,7 +83,7 @@ impl Objects {
                         self.listed.store(false, Ordering::Release);
                         return message.to_owned();
                     }
-                    tracing::warn!(kind = %types.kind, %error, "watch starts again");
+                    tracing::warn!(kind = %types.kind, %error, "watch restarts");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
             }

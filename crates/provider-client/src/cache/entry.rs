@@ -1,4 +1,4 @@
-//! What is kept of one question: lines, and what they hold by.
+//! A cache entry: the lines of one question, and their validity.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Key, refresh_at::RefreshAt};
 
-/// What the provider said of nodes, in one answer or several.
+/// The lines of one or several answers.
 #[derive(Debug)]
 pub(super) struct CacheEntry {
     pub(super) key: Key,
@@ -15,24 +15,24 @@ pub(super) struct CacheEntry {
     pub(super) costs: Costs,
     pub(super) validity: EntryValidity,
     pub(super) refresh_at: RefreshAt,
-    /// When the first of these lines was asked for.
+    /// The time of the request for the first of these lines.
     pub(super) first_requested_at: Instant,
 }
 
-/// What lines hold by.
+/// The validity of lines.
 #[derive(Debug)]
 pub(super) enum EntryValidity {
-    /// Until then, by position.
+    /// The end of each line, by position.
     Until(Vec<Instant>),
-    /// As of a version of who answers at this address.
+    /// A version of the provider's replica at this address.
     Versioned {
         version: u64,
         endpoint: Arc<Address>,
-        /// Until then there is no later version.
+        /// No later version exists until then.
         fresh_until: Instant,
-        /// Then all is asked anew.
+        /// All nodes are requested again then.
         until: Instant,
-        /// Which answer's nodes these are: another's have other positions.
+        /// Identifies the node positions: those of another answer differ.
         serial: u64,
     },
 }
@@ -48,8 +48,7 @@ impl CacheEntry {
         }
     }
 
-    /// Takes over lines that hold until `then`; such as hold for longer were asked for
-    /// later.
+    /// Merges lines that are valid until `then`; lines valid for longer are newer and stay.
     pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
         let EntryValidity::Until(until) = &mut self.validity else {
             return;
@@ -72,7 +71,7 @@ impl CacheEntry {
         self.costs.repack();
     }
 
-    /// Takes over lines about other nodes that are valid still.
+    /// Keeps the valid lines of other nodes.
     pub(super) fn keep_valid_from(&mut self, before: &Self, now: Instant) {
         let (EntryValidity::Until(until), EntryValidity::Until(then)) =
             (&mut self.validity, &before.validity)

@@ -1,21 +1,22 @@
-//! Which objects of a kind are followed.
+//! The part of a kind that is watched.
 
 use tautline_core::selector_union::SelectorUnion;
 
-/// What a list or a watch asks for, by its selectors.
+/// The selectors of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selectors {
     pub(super) fields: Option<&'static str>,
     pub(super) labels: Option<String>,
 }
 
-/// All objects of a kind, or a part of the pods. What is followed only ever gets wider.
+/// All objects of a kind, or a part of the pods. A scope only grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Pods that have a node, and labels that are asked for.
+    /// Pods with a node that the union selects.
     Selected(SelectorUnion),
-    /// Pods that have a node.
+    /// Pods with a node.
     Placed,
+    /// All objects.
     All,
 }
 
@@ -43,8 +44,8 @@ impl Scope {
         Selectors { fields, labels }
     }
 
-    /// What is followed next on the way to what is wanted. Pods that wait come after all
-    /// that have a node: who finds a node for them has to know what is on it.
+    /// The next scope on the way to `wanted`. Waiting pods come after all pods with a node: placing
+    /// them requires the pods on each node.
     pub(super) fn next_step_to(&self, wanted: &Self) -> Self {
         match (self, wanted) {
             (Self::Selected(_), Self::All) => Self::Placed,
@@ -52,7 +53,7 @@ impl Scope {
         }
     }
 
-    /// What `wider` has beside this, if a selector can say it.
+    /// Selectors for the part of `wider` that this scope lacks, if there are any.
     pub(super) fn remainder(&self, wider: &Self) -> Option<Selectors> {
         match (self, wider) {
             (Self::Selected(mine), Self::Selected(wider)) => {
