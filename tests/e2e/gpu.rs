@@ -13,7 +13,7 @@ use tautline_proto::{
     ruleprovider::PolicyRule,
 };
 use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, servers::Server};
-use tonic::transport::Channel;
+use tonic::{Status, transport::Channel};
 
 use crate::World;
 
@@ -135,28 +135,43 @@ pub async fn provider(plane: &ControlPlane) -> Server {
         .unwrap()
 }
 
-/// Waits until who listens there reserves: nothing of before its start can be under
-/// way any more.
+/// Waits until the provider at a port reserves: no reservation from before its start can
+/// be under way any more.
 pub async fn reserves(port: u16, node: &str, state: impl AsyncFnOnce() -> String) {
-    let ask = async || {
-        let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).ok()?;
-        let mut client = AllocatorClient::new(channel.connect().await.ok()?);
-        // A pod that wants nothing.
-        let request = ReserveRequest {
-            uid: "probe".into(),
-            node: node.into(),
-            rule: Some(PolicyRule {
-                name: "gpu-slice".into(),
-                request: "0".into(),
-                ..PolicyRule::default()
-            }),
-            hold_millis: 1_000,
-            ..ReserveRequest::default()
-        };
-        let id = client.reserve(request).await.ok()?.into_inner().id;
-        client.release(ReleaseRequest { id }).await.ok().map(drop)
+    let check = async || probe(port, node).await?.ok();
+    eventually("the provider reserves", PATIENCE, check, state).await;
+}
+
+/// Waits until the provider knows that a node is gone.
+pub async fn forgets(port: u16, node: &str, state: impl AsyncFnOnce() -> String) {
+    let check = async || {
+        let refused = probe(port, node).await?.err()?;
+        let gone = refused.message().contains("not in the provider's view");
+        gone.then_some(())
     };
-    eventually("the provider reserves", PATIENCE, ask, state).await;
+    eventually("the provider forgets the node", PATIENCE, check, state).await;
+}
+
+/// Reserves 0 cards of a node and releases them; `None`: no connection.
+async fn probe(port: u16, node: &str) -> Option<Result<(), Status>> {
+    let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).ok()?;
+    let mut client = AllocatorClient::new(channel.connect().await.ok()?);
+    let request = ReserveRequest {
+        uid: "probe".into(),
+        node: node.into(),
+        rule: Some(PolicyRule {
+            name: "gpu-slice".into(),
+            request: "0".into(),
+            ..PolicyRule::default()
+        }),
+        hold_millis: 1_000,
+        ..ReserveRequest::default()
+    };
+    let id = match client.reserve(request).await {
+        Ok(reserved) => reserved.into_inner().id,
+        Err(status) => return Some(Err(status)),
+    };
+    Some(client.release(ReleaseRequest { id }).await.map(drop))
 }
 
 /// What a provider holds for pods that the watch does not show; `None` if it does

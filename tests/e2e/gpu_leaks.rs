@@ -167,7 +167,7 @@ impl Leaks {
         let answer = self.bind("late", "n3").await;
         println!("bind to a node that has just gone: {answer}");
         gpu::nothing_held(&self.provider).await;
-        // By now everybody has heard.
+        gpu::forgets(self.provider.port, "n3", async || self.state()).await;
         let answer = self.bind("later", "n3").await;
         let why = "node n3: not in the provider's view";
         assert!(answer.contains(why), "{answer}\n{}", self.state());

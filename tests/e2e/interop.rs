@@ -12,6 +12,8 @@ use tautline_tests::{objects, root};
 
 use crate::{World, placing::known, providers::Fixed};
 
+const NODES: &[&str] = &["n1", "n2", "bad-1"];
+
 struct Peer(Child);
 
 impl Drop for Peer {
@@ -77,7 +79,7 @@ async fn providers_and_callers_of_other_makes() {
 
     // Our extender calls a provider that knows Turnbuckle's proto only, and ones
     // in Go and Python that know ours.
-    let world = World::start(&["n1", "n2", "bad-1"], &["--provider-deadline=2s"])
+    let world = World::start(NODES, &["--provider-deadline=10s"])
         .await
         .unwrap();
     let client = &world.plane.client;
@@ -108,6 +110,16 @@ async fn providers_and_callers_of_other_makes() {
             .await
             .unwrap();
         let first = world.bound(&format!("{rule}-0")).await;
+        if *rule != "old" {
+            // Placed on what the extender knows: until it knows the first pod's node, the
+            // second may go there too.
+            let elsewhere = |plan: &Value| {
+                let best = plan["nodes"][0]["node"].as_str();
+                best.is_some_and(|best| best != first)
+            };
+            let extender = &world.extender;
+            extender.plans("default", rule, NODES, elsewhere).await;
+        }
         objects::pod(client, "default", &format!("{rule}-1"), rule)
             .await
             .unwrap();

@@ -22,10 +22,10 @@ use tonic::{Request, Response, Status};
 
 use crate::{World, placing::known};
 
-/// Hands out one device a node, and writes down what it is told.
+/// Hands out one device a node, and records the calls.
 #[derive(Clone, Default)]
 struct Devices {
-    told: Arc<Mutex<Vec<String>>>,
+    calls: Arc<Mutex<Vec<String>>>,
     held: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
@@ -71,14 +71,14 @@ impl allocator_server::Allocator for Devices {
         let pod = ask.workload.unwrap_or_default().name;
         let mut held = self.held.lock().unwrap();
         if held.get(&ask.node).is_some_and(|uid| *uid != ask.uid) {
-            self.told.lock().unwrap().push(format!("refused {pod}"));
+            self.calls.lock().unwrap().push(format!("refused {pod}"));
             return Err(Status::failed_precondition(format!(
                 "{} has no device left",
                 ask.node
             )));
         }
         held.insert(ask.node.clone(), ask.uid.clone());
-        self.told.lock().unwrap().push(format!("reserved {pod}"));
+        self.calls.lock().unwrap().push(format!("reserved {pod}"));
         let annotations = [(
             "tautline.io/device".to_owned(),
             format!("dev-0@{}", ask.node),
@@ -95,7 +95,7 @@ impl allocator_server::Allocator for Devices {
         &self,
         _: Request<wire::ConfirmRequest>,
     ) -> Result<Response<wire::ConfirmResponse>, Status> {
-        self.told.lock().unwrap().push("confirmed".into());
+        self.calls.lock().unwrap().push("confirmed".into());
         Ok(Response::new(wire::ConfirmResponse {}))
     }
 
@@ -105,7 +105,7 @@ impl allocator_server::Allocator for Devices {
     ) -> Result<Response<wire::ReleaseResponse>, Status> {
         let id = request.into_inner().id;
         self.held.lock().unwrap().retain(|_, uid| *uid != id);
-        self.told.lock().unwrap().push("released".into());
+        self.calls.lock().unwrap().push("released".into());
         Ok(Response::new(wire::ReleaseResponse {}))
     }
 }
@@ -162,10 +162,13 @@ async fn reserved_bound_and_confirmed_or_released() {
         bound.metadata.annotations.unwrap()["tautline.io/device"],
         "dev-0@n1"
     );
-    assert_eq!(
-        *devices.told.lock().unwrap(),
-        ["reserved web-0", "confirmed"]
-    );
+    // The extender confirms after the bind that the pod shows.
+    let confirmed = async || {
+        let calls = devices.calls.lock().unwrap();
+        (*calls == ["reserved web-0", "confirmed"]).then_some(())
+    };
+    let state = async || format!("{:?}", devices.calls.lock().unwrap());
+    eventually("the bind is confirmed", PATIENCE, confirmed, state).await;
 
     // The device is taken: the second pod is refused at bind, and says why.
     crate::placing::gated_pod(client, "web-1", "web").await;
@@ -197,7 +200,7 @@ async fn reserved_bound_and_confirmed_or_released() {
     assert!(answer.contains("\"error\":\"pod default/web-2"), "{answer}");
     let released = async || {
         devices
-            .told
+            .calls
             .lock()
             .unwrap()
             .contains(&"released".to_owned())
@@ -207,7 +210,7 @@ async fn reserved_bound_and_confirmed_or_released() {
         "the reservation is released",
         PATIENCE,
         released,
-        async || format!("{:?}", devices.told.lock().unwrap()),
+        async || format!("{:?}", devices.calls.lock().unwrap()),
     )
     .await;
     // And with n1's device free, the waiting pod is bound in the end.

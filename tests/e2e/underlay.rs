@@ -1,7 +1,7 @@
 //! The underlay: asked where the rules leave no node, held by a finalizer, mends
 //! violations, and is given everything back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::DeleteParams};
@@ -72,6 +72,7 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
 
     // The rule is broken all the same: the underlay is asked to mend it, again and
     // again, with what the pod holds; and nothing is evicted.
+    let since = Instant::now();
     let look = async || (underlay.state().asked(Verb::Mitigate) >= 1).then_some(());
     eventually(
         "the underlay is asked to mitigate",
@@ -97,10 +98,10 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
             objects::node_of(&client, "default", "web-0").await.unwrap(),
             "n2"
         );
-        assert!(
-            underlay.state().asked(Verb::Mitigate) <= 2,
-            "not without a wait"
-        );
+        // At least 10 s lie between two requests.
+        let most = 1 + usize::try_from(since.elapsed().as_secs() / 10).unwrap();
+        let asked = underlay.state().asked(Verb::Mitigate);
+        assert!(asked <= most, "{asked} requests in {:?}", since.elapsed());
     })
     .await;
     world.judge.set(&[("n1", -1), ("n2", 4)]);
@@ -156,8 +157,9 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
         .await;
     }
     let state = underlay.state();
-    assert_eq!(state.count(Verb::Release, id), 1);
-    assert_eq!(state.count(Verb::Release, &mended), 1);
+    for id in [id, &mended] {
+        assert!(state.count(Verb::Release, id) >= 1, "{id}");
+    }
     assert!(state.allocated.is_empty(), "{:?}", state.allocated);
     drop(state);
     server.abort();

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Time for a component to be ready.
-pub(crate) const READY: Duration = Duration::from_secs(60);
+pub(crate) const READY: Duration = Duration::from_secs(180);
 
 /// A control plane of its own, gone with this value.
 pub struct ControlPlane {

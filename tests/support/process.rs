@@ -1,13 +1,15 @@
 //! Processes that end with the test that started them.
 
 use std::{
-    fs::File,
+    fs::{self, File},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::LazyLock,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 /// A running process with its log.
 pub struct Process {
@@ -145,17 +147,35 @@ impl Drop for Process {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port of loopback that is this process's own until it ends: below the range from which
+/// Linux serves outgoing connections, and locked against other test processes.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
-        .local_addr()?
-        .port())
+    static LOCKS: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let dir = std::env::temp_dir().join("tautline-ports");
+    fs::create_dir_all(&dir)?;
+    for _ in 0..1000 {
+        let port = fastrand::u16(20_000..32_000);
+        let path = dir.join(port.to_string());
+        let lock = File::options().create(true).append(true).open(path)?;
+        if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            LOCKS.lock().push(lock);
+            return Ok(port);
+        }
+    }
+    bail!("no free port from 20000 to 31999")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{PATIENCE, eventually};
+
+    #[test]
+    fn free_port_returns_each_port_once() {
+        let ports: Vec<u16> = (0..50).map(|_| free_port().unwrap()).collect();
+        let distinct: std::collections::BTreeSet<&u16> = ports.iter().collect();
+        assert_eq!(distinct.len(), ports.len());
+    }
 
     #[tokio::test]
     async fn a_paused_process_uses_no_processor_and_goes_on_when_resumed() {

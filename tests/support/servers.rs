@@ -215,12 +215,28 @@ impl Server {
     }
 
     /// Waits until the extender plans for pods labelled `app`, and every rule of
-    /// the plan is as `enough` wants it.
-    pub async fn knows(&self, namespace: &str, app: &str, enough: impl Fn(&Value) -> bool) {
+    /// the plan passes `check`.
+    pub async fn knows(&self, namespace: &str, app: &str, check: impl Fn(&Value) -> bool) {
+        let all_pass = |plan: &Value| {
+            let rules = plan["rules"].as_array();
+            rules.is_some_and(|rules| !rules.is_empty() && rules.iter().all(&check))
+        };
+        self.plans(namespace, app, &[], all_pass).await;
+    }
+
+    /// Waits until the extender's plan of these nodes for a pod labelled `app`, as
+    /// `/explain` shows it, passes `check`.
+    pub async fn plans(
+        &self,
+        namespace: &str,
+        app: &str,
+        nodes: &[&str],
+        check: impl Fn(&Value) -> bool,
+    ) {
         let name = format!("probe-{app}");
-        let check = async || {
+        let look = async || {
             let body = json!({"Pod": {"metadata": {"name": name, "namespace": namespace,
-                              "uid": name, "labels": {"app": app}}}, "NodeNames": []});
+                              "uid": name, "labels": {"app": app}}}, "NodeNames": nodes});
             let url = format!("https://127.0.0.1:{}/filter", self.port);
             insecure_post(&url, body.to_string().as_bytes())
                 .await
@@ -230,11 +246,14 @@ impl Server {
                 .await
                 .ok()?;
             let records: Value = serde_json::from_str(&text).ok()?;
-            let rules = records[0]["rules"].as_array()?;
-            (!rules.is_empty() && rules.iter().all(&enough)).then_some(())
+            check(&records[0]).then_some(())
         };
-        let what = format!("the extender knows what governs {namespace}/{app}");
-        eventually(&what, PATIENCE, check, async || self.process.tail()).await;
+        let what = format!("the extender's plan for {namespace}/{app} is up to date");
+        eventually(&what, PATIENCE, look, async || {
+            let explained = self.admin(&format!("/explain/{namespace}/{name}")).await;
+            format!("{explained:?}\n{}", self.process.tail())
+        })
+        .await;
     }
 
     /// The value of a metric whose line begins with `name`, summed over labels.
@@ -244,6 +263,31 @@ impl Server {
         lines
             .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
             .sum()
+    }
+
+    /// The value of a metric once it has stayed the same for a second: a process counts a
+    /// call after its effect is visible.
+    pub async fn settled_metric(&self, name: &str) -> f64 {
+        let mut value = self.metric(name).await;
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_secs(1) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let now = self.metric(name).await;
+            if now != value {
+                (value, since) = (now, Instant::now());
+            }
+        }
+        value
+    }
+
+    /// Waits until a metric has this value.
+    pub async fn metric_is(&self, name: &str, value: f64) {
+        let check = async || (self.metric(name).await == value).then_some(());
+        eventually(&format!("{name} is {value}"), PATIENCE, check, async || {
+            let metrics = self.admin("/metrics").await.unwrap_or_default().1;
+            metrics + &self.process.tail()
+        })
+        .await;
     }
 }
 

@@ -45,7 +45,7 @@ async fn applying_the_webhooks_again_loses_no_admission() {
     assert_eq!(hook["rules"][0]["resources"][0], "pods", "{before}");
     assert!(hook["clientConfig"]["caBundle"].is_string(), "{before}");
     let written = "tautline_admission_webhook_writes_total";
-    let writes = world.server.metric(written).await;
+    let writes = world.server.settled_metric(written).await;
 
     let done = AtomicBool::new(false);
     let creations = async {
@@ -68,7 +68,7 @@ async fn applying_the_webhooks_again_loses_no_admission() {
     assert!(created >= AGAIN, "{created}");
     // The server had nothing to mend: neither was gone for a moment.
     assert_eq!(webhooks(&world).await, before);
-    assert_eq!(world.server.metric(written).await, writes);
+    assert_eq!(world.server.settled_metric(written).await, writes);
 
     // Somebody who writes all of it takes them away, and they come back.
     let mut bare = rendered(&[POLICIES], &world.url()).unwrap().remove(0);

@@ -36,6 +36,16 @@ async fn own_objects_are_refused_warned_of_and_filled_in() {
     let selector = json!({"matchExpressions": [expression]});
     let bad = json!({"targets": [{"kind": "Pod", "labelSelector": selector}]});
     asked(&world, &named("ConstraintPolicyOffer", "bad", bad.clone())).await;
+    // It hears of the mutating webhook, which sets defaults, apart from the validating one.
+    let plain = json!({"policies": ["near"], "targets": [{"kind": "Pod"}]});
+    let plain = named("ConstraintPolicyOffer", "plain", plain);
+    let check = async || {
+        let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
+        let said = post(world.client(), &path, &plain).await.ok()?;
+        said.body["spec"]["period"].is_string().then_some(())
+    };
+    let what = "defaults are set";
+    eventually(what, PATIENCE, check, async || world.state()).await;
 
     let said = offer(&world, "bad", bad).await;
     assert_eq!(
