@@ -175,7 +175,7 @@ fn config(args: Args) -> Result<Config> {
         concurrency: args.concurrency.max(1),
         max_body_bytes: args.max_body << 20,
         governed: args.governed,
-        trusted: args.trust.namespaces(&args.namespace),
+        trusted: args.trust.trusted_namespaces(&args.namespace),
         authorizer: args.authorizer,
         policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
         gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)

@@ -34,7 +34,7 @@ pub(crate) fn since(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// The same of an API time; `-` if there is none.
-pub(crate) fn of(time: Option<&Time>, now: Timestamp) -> String {
+pub(crate) fn since_time(time: Option<&Time>, now: Timestamp) -> String {
     time.map_or_else(|| "-".into(), |t| since(t.0, now))
 }
 

@@ -9,7 +9,7 @@ use kube::{
 };
 use tautline_runtime::cluster::Cluster;
 
-use crate::patience::Patience;
+use crate::api_timeout::TimeoutLayer;
 
 /// The cluster: by default the pod's own, else the kubeconfig's current context.
 #[derive(Args, Clone, Debug, Default)]
@@ -27,7 +27,7 @@ impl ClusterArgs {
     /// when it does not answer.
     pub(crate) async fn client(&self) -> Result<Client> {
         let config = self.config().await?;
-        let patience = Patience::new(&config.cluster_url.to_string());
+        let patience = TimeoutLayer::new(&config.cluster_url.to_string());
         Ok(ClientBuilder::try_from(config)?
             .with_layer(&patience)
             .build())

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use tautline_scheduler_extender::explain::Record;
 
 use crate::{
-    NO,
+    EXIT_NO,
     http::Http,
     output::{self, Output},
     pod_name::PodName,
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         200 => {}
         404 => {
             note!("{}", plain(&String::from_utf8_lossy(&body)));
-            return Ok(ExitCode::from(NO));
+            return Ok(ExitCode::from(EXIT_NO));
         }
         other => bail!(
             "{url} answered {other}: {}",

@@ -10,12 +10,12 @@ use serde_json::json;
 use tautline_api::ConstraintPolicyBinding;
 
 use crate::{
-    NO,
-    bindings::{self, FilterArgs, Place},
+    EXIT_NO,
+    bindings::{self, FilterArgs, SortKey},
     cluster::ClusterArgs,
     fetch::{self, Kind},
-    invoked,
     output::{self, Output},
+    program_name,
     scope::{self, Scope, ScopeArgs},
     tables,
 };
@@ -77,14 +77,15 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
         Command::Offers(args) => show(args, "offers", by_name, tables::offers).await,
         Command::Bindings(BindingArgs { common, filter }) => {
             let what = format!("bindings{filter}");
-            let order = |b: &ConstraintPolicyBinding| filter.fits(b).then(|| bindings::order(b));
+            let order =
+                |b: &ConstraintPolicyBinding| filter.matches(b).then(|| bindings::sort_key(b));
             show(common, &what, order, tables::bindings).await
         }
     }
 }
 
 /// Nothing is worse than the others; only namespace and name order them.
-fn by_name<K: Kind>(object: &K) -> Option<Place> {
+fn by_name<K: Kind>(object: &K) -> Option<SortKey> {
     Some((0, object.namespace(), object.name_any()))
 }
 
@@ -92,7 +93,7 @@ fn by_name<K: Kind>(object: &K) -> Option<Place> {
 async fn show<K: Kind>(
     args: Args,
     what: &str,
-    order: impl Fn(&K) -> Option<Place>,
+    order: impl Fn(&K) -> Option<SortKey>,
     table: fn(&[K], bool, Timestamp) -> String,
 ) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
@@ -131,7 +132,7 @@ async fn show<K: Kind>(
     Ok(if missing.is_empty() {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     })
 }
 
@@ -161,6 +162,6 @@ pub(crate) fn absent<K: Kind>(scope: &Scope, name: &str) -> String {
     };
     format!(
         "there is no {kind} {name} in {scope}; `{} get {plural} -A` lists all there are",
-        invoked::name()
+        program_name::current()
     )
 }

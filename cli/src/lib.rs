@@ -9,6 +9,7 @@ mod output;
 mod admission;
 mod age;
 mod agent;
+mod api_timeout;
 mod bindings;
 mod check;
 mod cluster;
@@ -26,13 +27,12 @@ mod get;
 mod gpu;
 mod http;
 mod identity;
-mod invoked;
 mod latency;
 pub mod local;
 mod manifests;
-mod patience;
 mod plan;
 mod pod_name;
+mod program_name;
 mod provider;
 mod provider_args;
 mod render;
@@ -54,9 +54,9 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The input was understood and the answer is no (a pod has no node, an object
 /// is not there).
-const NO: u8 = 1;
+const EXIT_NO: u8 = 1;
 /// The input, the environment or the command line is at fault.
-const TROUBLE: u8 = 2;
+const EXIT_ERROR: u8 = 2;
 
 #[derive(Parser)]
 #[command(
@@ -169,8 +169,8 @@ impl Command {
 
 /// The command line, under the name that this process was called by.
 fn parse() -> Cli {
-    let command = invoked::without_empty_env(Cli::command());
-    let mut command = invoked::with_name(command, invoked::name());
+    let command = program_name::without_empty_env(Cli::command());
+    let mut command = program_name::apply_to(command, program_name::current());
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
 }
@@ -184,7 +184,7 @@ pub fn run() -> ExitCode {
     };
     if let Err(error) = telemetry::init(format, cli.log_filter()) {
         note!("error: {error}");
-        return ExitCode::from(TROUBLE);
+        return ExitCode::from(EXIT_ERROR);
     }
     limits::raise_open_files();
     // One TLS implementation for every client and server of the process.
@@ -193,7 +193,7 @@ pub fn run() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             note!("error: no async runtime: {error}");
-            return ExitCode::from(TROUBLE);
+            return ExitCode::from(EXIT_ERROR);
         }
     };
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
@@ -221,6 +221,6 @@ pub fn run() -> ExitCode {
             let label = if i == 0 { "error: " } else { "" };
             note!("{label}{}", tautline_core::text::clean(line, usize::MAX));
         }
-        ExitCode::from(TROUBLE)
+        ExitCode::from(EXIT_ERROR)
     })
 }

@@ -31,15 +31,15 @@ use crate::{http::Http, provider::tables_of};
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
 /// A running decision.
-pub struct Local {
-    feed: ClusterStore,
+pub struct LocalScheduler {
+    store: ClusterStore,
     http: Http,
     extender: String,
     admin: String,
     /// Pods without a node, in the order of the manifests.
     pub pending: Vec<Pod>,
     stop: CancellationToken,
-    done: JoinHandle<Result<()>>,
+    servers: JoinHandle<Result<()>>,
 }
 
 /// What became of one pod.
@@ -55,19 +55,19 @@ pub struct Placement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Nodes that Kubernetes' own rules keep it from, before any provider is asked.
-    pub misfits: Vec<Misfit>,
+    pub misfits: Vec<UnschedulableNode>,
     /// The round; absent if no offer governs the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Record>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Misfit {
+pub struct UnschedulableNode {
     pub node: String,
     pub reason: String,
 }
 
-impl Local {
+impl LocalScheduler {
     /// Starts the extender and the built-in providers on free ports. Providers of
     /// `trusted` namespaces count for all others.
     ///
@@ -77,17 +77,17 @@ impl Local {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
         let latency = Latency::new(feed.clone()).trusting(trusted.clone());
-        scripted.set_costs(of(&items, |i| match i {
+        scripted.set_costs(collect(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,
         }));
-        scripted.set_compliances(of(&items, |i| match i {
+        scripted.set_compliances(collect(&items, |i| match i {
             Item::RuleProvider(s) => Some(s),
             _ => None,
         }));
-        let rtts = tables(&items, TABLE_LABEL);
+        let rtts = labelled_config_maps(&items, TABLE_LABEL);
         latency.set_table(tables_of::<RoundTrip>(trusted.clone(), rtts));
-        let bandwidths = tables(&items, BANDWIDTH_TABLE_LABEL);
+        let bandwidths = labelled_config_maps(&items, BANDWIDTH_TABLE_LABEL);
         latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
         let ports = Ports {
             gpu_slice: provider(
@@ -104,7 +104,7 @@ impl Local {
             let object = folder::object(item).map_err(anyhow::Error::msg)?;
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
-                    let service = ports.reachable(api, service, &items);
+                    let service = ports.redirect_to_builtin(api, service, &items);
                     feed.apply(Object::Service(service));
                 }
                 (Item::Pod(api), Some(Object::Pod(pod))) => {
@@ -137,19 +137,19 @@ impl Local {
         let stop = tasks.stop_token();
         let done = tokio::spawn(tasks.run(std::future::pending()));
         Ok(Self {
-            feed,
+            store: feed,
             http: Http::default(),
             extender,
             admin,
             pending,
             stop,
-            done,
+            servers: done,
         })
     }
 
     /// How many nodes there are.
     pub fn node_count(&self) -> usize {
-        self.feed.snapshot().node_count()
+        self.store.snapshot().node_count()
     }
 
     /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard
@@ -171,11 +171,11 @@ impl Local {
         let known = convert::pod(&pod);
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
-            let snapshot = self.feed.snapshot();
+            let snapshot = self.store.snapshot();
             for node in snapshot.nodes() {
                 match node_filter::unschedulable_reason(&snapshot, &known, node) {
                     None => names.push(node.name.to_string()),
-                    Some(m) => misfits.push(Misfit {
+                    Some(m) => misfits.push(UnschedulableNode {
                         node: node.name.to_string(),
                         reason: m.to_string(),
                     }),
@@ -215,7 +215,7 @@ impl Local {
         if let Some(node) = &node {
             let mut bound = known;
             bound.node = Some(node.as_str().into());
-            self.feed.apply(Object::Pod(bound));
+            self.store.apply(Object::Pod(bound));
         }
         let round = self.explain(&namespace, &name).await?;
         Ok(Placement {
@@ -229,7 +229,7 @@ impl Local {
     }
 
     /// The text of a FailedScheduling event.
-    fn message(&self, misfits: &[Misfit], answer: &Value) -> String {
+    fn message(&self, misfits: &[UnschedulableNode], answer: &Value) -> String {
         let mut counts = std::collections::BTreeMap::<String, usize>::new();
         for m in misfits {
             *counts.entry(m.reason.clone()).or_default() += 1;
@@ -270,26 +270,26 @@ impl Local {
     /// Adds or removes the label that makes a Service the provider of `rule`, as
     /// an operator would with `kubectl label`.
     pub fn relabel(&self, namespace: &str, service: &str, rule: &str, enabled: bool) {
-        let snapshot = self.feed.snapshot();
+        let snapshot = self.store.snapshot();
         if let Some(found) = snapshot.service(namespace, service) {
             let mut changed = (**found).clone();
             changed.rules.retain(|r| **r != *rule);
             if enabled {
                 changed.rules.push(rule.into());
             }
-            self.feed.apply(Object::Service(changed));
+            self.store.apply(Object::Service(changed));
         }
     }
 
     /// Stops every server.
     pub async fn stop(self) {
         self.stop.cancel();
-        _ = self.done.await;
+        _ = self.servers.await;
     }
 }
 
 /// The rules of the latency provider.
-const MEASURED: [&str; 3] = ["latency", "jitter", "bandwidth"];
+const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 struct Ports {
     gpu_slice: u16,
@@ -302,7 +302,7 @@ impl Ports {
     /// for it: the one that its annotation names, else the one of its rule, else
     /// the scripted one if a script is about its rule. A Service of loopback is
     /// reached as it is; any other has no stand-in and cannot be reached.
-    fn reachable(
+    fn redirect_to_builtin(
         &self,
         api: &k8s_openapi::api::core::v1::Service,
         service: Service,
@@ -328,7 +328,7 @@ impl Ports {
             Some("latency") => self.latency,
             Some("scripted") => self.scripted,
             _ if has("gpu-slice") => self.gpu_slice,
-            _ if MEASURED.iter().any(|rule| has(rule)) => self.latency,
+            _ if LATENCY_RULES.iter().any(|rule| has(rule)) => self.latency,
             _ if scripted => self.scripted,
             _ => return service,
         };
@@ -351,7 +351,7 @@ async fn provider(provider: impl RuleProvider, tasks: &mut Tasks) -> Result<u16>
     Ok(port)
 }
 
-fn of<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
+fn collect<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
     items
         .iter()
         .filter_map(|i| pick(i).map(|o| Arc::new((**o).clone())))
@@ -359,7 +359,10 @@ fn of<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<
 }
 
 /// The ConfigMaps with this label.
-fn tables<'a>(items: &'a [Item], label: &'static str) -> impl Iterator<Item = &'a ConfigMap> {
+fn labelled_config_maps<'a>(
+    items: &'a [Item],
+    label: &'static str,
+) -> impl Iterator<Item = &'a ConfigMap> {
     items.iter().filter_map(move |item| {
         let Item::ConfigMap(map) = item else {
             return None;

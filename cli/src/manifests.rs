@@ -9,7 +9,7 @@ use tautline_runtime::folder::{self, Warning};
 use crate::table::plain;
 
 /// The most warnings that are shown: a file of a whole cluster may have one a pod.
-const MOST_SHOWN: usize = 50;
+const MAX_WARNINGS: usize = 50;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ManifestArgs {
@@ -44,10 +44,10 @@ impl ManifestArgs {
 
 /// Says on standard error which parts of manifests are ignored.
 pub(crate) fn show(warnings: &[Warning]) {
-    for warning in warnings.iter().take(MOST_SHOWN) {
+    for warning in warnings.iter().take(MAX_WARNINGS) {
         note!("{}", plain(&warning.to_string()));
     }
-    match warnings.len().saturating_sub(MOST_SHOWN) {
+    match warnings.len().saturating_sub(MAX_WARNINGS) {
         0 => {}
         hidden => note!("... and {hidden} warnings more"),
     }

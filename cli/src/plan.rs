@@ -16,10 +16,10 @@ use tautline_core::trust::OWN_NAMESPACE;
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 
 use crate::{
-    NO,
+    EXIT_NO,
     cluster::ClusterArgs,
     fetch,
-    local::{Local, Placement},
+    local::{LocalScheduler, Placement},
     manifests::ManifestArgs,
     output::{self, Output},
     pod_name::{PodName, absent},
@@ -74,11 +74,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             Ok(pod) => Some(pod),
             Err(absent) => {
                 note!("error: {absent}");
-                return Ok(ExitCode::from(NO));
+                return Ok(ExitCode::from(EXIT_NO));
             }
         },
     };
-    let local = Local::start(items, args.trust.namespaces(OWN_NAMESPACE)).await?;
+    let local = LocalScheduler::start(items, args.trust.trusted_namespaces(OWN_NAMESPACE)).await?;
     let pods = match wanted {
         Some(pod) => vec![pod],
         None => {
@@ -107,7 +107,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if all {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     })
 }
 

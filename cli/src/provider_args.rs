@@ -49,7 +49,7 @@ pub(crate) struct TrustArgs {
 
 impl TrustArgs {
     /// What was given, else Tautline's `own` namespace.
-    pub(crate) fn namespaces(&self, own: &str) -> TrustedNamespaces {
+    pub(crate) fn trusted_namespaces(&self, own: &str) -> TrustedNamespaces {
         match self.provider_namespaces.as_slice() {
             [] => TrustedNamespaces::new([own]),
             names => TrustedNamespaces::new(names),
@@ -94,7 +94,7 @@ impl ProviderArgs {
     pub(crate) fn config(self, defaults: ClientConfig, own: &str) -> ClientConfig {
         ClientConfig {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),
-            trusted: self.trust.namespaces(own),
+            trusted: self.trust.trusted_namespaces(own),
             external_names: match self.external_name_providers {
                 ExternalNameProviders::Off => ExternalNames::Off,
                 ExternalNameProviders::Remote => ExternalNames::Remote,

@@ -38,7 +38,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             micros(r.took_micros)
         );
         if let Some(now) = &r.pod_now {
-            _ = writeln!(out, "  {}", place(now));
+            _ = writeln!(out, "  {}", current_place(now));
         }
     }
     for rule in &r.rules {
@@ -110,7 +110,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
 }
 
 /// Where the pod of a round is now.
-fn place(now: &PodNow) -> String {
+fn current_place(now: &PodNow) -> String {
     match now {
         PodNow::Bound { node } => format!("now bound to {node}"),
         PodNow::NotBound => "now not bound".to_owned(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tautline_sdk::testkit;
 use tautline_tests::{objects, root};
 
-use crate::{World, placing::known, providers::Fixed};
+use crate::{World, fixed_costs::FixedCosts, placement::wait_for_provider};
 
 const NODES: &[&str] = &["n1", "n2", "bad-1"];
 
@@ -60,10 +60,10 @@ fn command(program: &Path, args: &[&str]) -> Command {
 }
 
 #[tokio::test]
-async fn providers_and_callers_of_other_makes() {
+async fn extender_works_with_providers_in_other_languages() {
     let (peer, go_provider) = (go("tests/turnbuckle-peer"), go("examples/provider-go"));
     // A Turnbuckle-shaped client calls a provider made with our SDK.
-    let ours = testkit::start(Fixed::new(&[("n1", 4), ("n2", -1)]))
+    let ours = testkit::start(FixedCosts::new(&[("n1", 4), ("n2", -1)]))
         .await
         .unwrap();
     let address = ours.address.to_string();
@@ -105,7 +105,7 @@ async fn providers_and_callers_of_other_makes() {
         objects::policy(client, "default", rule, json!({"name": rule}), targets)
             .await
             .unwrap();
-        known(&world, rule).await;
+        wait_for_provider(&world, rule).await;
         objects::pod(client, "default", &format!("{rule}-0"), rule)
             .await
             .unwrap();
@@ -118,7 +118,9 @@ async fn providers_and_callers_of_other_makes() {
                 best.is_some_and(|best| best != first)
             };
             let extender = &world.extender;
-            extender.plans("default", rule, NODES, elsewhere).await;
+            extender
+                .wait_for_plan("default", rule, NODES, elsewhere)
+                .await;
         }
         objects::pod(client, "default", &format!("{rule}-1"), rule)
             .await

@@ -9,8 +9,8 @@ use tautline_tests::{
 };
 
 use crate::{
-    fleet::{Fleet, token_of},
-    governed::{Governed, compliance_of},
+    governed_cluster::{GovernedCluster, compliance_of},
+    latency_agents::{Fleet, token_of},
 };
 
 const NODES: [&str; 5] = ["s1", "a1", "a2", "b1", "b2"];
@@ -27,7 +27,7 @@ const ARGS: [&str; 5] = [
 ];
 
 struct Measured {
-    world: Governed,
+    world: GovernedCluster,
     fleet: Fleet,
     replicas: [Server; 2],
     balancer: Balancer,
@@ -36,7 +36,7 @@ struct Measured {
 impl Measured {
     async fn start() -> Self {
         let nodes = NODES.map(|n| (n, 0));
-        let world = Governed::start(&nodes, &["--eviction-cool-down=1s"])
+        let world = GovernedCluster::start(&nodes, &["--eviction-cool-down=1s"])
             .await
             .unwrap();
         let client = world.client();
@@ -138,7 +138,7 @@ impl Measured {
 }
 
 #[tokio::test]
-async fn clients_follow_what_is_measured_and_move_when_it_changes() {
+async fn clients_follow_measured_latency() {
     let mut measured = Measured::start().await;
     strangers_are_refused(&measured).await;
     placed_by_measurements(&measured).await;
@@ -223,13 +223,15 @@ async fn either_replica_may_die(measured: &mut Measured) {
     assert_eq!(before["told"]["basis"], "measured", "{before}");
     measured.replicas[0].process.kill();
     let [_, left] = measured.replicas.each_ref().map(|r| r.port);
-    measured.balancer.set(vec![([127, 0, 0, 1], left).into()]);
+    measured
+        .balancer
+        .set_backends(vec![([127, 0, 0, 1], left).into()]);
     let look = async || {
         let bindings = workloads::bindings(measured.world.client(), "default", "client").await;
         let broken = |b| ["Limit", "Violation"].contains(&&*compliance_of(b));
         assert!(!bindings.iter().any(broken), "{}", measured.state().await);
     };
-    crate::governed::for_a_while(Duration::from_secs(3), look).await;
+    crate::governed_cluster::for_a_while(Duration::from_secs(3), look).await;
     measured.clients_in("a", "Compliant").await;
     let again = Instant::now();
     measured.replicas[0].restart().await.unwrap();
@@ -287,9 +289,12 @@ async fn unreachable_within_seconds(measured: &Measured) {
     })
     .await;
     println!("unreachable {:?} after the cut", cut.elapsed());
-    measured.world.stand("client", 2, "Violation").await;
+    measured
+        .world
+        .wait_for_compliance("client", 2, "Violation")
+        .await;
     let refused = "tautline_controller_evictions_total{outcome=\"NoBetterNode\"}";
-    measured.world.metric_reaches(refused, 1.0).await;
+    measured.world.wait_for_metric(refused, 1.0).await;
     assert_eq!(measured.clients_on().await, on);
     measured.fleet.cut("s", "b", false);
     measured.clients_in("b", "Compliant").await;

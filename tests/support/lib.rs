@@ -1,7 +1,6 @@
-//! The real control plane on loopback: etcd, kube-apiserver, kube-scheduler,
-//! kube-controller-manager and kwok in place of kubelets, built by
-//! `tests/control-plane/build`; our servers beside it as processes of the real
-//! binary.
+//! The real control plane on loopback (etcd, kube-apiserver, kube-scheduler,
+//! kube-controller-manager, and kwok in place of kubelets, built by
+//! `tests/control-plane/build`), and our servers as processes of the real binary.
 
 pub mod balancer;
 pub mod bench;

@@ -60,24 +60,24 @@ impl Process {
         self.child.id()
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it (SIGKILL).
     pub fn kill(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
     }
 
-    /// Asks it to end (SIGTERM) and waits; gives its exit code.
+    /// Terminates it (SIGTERM), waits, and returns its exit code.
     pub fn terminate(&mut self) -> Option<i32> {
         self.signal("-TERM");
         self.child.wait().ok().and_then(|s| s.code())
     }
 
-    /// Stops it where it is, as a machine that hangs would; its connections stay.
+    /// Pauses it (SIGSTOP), as on a machine that hangs; its connections stay open.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on after [`Self::pause`].
+    /// Resumes it after [`Self::pause`].
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -87,8 +87,8 @@ impl Process {
         _ = Command::new("kill").args([signal, &pid]).status();
     }
 
-    /// The exit code, if it has ended by itself.
-    pub fn ended(&mut self) -> Option<i32> {
+    /// The exit code, if it has ended.
+    pub fn exit_code(&mut self) -> Option<i32> {
         self.child
             .try_wait()
             .ok()
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_paused_process_uses_no_processor_and_goes_on_when_resumed() {
+    async fn paused_process_uses_no_processor_until_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let args = [
             "-c".into(),

@@ -72,7 +72,7 @@ impl Canvas {
     }
 
     /// Text on the colour of a place of the scale.
-    fn painted(self, text: &str, place: f64) -> String {
+    fn paint(self, text: &str, place: f64) -> String {
         let colour = Rgb::at(place);
         let [r, g, b] = colour.0;
         let ink = if colour.is_bright() { 16 } else { 231 };
@@ -93,7 +93,7 @@ impl Canvas {
 }
 
 /// The figure with the mark of where it comes from.
-pub(super) fn words(told: Told) -> String {
+pub(super) fn marked_figure(told: Told) -> String {
     let mark = match told.basis {
         Basis::Same => return String::new(),
         Basis::Unreachable => return "x".to_owned(),
@@ -219,16 +219,16 @@ impl Map<'_> {
         let place = told.rtt_micros.zip(scale);
         if compact {
             return match place {
-                Some((micros, scale)) if coloured => self.canvas.painted("  ", scale.place(micros)),
+                Some((micros, scale)) if coloured => self.canvas.paint("  ", scale.place(micros)),
                 Some((micros, scale)) => format!(" {}", self.canvas.glyph(scale, micros)),
-                None => format!("{:>2}", words(told)),
+                None => format!("{:>2}", marked_figure(told)),
             };
         }
-        let text = words(told);
+        let text = marked_figure(told);
         match place {
             Some((micros, scale)) if coloured => {
                 let cell = format!("{text:>width$} ", width = width - 2);
-                format!(" {}", self.canvas.painted(&cell, scale.place(micros)))
+                format!(" {}", self.canvas.paint(&cell, scale.place(micros)))
             }
             Some((micros, scale)) => {
                 let glyph = self.canvas.glyph(scale, micros);
@@ -267,7 +267,7 @@ impl Map<'_> {
                 _ => {
                     _ = write!(out, "{} ", short(scale.micros(0.0)));
                     for i in 0..20 {
-                        out += &self.canvas.painted(" ", f64::from(i) / 19.0);
+                        out += &self.canvas.paint(" ", f64::from(i) / 19.0);
                     }
                     _ = write!(out, " {}  ", short(scale.micros(1.0)));
                 }

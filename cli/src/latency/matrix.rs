@@ -12,7 +12,7 @@ use tautline_latency::report::{Basis, MatrixReport};
 
 use super::{heat, source::SourceArgs, svg::svg};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
 };
 
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ("nodes", args.nodes.as_deref()),
     ];
     let Some(report) = args.source.get::<MatrixReport>("matrix", &fields).await? else {
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     };
     match &args.svg {
         Some(path) => write(path, &svg(&report))?,
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             "nothing is known of the network; run `tautline agent latency` on the nodes, or \
              configure a table"
         );
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use tautline_latency::report::{Basis, PairReport};
 
 use super::source::SourceArgs;
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
 };
 
@@ -31,11 +31,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ("to", Some(args.to.as_str())),
     ];
     let Some(report) = args.source.get::<PairReport>("pair", &fields).await? else {
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     };
     output::print(args.output, &report, text::text)?;
     Ok(match report.told.basis {
-        Basis::Nothing => ExitCode::from(NO),
+        Basis::Nothing => ExitCode::from(EXIT_NO),
         _ => ExitCode::SUCCESS,
     })
 }

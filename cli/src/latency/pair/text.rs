@@ -10,12 +10,12 @@ use crate::{
 };
 
 /// Directions that differ by more are worth a word.
-const APART: f64 = 0.2;
+const ASYMMETRY: f64 = 0.2;
 
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules are told", &told(report.told));
+    out += &field("Rules are told", &figure_and_basis(report.told));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [
@@ -31,7 +31,7 @@ pub(super) fn text(report: &PairReport) -> String {
         ];
         let rows = report.directions.iter().map(direction).collect();
         out += &section("Measured", &header, rows);
-        out += &field("Both directions", &both(report));
+        out += &field("Both directions", &both_directions(report));
         out += &field(
             "Estimate",
             &report.estimate.map(estimate).unwrap_or_default(),
@@ -43,7 +43,7 @@ pub(super) fn text(report: &PairReport) -> String {
     out += &section(
         "Named by",
         &header,
-        report.named_by.iter().map(named).collect(),
+        report.named_by.iter().map(rule_row).collect(),
     );
     out
 }
@@ -73,7 +73,7 @@ fn end(end: &End) -> String {
 }
 
 /// The figure and where it comes from.
-fn told(told: Told) -> String {
+fn figure_and_basis(told: Told) -> String {
     let figure = told.rtt_micros.map(exact).unwrap_or_default();
     match told.basis {
         Basis::Same => "0, it is one node".to_owned(),
@@ -88,7 +88,7 @@ fn told(told: Told) -> String {
 
 /// One sentence.
 fn why(report: &PairReport) -> String {
-    let fresh: Vec<&Direction> = with(report, State::Measured);
+    let fresh: Vec<&Direction> = in_state(report, State::Measured);
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
     let connects = fresh.len() - of_echoes.count();
     match report.told.basis {
@@ -106,7 +106,7 @@ fn why(report: &PairReport) -> String {
         }
         .to_owned(),
         Basis::Measured => match fresh.as_slice() {
-            [one, other] if report.apart.is_some_and(|a| a > APART) => format!(
+            [one, other] if report.apart.is_some_and(|a| a > ASYMMETRY) => format!(
                 "both directions are fresh and {} apart; the larger counts ({} to {})",
                 report.apart.map(percent).unwrap_or_default(),
                 [one, other]
@@ -123,7 +123,7 @@ fn why(report: &PairReport) -> String {
             _ => "there is a fresh measurement".to_owned(),
         },
         Basis::Unreachable => {
-            let lost = with(report, State::Unreachable);
+            let lost = in_state(report, State::Unreachable);
             let since = lost.iter().filter_map(|d| d.unreachable_micros).max();
             let since = since
                 .map(|s| format!(" for {}", age(s)))
@@ -132,27 +132,27 @@ fn why(report: &PairReport) -> String {
         }
         Basis::Estimated => format!(
             "{}; costs take the prediction, evaluations take none and say Error",
-            missing(report)
+            missing_reason(report)
         ),
         Basis::Old => format!(
             "{}, and nothing is predicted; costs take the last figure, evaluations say Error",
-            missing(report)
+            missing_reason(report)
         ),
         Basis::Nothing => format!(
             "{}, nothing is predicted, and no table has the pair; name it in a rule, or configure a figure",
-            missing(report)
+            missing_reason(report)
         ),
     }
 }
 
 /// Why there is no fresh measurement.
-fn missing(report: &PairReport) -> String {
+fn missing_reason(report: &PairReport) -> String {
     let without: Vec<&str> = [&report.from, &report.to]
         .into_iter()
         .filter(|e| !e.agent)
         .map(|e| e.node.as_str())
         .collect();
-    let stale = with(report, State::Stale);
+    let stale = in_state(report, State::Stale);
     match (
         stale.iter().filter_map(|d| d.age_micros).min(),
         without.as_slice(),
@@ -164,7 +164,7 @@ fn missing(report: &PairReport) -> String {
     }
 }
 
-fn with(report: &PairReport, state: State) -> Vec<&Direction> {
+fn in_state(report: &PairReport, state: State) -> Vec<&Direction> {
     report
         .directions
         .iter()
@@ -201,11 +201,11 @@ fn direction(d: &Direction) -> Vec<String> {
     ]
 }
 
-fn both(report: &PairReport) -> String {
+fn both_directions(report: &PairReport) -> String {
     let mut text = report.combined_micros.map(exact).unwrap_or_default();
     if let Some(apart) = report.apart {
         text += &format!(", {} apart", percent(apart));
-        if apart > APART {
+        if apart > ASYMMETRY {
             text += " (asymmetric: look at routes and at how busy the nodes are)";
         }
     }
@@ -221,7 +221,7 @@ fn estimate(e: Estimated) -> String {
     )
 }
 
-fn named(by: &NamedBy) -> Vec<String> {
+fn rule_row(by: &NamedBy) -> Vec<String> {
     let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
     vec![
         by.rule.clone(),
