@@ -1,5 +1,5 @@
-//! Requests to an API server that does not answer: people are told that it is
-//! waited for, and after a while the request fails.
+//! Requests to an API server that does not answer: the user gets a notice, and later the
+//! request fails.
 
 use std::{
     future::Future,
@@ -16,16 +16,16 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// Silence is mentioned after this long.
+/// Time without an answer until the notice.
 const NOTICE: Duration = Duration::from_secs(3);
-/// The most that an answer may take to begin.
+/// Time without an answer until the request fails.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Wraps the requests of a client.
 #[derive(Clone)]
 pub(crate) struct TimeoutLayer {
     url: Arc<str>,
-    /// Silence is mentioned once, however many requests wait.
+    /// One notice for all requests.
     noticed: Arc<AtomicBool>,
     mention: fn(&str),
 }
@@ -82,8 +82,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture<B> {
-        // A watch is silent as long as nothing happens, and some proxies hold back even
-        // its headers. A list always comes before it.
+        // A watch is silent while nothing changes, and some proxies hold back even its
+        // headers. A list precedes it.
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.split('&').any(|part| part == "watch=true");
         let (call, patience) = (self.inner.call(request), self.patience.clone());

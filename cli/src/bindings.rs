@@ -1,4 +1,4 @@
-//! Bindings by their compliance: which are shown, and in which order.
+//! Filter and order of bindings by their compliance.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
 
 use crate::scope::name as object_name;
 
-/// The order of lists: what needs somebody first.
+/// The order of lists: the most urgent first.
 pub(crate) const WORST_FIRST: [Compliance; 5] = [
     Compliance::Error,
     Compliance::Violation,
@@ -106,7 +106,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What nobody evaluated yet is Pending.
+/// The compliance of a binding; Pending before its first evaluation.
 pub(crate) fn compliance(binding: &ConstraintPolicyBinding) -> Compliance {
     let status = binding.status.as_ref();
     status.map_or(Compliance::Pending, |s| s.compliance)
@@ -127,7 +127,7 @@ fn parse(text: &str) -> Compliance {
     WORST_FIRST[found.unwrap_or_default()]
 }
 
-/// Where an object stands in a list: severity, namespace, name.
+/// The order of bindings in a list: severity, namespace, name.
 pub(crate) type SortKey = (usize, Option<String>, String);
 
 /// The worst first, then by namespace and name.

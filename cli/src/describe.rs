@@ -29,14 +29,14 @@ use crate::{
     after_help = "Examples:\n  tautline describe binding web-near-db-bcdfg -n shop\n  tautline describe offer web-near-db"
 )]
 pub(crate) enum Command {
-    /// A binding: each rule with its provider and reason, and what happened
+    /// A binding: each rule with its provider and reason, and its events
     #[command(
         visible_aliases = ["bindings", "cpb"],
         aliases = ["constraintpolicybinding", "constraintpolicybindings"],
         after_help = "Example:\n  tautline describe binding web-near-db-bcdfg -n shop"
     )]
     Binding(Args),
-    /// An offer: what it selects and asks, how its bindings stand, what happened
+    /// An offer: its targets and policies, the compliance of its bindings, and its events
     #[command(
         visible_aliases = ["offers", "cpo"],
         aliases = ["constraintpolicyoffer", "constraintpolicyoffers"],
@@ -78,7 +78,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     })
 }
 
-/// The inner error says that there is no such object.
+/// The inner error is for an object that does not exist.
 async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
     type Binding = ConstraintPolicyBinding;
     let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {
@@ -166,7 +166,7 @@ fn retain_named(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
     policies.retain(|p| wanted.contains(&name(p).as_str()));
 }
 
-/// What can be read of the objects beside the one described; the rest is told.
+/// The readable ones of related objects; a warning names the others.
 fn parse_readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
     let mut all = Vec::new();
     for object in objects {

@@ -1,4 +1,4 @@
-//! What happened to an object: its Kubernetes events.
+//! An object's Kubernetes events.
 
 use anyhow::Result;
 use k8s_openapi::{
@@ -13,7 +13,7 @@ use crate::{age, fetch, table::section};
 /// An event, of either API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct EventSummary {
-    /// When it happened last.
+    /// The last time it happened.
     pub time: Option<Timestamp>,
     #[serde(rename = "type")]
     pub type_: String,
@@ -21,7 +21,7 @@ pub(crate) struct EventSummary {
     pub note: String,
     /// How often it happened.
     pub count: i32,
-    /// Who reported it.
+    /// The component that reported it.
     pub reporter: String,
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn list(
         ListParams::default().fields(&format!("regarding.name={name},regarding.kind={kind}"));
     let mut all: Vec<EventSummary> = match fetch::pages(&api, params).await {
         Ok(list) => list.into_iter().map(EventSummary::from).collect(),
-        // Both APIs show the same events, but roles often name the older alone.
+        // Both APIs show the same events, but roles often allow only the older one.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
             let api: Api<core::Event> = Api::namespaced(client.clone(), namespace);
             let params = ListParams::default().fields(&format!(

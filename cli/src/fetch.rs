@@ -1,5 +1,4 @@
-//! Reads from a cluster: in pages, within a deadline, with errors that say what
-//! to do.
+//! Reads from a cluster: in pages, with a deadline, and with errors that name the fix.
 
 use std::{error::Error, fmt::Debug, future::Future, time::Duration};
 
@@ -13,11 +12,11 @@ use serde::de::DeserializeOwned;
 
 use crate::{program_name, scope::Scope};
 
-/// The most that one page may take.
+/// Time for one page.
 const DEADLINE: Duration = Duration::from_secs(30);
 const PAGE: u32 = 500;
 
-/// One of the kinds that are asked for.
+/// A namespaced kind.
 pub(crate) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned
 {
@@ -28,14 +27,14 @@ impl<K> Kind for K where
 {
 }
 
-/// Every object of a kind in the scope, as the API server has it.
+/// Every object of a kind in the scope, unparsed.
 pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<DynamicObject>> {
     list_raw::<K>(client, scope)
         .await
         .map_err(|e| explain_error::<K>(e, scope))
 }
 
-/// The same in all namespaces; none if the cluster does not know the kind.
+/// The same in all namespaces; empty if the cluster does not serve the kind.
 pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<DynamicObject>> {
     match list_raw::<K>(client, &Scope::All).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
@@ -64,7 +63,7 @@ async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<D
     Ok(all)
 }
 
-/// One object, or none if there is none of that name.
+/// One object; `None` if it does not exist.
 pub(crate) async fn get<K: Kind>(
     client: &Client,
     namespace: &str,
@@ -86,9 +85,9 @@ pub(crate) async fn get<K: Kind>(
     }
 }
 
-/// Fails if the kind cannot be listed, so that a watch need not begin.
+/// Fails if the kind cannot be listed, before a watch begins.
 pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) -> Result<()> {
-    // Objects are left unread: a malformed one is not the question.
+    // Metadata only: a malformed object must not fail this.
     let params = ListParams::default().limit(1);
     match with_deadline(api.list_metadata(&params)).await {
         Ok(_) => Ok(()),
@@ -106,7 +105,7 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     loop {
         let page = match with_deadline(api.list(&paged)).await {
             Ok(page) => page,
-            // The pages' snapshot is gone; one long list cannot lose it.
+            // The pages' snapshot has expired; one long list needs none.
             Err(kube::Error::Api(s)) if s.code == 410 && paged.continue_token.is_some() => {
                 return Ok(with_deadline(api.list(&params)).await?.items);
             }
@@ -120,7 +119,7 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     }
 }
 
-/// Who wrote which field is noise here; kubectl leaves it out as well.
+/// Managed fields are noise here; kubectl leaves them out too.
 fn drop_managed_fields(object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
 }
@@ -146,7 +145,7 @@ async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> kube::
         })
 }
 
-/// What to tell of a failed request for a kind.
+/// The error text of a failed request for a kind.
 fn explain_error<K: Resource<DynamicType = ()>>(
     error: kube::Error,
     scope: &Scope,

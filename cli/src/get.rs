@@ -32,14 +32,14 @@ pub(crate) enum Command {
         after_help = "Example:\n  tautline get policies -n shop"
     )]
     Policies(Args),
-    /// Which workloads policies apply to, and how many of them keep to it
+    /// The workloads that policies apply to, and how many comply
     #[command(
         visible_aliases = ["offer", "cpo"],
         aliases = ["constraintpolicyoffers", "constraintpolicyoffer"],
         after_help = "Example:\n  tautline get offers -A"
     )]
     Offers(Args),
-    /// Offers made concrete, with their compliance, the worst first
+    /// Offers applied to concrete workloads, with their compliance, the worst first
     #[command(
         visible_aliases = ["binding", "cpb"],
         aliases = ["constraintpolicybindings", "constraintpolicybinding"],
@@ -51,7 +51,7 @@ pub(crate) enum Command {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these
+    /// Names; all if none is given
     #[arg(value_name = "NAME", value_parser = scope::name, conflicts_with = "all_namespaces")]
     names: Vec<String>,
     #[command(flatten)]
@@ -136,7 +136,7 @@ async fn show<K: Kind>(
     })
 }
 
-/// The objects of these names, and the names of which there is none.
+/// The objects of these names, and the names without an object.
 async fn named<K: Kind>(
     client: &Client,
     namespace: &str,
@@ -152,7 +152,7 @@ async fn named<K: Kind>(
     Ok((found, missing))
 }
 
-/// What to tell of a name that is not there.
+/// The error text for an object that does not exist.
 pub(crate) fn absent<K: Kind>(scope: &Scope, name: &str) -> String {
     let kind = K::kind(&());
     let plural = match kind.as_ref() {

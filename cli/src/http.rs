@@ -46,7 +46,7 @@ impl Http {
             .uri(url)
             .header("content-type", "application/json")
             .body(Full::new(body))
-            .with_context(|| format!("{url:?} is no URL; write http://HOST:PORT"))?;
+            .with_context(|| format!("{url:?} is not a URL; write http://HOST:PORT"))?;
         let call = async {
             let (head, body) = self.0.request(request).await?.into_parts();
             let body = Limited::new(body, MAX_BODY_BYTES)

@@ -1,6 +1,5 @@
-//! Everything of one decision on loopback, without a cluster: the real extender
-//! and the real providers over HTTP and gRPC, fed from manifests, with
-//! kube-scheduler's part played here.
+//! Scheduling on loopback without a cluster: the real extender and the real providers, over
+//! HTTP and gRPC, with the objects of manifests. This module plays kube-scheduler's part.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -27,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{http::Http, provider::tables_of};
 
-/// Which built-in provider stands behind a Service of the manifests.
+/// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
-/// A running decision.
+/// A running extender with the built-in providers.
 pub struct LocalScheduler {
     store: ClusterStore,
     http: Http,
@@ -42,21 +41,21 @@ pub struct LocalScheduler {
     servers: JoinHandle<Result<()>>,
 }
 
-/// What became of one pod.
+/// The result for one pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
     pub namespace: String,
     pub pod: String,
-    /// Where it goes; absent: nowhere.
+    /// Its node; absent: it stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// In kube-scheduler's words, if it goes nowhere.
+    /// kube-scheduler's message, if it stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Nodes that Kubernetes' own rules keep it from, before any provider is asked.
+    /// Nodes that Kubernetes' own rules exclude, before any provider is called.
     pub misfits: Vec<UnschedulableNode>,
-    /// The round; absent if no offer governs the pod.
+    /// The extender's record; absent if no offer governs the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Record>,
 }
@@ -123,7 +122,7 @@ impl LocalScheduler {
             listen: loopback,
             admin: loopback,
             discovery: tautline_provider_client::ClientConfig {
-                // What stands in for a Service is on this machine.
+                // The built-in providers are on this machine.
                 external_names: ExternalNames::Any,
                 trusted,
                 ..tautline_provider_client::ClientConfig::default()
@@ -152,11 +151,11 @@ impl LocalScheduler {
         self.store.snapshot().node_count()
     }
 
-    /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard
-    /// rules, filter, prioritize; the best node is taken and recorded.
+    /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard rules, filter,
+    /// prioritize. The pod gets the best node.
     ///
     /// # Errors
-    /// The extender cannot be reached, or answers what is no answer.
+    /// The extender cannot be reached, or its answer is malformed.
     pub async fn place(&self, pod: &Pod) -> Result<Placement> {
         let mut pod = pod.clone();
         let namespace = pod
@@ -192,7 +191,7 @@ impl LocalScheduler {
             anyhow::bail!("the extender cannot plan pod {namespace}/{name}: {error}");
         }
         let usable: Vec<String> = serde_json::from_value(answer["nodenames"].clone())
-            .context("filter answered no node names")?;
+            .context("filter returned no node names")?;
         let node = match usable.as_slice() {
             [] => None,
             [only] => Some(only.clone()),
@@ -204,7 +203,7 @@ impl LocalScheduler {
                         .find_map(|s| s["score"].as_i64())
                         .unwrap_or(0)
                 };
-                // The first of equals by name: kube-scheduler's own scores are not here.
+                // Ties go by name: kube-scheduler's own scores are missing here.
                 several
                     .iter()
                     .min_by_key(|n| (-score(n), (*n).clone()))
@@ -252,7 +251,7 @@ impl LocalScheduler {
     async fn post(&self, verb: &str, body: &Value) -> Result<Value> {
         let url = format!("{}/{verb}", self.extender);
         let answer = self.http.post(&url, serde_json::to_vec(body)?).await?;
-        serde_json::from_slice(&answer).with_context(|| format!("{verb} answered no JSON"))
+        serde_json::from_slice(&answer).with_context(|| format!("{verb} returned no JSON"))
     }
 
     async fn explain(&self, namespace: &str, pod: &str) -> Result<Option<Record>> {
@@ -267,8 +266,7 @@ impl LocalScheduler {
         Ok(records.into_iter().next())
     }
 
-    /// Adds or removes the label that makes a Service the provider of `rule`, as
-    /// an operator would with `kubectl label`.
+    /// Adds or removes the label that binds `rule` to a Service, as `kubectl label` does.
     pub fn relabel(&self, namespace: &str, service: &str, rule: &str, enabled: bool) {
         let snapshot = self.store.snapshot();
         if let Some(found) = snapshot.service(namespace, service) {
@@ -298,10 +296,9 @@ struct Ports {
 }
 
 impl Ports {
-    /// The Service of the manifests, led to the built-in provider that stands in
-    /// for it: the one that its annotation names, else the one of its rule, else
-    /// the scripted one if a script is about its rule. A Service of loopback is
-    /// reached as it is; any other has no stand-in and cannot be reached.
+    /// The Service of the manifests with the address of a built-in provider: the one that its
+    /// annotation names, else the one of its rule, else the scripted one if a script has its
+    /// rule. A Service on loopback stays as it is; any other cannot be reached.
     fn redirect_to_builtin(
         &self,
         api: &k8s_openapi::api::core::v1::Service,

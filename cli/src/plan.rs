@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Without -f the cluster is read, once, and nothing in it is changed: what would happen to its pending pods?\n\
+    after_help = "Without -f the cluster is read once and not changed: where would its pending pods go?\n\
     The extender and the providers gpu-slice, latency and scripted run here, on loopback.\n\n\
     Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  \
     kubectl get nodes,pods,services,cp,cpo -A -o yaml | tautline plan -f - -n shop --strict\n  tautline plan --context production"
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     pod: Option<PodName>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// The most nodes to show for each pod
+    /// Maximum number of nodes to show for each pod
     #[arg(long, default_value_t = 20)]
     nodes: usize,
 }

@@ -1,4 +1,4 @@
-//! How this process was called: as `tautline`, or by kubectl as its plugin.
+//! The name of this process: `tautline`, or `kubectl tautline` as kubectl's plugin.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 /// kubectl runs `kubectl-NAME` for `kubectl NAME`.
 const PLUGIN: &str = "kubectl-tautline";
 
-/// What a person types to get here.
+/// The command as the user types it.
 pub(crate) fn current() -> &'static str {
     from_path(std::env::args_os().next().as_deref().map(Path::new))
 }
@@ -19,7 +19,7 @@ fn from_path(program: Option<&Path>) -> &'static str {
     }
 }
 
-/// The command line as it reads under that name, examples included.
+/// The command line under that name, examples included.
 pub(crate) fn apply_to(command: Command, name: &'static str) -> Command {
     let command = command.bin_name(name);
     if name == "tautline" {
@@ -44,8 +44,8 @@ fn rename_examples(mut command: Command, name: &str) -> Command {
     command
 }
 
-/// The command line without the environment variables that are empty: an empty one
-/// is as one that is not set.
+/// The command line without environment variables that are set and empty: they count as
+/// unset.
 pub(crate) fn without_empty_env(command: Command) -> Command {
     let is_empty = |arg: &Arg| {
         let value = arg.get_env().and_then(std::env::var_os);

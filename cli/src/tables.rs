@@ -16,9 +16,9 @@ use crate::{
     table::{cut, plain, table},
 };
 
-/// A longer reason is cut in a table; `describe` has all of it.
+/// Longer reasons are cut in a table; `describe` shows all.
 const MAX_REASON_WIDTH: usize = 80;
-/// Less of a reason tells nothing.
+/// A shorter reason is useless.
 const MIN_REASON_WIDTH: usize = 12;
 
 pub(crate) fn policies(list: &[ConstraintPolicy], all: bool, now: Timestamp) -> String {
@@ -75,8 +75,7 @@ pub(crate) fn bindings(
     bindings_with(list, all, now, true, MAX_REASON_WIDTH)
 }
 
-/// The same for a terminal of so many columns: first the targets give way, then
-/// the end of the reasons.
+/// The same for a terminal's width: it leaves out the targets first, then cuts the reasons.
 pub(crate) fn bindings_within(
     list: &[impl Borrow<ConstraintPolicyBinding>],
     all: bool,
@@ -140,7 +139,7 @@ fn reason(binding: &ConstraintPolicyBinding, width: usize) -> String {
     cut(&reason, width)
 }
 
-/// How an offer is enforced; what it leaves out shows as it is taken.
+/// The enforcement of an offer, with defaults filled in.
 pub(crate) struct Enforcement {
     pub violation_policy: String,
     pub period: String,
@@ -172,7 +171,7 @@ fn targets(binding: &ConstraintPolicyBinding) -> String {
     texts.join(" ")
 }
 
-/// "Pod/client", with its namespace and cluster where they are not the binding's.
+/// "Pod/client", with namespace and cluster if they differ from the binding's.
 pub(crate) fn reference(target: &ObjectReference, own: &str) -> String {
     let mut text = String::new();
     if !target.cluster.is_empty() {

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
     };
     let mut signal = std::pin::pin!(tasks::signal());
-    // What will not mend by waiting is told at once, with how to mend it.
+    // An error that waiting does not fix ends the command, with its fix.
     tokio::select! {
         checked = fetch::check(&api, &scope) => checked?,
         () = &mut signal => return Ok(ExitCode::SUCCESS),
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         () = &mut signal => {}
         () = updates::send_updates(updates::api(client, &scope), sender) => {}
         ended = shown => match ended {
-            // Whoever read this has seen enough.
+            // The reader closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             ended => ended?,
         },

@@ -16,7 +16,7 @@ use crate::{
     tables::{Enforcement, reference},
 };
 
-/// What is known about a binding.
+/// A binding with the objects that describe it.
 pub(super) struct BindingDescription {
     pub binding: ConstraintPolicyBinding,
     pub offer: Option<ConstraintPolicyOffer>,
@@ -71,7 +71,7 @@ impl BindingDescription {
         out
     }
 
-    /// A row for each rule that was evaluated, then for those that will be.
+    /// A row for each evaluated rule, then for those without a result.
     fn rules(&self, details: &[PolicyDetail]) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         for detail in details {
@@ -115,7 +115,7 @@ impl BindingDescription {
     }
 }
 
-/// The first of a name counts.
+/// The first rule of a name counts.
 fn rule<'a>(policy: &'a ConstraintPolicy, name: &str) -> Option<&'a PolicyRule> {
     policy.spec.rules.iter().find(|r| r.name == name)
 }

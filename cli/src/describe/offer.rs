@@ -13,7 +13,7 @@ use crate::{
     tables::Enforcement,
 };
 
-/// What is known about an offer.
+/// An offer with the objects that describe it.
 pub(super) struct OfferDescription {
     pub offer: ConstraintPolicyOffer,
     pub policies: Vec<ConstraintPolicy>,

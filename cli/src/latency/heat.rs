@@ -25,7 +25,7 @@ const NAME: usize = 32;
 /// Names up to this stand above their columns, else numbers do.
 const SHORT_NAME: usize = 10;
 
-/// How colours are told to the terminal.
+/// Colour support of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Colours {
     #[default]
@@ -34,7 +34,7 @@ pub(super) enum Colours {
     All,
 }
 
-/// What the map is drawn on.
+/// Properties of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Canvas {
     pub(super) unicode: bool,
@@ -63,7 +63,7 @@ impl Canvas {
         }
     }
 
-    /// From near to far, where there is no colour.
+    /// Glyphs from near to far, without colour.
     fn ramp(self) -> [char; 5] {
         match self.unicode {
             true => ['·', '░', '▒', '▓', '█'],
@@ -92,7 +92,7 @@ impl Canvas {
     }
 }
 
-/// The figure with the mark of where it comes from.
+/// The figure with a mark for its source.
 pub(super) fn marked_figure(told: Told) -> String {
     let mark = match told.basis {
         Basis::Same => return String::new(),
@@ -109,7 +109,7 @@ pub(super) fn marked_figure(told: Told) -> String {
     }
 }
 
-/// The map, its legend, and what does not fit.
+/// The map, its legend, and a note if figures do not fit.
 pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
     let scale = Scale::of(report);
     let names: Vec<String> = report.names.iter().map(|n| cut(&plain(n), NAME)).collect();
@@ -127,7 +127,7 @@ pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
         (true, _) => map.block(0, report.names.len(), full),
         (_, true) => map.block(0, report.names.len(), one),
         _ => {
-            // Not even one character a column fits: the columns in pieces.
+            // Not even one character per column fits: print blocks of columns.
             let most = (room / one).max(1);
             let starts = (0..report.names.len()).step_by(most);
             let blocks =
@@ -148,7 +148,7 @@ struct Map<'a> {
     canvas: Canvas,
     scale: Option<Scale>,
     names: Vec<String>,
-    /// Columns go by number.
+    /// Columns have numbers instead of names.
     numbered: bool,
 }
 

@@ -15,9 +15,9 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The node that is asked about
+    /// The first node
     from: String,
-    /// The node that it talks to
+    /// The second node
     to: String,
     #[command(flatten)]
     source: SourceArgs,

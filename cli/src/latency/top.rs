@@ -20,7 +20,7 @@ const NAME: usize = 40;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// So many pairs
+    /// Number of pairs
     #[arg(short = 'n', long, default_value_t = 20, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
@@ -67,7 +67,7 @@ fn text(report: &TopReport) -> String {
         .iter()
         .any(|p| p.told.basis == Basis::Estimated);
     if guesses {
-        out += "~ estimated: evaluations take no estimate\n";
+        out += "~ estimated: evaluations use no estimate\n";
     }
     if report.named > report.pairs.len() {
         out += &format!("the worst {} of {}\n", report.pairs.len(), report.named);

@@ -1,4 +1,4 @@
-//! The bindings as the cluster has them, without end.
+//! A stream of the cluster's bindings.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tokio::sync::mpsc::Sender;
 
 use crate::{fetch, scope::Scope};
 
-/// Waits between attempts grow from the first to the last.
+/// The wait between attempts doubles from the first to the last.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LAST_WAIT: Duration = Duration::from_secs(8);
 
-/// A malformed binding must not end the watch, so it comes as its error.
+/// A malformed binding must not end the watch: it is delivered as its error.
 pub(super) type GuardedBinding = DeserializeGuard<ConstraintPolicyBinding>;
 
 pub(super) enum Update {
     Event(Box<watcher::Event<GuardedBinding>>),
-    /// The connection is gone, and why.
+    /// The connection is down, with the error.
     Disconnected(String),
 }
 
@@ -30,12 +30,12 @@ pub(super) fn api(client: Client, scope: &Scope) -> Api<GuardedBinding> {
     }
 }
 
-/// Ends only when nobody listens any more.
+/// Ends when the receiver is dropped.
 pub(super) async fn send_updates(api: Api<GuardedBinding>, listener: Sender<Update>) {
     let mut wait = FIRST_WAIT;
     loop {
-        // A watcher that resumes is silent until something changes. A new one
-        // lists first, which shows that the connection is back.
+        // A resumed watcher is silent until something changes. A new one lists first, which
+        // shows that the connection is back.
         let mut events = std::pin::pin!(watcher(api.clone(), watcher::Config::default()));
         let mut lost = "the watch ended".to_owned();
         while let Some(event) = events.next().await {

@@ -1,4 +1,4 @@
-//! What is known of the bindings right now, and how it changes.
+//! The current bindings, and the changes of their compliance.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -26,7 +26,7 @@ pub(super) struct BindingsView {
     scope: Scope,
     filter: FilterArgs,
     bindings: Bindings,
-    /// What a new listing has brought so far.
+    /// The bindings of a list that is not complete yet.
     listing: Bindings,
     ready: bool,
     lost: Option<(Timestamp, String)>,
@@ -34,7 +34,7 @@ pub(super) struct BindingsView {
     unreadable: BTreeMap<Key, String>,
 }
 
-/// A binding's compliance is another one.
+/// A change of a binding's compliance.
 #[derive(Debug)]
 pub(super) struct Change {
     time: Timestamp,
@@ -57,17 +57,17 @@ impl BindingsView {
         }
     }
 
-    /// Whether the bindings were ever read in whole.
+    /// Whether a first list is complete.
     pub(super) fn ready(&self) -> bool {
         self.ready
     }
 
-    /// Why the connection is gone, if it is.
+    /// The error that ended the connection, if it is down.
     pub(super) fn connection_error(&self) -> Option<String> {
         self.lost.as_ref().map(|(_, why)| plain(why))
     }
 
-    /// Takes news in. The first listing is no change.
+    /// Applies an update. The first list is no change.
     pub(super) fn apply(&mut self, news: Update, now: Timestamp) -> Vec<Change> {
         let event = match news {
             Update::Event(event) => *event,
@@ -85,7 +85,7 @@ impl BindingsView {
             }
             Event::InitApply(guarded) => {
                 let key = key(&guarded);
-                // What was good stays when its next version cannot be read.
+                // The last readable version stays.
                 let kept = self
                     .read(guarded)
                     .or_else(|| self.bindings.get(&key).cloned());

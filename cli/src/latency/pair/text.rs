@@ -1,4 +1,4 @@
-//! A pair as people read it.
+//! A pair as text.
 
 use tautline_latency::report::{
     Basis, Direction, End, Estimated, NamedBy, PairReport, State, Told,
@@ -9,7 +9,7 @@ use crate::{
     table::{field, section},
 };
 
-/// Directions that differ by more are worth a word.
+/// Directions that differ by more get a note.
 const ASYMMETRY: f64 = 0.2;
 
 pub(super) fn text(report: &PairReport) -> String {
@@ -72,7 +72,7 @@ fn end(end: &End) -> String {
     text
 }
 
-/// The figure and where it comes from.
+/// The figure and its source.
 fn figure_and_basis(told: Told) -> String {
     let figure = told.rtt_micros.map(exact).unwrap_or_default();
     match told.basis {
@@ -86,22 +86,22 @@ fn figure_and_basis(told: Told) -> String {
     }
 }
 
-/// One sentence.
+/// The reason for the figure, in one sentence.
 fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = in_state(report, State::Measured);
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
     let connects = fresh.len() - of_echoes.count();
     match report.told.basis {
-        Basis::Same => "a node is at no distance from itself".to_owned(),
+        Basis::Same => "it is one node".to_owned(),
         Basis::Configured => {
             "a configured table has a figure for these nodes or their zones, and that comes \
              before what is measured"
                 .to_owned()
         }
         Basis::Measured if connects > 0 => match connects == fresh.len() {
-            true => "echoes by UDP are lost, and the time is that of TCP connects; open UDP",
+            true => "UDP echoes are lost, so TCP connects are timed; open UDP",
             false => {
-                "one direction is by TCP connect, as echoes are lost; the other's echoes count"
+                "echoes of one direction are lost and TCP connects are timed there; the other direction's echoes count"
             }
         }
         .to_owned(),
@@ -131,11 +131,11 @@ fn why(report: &PairReport) -> String {
             format!("echoes are lost{since}, three and more in a row; no rule accepts it")
         }
         Basis::Estimated => format!(
-            "{}; costs take the prediction, evaluations take none and say Error",
+            "{}; costs use the prediction, evaluations use none and return Error",
             missing_reason(report)
         ),
         Basis::Old => format!(
-            "{}, and nothing is predicted; costs take the last figure, evaluations say Error",
+            "{}, and nothing is predicted; costs use the last figure, evaluations return Error",
             missing_reason(report)
         ),
         Basis::Nothing => format!(
@@ -145,7 +145,7 @@ fn why(report: &PairReport) -> String {
     }
 }
 
-/// Why there is no fresh measurement.
+/// The reason why there is no fresh measurement.
 fn missing_reason(report: &PairReport) -> String {
     let without: Vec<&str> = [&report.from, &report.to]
         .into_iter()
@@ -158,8 +158,8 @@ fn missing_reason(report: &PairReport) -> String {
         without.as_slice(),
     ) {
         (Some(last), _) => format!("the last sample is {} old, too old to count", age(last)),
-        (None, [one]) => format!("nobody measures it: {one} has no agent"),
-        (None, [one, other]) => format!("nobody measures it: {one} and {other} have no agent"),
+        (None, [one]) => format!("not measured: {one} has no agent"),
+        (None, [one, other]) => format!("not measured: {one} and {other} have no agent"),
         (None, _) => "the agents do not measure this pair".to_owned(),
     }
 }
@@ -206,13 +206,13 @@ fn both_directions(report: &PairReport) -> String {
     if let Some(apart) = report.apart {
         text += &format!(", {} apart", percent(apart));
         if apart > ASYMMETRY {
-            text += " (asymmetric: look at routes and at how busy the nodes are)";
+            text += " (asymmetric: check the routes and the load of the nodes)";
         }
     }
     text
 }
 
-/// The figure, and between what the truth is in four of five cases.
+/// The figure, and the range of four in five real figures.
 fn estimate(e: Estimated) -> String {
     let (low, high) = (exact(e.low_micros), exact(e.high_micros));
     format!(
@@ -348,7 +348,7 @@ mod tests {
             ),
             (
                 pair(Basis::Measured, 1, [connect("a", "b"), back()]),
-                "the time is that of TCP connects",
+                "so TCP connects are timed",
             ),
             (
                 pair(
@@ -356,7 +356,7 @@ mod tests {
                     1,
                     [connect("a", "b"), one_way("b", "a", 12_100)],
                 ),
-                "the other's echoes count",
+                "the other direction's echoes count",
             ),
             (
                 pair(Basis::Unreachable, 1, [lost, back()]),
@@ -364,12 +364,12 @@ mod tests {
             ),
             (
                 pair(Basis::Estimated, 1, [stale.clone(), back()]),
-                "the last sample is 1m old, too old to count; costs take the prediction, \
-                 evaluations take none and say Error",
+                "the last sample is 1m old, too old to count; costs use the prediction, \
+                 evaluations use none and return Error",
             ),
             (
                 pair(Basis::Old, 1, [stale, back()]),
-                "costs take the last figure",
+                "costs use the last figure",
             ),
             (
                 pair(Basis::Configured, 1, [fresh(), back()]),
