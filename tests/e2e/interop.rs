@@ -79,7 +79,7 @@ async fn extender_works_with_providers_in_other_languages() {
 
     // Our extender calls a provider that knows Turnbuckle's proto only, and ones
     // in Go and Python that know ours.
-    let world = World::start(NODES, &["--provider-deadline=10s"])
+    let world = World::start(NODES, &["--provider-deadline=3s"])
         .await
         .unwrap();
     let client = &world.plane.client;
