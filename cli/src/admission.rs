@@ -28,7 +28,7 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "The API server's side is in deploy/webhooks/: apply the files of the jobs that you want.\n\n\
+    after_help = "deploy/webhooks/ has the webhook configurations: apply the files that you want.\n\n\
     Examples:\n  tautline admission\n  \
     tautline admission --render | kubectl apply --server-side -f -\n  \
     tautline admission --tls-cert tls.crt --tls-key tls.key   # cert-manager renews, and injects its CA"
@@ -36,13 +36,13 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Where the API server calls
+    /// Address for the API server
     #[arg(long, default_value = "[::]:8443")]
     listen: SocketAddr,
     /// Where /livez, /readyz and /metrics are
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
-    /// Our namespace: of the Secret with our certificates, and of the Service
+    /// Tautline's own namespace, with the Service and the Secret of the certificates
     #[arg(
         long,
         value_name = "NS",
@@ -52,25 +52,25 @@ pub(crate) struct Args {
     namespace: String,
     #[command(flatten)]
     trust: TrustArgs,
-    /// The Service that leads here
+    /// The Service of the admission server
     #[arg(long, value_name = "NAME", default_value = "tautline-admission")]
     service: String,
     #[command(flatten)]
     certificate: CertificateArgs,
-    /// The most that one review may take; below the webhooks' timeoutSeconds
+    /// Time for one review; keep it below the webhooks' timeoutSeconds
     #[arg(long, default_value = "8s", value_parser = parse_duration)]
     deadline: Duration,
-    /// Reviews under way; more wait
+    /// Maximum number of concurrent reviews; more wait
     #[arg(long, default_value_t = 64)]
     concurrency: usize,
-    /// The largest review, in MiB
+    /// Maximum size of a review, in MiB
     #[arg(long, default_value_t = 8, value_name = "MIB")]
     max_body: usize,
-    /// The memory of all reviews under way, in MiB [default: a quarter of the memory limit,
-    /// at least twice --max-body]
+    /// Memory of all concurrent reviews, in MiB [default: a quarter of the memory limit, at
+    /// least twice --max-body]
     #[arg(long, value_name = "MIB")]
     request_memory: Option<usize>,
-    /// Let pods that an offer selects ask for constraint.ciena.com/governed (deploy/scheduler/gated.yaml)
+    /// Add the resource constraint.ciena.com/governed to pods that an offer selects (deploy/scheduler/gated.yaml)
     #[arg(long)]
     governed: bool,
     /// Namespace of the ConfigMap cast-slice-policy [default: --namespace]
@@ -79,39 +79,39 @@ pub(crate) struct Args {
     /// The resource of whole cards
     #[arg(long, value_name = "DOMAIN/NAME", default_value = "nvidia.com/gpu")]
     gpu_resource: String,
-    /// The resource of shared cards that takes its place
+    /// The resource of shared cards that replaces it
     #[arg(
         long,
         value_name = "DOMAIN/NAME",
         default_value = "nvidia.com/gpu-shared"
     )]
     gpu_shared_resource: String,
-    /// Let mutation policies ask the authorizer
+    /// Let mutation policies use the authorizer
     #[arg(long)]
     authorizer: bool,
     #[command(flatten)]
     render: RenderArgs,
 }
 
-/// The server's certificate: files, or made here.
+/// The server's certificate: from files, or generated.
 #[derive(clap::Args)]
 struct CertificateArgs {
-    /// Serve with this certificate chain (PEM) instead of one made here; reloads when it changes
+    /// Serve with this certificate chain (PEM) instead of a generated one; reloads when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The Secret that holds the certificates made here
+    /// The Secret for generated certificates
     #[arg(long, value_name = "NAME", default_value = "tautline-admission-tls")]
     secret: String,
-    /// More DNS names and IP addresses that the server is reached by
+    /// More DNS names and IP addresses for the certificate
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     tls_name: Vec<String>,
-    /// How long a certificate made here lasts; the next is made when two thirds are over
+    /// Lifetime of a generated certificate; it is replaced after two thirds of it
     #[arg(long, default_value = "2160h", value_parser = parse_duration)]
     certificate_lifetime: Duration,
-    /// A new CA is trusted for so long before a certificate of it is served
+    /// Time that a new CA is trusted before its certificate is served
     #[arg(long, default_value = "5m", value_parser = parse_duration)]
     certificate_overlap: Duration,
 }
@@ -122,10 +122,10 @@ struct RenderArgs {
     /// Print the webhook configurations and do nothing else
     #[arg(long)]
     render: bool,
-    /// Write them here, a file for each job, instead of printing them
+    /// Write one file for each webhook configuration into this folder instead of printing them
     #[arg(long, value_name = "DIR", requires = "render")]
     dir: Option<PathBuf>,
-    /// Let the API server call this instead of the Service
+    /// URL for the API server instead of the Service
     #[arg(long, value_name = "https://HOST:PORT", requires = "render")]
     webhook_url: Option<String>,
 }
@@ -175,7 +175,7 @@ fn config(args: Args) -> Result<Config> {
         concurrency: args.concurrency.max(1),
         max_body_bytes: args.max_body << 20,
         governed: args.governed,
-        trusted: args.trust.namespaces(&args.namespace),
+        trusted: args.trust.trusted_namespaces(&args.namespace),
         authorizer: args.authorizer,
         policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
         gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)

@@ -7,11 +7,10 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// How long ago `then` was: 12s, 5m, 3h, 2d. What lies ahead counts as now, since
-/// the cluster's clock and ours differ.
+/// The age of `then`: 12s, 5m, 3h, 2d. A time in the future counts as now: clocks differ.
 pub(crate) fn since(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
-    // The finer unit shows as long as it still tells ages apart.
+    // Small numbers get a finer unit too.
     let (unit, finer) = match seconds {
         ..120 => return format!("{seconds}s"),
         120..600 => ((MINUTE, 'm'), Some((1, 's'))),
@@ -34,11 +33,11 @@ pub(crate) fn since(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// The same of an API time; `-` if there is none.
-pub(crate) fn of(time: Option<&Time>, now: Timestamp) -> String {
+pub(crate) fn since_time(time: Option<&Time>, now: Timestamp) -> String {
     time.map_or_else(|| "-".into(), |t| since(t.0, now))
 }
 
-/// "3h ago (2026-01-02T09:00:00Z)": an age to read and a time to look up in logs.
+/// "3h ago (2026-01-02T09:00:00Z)": an age for people and a time for logs.
 pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     format!("{} ago ({})", since(then, now), second(then))
 }

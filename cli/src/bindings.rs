@@ -1,4 +1,4 @@
-//! Bindings by their compliance: which are shown, and in which order.
+//! Filter and order of bindings by their compliance.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
 
 use crate::scope::name as object_name;
 
-/// The order of lists: what needs somebody first.
+/// The order of lists: the most urgent first.
 pub(crate) const WORST_FIRST: [Compliance; 5] = [
     Compliance::Error,
     Compliance::Violation,
@@ -36,16 +36,16 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
-    pub(crate) fn offer_fits(&self, binding: &ConstraintPolicyBinding) -> bool {
+    pub(crate) fn matches_offer(&self, binding: &ConstraintPolicyBinding) -> bool {
         self.offer.as_ref().is_none_or(|o| *o == binding.spec.offer)
     }
 
-    pub(crate) fn compliance_fits(&self, compliance: Compliance) -> bool {
+    pub(crate) fn matches_compliance(&self, compliance: Compliance) -> bool {
         self.compliance.is_empty() || self.compliance.contains(&compliance)
     }
 
     /// " of offer a", if only those fit.
-    pub(crate) fn of_offer(&self) -> String {
+    pub(crate) fn offer_suffix(&self) -> String {
         match &self.offer {
             Some(offer) => format!(" of offer {offer}"),
             None => String::new(),
@@ -55,19 +55,19 @@ impl FilterArgs {
     /// "Error or Violation", unless all fit.
     pub(crate) fn compliances(&self) -> Option<String> {
         let wanted = WORST_FIRST.iter().filter(|c| self.compliance.contains(c));
-        let names: Vec<&str> = wanted.map(|c| name(*c)).collect();
+        let names: Vec<&str> = wanted.map(|c| compliance_name(*c)).collect();
         (!names.is_empty()).then(|| names.join(" or "))
     }
 
-    pub(crate) fn fits(&self, binding: &ConstraintPolicyBinding) -> bool {
-        self.offer_fits(binding) && self.compliance_fits(compliance(binding))
+    pub(crate) fn matches(&self, binding: &ConstraintPolicyBinding) -> bool {
+        self.matches_offer(binding) && self.matches_compliance(compliance(binding))
     }
 }
 
 /// " of offer a with compliance Error or Violation"; nothing if all fit.
 impl fmt::Display for FilterArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.of_offer())?;
+        f.write_str(&self.offer_suffix())?;
         match self.compliances() {
             Some(wanted) => write!(f, " with compliance {wanted}"),
             None => Ok(()),
@@ -106,13 +106,13 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What nobody evaluated yet is Pending.
+/// The compliance of a binding; Pending before its first evaluation.
 pub(crate) fn compliance(binding: &ConstraintPolicyBinding) -> Compliance {
     let status = binding.status.as_ref();
     status.map_or(Compliance::Pending, |s| s.compliance)
 }
 
-pub(crate) fn name(compliance: Compliance) -> &'static str {
+pub(crate) fn compliance_name(compliance: Compliance) -> &'static str {
     NAMES[rank(compliance)]
 }
 
@@ -127,11 +127,11 @@ fn parse(text: &str) -> Compliance {
     WORST_FIRST[found.unwrap_or_default()]
 }
 
-/// Where an object stands in a list: severity, namespace, name.
-pub(crate) type Place = (usize, Option<String>, String);
+/// The order of bindings in a list: severity, namespace, name.
+pub(crate) type SortKey = (usize, Option<String>, String);
 
 /// The worst first, then by namespace and name.
-pub(crate) fn order(binding: &ConstraintPolicyBinding) -> Place {
+pub(crate) fn sort_key(binding: &ConstraintPolicyBinding) -> SortKey {
     (
         rank(compliance(binding)),
         binding.namespace(),
@@ -184,7 +184,7 @@ mod tests {
         let all = fixtures::bindings();
         let names = |args: &[&str]| {
             let filter = filter(args).unwrap();
-            let fit = all.iter().filter(|b| filter.fits(b));
+            let fit = all.iter().filter(|b| filter.matches(b));
             fit.map(|b| b.name_any()).collect::<Vec<_>>()
         };
         assert_eq!(names(&[]).len(), all.len());
@@ -203,7 +203,7 @@ mod tests {
     fn the_worst_come_first_then_by_name() {
         let mut all = fixtures::bindings();
         all.reverse();
-        all.sort_by_key(order);
+        all.sort_by_key(sort_key);
         let names: Vec<_> = all.iter().map(|b| b.name_any()).collect();
         assert_eq!(
             names,

@@ -1,4 +1,4 @@
-//! Which cluster a command talks to.
+//! The cluster of a command.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -9,7 +9,7 @@ use kube::{
 };
 use tautline_runtime::cluster::Cluster;
 
-use crate::patience::Patience;
+use crate::api_timeout::TimeoutLayer;
 
 /// The cluster: by default the pod's own, else the kubeconfig's current context.
 #[derive(Args, Clone, Debug, Default)]
@@ -23,18 +23,18 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// For tools: what a busy API server refuses is tried again, and people are told
-    /// when it does not answer.
+    /// For tools: requests that a busy API server refuses are retried, with a notice when it
+    /// does not answer.
     pub(crate) async fn client(&self) -> Result<Client> {
         let config = self.config().await?;
-        let patience = Patience::new(&config.cluster_url.to_string());
+        let patience = TimeoutLayer::new(&config.cluster_url.to_string());
         Ok(ClientBuilder::try_from(config)?
             .with_layer(&patience)
             .build())
     }
 
-    /// For servers, which have deadlines and retries of their own: 429 is also the
-    /// word of a disruption budget, and must be heard at once.
+    /// For servers with deadlines and retries of their own: 429 is also the answer of a
+    /// disruption budget, and must arrive at once.
     pub(crate) async fn without_retries(&self) -> Result<Cluster> {
         let mut config = self.config().await?;
         config.default_retry = false;

@@ -13,13 +13,13 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Run two: one leads by the Lease tautline-controller, the other takes over when it is gone.\n\n\
-    Examples:\n  tautline controller\n  tautline controller --dry-run     # tells in events what it would evict"
+    after_help = "Run two replicas: one leads by the Lease tautline-controller, the other takes over when it ends.\n\n\
+    Examples:\n  tautline controller\n  tautline controller --dry-run     # reports evictions in events and makes none"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Where /livez, /readyz, /metrics and /decisions are
+    /// Address of /livez, /readyz, /metrics and /decisions
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     /// Tautline's own namespace, with the Lease
@@ -33,15 +33,15 @@ pub(crate) struct Args {
     /// This replica's name in the Lease [default: the host's name and a number]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
-    /// The most bindings of one offer
+    /// Maximum number of bindings of one offer
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     max_bindings: usize,
-    /// Evaluations at one provider at once
+    /// Concurrent evaluations at one provider
     #[arg(long, default_value_t = 64, value_name = "N")]
     provider_concurrency: usize,
     #[command(flatten)]
     providers: ProviderArgs,
-    /// The least time between two evictions of one offer; 0s: none
+    /// Minimum time between two evictions of one offer; 0s: no limit
     #[arg(long, default_value = "2m", value_parser = any_duration)]
     eviction_cool_down: Duration,
     /// Namespaces whose pods are never evicted
@@ -52,7 +52,7 @@ pub(crate) struct Args {
         value_name = "NS,..."
     )]
     exempt_namespaces: Vec<String>,
-    /// Evict and mediate nothing: tell in events what would be done
+    /// Evict and mediate nothing; report in events what would be done
     #[arg(long)]
     dry_run: bool,
     /// Leave rejected pods to the scheduler's own retries
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// kube-scheduler without ignoredByScheduler; needs the role of deploy/with-gate
     #[arg(long)]
     advertise_gate: bool,
-    /// A leader that is silent for so long is replaced
+    /// Time without renewal after which the leader is replaced
     #[arg(long, default_value = "12s", value_parser = parse_duration)]
     lease_duration: Duration,
 }

@@ -10,7 +10,7 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tautline crds | kubectl apply --server-side -f -")]
 pub(crate) struct Args {
-    /// Write one file for each kind here instead of printing them all
+    /// Write one file for each kind into this folder instead of printing them
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

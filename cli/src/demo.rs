@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tautline_api::manifest;
 use tautline_core::trust::TrustedNamespaces;
 
-use crate::{local::Local, output, render};
+use crate::{local::LocalScheduler, output, render};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -25,13 +25,13 @@ pub(crate) async fn run(_: Args) -> Result<()> {
     for file in FILES {
         items.extend(manifest::parse(file)?);
     }
-    let local = Local::start(items, TrustedNamespaces::default()).await?;
-    let result = tell(&local).await;
+    let local = LocalScheduler::start(items, TrustedNamespaces::default()).await?;
+    let result = run_steps(&local).await;
     local.stop().await;
     result
 }
 
-async fn tell(local: &Local) -> Result<()> {
+async fn run_steps(local: &LocalScheduler) -> Result<()> {
     output::write(&format!(
         "An edge inference service: {} nodes in 3 zones, some with shared GPUs.\n\
          The camera gateway runs at north-1; detectors must be within 20 ms of it and\n\
@@ -87,7 +87,7 @@ async fn tell(local: &Local) -> Result<()> {
     .await
 }
 
-async fn step(local: &Local, text: &str, pod: &str) -> Result<()> {
+async fn step(local: &LocalScheduler, text: &str, pod: &str) -> Result<()> {
     let named = |p: &&Pod| p.metadata.name.as_deref() == Some(pod);
     let pod = local
         .pending

@@ -13,7 +13,7 @@ use serde_json::json;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 
 use crate::{
-    NO, age,
+    EXIT_NO, age,
     bindings::Counts,
     cluster::ClusterArgs,
     events,
@@ -29,14 +29,14 @@ use crate::{
     after_help = "Examples:\n  tautline describe binding web-near-db-bcdfg -n shop\n  tautline describe offer web-near-db"
 )]
 pub(crate) enum Command {
-    /// A binding: each rule with its provider and reason, and what happened
+    /// A binding: each rule with its provider and reason, and its events
     #[command(
         visible_aliases = ["bindings", "cpb"],
         aliases = ["constraintpolicybinding", "constraintpolicybindings"],
         after_help = "Example:\n  tautline describe binding web-near-db-bcdfg -n shop"
     )]
     Binding(Args),
-    /// An offer: what it selects and asks, how its bindings stand, what happened
+    /// An offer: its targets and policies, the compliance of its bindings, and its events
     #[command(
         visible_aliases = ["offers", "cpo"],
         aliases = ["constraintpolicyoffer", "constraintpolicyoffers"],
@@ -73,12 +73,12 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
         Ok(()) => ExitCode::SUCCESS,
         Err(absent) => {
             note!("error: {absent}");
-            ExitCode::from(NO)
+            ExitCode::from(EXIT_NO)
         }
     })
 }
 
-/// The inner error says that there is no such object.
+/// The inner error is for an object that does not exist.
 async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
     type Binding = ConstraintPolicyBinding;
     let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {
@@ -88,7 +88,7 @@ async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result
     let (raw_offer, raw_policies, events) = tokio::join!(
         fetch::get::<ConstraintPolicyOffer>(client, namespace, &binding.spec.offer),
         policies(client, namespace),
-        events::of(client, namespace, "ConstraintPolicyBinding", &args.name),
+        events::list(client, namespace, "ConstraintPolicyBinding", &args.name),
     );
     let (raw_offer, mut raw_policies) = (raw_offer?, raw_policies?);
     let offer: Option<ConstraintPolicyOffer> = raw_offer.as_ref().map(fetch::parse).transpose()?;
@@ -100,13 +100,13 @@ async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result
             .flat_map(|o| &o.spec.policies)
             .map(String::as_str),
     );
-    keep(&mut raw_policies, &wanted);
-    let policies = readable(&raw_policies);
+    retain_named(&mut raw_policies, &wanted);
+    let policies = parse_readable(&raw_policies);
     let value = json!({
         "binding": raw, "offer": raw_offer, "policies": raw_policies,
         "events": events.as_ref().ok(),
     });
-    let all = binding::Described {
+    let all = binding::BindingDescription {
         binding,
         offer,
         policies,
@@ -126,15 +126,15 @@ async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<Result<(
     let (bindings, raw_policies, events) = tokio::join!(
         fetch::list::<ConstraintPolicyBinding>(client, &scope),
         policies(client, namespace),
-        events::of(client, namespace, "ConstraintPolicyOffer", &args.name),
+        events::list(client, namespace, "ConstraintPolicyOffer", &args.name),
     );
-    let mut bindings: Vec<ConstraintPolicyBinding> = readable(&bindings?);
+    let mut bindings: Vec<ConstraintPolicyBinding> = parse_readable(&bindings?);
     bindings.retain(|b| b.spec.offer == args.name);
     let counts = Counts::of(&bindings);
     let mut raw_policies = raw_policies?;
     let wanted: Vec<&str> = offer.spec.policies.iter().map(String::as_str).collect();
-    keep(&mut raw_policies, &wanted);
-    let policies = readable(&raw_policies);
+    retain_named(&mut raw_policies, &wanted);
+    let policies = parse_readable(&raw_policies);
     let by_compliance: serde_json::Map<_, _> = counts
         .each()
         .map(|(name, count)| (name.to_owned(), count.into()))
@@ -143,7 +143,7 @@ async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<Result<(
         "offer": raw, "policies": raw_policies, "bindings": by_compliance,
         "events": events.as_ref().ok(),
     });
-    let all = offer::Described {
+    let all = offer::OfferDescription {
         offer,
         policies,
         counts,
@@ -161,13 +161,13 @@ async fn policies(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>
     fetch::list::<ConstraintPolicy>(client, &Scope::Namespace(namespace.to_owned())).await
 }
 
-fn keep(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
+fn retain_named(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
     let name = |p: &DynamicObject| p.metadata.name.clone().unwrap_or_default();
     policies.retain(|p| wanted.contains(&name(p).as_str()));
 }
 
-/// What can be read of the objects beside the one described; the rest is told.
-fn readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
+/// The readable ones of related objects; a warning names the others.
+fn parse_readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
     let mut all = Vec::new();
     for object in objects {
         match fetch::parse(object) {
@@ -185,7 +185,7 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> String {
             c.status.clone(),
             c.reason.clone(),
             c.message.clone(),
-            age::of(Some(&c.last_transition_time), now),
+            age::since_time(Some(&c.last_transition_time), now),
         ]
     });
     let header = ["TYPE", "STATUS", "REASON", "MESSAGE", "SINCE"];

@@ -1,4 +1,4 @@
-//! What happened to an object: its Kubernetes events.
+//! An object's Kubernetes events.
 
 use anyhow::Result;
 use k8s_openapi::{
@@ -12,8 +12,8 @@ use crate::{age, fetch, table::section};
 
 /// An event, of either API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Happening {
-    /// When it happened last.
+pub(crate) struct EventSummary {
+    /// The last time it happened.
     pub time: Option<Timestamp>,
     #[serde(rename = "type")]
     pub type_: String,
@@ -21,23 +21,23 @@ pub(crate) struct Happening {
     pub note: String,
     /// How often it happened.
     pub count: i32,
-    /// Who reported it.
+    /// The component that reported it.
     pub reporter: String,
 }
 
 /// The events of an object, the newest last.
-pub(crate) async fn of(
+pub(crate) async fn list(
     client: &Client,
     namespace: &str,
     kind: &str,
     name: &str,
-) -> Result<Vec<Happening>, String> {
+) -> Result<Vec<EventSummary>, String> {
     let api: Api<events::Event> = Api::namespaced(client.clone(), namespace);
     let params =
         ListParams::default().fields(&format!("regarding.name={name},regarding.kind={kind}"));
-    let mut all: Vec<Happening> = match fetch::pages(&api, params).await {
-        Ok(list) => list.into_iter().map(Happening::from).collect(),
-        // Both APIs show the same events, but roles often name the older alone.
+    let mut all: Vec<EventSummary> = match fetch::pages(&api, params).await {
+        Ok(list) => list.into_iter().map(EventSummary::from).collect(),
+        // Both APIs show the same events, but roles often allow only the older one.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
             let api: Api<core::Event> = Api::namespaced(client.clone(), namespace);
             let params = ListParams::default().fields(&format!(
@@ -45,7 +45,7 @@ pub(crate) async fn of(
             ));
             let list = fetch::pages(&api, params).await;
             let list = list.map_err(|e| fetch::cause(&e))?;
-            list.into_iter().map(Happening::from).collect()
+            list.into_iter().map(EventSummary::from).collect()
         }
         Err(error) => return Err(fetch::cause(&error)),
     };
@@ -54,7 +54,7 @@ pub(crate) async fn of(
 }
 
 /// The events as a section of a description.
-pub(crate) fn history(events: &Result<Vec<Happening>, String>, now: Timestamp) -> String {
+pub(crate) fn history(events: &Result<Vec<EventSummary>, String>, now: Timestamp) -> String {
     let events = match events {
         Ok(events) => events,
         Err(why) => return crate::table::field("History", &format!("cannot be read: {why}")),
@@ -81,7 +81,7 @@ pub(crate) fn history(events: &Result<Vec<Happening>, String>, now: Timestamp) -
     )
 }
 
-impl From<events::Event> for Happening {
+impl From<events::Event> for EventSummary {
     fn from(event: events::Event) -> Self {
         let series = event.series.as_ref();
         let times = [
@@ -109,7 +109,7 @@ impl From<events::Event> for Happening {
     }
 }
 
-impl From<core::Event> for Happening {
+impl From<core::Event> for EventSummary {
     fn from(event: core::Event) -> Self {
         let series = event.series.as_ref();
         let times = [
@@ -158,7 +158,7 @@ mod tests {
             "reportingComponent": "", "source": {"component": "tautline-controller"},
         }))
         .unwrap();
-        let (new, old) = (Happening::from(new), Happening::from(old));
+        let (new, old) = (EventSummary::from(new), EventSummary::from(old));
         assert_eq!(new, old);
         assert_eq!(new.count, 3);
         assert_eq!(new.time, Some("2026-01-02T11:00:00Z".parse().unwrap()));

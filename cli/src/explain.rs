@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use tautline_scheduler_extender::explain::Record;
 
 use crate::{
-    NO,
+    EXIT_NO,
     http::Http,
     output::{self, Output},
     pod_name::PodName,
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The pod, as NAMESPACE/NAME, or NAME with -n
     #[arg(value_parser = PodName::parse)]
     pod: PodName,
-    /// The pod's namespace, if its name is without one [default: default]
+    /// The pod's namespace, if NAMESPACE/ is left out [default: default]
     #[arg(short, long, value_name = "NS", value_parser = scope::name)]
     namespace: Option<String>,
     /// The extender's admin port
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     url: String,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Show every remembered round, not the last alone
+    /// Show every record, not only the last
     #[arg(long)]
     all: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         200 => {}
         404 => {
             note!("{}", plain(&String::from_utf8_lossy(&body)));
-            return Ok(ExitCode::from(NO));
+            return Ok(ExitCode::from(EXIT_NO));
         }
         other => bail!(
             "{url} answered {other}: {}",
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ),
     }
     let mut records: Vec<Record> =
-        serde_json::from_slice(&body).with_context(|| format!("{url} answered no record"))?;
+        serde_json::from_slice(&body).with_context(|| format!("{url} returned no record"))?;
     if !args.all {
         records.truncate(1);
     }

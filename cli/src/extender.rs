@@ -17,32 +17,32 @@ use crate::{cluster::ClusterArgs, provider_args::ProviderArgs};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "The scheduler's side is in deploy/scheduler/; its httpTimeout must be above --deadline.\n\nExample:\n  tautline extender --tls-cert tls.crt --tls-key tls.key"
+    after_help = "deploy/scheduler/ has kube-scheduler's configuration; its httpTimeout must be above --deadline.\n\nExample:\n  tautline extender --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Where the scheduler calls
+    /// Address for kube-scheduler
     #[arg(long, default_value = "[::]:8888")]
     listen: SocketAddr,
-    /// Where /livez, /readyz, /metrics and /explain are
+    /// Address of /livez, /readyz, /metrics and /explain
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     #[command(flatten)]
     tls: ServerTlsArgs,
-    /// How many of a pod's usable nodes go back to the scheduler; 0: all
+    /// Number of a pod's best nodes that filter returns to kube-scheduler; 0: all
     #[arg(long, default_value_t = 64, value_name = "N")]
     shortlist: usize,
-    /// What a rule without a working provider means, unless the offer says it
+    /// Effect of a rule without a working provider, unless the offer sets it
     #[arg(long, value_enum, default_value_t)]
     provider_unavailable: Unavailable,
     #[command(flatten)]
     providers: ProviderArgs,
-    /// The percentage of kube-scheduler's time that may pass waiting for the providers of
-    /// one namespace that is not trusted; beyond it they are not called (ProviderOverBudget)
+    /// Percentage of kube-scheduler's time for calls to the providers of one untrusted
+    /// namespace; beyond it they are not called (ProviderOverBudget)
     #[arg(long, default_value_t = 5, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     untrusted_share: u8,
-    /// Namespaces whose pods no offer governs
+    /// Namespaces whose pods are never governed
     #[arg(
         long,
         value_delimiter = ',',
@@ -50,26 +50,26 @@ pub(crate) struct Args {
         value_name = "NS,..."
     )]
     exempt_namespaces: Vec<String>,
-    /// The most that one request may take
+    /// Time for one request
     #[arg(long, default_value = "4s", value_parser = parse_duration)]
     deadline: Duration,
-    /// Requests under way; more are refused
+    /// Maximum number of concurrent requests; more are refused
     #[arg(long, default_value_t = 64)]
     concurrency: usize,
-    /// The largest request, in MiB
+    /// Maximum size of a request, in MiB
     #[arg(long, default_value_t = 32, value_name = "MIB")]
     max_body: usize,
-    /// The memory of all requests under way, in MiB [default: a quarter of the memory limit,
-    /// at least twice --max-body]
+    /// Memory of all concurrent requests, in MiB [default: a quarter of the memory limit, at
+    /// least twice --max-body]
     #[arg(long, value_name = "MIB")]
     request_memory: Option<usize>,
-    /// The most nodes in a request
+    /// Maximum number of nodes in a request
     #[arg(long, default_value_t = 100_000)]
     max_nodes: usize,
-    /// The memory for explanations, in MiB; the oldest go first
+    /// Memory for the records of /explain, in MiB; the oldest are dropped
     #[arg(long, default_value_t = 32, value_name = "MIB")]
     explain_memory: usize,
-    /// Serve the bind verb too; then let in only the scheduler (--tls-client-ca)
+    /// Serve the bind verb too; allow only kube-scheduler then (--tls-client-ca)
     #[arg(long)]
     bind: bool,
     /// Leave rejected pods to the scheduler's own retries where no controller runs
@@ -94,7 +94,7 @@ pub(crate) struct ServerTlsArgs {
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Let in only clients with a certificate of this CA (PEM)
+    /// Accept only clients with a certificate of this CA (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 }

@@ -1,5 +1,4 @@
-//! Reads from a cluster: in pages, within a deadline, with errors that say what
-//! to do.
+//! Reads from a cluster: in pages, with a deadline, and with errors that name the fix.
 
 use std::{error::Error, fmt::Debug, future::Future, time::Duration};
 
@@ -11,13 +10,13 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::{invoked, scope::Scope};
+use crate::{program_name, scope::Scope};
 
-/// The most that one page may take.
+/// Time for one page.
 const DEADLINE: Duration = Duration::from_secs(30);
 const PAGE: u32 = 500;
 
-/// One of the kinds that are asked for.
+/// A namespaced kind.
 pub(crate) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned
 {
@@ -28,18 +27,18 @@ impl<K> Kind for K where
 {
 }
 
-/// Every object of a kind in the scope, as the API server has it.
+/// Every object of a kind in the scope, unparsed.
 pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<DynamicObject>> {
     list_raw::<K>(client, scope)
         .await
-        .map_err(|e| trouble::<K>(e, scope))
+        .map_err(|e| explain_error::<K>(e, scope))
 }
 
-/// The same in all namespaces; none if the cluster does not know the kind.
+/// The same in all namespaces; empty if the cluster does not serve the kind.
 pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<DynamicObject>> {
     match list_raw::<K>(client, &Scope::All).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        list => list.map_err(|e| trouble::<K>(e, &Scope::All)),
+        list => list.map_err(|e| explain_error::<K>(e, &Scope::All)),
     }
 }
 
@@ -50,7 +49,7 @@ where
 {
     let api = Api::<K>::all(client.clone());
     let list = pages(&api, params).await;
-    list.map_err(|e| trouble::<K>(e, &Scope::All))
+    list.map_err(|e| explain_error::<K>(e, &Scope::All))
 }
 
 async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<DynamicObject>> {
@@ -60,11 +59,11 @@ async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<D
         Scope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
     };
     let mut all = pages(&api, ListParams::default()).await?;
-    all.iter_mut().for_each(tidy);
+    all.iter_mut().for_each(drop_managed_fields);
     Ok(all)
 }
 
-/// One object, or none if there is none of that name.
+/// One object; `None` if it does not exist.
 pub(crate) async fn get<K: Kind>(
     client: &Client,
     namespace: &str,
@@ -72,24 +71,27 @@ pub(crate) async fn get<K: Kind>(
 ) -> Result<Option<DynamicObject>> {
     let kind = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
-    match timely(api.get(name)).await {
+    match with_deadline(api.get(name)).await {
         Ok(mut object) => {
-            tidy(&mut object);
+            drop_managed_fields(&mut object);
             Ok(Some(object))
         }
         // An unknown kind is a 404 too, but one that names no object.
         Err(kube::Error::Api(status)) if status.code == 404 && status.details.is_some() => Ok(None),
-        Err(error) => Err(trouble::<K>(error, &Scope::Namespace(namespace.to_owned()))),
+        Err(error) => Err(explain_error::<K>(
+            error,
+            &Scope::Namespace(namespace.to_owned()),
+        )),
     }
 }
 
-/// Fails if the kind cannot be listed, so that a watch need not begin.
+/// Fails if the kind cannot be listed, before a watch begins.
 pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) -> Result<()> {
-    // Objects are left unread: a malformed one is not the question.
+    // Metadata only: a malformed object must not fail this.
     let params = ListParams::default().limit(1);
-    match timely(api.list_metadata(&params)).await {
+    match with_deadline(api.list_metadata(&params)).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(trouble::<K>(error, scope)),
+        Err(error) => Err(explain_error::<K>(error, scope)),
     }
 }
 
@@ -101,11 +103,11 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     let mut paged = params.clone().limit(PAGE);
     let mut all = Vec::new();
     loop {
-        let page = match timely(api.list(&paged)).await {
+        let page = match with_deadline(api.list(&paged)).await {
             Ok(page) => page,
-            // The pages' snapshot is gone; one long list cannot lose it.
+            // The pages' snapshot has expired; one long list needs none.
             Err(kube::Error::Api(s)) if s.code == 410 && paged.continue_token.is_some() => {
-                return Ok(timely(api.list(&params)).await?.items);
+                return Ok(with_deadline(api.list(&params)).await?.items);
             }
             Err(error) => return Err(error),
         };
@@ -117,8 +119,8 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     }
 }
 
-/// Who wrote which field is noise here; kubectl leaves it out as well.
-fn tidy(object: &mut DynamicObject) {
+/// Managed fields are noise here; kubectl leaves them out too.
+fn drop_managed_fields(object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
 }
 
@@ -134,7 +136,7 @@ pub(crate) fn parse<K: Kind>(object: &DynamicObject) -> Result<K> {
     })
 }
 
-async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     tokio::time::timeout(DEADLINE, call)
         .await
         .unwrap_or_else(|_| {
@@ -143,8 +145,11 @@ async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<
         })
 }
 
-/// What to tell of a failed request for a kind.
-fn trouble<K: Resource<DynamicType = ()>>(error: kube::Error, scope: &Scope) -> anyhow::Error {
+/// The error text of a failed request for a kind.
+fn explain_error<K: Resource<DynamicType = ()>>(
+    error: kube::Error,
+    scope: &Scope,
+) -> anyhow::Error {
     let plural = K::plural(&());
     let why = cause(&error);
     match error {
@@ -152,7 +157,7 @@ fn trouble<K: Resource<DynamicType = ()>>(error: kube::Error, scope: &Scope) -> 
             "the cluster does not know {plural} of {}: the custom resource definitions are not \
              installed; install them with `{} crds | kubectl apply -f -`",
             K::api_version(&()),
-            invoked::name()
+            program_name::current()
         ),
         kube::Error::Api(status) if status.code == 401 => anyhow!(
             "{plural} in {scope} cannot be read: the cluster does not take these credentials \

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 
-use crate::events::Happening;
+use crate::events::EventSummary;
 
 pub(crate) fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().unwrap()
@@ -162,8 +162,8 @@ pub(crate) fn policies() -> Vec<ConstraintPolicy> {
     ]
 }
 
-pub(crate) fn events() -> Vec<Happening> {
-    let event = |time: &str, type_: &str, reason: &str, note: &str, count| Happening {
+pub(crate) fn events() -> Vec<EventSummary> {
+    let event = |time: &str, type_: &str, reason: &str, note: &str, count| EventSummary {
         time: Some(time.parse().unwrap()),
         type_: type_.into(),
         reason: reason.into(),

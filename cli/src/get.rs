@@ -10,12 +10,12 @@ use serde_json::json;
 use tautline_api::ConstraintPolicyBinding;
 
 use crate::{
-    NO,
-    bindings::{self, FilterArgs, Place},
+    EXIT_NO,
+    bindings::{self, FilterArgs, SortKey},
     cluster::ClusterArgs,
     fetch::{self, Kind},
-    invoked,
     output::{self, Output},
+    program_name,
     scope::{self, Scope, ScopeArgs},
     tables,
 };
@@ -32,14 +32,14 @@ pub(crate) enum Command {
         after_help = "Example:\n  tautline get policies -n shop"
     )]
     Policies(Args),
-    /// Which workloads policies apply to, and how many of them keep to it
+    /// The workloads that policies apply to, and how many comply
     #[command(
         visible_aliases = ["offer", "cpo"],
         aliases = ["constraintpolicyoffers", "constraintpolicyoffer"],
         after_help = "Example:\n  tautline get offers -A"
     )]
     Offers(Args),
-    /// Offers made concrete, with their compliance, the worst first
+    /// Offers applied to concrete workloads, with their compliance, the worst first
     #[command(
         visible_aliases = ["binding", "cpb"],
         aliases = ["constraintpolicybindings", "constraintpolicybinding"],
@@ -51,7 +51,7 @@ pub(crate) enum Command {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these
+    /// Names; all if none is given
     #[arg(value_name = "NAME", value_parser = scope::name, conflicts_with = "all_namespaces")]
     names: Vec<String>,
     #[command(flatten)]
@@ -77,14 +77,15 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
         Command::Offers(args) => show(args, "offers", by_name, tables::offers).await,
         Command::Bindings(BindingArgs { common, filter }) => {
             let what = format!("bindings{filter}");
-            let order = |b: &ConstraintPolicyBinding| filter.fits(b).then(|| bindings::order(b));
+            let order =
+                |b: &ConstraintPolicyBinding| filter.matches(b).then(|| bindings::sort_key(b));
             show(common, &what, order, tables::bindings).await
         }
     }
 }
 
 /// Nothing is worse than the others; only namespace and name order them.
-fn by_name<K: Kind>(object: &K) -> Option<Place> {
+fn by_name<K: Kind>(object: &K) -> Option<SortKey> {
     Some((0, object.namespace(), object.name_any()))
 }
 
@@ -92,7 +93,7 @@ fn by_name<K: Kind>(object: &K) -> Option<Place> {
 async fn show<K: Kind>(
     args: Args,
     what: &str,
-    order: impl Fn(&K) -> Option<Place>,
+    order: impl Fn(&K) -> Option<SortKey>,
     table: fn(&[K], bool, Timestamp) -> String,
 ) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
@@ -131,11 +132,11 @@ async fn show<K: Kind>(
     Ok(if missing.is_empty() {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     })
 }
 
-/// The objects of these names, and the names of which there is none.
+/// The objects of these names, and the names without an object.
 async fn named<K: Kind>(
     client: &Client,
     namespace: &str,
@@ -151,7 +152,7 @@ async fn named<K: Kind>(
     Ok((found, missing))
 }
 
-/// What to tell of a name that is not there.
+/// The error text for an object that does not exist.
 pub(crate) fn absent<K: Kind>(scope: &Scope, name: &str) -> String {
     let kind = K::kind(&());
     let plural = match kind.as_ref() {
@@ -161,6 +162,6 @@ pub(crate) fn absent<K: Kind>(scope: &Scope, name: &str) -> String {
     };
     format!(
         "there is no {kind} {name} in {scope}; `{} get {plural} -A` lists all there are",
-        invoked::name()
+        program_name::current()
     )
 }

@@ -12,7 +12,7 @@ use hyper_util::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
-const MOST: usize = 256 << 20;
+const MAX_BODY_BYTES: usize = 256 << 20;
 
 #[derive(Clone)]
 pub(crate) struct Http(Client<HttpConnector, Full<Bytes>>);
@@ -46,10 +46,10 @@ impl Http {
             .uri(url)
             .header("content-type", "application/json")
             .body(Full::new(body))
-            .with_context(|| format!("{url:?} is no URL; write http://HOST:PORT"))?;
+            .with_context(|| format!("{url:?} is not a URL; write http://HOST:PORT"))?;
         let call = async {
             let (head, body) = self.0.request(request).await?.into_parts();
-            let body = Limited::new(body, MOST)
+            let body = Limited::new(body, MAX_BODY_BYTES)
                 .collect()
                 .await
                 .map_err(anyhow::Error::from_boxed)?;

@@ -16,7 +16,7 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "They ask the provider's admin port; nothing is changed or measured for it.\n\n\
+    after_help = "The commands read the provider's admin port; they change and measure nothing.\n\n\
                   Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
                   tautline latency matrix\n  tautline latency pair node-1 node-2\n  tautline latency top"
 )]
@@ -30,7 +30,7 @@ pub(crate) enum Command {
                       tautline latency matrix --svg zones.svg"
     )]
     Matrix(matrix::Args),
-    /// All that is known of the way between two nodes, and what a rule is told
+    /// The measurements of a pair of nodes, and the figure that rules get
     #[command(
         after_help = "Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
                       tautline latency pair node-1 node-2\n  tautline latency pair node-1 node-2 -o json"

@@ -1,5 +1,5 @@
-//! The commands of `tautline`. Each takes its arguments, validates them into a
-//! configuration, and runs; what they do lives in the other crates.
+//! The commands of `tautline`. Each validates its arguments into a configuration and runs the
+//! code of another crate.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -9,6 +9,7 @@ mod output;
 mod admission;
 mod age;
 mod agent;
+mod api_timeout;
 mod bindings;
 mod check;
 mod cluster;
@@ -26,13 +27,12 @@ mod get;
 mod gpu;
 mod http;
 mod identity;
-mod invoked;
 mod latency;
 pub mod local;
 mod manifests;
-mod patience;
 mod plan;
 mod pod_name;
+mod program_name;
 mod provider;
 mod provider_args;
 mod render;
@@ -52,29 +52,28 @@ use tautline_runtime::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// The input was understood and the answer is no (a pod has no node, an object
-/// is not there).
-const NO: u8 = 1;
-/// The input, the environment or the command line is at fault.
-const TROUBLE: u8 = 2;
+/// A negative result: a pod has no node, or an object does not exist.
+const EXIT_NO: u8 = 1;
+/// An error in the input, the environment or the command line.
+const EXIT_ERROR: u8 = 2;
 
 #[derive(Parser)]
 #[command(
     name = "tautline",
     version,
-    about = "Constraint policy for Kubernetes: pods land where a limit really holds",
-    after_help = "Example, with nothing but this binary:\n  tautline demo\n  \
+    about = "Constraint policy for Kubernetes: places pods where their constraints are met",
+    after_help = "Example, with this binary alone:\n  tautline demo\n  \
                   tautline plan -f examples/edge-inference\n\n\
                   Example, of a live cluster:\n  tautline get bindings -A\n\n\
-                  Exit codes: 0 done, 1 the answer is no (a pod has no node, \
-                  an object is not there), 2 trouble.",
+                  Exit codes: 0 success, 1 negative result (a pod has no node, \
+                  an object does not exist), 2 error.",
     propagate_version = true
 )]
 struct Cli {
-    /// What is logged: a level (info), or target=level
+    /// Log filter: a level (info), or target=level
     #[arg(long, global = true, env = "TAUTLINE_LOG")]
     log: Option<String>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     log_format: Format,
     #[command(subcommand)]
@@ -91,27 +90,27 @@ enum Format {
 enum Command {
     /// Show a whole decision on a bundled example: an edge inference service
     Demo(demo::Args),
-    /// Say where pods would go, and why: for manifests, or for a live cluster
+    /// Show where pods would go, and why: from manifests or for a live cluster
     Plan(plan::Args),
-    /// List policies, offers or bindings of a cluster; bindings the worst first
+    /// List policies, offers or bindings of a cluster; the worst bindings first
     #[command(subcommand)]
     Get(get::Command),
-    /// Say all there is to know of a binding or an offer
+    /// Show a binding or an offer in detail
     #[command(subcommand)]
     Describe(describe::Command),
     /// Follow the compliance of bindings as it changes
     Watch(watch::Args),
-    /// Look at GPUs: who holds which card, what is left, and of what use it is
+    /// Show GPUs: the pods on each card, what is left, and which requests it fits
     #[command(subcommand)]
     Gpu(gpu::Command),
-    /// Look at the network as the latency provider sees it: between zones, nodes, of a pair
+    /// Show the network as the latency provider sees it: zones, nodes, or one pair
     #[command(subcommand)]
     Latency(latency::Command),
-    /// Ask a running extender why a pod is where it is, or nowhere
+    /// Explain why a pod is on its node, or pending, from a running extender's records
     Explain(explain::Args),
-    /// Measure placement policies on a trace, or what more would fit on your nodes
+    /// Compare placement policies on a trace, or show what else fits on your nodes
     Simulate(simulate::Args),
-    /// Say what admission would make of manifests, and why; no cluster is needed
+    /// Show what admission would do to manifests, and why; no cluster is needed
     #[command(subcommand)]
     Check(check::Command),
     /// Print the custom resource definitions
@@ -134,8 +133,8 @@ impl Cli {
     fn log_filter(&self) -> &str {
         match (&self.log, &self.command) {
             (Some(filter), _) => filter,
-            // They tell of every error themselves, and a log line would stand in
-            // the middle of what `watch` draws.
+            // They print every error themselves, and a log line would break the table
+            // of `watch`.
             (
                 None,
                 Command::Get(_)
@@ -152,9 +151,9 @@ impl Cli {
 }
 
 impl Command {
-    /// One thread for servers whose answers take little of a core: kube-scheduler asks
-    /// one question at a time, and threads that wake each other are a third of the CPU
-    /// of an answer. The others have work for several.
+    /// One thread for servers with cheap answers: kube-scheduler sends one request at a time,
+    /// and threads that wake each other cost a third of an answer's CPU time. The other
+    /// servers use several.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Command::Extender(_) => Builder::new_current_thread(),
@@ -167,10 +166,10 @@ impl Command {
     }
 }
 
-/// The command line, under the name that this process was called by.
+/// The command line, under the name of this process.
 fn parse() -> Cli {
-    let command = invoked::without_empty_env(Cli::command());
-    let mut command = invoked::with_name(command, invoked::name());
+    let command = program_name::without_empty_env(Cli::command());
+    let mut command = program_name::apply_to(command, program_name::current());
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
 }
@@ -184,7 +183,7 @@ pub fn run() -> ExitCode {
     };
     if let Err(error) = telemetry::init(format, cli.log_filter()) {
         note!("error: {error}");
-        return ExitCode::from(TROUBLE);
+        return ExitCode::from(EXIT_ERROR);
     }
     limits::raise_open_files();
     // One TLS implementation for every client and server of the process.
@@ -193,7 +192,7 @@ pub fn run() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             note!("error: no async runtime: {error}");
-            return ExitCode::from(TROUBLE);
+            return ExitCode::from(EXIT_ERROR);
         }
     };
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
@@ -221,6 +220,6 @@ pub fn run() -> ExitCode {
             let label = if i == 0 { "error: " } else { "" };
             note!("{label}{}", tautline_core::text::sanitize(line, usize::MAX));
         }
-        ExitCode::from(TROUBLE)
+        ExitCode::from(EXIT_ERROR)
     })
 }

@@ -1,6 +1,5 @@
-//! Everything of one decision on loopback, without a cluster: the real extender
-//! and the real providers over HTTP and gRPC, fed from manifests, with
-//! kube-scheduler's part played here.
+//! Scheduling on loopback without a cluster: the real extender and the real providers, over
+//! HTTP and gRPC, with the objects of manifests. This module plays kube-scheduler's part.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -27,47 +26,47 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{http::Http, provider::tables_of};
 
-/// Which built-in provider stands behind a Service of the manifests.
+/// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
-/// A running decision.
-pub struct Local {
-    feed: ClusterStore,
+/// A running extender with the built-in providers.
+pub struct LocalScheduler {
+    store: ClusterStore,
     http: Http,
     extender: String,
     admin: String,
     /// Pods without a node, in the order of the manifests.
     pub pending: Vec<Pod>,
     stop: CancellationToken,
-    done: JoinHandle<Result<()>>,
+    servers: JoinHandle<Result<()>>,
 }
 
-/// What became of one pod.
+/// The result for one pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
     pub namespace: String,
     pub pod: String,
-    /// Where it goes; absent: nowhere.
+    /// Its node; absent: it stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// In kube-scheduler's words, if it goes nowhere.
+    /// kube-scheduler's message, if it stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Nodes that Kubernetes' own rules keep it from, before any provider is asked.
-    pub misfits: Vec<Misfit>,
-    /// The round; absent if no offer governs the pod.
+    /// Nodes that Kubernetes' own rules exclude, before any provider is called.
+    pub misfits: Vec<UnschedulableNode>,
+    /// The extender's record; absent if no offer governs the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Record>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Misfit {
+pub struct UnschedulableNode {
     pub node: String,
     pub reason: String,
 }
 
-impl Local {
+impl LocalScheduler {
     /// Starts the extender and the built-in providers on free ports. Providers of
     /// `trusted` namespaces count for all others.
     ///
@@ -77,17 +76,17 @@ impl Local {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
         let latency = Latency::new(feed.clone()).trusting(trusted.clone());
-        scripted.set_costs(of(&items, |i| match i {
+        scripted.set_costs(collect(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,
         }));
-        scripted.set_compliances(of(&items, |i| match i {
+        scripted.set_compliances(collect(&items, |i| match i {
             Item::RuleProvider(s) => Some(s),
             _ => None,
         }));
-        let rtts = tables(&items, TABLE_LABEL);
+        let rtts = labelled_config_maps(&items, TABLE_LABEL);
         latency.set_table(tables_of::<RoundTrip>(trusted.clone(), rtts));
-        let bandwidths = tables(&items, BANDWIDTH_TABLE_LABEL);
+        let bandwidths = labelled_config_maps(&items, BANDWIDTH_TABLE_LABEL);
         latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
         let ports = Ports {
             gpu_slice: provider(
@@ -104,7 +103,7 @@ impl Local {
             let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
-                    let service = ports.reachable(api, service, &items);
+                    let service = ports.redirect_to_builtin(api, service, &items);
                     feed.apply(Object::Service(service));
                 }
                 (Item::Pod(api), Some(Object::Pod(pod))) => {
@@ -123,7 +122,7 @@ impl Local {
             listen: loopback,
             admin: loopback,
             discovery: tautline_provider_client::ClientConfig {
-                // What stands in for a Service is on this machine.
+                // The built-in providers are on this machine.
                 external_names: ExternalNames::Any,
                 trusted,
                 ..tautline_provider_client::ClientConfig::default()
@@ -137,26 +136,26 @@ impl Local {
         let stop = tasks.stop_token();
         let done = tokio::spawn(tasks.run(std::future::pending()));
         Ok(Self {
-            feed,
+            store: feed,
             http: Http::default(),
             extender,
             admin,
             pending,
             stop,
-            done,
+            servers: done,
         })
     }
 
     /// How many nodes there are.
     pub fn node_count(&self) -> usize {
-        self.feed.snapshot().node_count()
+        self.store.snapshot().node_count()
     }
 
-    /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard
-    /// rules, filter, prioritize; the best node is taken and recorded.
+    /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard rules, filter,
+    /// prioritize. The pod gets the best node.
     ///
     /// # Errors
-    /// The extender cannot be reached, or answers what is no answer.
+    /// The extender cannot be reached, or its answer is malformed.
     pub async fn place(&self, pod: &Pod) -> Result<Placement> {
         let mut pod = pod.clone();
         let namespace = pod
@@ -171,11 +170,11 @@ impl Local {
         let known = convert::pod(&pod);
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
-            let snapshot = self.feed.snapshot();
+            let snapshot = self.store.snapshot();
             for node in snapshot.nodes() {
                 match node_filter::unschedulable_reason(&snapshot, &known, node) {
                     None => names.push(node.name.to_string()),
-                    Some(m) => misfits.push(Misfit {
+                    Some(m) => misfits.push(UnschedulableNode {
                         node: node.name.to_string(),
                         reason: m.to_string(),
                     }),
@@ -192,7 +191,7 @@ impl Local {
             anyhow::bail!("the extender cannot plan pod {namespace}/{name}: {error}");
         }
         let usable: Vec<String> = serde_json::from_value(answer["nodenames"].clone())
-            .context("filter answered no node names")?;
+            .context("filter returned no node names")?;
         let node = match usable.as_slice() {
             [] => None,
             [only] => Some(only.clone()),
@@ -204,7 +203,7 @@ impl Local {
                         .find_map(|s| s["score"].as_i64())
                         .unwrap_or(0)
                 };
-                // The first of equals by name: kube-scheduler's own scores are not here.
+                // Ties go by name: kube-scheduler's own scores are missing here.
                 several
                     .iter()
                     .min_by_key(|n| (-score(n), (*n).clone()))
@@ -215,7 +214,7 @@ impl Local {
         if let Some(node) = &node {
             let mut bound = known;
             bound.node = Some(node.as_str().into());
-            self.feed.apply(Object::Pod(bound));
+            self.store.apply(Object::Pod(bound));
         }
         let round = self.explain(&namespace, &name).await?;
         Ok(Placement {
@@ -229,7 +228,7 @@ impl Local {
     }
 
     /// The text of a FailedScheduling event.
-    fn message(&self, misfits: &[Misfit], answer: &Value) -> String {
+    fn message(&self, misfits: &[UnschedulableNode], answer: &Value) -> String {
         let mut counts = std::collections::BTreeMap::<String, usize>::new();
         for m in misfits {
             *counts.entry(m.reason.clone()).or_default() += 1;
@@ -252,7 +251,7 @@ impl Local {
     async fn post(&self, verb: &str, body: &Value) -> Result<Value> {
         let url = format!("{}/{verb}", self.extender);
         let answer = self.http.post(&url, serde_json::to_vec(body)?).await?;
-        serde_json::from_slice(&answer).with_context(|| format!("{verb} answered no JSON"))
+        serde_json::from_slice(&answer).with_context(|| format!("{verb} returned no JSON"))
     }
 
     async fn explain(&self, namespace: &str, pod: &str) -> Result<Option<Record>> {
@@ -267,29 +266,28 @@ impl Local {
         Ok(records.into_iter().next())
     }
 
-    /// Adds or removes the label that makes a Service the provider of `rule`, as
-    /// an operator would with `kubectl label`.
+    /// Adds or removes the label that binds `rule` to a Service, as `kubectl label` does.
     pub fn relabel(&self, namespace: &str, service: &str, rule: &str, enabled: bool) {
-        let snapshot = self.feed.snapshot();
+        let snapshot = self.store.snapshot();
         if let Some(found) = snapshot.service(namespace, service) {
             let mut changed = (**found).clone();
             changed.rules.retain(|r| **r != *rule);
             if enabled {
                 changed.rules.push(rule.into());
             }
-            self.feed.apply(Object::Service(changed));
+            self.store.apply(Object::Service(changed));
         }
     }
 
     /// Stops every server.
     pub async fn stop(self) {
         self.stop.cancel();
-        _ = self.done.await;
+        _ = self.servers.await;
     }
 }
 
 /// The rules of the latency provider.
-const MEASURED: [&str; 3] = ["latency", "jitter", "bandwidth"];
+const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 struct Ports {
     gpu_slice: u16,
@@ -298,11 +296,10 @@ struct Ports {
 }
 
 impl Ports {
-    /// The Service of the manifests, led to the built-in provider that stands in
-    /// for it: the one that its annotation names, else the one of its rule, else
-    /// the scripted one if a script is about its rule. A Service of loopback is
-    /// reached as it is; any other has no stand-in and cannot be reached.
-    fn reachable(
+    /// The Service of the manifests with the address of a built-in provider: the one that its
+    /// annotation names, else the one of its rule, else the scripted one if a script has its
+    /// rule. A Service on loopback stays as it is; any other cannot be reached.
+    fn redirect_to_builtin(
         &self,
         api: &k8s_openapi::api::core::v1::Service,
         service: Service,
@@ -328,7 +325,7 @@ impl Ports {
             Some("latency") => self.latency,
             Some("scripted") => self.scripted,
             _ if has("gpu-slice") => self.gpu_slice,
-            _ if MEASURED.iter().any(|rule| has(rule)) => self.latency,
+            _ if LATENCY_RULES.iter().any(|rule| has(rule)) => self.latency,
             _ if scripted => self.scripted,
             _ => return service,
         };
@@ -351,7 +348,7 @@ async fn provider(provider: impl RuleProvider, tasks: &mut Tasks) -> Result<u16>
     Ok(port)
 }
 
-fn of<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
+fn collect<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
     items
         .iter()
         .filter_map(|i| pick(i).map(|o| Arc::new((**o).clone())))
@@ -359,7 +356,10 @@ fn of<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<
 }
 
 /// The ConfigMaps with this label.
-fn tables<'a>(items: &'a [Item], label: &'static str) -> impl Iterator<Item = &'a ConfigMap> {
+fn labelled_config_maps<'a>(
+    items: &'a [Item],
+    label: &'static str,
+) -> impl Iterator<Item = &'a ConfigMap> {
     items.iter().filter_map(move |item| {
         let Item::ConfigMap(map) = item else {
             return None;

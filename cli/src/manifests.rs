@@ -8,15 +8,15 @@ use tautline_runtime::manifest_files::{self, Warning};
 
 use crate::table::plain;
 
-/// The most warnings that are shown: a file of a whole cluster may have one a pod.
-const MOST_SHOWN: usize = 50;
+/// Maximum number of warnings shown: a file of a whole cluster may have one per pod.
+const MAX_WARNINGS: usize = 50;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ManifestArgs {
     /// Manifests: a file, a folder, or - for the standard input; may be given several times
     #[arg(short, long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
     file: Vec<PathBuf>,
-    /// Refuse manifests with parts that would be ignored, and do not only warn about them
+    /// Refuse manifests with parts that would be ignored, instead of a warning
     #[arg(long, requires = "file")]
     strict: bool,
 }
@@ -26,7 +26,7 @@ impl ManifestArgs {
         !self.file.is_empty()
     }
 
-    /// What the files hold; none if there is no `-f`.
+    /// The objects of the files; `None` without `-f`.
     pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
         if !self.is_given() {
             return Ok(None);
@@ -42,12 +42,12 @@ impl ManifestArgs {
     }
 }
 
-/// Says on standard error which parts of manifests are ignored.
+/// Prints the ignored parts of manifests on standard error.
 pub(crate) fn show(warnings: &[Warning]) {
-    for warning in warnings.iter().take(MOST_SHOWN) {
+    for warning in warnings.iter().take(MAX_WARNINGS) {
         note!("{}", plain(&warning.to_string()));
     }
-    match warnings.len().saturating_sub(MOST_SHOWN) {
+    match warnings.len().saturating_sub(MAX_WARNINGS) {
         0 => {}
         hidden => note!("... and {hidden} warnings more"),
     }

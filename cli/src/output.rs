@@ -19,7 +19,7 @@ pub(crate) enum Output {
     Yaml,
 }
 
-/// Prints `value`, as a table by `table` or for programs.
+/// Prints `value` as `table` makes it, or as JSON or YAML.
 pub(crate) fn print<T: Serialize>(
     output: Output,
     value: &T,
@@ -33,8 +33,7 @@ pub(crate) fn print<T: Serialize>(
     write(&text)
 }
 
-/// Prints text. A closed pipe, as of `head`, is no error: the command ends with
-/// the exit code that it has without the pipe.
+/// Prints text. A closed pipe, as with `head`, is no error: the exit code stays the same.
 pub(crate) fn write(text: &str) -> Result<()> {
     match try_write(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -42,7 +41,7 @@ pub(crate) fn write(text: &str) -> Result<()> {
     }
 }
 
-/// Prints text; a closed pipe is an error, for commands that go on until it closes.
+/// Prints text; a closed pipe is an error, for commands that run until it closes.
 pub(crate) fn try_write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -16,10 +16,10 @@ use tautline_core::trust::OWN_NAMESPACE;
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 
 use crate::{
-    NO,
+    EXIT_NO,
     cluster::ClusterArgs,
     fetch,
-    local::{Local, Placement},
+    local::{LocalScheduler, Placement},
     manifests::ManifestArgs,
     output::{self, Output},
     pod_name::{PodName, absent},
@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Without -f the cluster is read, once, and nothing in it is changed: what would happen to its pending pods?\n\
+    after_help = "Without -f the cluster is read once and not changed: where would its pending pods go?\n\
     The extender and the providers gpu-slice, latency and scripted run here, on loopback.\n\n\
     Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  \
     kubectl get nodes,pods,services,cp,cpo -A -o yaml | tautline plan -f - -n shop --strict\n  tautline plan --context production"
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     pod: Option<PodName>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// The most nodes to show for each pod
+    /// Maximum number of nodes to show for each pod
     #[arg(long, default_value_t = 20)]
     nodes: usize,
 }
@@ -74,11 +74,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             Ok(pod) => Some(pod),
             Err(absent) => {
                 note!("error: {absent}");
-                return Ok(ExitCode::from(NO));
+                return Ok(ExitCode::from(EXIT_NO));
             }
         },
     };
-    let local = Local::start(items, args.trust.namespaces(OWN_NAMESPACE)).await?;
+    let local = LocalScheduler::start(items, args.trust.trusted_namespaces(OWN_NAMESPACE)).await?;
     let pods = match wanted {
         Some(pod) => vec![pod],
         None => {
@@ -107,7 +107,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if all {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     })
 }
 

@@ -20,23 +20,23 @@ impl PodName {
         Ok(Self { namespace, name })
     }
 
-    /// The namespace, of this name or else of `-n`, the flag.
+    /// The namespace of this name, else that of the flag `-n`.
     ///
     /// # Errors
-    /// They say different things.
+    /// They differ.
     pub(crate) fn namespace<'a>(&'a self, flag: Option<&'a str>) -> Result<Option<&'a str>> {
         let own = self.namespace.as_deref();
         if let (Some(a), Some(b)) = (own, flag)
             && a != b
         {
             let name = &self.name;
-            bail!("the pod is {a}/{name}, and -n says {b}; leave one of them out");
+            bail!("the pod is {a}/{name}, and -n says {b}; leave one out");
         }
         Ok(own.or(flag))
     }
 }
 
-/// That there is no such pod, and in which other namespaces there is one of its name.
+/// The error text for a pod that does not exist, with pods of its name in other namespaces.
 pub(crate) fn absent<'a>(
     namespace: &str,
     name: &str,
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(namespace("p", Some("ml")), (ml(), "p".into()));
         assert_eq!(namespace("p", None), (Ok(None), "p".into()));
         let (differ, _) = namespace("ml/p", Some("web"));
-        assert!(differ.unwrap_err().contains("leave one of them out"));
+        assert!(differ.unwrap_err().contains("leave one out"));
         for bad in ["A/p", "ml/", "ml/p/q", ""] {
             assert!(PodName::parse(bad).is_err(), "{bad}");
         }

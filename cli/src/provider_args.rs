@@ -37,19 +37,19 @@ pub(crate) struct ProviderArgs {
     tls: ClientTlsArgs,
 }
 
-/// Whose Services count for whom.
+/// Namespaces that all others trust.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct TrustArgs {
-    /// Namespaces whose providers and underlay controllers count for all others; *: every
-    /// namespace. Those of any other namespace count for that namespace alone [default:
-    /// Tautline's own, tautline-system unless --namespace says otherwise]
+    /// Trusted namespaces: their providers, underlay controllers, tables and scripts count for
+    /// pods of all namespaces, those of any other namespace for its own pods only; *: trust
+    /// every namespace [default: Tautline's own, tautline-system or that of --namespace]
     #[arg(long, value_delimiter = ',', value_name = "NS,...")]
     provider_namespaces: Vec<String>,
 }
 
 impl TrustArgs {
-    /// What was given, else Tautline's `own` namespace.
-    pub(crate) fn namespaces(&self, own: &str) -> TrustedNamespaces {
+    /// The namespaces of the flag, else Tautline's `own`.
+    pub(crate) fn trusted_namespaces(&self, own: &str) -> TrustedNamespaces {
         match self.provider_namespaces.as_slice() {
             [] => TrustedNamespaces::new([own]),
             names => TrustedNamespaces::new(names),
@@ -68,7 +68,7 @@ enum ExternalNameProviders {
     Any,
 }
 
-/// For all that call providers, the replicas of one included.
+/// TLS of calls to providers, and between replicas of one.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ClientTlsArgs {
     /// CA of providers that require TLS
@@ -90,11 +90,11 @@ pub(crate) fn client_files(args: ClientTlsArgs) -> ClientFiles {
 }
 
 impl ProviderArgs {
-    /// `defaults` with what was given; `own` is Tautline's namespace.
+    /// `defaults` with the flags applied; `own` is Tautline's namespace.
     pub(crate) fn config(self, defaults: ClientConfig, own: &str) -> ClientConfig {
         ClientConfig {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),
-            trusted: self.trust.namespaces(own),
+            trusted: self.trust.trusted_namespaces(own),
             external_names: match self.external_name_providers {
                 ExternalNameProviders::Off => ExternalNames::Off,
                 ExternalNameProviders::Remote => ExternalNames::Remote,

@@ -1,4 +1,4 @@
-//! Decisions as tables for people.
+//! Placements and records as tables.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -7,7 +7,7 @@ use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, PodNow, Recor
 
 use crate::{local::Placement, table::plain};
 
-/// What became of a pod, and each node's part in it.
+/// A pod's placement, with a line for each node.
 pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
     let mut out = String::new();
     let verdict = match &p.node {
@@ -19,13 +19,13 @@ pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
         _ = writeln!(out, "  {}", plain(message));
     }
     match &p.round {
-        None => out.push_str("  no offer governs it: Tautline has no say\n"),
+        None => out.push_str("  no offer governs it: Tautline does not affect it\n"),
         Some(round) => out.push_str(&record(round, Some(p), most_nodes)),
     }
     out
 }
 
-/// A round: its rules, then a line a node, the best first.
+/// A record: its rules, then a line for each node, the best first.
 pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) -> String {
     let mut out = String::new();
     if placed.is_none() {
@@ -38,7 +38,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             micros(r.took_micros)
         );
         if let Some(now) = &r.pod_now {
-            _ = writeln!(out, "  {}", place(now));
+            _ = writeln!(out, "  {}", current_place(now));
         }
     }
     for rule in &r.rules {
@@ -50,13 +50,13 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
         }
         match &rule.provider {
             Some(provider) => _ = write!(line, "; asked {provider}"),
-            None => line.push_str("; nobody to ask"),
+            None => line.push_str("; no provider"),
         }
         if rule.outcome != "OK" {
             let counts = if rule.counted {
                 "so no node is usable"
             } else {
-                "so it does not count"
+                "so the rule is ignored"
             };
             _ = write!(line, ": {}, {counts}", rule.outcome);
             if let Some(error) = &rule.error {
@@ -79,7 +79,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
         (None, Some(PodNow::Bound { node })) => Some((node.as_str(), "bound")),
         (None, _) => None,
     };
-    // The pod's own node is shown even where it is not among the best.
+    // The pod's own node is always shown.
     let is_chosen = |node: &&NodeRecord| chosen.is_some_and(|(chosen, _)| *chosen == node.node);
     let shown = r.nodes.iter().take(most_nodes);
     let rest = r.nodes.get(most_nodes..).unwrap_or_default();
@@ -94,33 +94,30 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
     }
     let hidden = rest.iter().filter(|n| !is_chosen(n)).count();
     if hidden > 0 {
-        _ = writeln!(out, "  ... and {hidden} nodes more; -o json shows all");
+        _ = writeln!(out, "  ... and {hidden} more nodes; -o json shows all");
     }
     let mut kept_out = BTreeMap::<&str, usize>::new();
     for misfit in placed.iter().flat_map(|p| &p.misfits) {
         *kept_out.entry(&misfit.reason).or_default() += 1;
     }
     for (reason, count) in kept_out {
-        _ = writeln!(
-            out,
-            "  {count} not asked about, kept out by Kubernetes itself: {reason}"
-        );
+        _ = writeln!(out, "  {count} excluded by Kubernetes itself: {reason}");
     }
     out
 }
 
-/// Where the pod of a round is now.
-fn place(now: &PodNow) -> String {
+/// The pod's current node.
+fn current_place(now: &PodNow) -> String {
     match now {
         PodNow::Bound { node } => format!("now bound to {node}"),
         PodNow::NotBound => "now not bound".to_owned(),
         PodNow::Deleted => "now deleted".to_owned(),
-        PodNow::Replaced => "now deleted; there is a newer pod of its name".to_owned(),
-        PodNow::Unknown { error } => plain(&format!("where it is now is not known: {error}")),
+        PodNow::Replaced => "now deleted; a newer pod has its name".to_owned(),
+        PodNow::Unknown { error } => plain(&format!("its current node is unknown: {error}")),
     }
 }
 
-/// The pod's own node is marked, with a word for why.
+/// The pod's own node is marked.
 fn row(node: &NodeRecord, chosen: Option<(&str, &str)>) -> Vec<String> {
     let word = chosen.filter(|(chosen, _)| *chosen == node.node);
     let mark = if word.is_some() { "> " } else { "  " };

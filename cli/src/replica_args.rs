@@ -1,4 +1,4 @@
-//! How replicas of an allocator find each other.
+//! Flags for replicas of an allocator.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -16,11 +16,11 @@ use crate::{
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ReplicaArgs {
-    /// Of several replicas the holder of this Lease reserves; without it run one
-    /// only, and never a second beside it during an update
+    /// Lease of the replicas: its holder reserves. Without it run a single replica, also
+    /// during an update
     #[arg(long, value_name = "NAMESPACE/NAME")]
     lease: Option<String>,
-    /// Where the other replicas reach this one [default: $POD_IP and the port of --listen]
+    /// Address of this replica for the others [default: $POD_IP and the port of --listen]
     #[arg(long, value_name = "HOST:PORT", requires = "lease")]
     advertise: Option<String>,
     #[arg(long, env = "POD_IP", hide = true)]
@@ -28,7 +28,7 @@ pub(crate) struct ReplicaArgs {
     /// This replica's name in the Lease [default: the host's name and a number]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
-    /// A holder that is silent for so long is replaced [default: 12s]
+    /// Time without renewal after which the holder is replaced [default: 12s]
     #[arg(long, value_parser = parse_duration, requires = "lease")]
     lease_duration: Option<Duration>,
     /// Name in the certificates of the replicas [default: the host of --advertise]
@@ -39,7 +39,7 @@ pub(crate) struct ReplicaArgs {
 }
 
 impl ReplicaArgs {
-    /// `None`: the only replica. `listen` is where it serves, `tls` whether with TLS.
+    /// `None`: a single replica. `listen` is its port's address; `tls`: it serves with TLS.
     pub(crate) fn config(self, listen: SocketAddr, tls: bool) -> Result<Option<Config>> {
         let Some(lease) = &self.lease else {
             return Ok(None);

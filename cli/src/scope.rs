@@ -1,4 +1,4 @@
-//! Which namespaces a query is about, and what may stand in its URL.
+//! The namespaces of a query, and names that are safe in its URL.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub(crate) enum Scope {
 }
 
 impl NamespaceArgs {
-    /// The one that was named.
+    /// The namespace of the flag.
     pub(crate) fn named(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A Kubernetes name. It becomes part of a URL, so nothing else may pass.
+/// A Kubernetes name. It becomes part of a URL, so anything else is refused.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -26,7 +26,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     out
 }
 
-/// A titled table, set in by two; nothing but `none` without rows.
+/// A titled table, indented by two; `none` without rows.
 pub(crate) fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return field(title, "none");
@@ -45,15 +45,15 @@ pub(crate) fn field(name: &str, value: &str) -> String {
     format!("{:<18} {value}\n", format!("{name}:"))
 }
 
-/// Text on one line. Reasons come from providers, and neither their line breaks
-/// nor escape sequences may reach a terminal.
+/// Text on one line. Reasons come from providers: their line breaks and escape sequences
+/// must not reach a terminal.
 pub(crate) fn plain(text: &str) -> String {
     tautline_core::text::sanitize(text, usize::MAX)
         .trim()
         .to_owned()
 }
 
-/// The text within so many columns, with a mark where it was cut.
+/// The text cut to a number of columns, with an ellipsis.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();

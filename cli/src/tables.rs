@@ -12,14 +12,14 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::{
     age,
-    bindings::{compliance, name},
+    bindings::{compliance, compliance_name},
     table::{cut, plain, table},
 };
 
-/// A longer reason is cut in a table; `describe` has all of it.
-const REASON: usize = 80;
-/// Less of a reason tells nothing.
-const LEAST_REASON: usize = 12;
+/// Longer reasons are cut in a table; `describe` shows all.
+const MAX_REASON_WIDTH: usize = 80;
+/// A shorter reason is useless.
+const MIN_REASON_WIDTH: usize = 12;
 
 pub(crate) fn policies(list: &[ConstraintPolicy], all: bool, now: Timestamp) -> String {
     with_namespace(
@@ -31,7 +31,7 @@ pub(crate) fn policies(list: &[ConstraintPolicy], all: bool, now: Timestamp) -> 
             vec![
                 policy.name_any(),
                 rules.join("; "),
-                age::of(policy.metadata.creation_timestamp.as_ref(), now),
+                age::since_time(policy.metadata.creation_timestamp.as_ref(), now),
             ]
         },
     )
@@ -52,7 +52,7 @@ pub(crate) fn offers(list: &[ConstraintPolicyOffer], all: bool, now: Timestamp) 
     with_namespace(all, list, &header, |offer: &ConstraintPolicyOffer| {
         let status = offer.status.as_ref();
         let count = |n: Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
-        let terms = Terms::of(offer);
+        let terms = Enforcement::of(offer);
         vec![
             offer.name_any(),
             offer.spec.policies.join(","),
@@ -62,7 +62,7 @@ pub(crate) fn offers(list: &[ConstraintPolicyOffer], all: bool, now: Timestamp) 
             terms.period,
             terms.grace,
             ready(offer),
-            age::of(offer.metadata.creation_timestamp.as_ref(), now),
+            age::since_time(offer.metadata.creation_timestamp.as_ref(), now),
         ]
     })
 }
@@ -72,11 +72,10 @@ pub(crate) fn bindings(
     all: bool,
     now: Timestamp,
 ) -> String {
-    bindings_with(list, all, now, true, REASON)
+    bindings_with(list, all, now, true, MAX_REASON_WIDTH)
 }
 
-/// The same for a terminal of so many columns: first the targets give way, then
-/// the end of the reasons.
+/// The same for a terminal's width: it leaves out the targets first, then cuts the reasons.
 pub(crate) fn bindings_within(
     list: &[impl Borrow<ConstraintPolicyBinding>],
     all: bool,
@@ -91,13 +90,15 @@ pub(crate) fn bindings_within(
     if excess(&whole) == 0 {
         return whole;
     }
-    let narrow = bindings_with(list, all, now, false, REASON);
+    let narrow = bindings_with(list, all, now, false, MAX_REASON_WIDTH);
     match excess(&narrow) {
         0 => narrow,
         over => {
-            let reasons = list.iter().map(|b| reason(b.borrow(), REASON).width());
+            let reasons = list
+                .iter()
+                .map(|b| reason(b.borrow(), MAX_REASON_WIDTH).width());
             let room = reasons.max().unwrap_or(0).saturating_sub(over);
-            bindings_with(list, all, now, false, room.max(LEAST_REASON))
+            bindings_with(list, all, now, false, room.max(MIN_REASON_WIDTH))
         }
     }
 }
@@ -119,10 +120,10 @@ fn bindings_with(
         let mut cells = vec![
             binding.name_any(),
             binding.spec.offer.clone(),
-            name(compliance(binding)).to_owned(),
+            compliance_name(compliance(binding)).to_owned(),
             reason(binding, reason_width),
-            age::of(changed, now),
-            age::of(binding.metadata.creation_timestamp.as_ref(), now),
+            age::since_time(changed, now),
+            age::since_time(binding.metadata.creation_timestamp.as_ref(), now),
         ];
         if with_targets {
             cells.insert(4, targets(binding));
@@ -138,14 +139,14 @@ fn reason(binding: &ConstraintPolicyBinding, width: usize) -> String {
     cut(&reason, width)
 }
 
-/// How an offer is enforced; what it leaves out shows as it is taken.
-pub(crate) struct Terms {
+/// The enforcement of an offer, with defaults filled in.
+pub(crate) struct Enforcement {
     pub violation_policy: String,
     pub period: String,
     pub grace: String,
 }
 
-impl Terms {
+impl Enforcement {
     pub(crate) fn of(offer: &ConstraintPolicyOffer) -> Self {
         let or = |value: &Option<String>, default: &str| match value {
             Some(value) if !value.is_empty() => value.clone(),
@@ -170,7 +171,7 @@ fn targets(binding: &ConstraintPolicyBinding) -> String {
     texts.join(" ")
 }
 
-/// "Pod/client", with its namespace and cluster where they are not the binding's.
+/// "Pod/client", with namespace and cluster if they differ from the binding's.
 pub(crate) fn reference(target: &ObjectReference, own: &str) -> String {
     let mut text = String::new();
     if !target.cluster.is_empty() {
@@ -229,12 +230,12 @@ fn with_namespace<K: ResourceExt>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{bindings::order, fixtures};
+    use crate::{bindings::sort_key, fixtures};
 
     #[test]
     fn bindings_of_a_namespace_and_of_all() {
         let mut list = fixtures::bindings();
-        list.sort_by_key(order);
+        list.sort_by_key(sort_key);
         insta::assert_snapshot!("bindings_all", bindings(&list, true, fixtures::now()));
         list.retain(|b| b.namespace().as_deref() == Some("vision"));
         insta::assert_snapshot!("bindings", bindings(&list, false, fixtures::now()));

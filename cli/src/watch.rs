@@ -1,8 +1,8 @@
 //! `tautline watch`
 
-mod board;
-mod feed;
 pub(crate) mod screen;
+mod updates;
+mod view;
 
 use std::{
     io::{self, IsTerminal},
@@ -26,9 +26,9 @@ use crate::{
     fetch, output,
     scope::{Scope, ScopeArgs},
 };
-use board::Board;
-use feed::News;
 use screen::Screen;
+use updates::Update;
+use view::BindingsView;
 
 /// The least time between two drawings.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -58,26 +58,26 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Scope::All => Api::all(client.clone()),
         Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
     };
-    let mut signal = std::pin::pin!(tasks::shutdown_signal());
-    // What will not mend by waiting is told at once, with how to mend it.
+    let mut signal = std::pin::pin!(tasks::signal());
+    // An error that waiting does not fix ends the command, with its fix.
     tokio::select! {
         checked = fetch::check(&api, &scope) => checked?,
         () = &mut signal => return Ok(ExitCode::SUCCESS),
     }
     let (sender, news) = mpsc::channel(QUEUE);
-    let board = Board::new(scope.clone(), args.filter);
+    let board = BindingsView::new(scope.clone(), args.filter);
     let shown = async {
         if io::stdout().is_terminal() {
-            draw(board, news).await
+            draw_table(board, news).await
         } else {
-            tell(board, news).await
+            print_changes(board, news).await
         }
     };
     tokio::select! {
         () = &mut signal => {}
-        () = feed::follow(feed::api(client, &scope), sender) => {}
+        () = updates::send_updates(updates::api(client, &scope), sender) => {}
         ended = shown => match ended {
-            // Whoever read this has seen enough.
+            // The reader closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             ended => ended?,
         },
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// A table in place.
-async fn draw(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
+async fn draw_table(mut board: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
     let mut screen = Screen::open(io::stdout())?;
     let mut ticks = tokio::time::interval(REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -99,7 +99,7 @@ async fn draw(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
                     return Ok(());
                 }
                 for item in batch.drain(..) {
-                    board.take(item, Timestamp::now());
+                    board.apply(item, Timestamp::now());
                 }
                 drawn = None;
             }
@@ -115,11 +115,11 @@ async fn draw(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
 }
 
 /// A line for each change.
-async fn tell(mut board: Board, mut news: Receiver<News>) -> io::Result<()> {
+async fn print_changes(mut board: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
     while let Some(item) = news.recv().await {
-        let (was_lost, was_ready) = (board.lost(), board.ready());
-        let changes = board.take(item, Timestamp::now());
-        match board.lost() {
+        let (was_lost, was_ready) = (board.connection_error(), board.ready());
+        let changes = board.apply(item, Timestamp::now());
+        match board.connection_error() {
             Some(why) if was_lost.as_ref() != Some(&why) => {
                 note!("connection lost: {why}; trying again");
             }

@@ -248,7 +248,7 @@ fn a_namespace_chooses_pods() {
         (
             &["--pod", "vision/detector-1", "-n", "shop"],
             2,
-            "leave one of them out",
+            "leave one out",
         ),
         (&["--pod", "A"], 2, "lower-case"),
     ] {

@@ -1,17 +1,17 @@
 //! The admission webhooks, asked by the real API server over real TLS.
 
-mod applied;
-mod audit;
-mod authors;
-mod failing;
-mod files;
-mod governed;
-mod models;
-mod own;
-mod policies;
-mod restarting;
-mod rotating;
-mod slices;
+mod audit_log;
+mod certificate_files;
+mod certificate_rotation;
+mod failure_policy;
+mod gate;
+mod gpu_sharing;
+mod model_registry;
+mod mutation_policies;
+mod own_resources;
+mod policy_authors;
+mod reapply;
+mod restart;
 
 use std::process::Command;
 
@@ -30,18 +30,18 @@ use tautline_tests::{
 use tokio::sync::MutexGuard;
 
 /// A control plane with our kinds and roles, and an admission server that it asks.
-pub struct Admitting {
+pub struct AdmissionCluster {
     pub plane: ControlPlane,
     pub server: Server,
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Admitting {
+impl AdmissionCluster {
     /// With the webhooks of some jobs, by the names of their configurations.
     pub async fn start(jobs: &[&str], args: &[&str]) -> Result<Self> {
         let alone = crate::ALONE.lock().await;
         let admitting = Self::on(alone, ControlPlane::start().await?, args).await?;
-        admitting.ask(jobs, &admitting.url()).await?;
+        admitting.install_webhooks(jobs, &admitting.url()).await?;
         Ok(admitting)
     }
 
@@ -70,7 +70,7 @@ impl Admitting {
     }
 
     /// Applies the webhook configurations of `jobs`, and waits until they hold a CA.
-    pub async fn ask(&self, jobs: &[&str], url: &str) -> Result<()> {
+    pub async fn install_webhooks(&self, jobs: &[&str], url: &str) -> Result<()> {
         for document in rendered(jobs, url)? {
             objects::apply_one(self.client(), document).await?;
         }
@@ -120,7 +120,7 @@ impl Admitting {
     }
 
     /// Waits until a metric of the server whose line begins so is at least so much.
-    pub async fn metric_reaches(&self, name: &str, least: f64) {
+    pub async fn wait_for_metric(&self, name: &str, least: f64) {
         let check = async || (self.server.metric(name).await >= least).then_some(());
         let what = format!("{name} reaches {least}");
         eventually(&what, PATIENCE, check, async || {

@@ -11,11 +11,11 @@ use tautline_tests::{
 const PODS: &str = "tautline_watch_events_total{kind=\"pods\"}";
 
 #[tokio::test]
-async fn bandwidth_is_counted_from_when_a_policy_has_it() {
+async fn latency_provider_watches_pods_once_a_policy_limits_bandwidth() {
     let _alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
     let client = &plane.client;
-    objects::apply_kustomization_but(client, &root().join("deploy"), &["Deployment"])
+    objects::apply_kustomization_except(client, &root().join("deploy"), &["Deployment"])
         .await
         .unwrap();
     for (node, pod) in [("n1", "bulk"), ("n2", "store")] {
@@ -61,8 +61,8 @@ async fn bandwidth_is_counted_from_when_a_policy_has_it() {
     let says = async || {
         let to = format!("http://127.0.0.1:{}", provider.port);
         let mut client = RuleProviderClient::connect(to).await.ok()?;
-        let said = client.endpoint_cost(question.clone()).await.ok()?;
-        let line = said.into_inner().node_and_cost.pop()?;
+        let response = client.endpoint_cost(question.clone()).await.ok()?;
+        let line = response.into_inner().node_and_cost.pop()?;
         (line.reason == "TooLittle").then_some(line.detail)
     };
     let tail = async || provider.process.tail();

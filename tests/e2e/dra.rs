@@ -105,7 +105,7 @@ async fn place(world: &World, name: &str, request: Value) -> (String, Vec<String
 }
 
 #[tokio::test]
-async fn claims_get_the_devices_that_our_model_expects() {
+async fn scheduler_allocates_the_devices_that_the_model_expects() {
     let world = World::start(&["n1", "n2"], &[]).await.unwrap();
     let client = world.plane.client.clone();
     devices::classes(&client).await.unwrap();
@@ -150,7 +150,7 @@ async fn claims_get_the_devices_that_our_model_expects() {
 }
 
 #[tokio::test]
-async fn shares_taints_and_claims_from_templates() {
+async fn model_follows_shares_taints_and_claim_templates() {
     let mut world = World::start(&["n1", "n2"], &[]).await.unwrap();
     let client = world.plane.client.clone();
     world.plane.start_controller_manager().await.unwrap();

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tautline_tests::{PATIENCE, devices, eventually, objects, servers::Server, workloads};
 
-use crate::{World, placing::known};
+use crate::{World, placement::wait_for_provider};
 
 /// The provider as a process, and an offer with its rule for pods labelled `gpu`.
 async fn governed(world: &World, offer: Value) -> Server {
@@ -31,7 +31,7 @@ async fn claims(provider: &Server, state: &str, count: f64) {
 }
 
 #[tokio::test]
-async fn instances_gather_on_a_card_so_that_a_whole_one_is_left() {
+async fn gpu_instances_share_a_card_and_leave_whole_ones() {
     let world = World::start(&["n1", "n2", "n3"], &[]).await.unwrap();
     let client = world.plane.client.clone();
     devices::classes(&client).await.unwrap();
@@ -39,7 +39,7 @@ async fn instances_gather_on_a_card_so_that_a_whole_one_is_left() {
         devices::partitionable(&client, node).await.unwrap();
     }
     let provider = governed(&world, json!({})).await;
-    known(&world, "gpu").await;
+    wait_for_provider(&world, "gpu").await;
 
     // One card is filled to its end before the next is begun, whatever the
     // scheduler's own scores say; 1g, 2g, 1g, 3g: 3g goes where it still fits.
@@ -82,7 +82,7 @@ async fn instances_gather_on_a_card_so_that_a_whole_one_is_left() {
 }
 
 #[tokio::test]
-async fn a_device_that_is_tainted_or_withdrawn_is_a_violation_that_names_it() {
+async fn tainted_and_withdrawn_devices_are_violations() {
     let world = World::start(&["n1"], &[]).await.unwrap();
     let client = world.plane.client.clone();
     devices::classes(&client).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_device_that_is_tainted_or_withdrawn_is_a_violation_that_names_it() {
     let controller = Server::controller(&world.plane, "controller-a", &[])
         .await
         .unwrap();
-    known(&world, "gpu").await;
+    wait_for_provider(&world, "gpu").await;
     devices::claim(&client, "a", devices::exactly("gpu", json!({})))
         .await
         .unwrap();

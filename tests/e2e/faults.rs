@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     World,
-    placing::{known, offered},
-    providers::Fixed,
+    fixed_costs::FixedCosts,
+    placement::{wait_for_offer, wait_for_provider},
 };
 
 /// Posts to the extender over TLS without verifying who it is; gives the body.
@@ -25,14 +25,14 @@ pub async fn post(world: &World, verb: &str, body: &str) -> Result<String> {
 
 /// Answers what no provider should.
 #[derive(Clone, Copy)]
-enum Odd {
+enum OddProvider {
     UnknownNodes,
     Duplicates,
     Extremes,
     TenMegabytes,
 }
 
-impl RuleProvider for Odd {
+impl RuleProvider for OddProvider {
     async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         let mut say = |node: &str, cost| {
@@ -70,7 +70,7 @@ impl RuleProvider for Odd {
     }
 }
 
-pub async fn event(world: &World, pod: &str, text: &str) {
+pub async fn wait_for_event(world: &World, pod: &str, text: &str) {
     let client = &world.plane.client;
     let check = async || {
         objects::events(client, "default", pod)
@@ -88,16 +88,20 @@ pub async fn event(world: &World, pod: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn providers_that_fail_in_every_way() {
+async fn failing_providers_have_reasons() {
     let world = World::start(&["n1"], &[]).await.unwrap();
     let client = &world.plane.client;
     let mut keep = Vec::new();
     // Odd answers: what can be used is, the rest has a reason.
     for (app, odd, expected) in [
-        ("unknown", Odd::UnknownNodes, Ok("n1")),
-        ("duplicates", Odd::Duplicates, Ok("n1")),
-        ("extremes", Odd::Extremes, Ok("n1")),
-        ("huge", Odd::TenMegabytes, Err("huge/ProviderBadAnswer")),
+        ("unknown", OddProvider::UnknownNodes, Ok("n1")),
+        ("duplicates", OddProvider::Duplicates, Ok("n1")),
+        ("extremes", OddProvider::Extremes, Ok("n1")),
+        (
+            "huge",
+            OddProvider::TenMegabytes,
+            Err("huge/ProviderBadAnswer"),
+        ),
     ] {
         let running = testkit::start(odd).await.unwrap();
         objects::provider(client, "default", app, running.address.port(), &[app])
@@ -108,13 +112,13 @@ async fn providers_that_fail_in_every_way() {
         objects::policy(client, "default", app, json!({"name": app}), reject)
             .await
             .unwrap();
-        known(&world, app).await;
+        wait_for_provider(&world, app).await;
         objects::pod(client, "default", &format!("{app}-0"), app)
             .await
             .unwrap();
         match expected {
             Ok(node) => assert_eq!(world.bound(&format!("{app}-0")).await, node),
-            Err(reason) => event(&world, &format!("{app}-0"), reason).await,
+            Err(reason) => wait_for_event(&world, &format!("{app}-0"), reason).await,
         }
     }
     // A provider that talks no gRPC, and one that is not there.
@@ -139,15 +143,15 @@ async fn providers_that_fail_in_every_way() {
         objects::policy(client, "default", app, json!({"name": app}), reject)
             .await
             .unwrap();
-        known(&world, app).await;
+        wait_for_provider(&world, app).await;
         objects::pod(client, "default", &format!("{app}-0"), app)
             .await
             .unwrap();
-        event(&world, &format!("{app}-0"), &format!("1 {app}/Provider")).await;
+        wait_for_event(&world, &format!("{app}-0"), &format!("1 {app}/Provider")).await;
     }
     noisy.abort();
     // TLS is required and none is configured.
-    let running = testkit::start(Fixed::new(&[("n1", 1)])).await.unwrap();
+    let running = testkit::start(FixedCosts::new(&[("n1", 1)])).await.unwrap();
     let mut service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "secret", "namespace": "default",
                      "labels": {"constraint.ciena.com/provider-secret": "enabled"},
@@ -165,11 +169,11 @@ async fn providers_that_fail_in_every_way() {
     )
     .await
     .unwrap();
-    known(&world, "secret").await;
+    wait_for_provider(&world, "secret").await;
     objects::pod(client, "default", "secret-0", "secret")
         .await
         .unwrap();
-    event(&world, "secret-0", "secret/ProviderFailed").await;
+    wait_for_event(&world, "secret-0", "secret/ProviderFailed").await;
     let (_, explained) = world
         .extender
         .admin("/explain/default/secret-0")
@@ -192,19 +196,19 @@ async fn providers_that_fail_in_every_way() {
     )
     .await
     .unwrap();
-    offered(&world, "alone").await;
+    wait_for_offer(&world, "alone").await;
     objects::pod(client, "default", "alone-0", "alone")
         .await
         .unwrap();
     assert_eq!(world.bound("alone-0").await, "n1");
-    event(&world, "alone", "NoProvider").await;
+    wait_for_event(&world, "alone", "NoProvider").await;
 }
 
 #[tokio::test]
-async fn killed_and_restarted() {
+async fn scheduling_continues_after_kills_and_restarts() {
     let mut world = World::start(&["n1", "n2"], &[]).await.unwrap();
     let client = world.plane.client.clone();
-    let slow = Fixed::new(&[("n1", 1), ("n2", 2)]);
+    let slow = FixedCosts::new(&[("n1", 1), ("n2", 2)]);
     // On a runtime of its own, so that it can die with all its connections.
     let elsewhere = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -227,14 +231,14 @@ async fn killed_and_restarted() {
     )
     .await
     .unwrap();
-    known(&world, "web").await;
+    wait_for_provider(&world, "web").await;
 
     // A provider that dies in the middle of calls, and comes back on its port.
     *slow.delay.lock().unwrap() = std::time::Duration::from_millis(400);
     objects::pod(&client, "default", "web-0", "web")
         .await
         .unwrap();
-    let asked = async || (slow.asked() > 0).then_some(());
+    let asked = async || (slow.request_count() > 0).then_some(());
     eventually("the provider is asked", PATIENCE, asked, async || {
         world.state()
     })
@@ -245,7 +249,7 @@ async fn killed_and_restarted() {
     objects::pod(&client, "default", "web-1", "web")
         .await
         .unwrap();
-    event(&world, "web-1", "latency/Provider").await;
+    wait_for_event(&world, "web-1", "latency/Provider").await;
     let config = tautline_sdk::Config {
         listen: ([127, 0, 0, 1], port).into(),
         ..testkit::loopback()
@@ -259,7 +263,7 @@ async fn killed_and_restarted() {
     objects::pod(&client, "default", "web-2", "web")
         .await
         .unwrap();
-    event(&world, "web-2", "connection refused").await;
+    wait_for_event(&world, "web-2", "connection refused").await;
     world.extender.restart().await.unwrap();
     assert_eq!(world.bound("web-2").await, "n1");
 
@@ -276,7 +280,7 @@ async fn killed_and_restarted() {
     assert_eq!(world.bound("web-4").await, "n2");
     let log = world.extender.process.log();
     assert!(!log.contains("panicked"), "{log}");
-    assert_eq!(world.extender.process.ended(), None);
+    assert_eq!(world.extender.process.exit_code(), None);
     drop(running);
     assert_eq!(
         world.extender.process.terminate(),
@@ -288,7 +292,7 @@ async fn killed_and_restarted() {
 
 /// What the extender answers to requests that are none, with bounded memory.
 #[tokio::test]
-async fn bad_requests_are_refused_and_the_next_is_served() {
+async fn extender_refuses_bad_requests_and_serves_the_next() {
     let world = World::start(&["n1"], &["--bind"]).await.unwrap();
     let names: Vec<String> = (0..1_000_000).map(|i| format!("node-{i:07}")).collect();
     objects::policy(
@@ -300,7 +304,7 @@ async fn bad_requests_are_refused_and_the_next_is_served() {
     )
     .await
     .unwrap();
-    offered(&world, "web").await;
+    wait_for_offer(&world, "web").await;
     let many = json!({"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u",
                       "labels": {"app": "web"}}}, "NodeNames": names})
     .to_string();

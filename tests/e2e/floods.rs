@@ -10,12 +10,12 @@ use anyhow::Result;
 use serde_json::json;
 use tautline_tests::{
     objects,
-    servers::{get, insecure_open, insecure_post},
+    servers::{get, insecure_connect, insecure_post},
 };
 use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{World, placing::offered};
+use crate::{World, placement::wait_for_offer};
 
 const MIB: usize = 1 << 20;
 const FINE: &str =
@@ -31,7 +31,7 @@ struct Seen {
 }
 
 /// Probes the extender and asks it as kube-scheduler would, until `over`.
-fn watch(world: &World, over: CancellationToken) -> tokio::task::JoinHandle<Result<Seen>> {
+fn probe(world: &World, over: CancellationToken) -> tokio::task::JoinHandle<Result<Seen>> {
     let live = format!("http://127.0.0.1:{}/livez", world.extender.admin);
     let filter = format!("https://127.0.0.1:{}/filter", world.extender.port);
     tokio::spawn(async move {
@@ -53,8 +53,8 @@ fn watch(world: &World, over: CancellationToken) -> tokio::task::JoinHandle<Resu
 }
 
 /// While the flood goes on kube-scheduler places a pod, and probes are answered.
-async fn goes_on(world: &World, flood: &str, over: CancellationToken) {
-    let watching = watch(world, over.clone());
+async fn schedules_during(world: &World, flood: &str, over: CancellationToken) {
+    let watching = probe(world, over.clone());
     let name = flood.replace(' ', "-");
     objects::pod(&world.plane.client, "default", &name, "web")
         .await
@@ -68,7 +68,7 @@ async fn goes_on(world: &World, flood: &str, over: CancellationToken) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn floods_stop_neither_scheduling_nor_probes() {
+async fn extender_schedules_and_answers_probes_during_floods() {
     let world = World::start(&["n1"], &["--request-memory=256"])
         .await
         .unwrap();
@@ -77,7 +77,7 @@ async fn floods_stop_neither_scheduling_nor_probes() {
     objects::policy(&world.plane.client, "default", "web", policy, json!({}))
         .await
         .unwrap();
-    offered(&world, "web").await;
+    wait_for_offer(&world, "web").await;
     let address = format!("127.0.0.1:{}", world.extender.port);
 
     // Silent connections, more than either port takes, without and with a handshake.
@@ -89,17 +89,17 @@ async fn floods_stop_neither_scheduling_nor_probes() {
     }
     let mut shaken = Vec::new();
     for _ in 0..600 {
-        shaken.push(insecure_open(&address).await.unwrap());
+        shaken.push(insecure_connect(&address).await.unwrap());
     }
     let over = CancellationToken::new();
     over.cancel();
-    goes_on(&world, "silent connections", over).await;
+    schedules_during(&world, "silent connections", over).await;
     drop((silent, shaken));
 
     // Half-sent bodies, more than the requests that may be under way.
     let mut half = Vec::new();
     for _ in 0..128 {
-        let mut stream = insecure_open(&address).await.unwrap();
+        let mut stream = insecure_connect(&address).await.unwrap();
         let head = format!(
             "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{{",
             31 * MIB
@@ -110,7 +110,7 @@ async fn floods_stop_neither_scheduling_nor_probes() {
     }
     let over = CancellationToken::new();
     over.cancel();
-    goes_on(&world, "half sent bodies", over).await;
+    schedules_during(&world, "half sent bodies", over).await;
     drop(half);
 
     // Forty of the largest requests at once, of shapes that take much memory once read.
@@ -166,8 +166,10 @@ async fn floods_stop_neither_scheduling_nor_probes() {
         over.cancel();
         (served, refused)
     };
-    let ((served, refused), ()) =
-        tokio::join!(flood, goes_on(&world, "large requests", over.clone()));
+    let ((served, refused), ()) = tokio::join!(
+        flood,
+        schedules_during(&world, "large requests", over.clone())
+    );
     println!("of forty requests of 31 MiB {served} were served, {refused} refused");
     assert!(served > 0);
     let peak = world.extender.process.peak_bytes();

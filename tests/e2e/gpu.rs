@@ -13,7 +13,7 @@ use tautline_proto::{
     ruleprovider::PolicyRule,
 };
 use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, servers::Server};
-use tonic::transport::Channel;
+use tonic::{Status, transport::Channel};
 
 use crate::World;
 
@@ -47,7 +47,7 @@ pub async fn labelled(client: &Client, name: &str, offers: Value, mut labels: Va
 }
 
 /// What a node offers from now on, of one resource.
-pub async fn offers(client: &Client, node: &str, resource: &str, count: &str) {
+pub async fn set_allocatable(client: &Client, node: &str, resource: &str, count: &str) {
     let patch = Patch::Merge(json!({"status": {"allocatable": {resource: count}}}));
     let nodes: Api<Node> = Api::all(client.clone());
     let params = PatchParams::default();
@@ -56,7 +56,7 @@ pub async fn offers(client: &Client, node: &str, resource: &str, count: &str) {
 
 /// A pod labelled `app` that the extender is asked about and that requests this
 /// too; for one node alone, if that is named.
-pub fn wanting(name: &str, app: &str, requests: Value, node: Option<&str>) -> Pod {
+pub fn gpu_pod(name: &str, app: &str, requests: Value, node: Option<&str>) -> Pod {
     let mut all = json!({"constraint.ciena.com/governed": "1", "cpu": "10m"});
     let more = requests.as_object().unwrap().clone();
     all.as_object_mut().unwrap().extend(more);
@@ -82,7 +82,7 @@ pub async fn create(client: &Client, pod: &Pod) -> String {
 
 /// Creates a pod that the policy of `app` speaks for, for one node.
 pub async fn pod(client: &Client, name: &str, app: &str, node: &str) {
-    create(client, &wanting(name, app, json!({}), Some(node))).await;
+    create(client, &gpu_pod(name, app, json!({}), Some(node))).await;
 }
 
 /// Deletes a pod at once, as a kubelet would have it, and waits until it is gone.
@@ -103,7 +103,7 @@ pub async fn devices(client: &Client, name: &str) -> String {
 }
 
 /// Waits until a pod is bound to the node, and holds its record against `expected`.
-pub async fn given(world: &World, name: &str, node: &str, expected: &str) {
+pub async fn expect_devices(world: &World, name: &str, node: &str, expected: &str) {
     assert_eq!(world.bound(name).await, node);
     assert_eq!(devices(&world.plane.client, name).await, expected, "{name}");
 }
@@ -114,7 +114,7 @@ pub async fn policy(world: &World, app: &str, request: &str) {
     objects::policy(&world.plane.client, "default", app, rule, json!({}))
         .await
         .unwrap();
-    crate::placing::known(world, app).await;
+    crate::placement::wait_for_provider(world, app).await;
 }
 
 /// The Service of the provider, which hands out.
@@ -135,28 +135,43 @@ pub async fn provider(plane: &ControlPlane) -> Server {
         .unwrap()
 }
 
-/// Waits until who listens there reserves: nothing of before its start can be under
-/// way any more.
-pub async fn reserves(port: u16, node: &str, state: impl AsyncFnOnce() -> String) {
-    let ask = async || {
-        let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).ok()?;
-        let mut client = AllocatorClient::new(channel.connect().await.ok()?);
-        // A pod that wants nothing.
-        let request = ReserveRequest {
-            uid: "probe".into(),
-            node: node.into(),
-            rule: Some(PolicyRule {
-                name: "gpu-slice".into(),
-                request: "0".into(),
-                ..PolicyRule::default()
-            }),
-            hold_millis: 1_000,
-            ..ReserveRequest::default()
-        };
-        let id = client.reserve(request).await.ok()?.into_inner().id;
-        client.release(ReleaseRequest { id }).await.ok().map(drop)
+/// Waits until the provider at a port reserves: no reservation from before its start can
+/// be under way any more.
+pub async fn wait_until_reserving(port: u16, node: &str, state: impl AsyncFnOnce() -> String) {
+    let check = async || probe(port, node).await?.ok();
+    eventually("the provider reserves", PATIENCE, check, state).await;
+}
+
+/// Waits until the provider knows that a node is gone.
+pub async fn wait_until_forgotten(port: u16, node: &str, state: impl AsyncFnOnce() -> String) {
+    let check = async || {
+        let refused = probe(port, node).await?.err()?;
+        let gone = refused.message().contains("not in the provider's view");
+        gone.then_some(())
     };
-    eventually("the provider reserves", PATIENCE, ask, state).await;
+    eventually("the provider forgets the node", PATIENCE, check, state).await;
+}
+
+/// Reserves 0 cards of a node and releases them; `None`: no connection.
+async fn probe(port: u16, node: &str) -> Option<Result<(), Status>> {
+    let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).ok()?;
+    let mut client = AllocatorClient::new(channel.connect().await.ok()?);
+    let request = ReserveRequest {
+        uid: "probe".into(),
+        node: node.into(),
+        rule: Some(PolicyRule {
+            name: "gpu-slice".into(),
+            request: "0".into(),
+            ..PolicyRule::default()
+        }),
+        hold_millis: 1_000,
+        ..ReserveRequest::default()
+    };
+    let id = match client.reserve(request).await {
+        Ok(reserved) => reserved.into_inner().id,
+        Err(status) => return Some(Err(status)),
+    };
+    Some(client.release(ReleaseRequest { id }).await.map(drop))
 }
 
 /// What a provider holds for pods that the watch does not show; `None` if it does
@@ -173,7 +188,7 @@ async fn held(provider: &Server) -> Option<f64> {
 }
 
 /// Waits until the provider has something reserved.
-pub async fn something_held(provider: &Server) {
+pub async fn wait_until_reserved(provider: &Server) {
     let some = async || held(provider).await.filter(|h| *h > 0.0).map(drop);
     let state = async || provider.process.tail();
     eventually("something is reserved", PATIENCE, some, state).await;
@@ -181,7 +196,7 @@ pub async fn something_held(provider: &Server) {
 
 /// Waits until the provider holds nothing, by its metric, and stays so for longer
 /// than the metric may be behind.
-pub async fn nothing_held(provider: &Server) {
+pub async fn wait_until_released(provider: &Server) {
     const BEHIND: Duration = Duration::from_millis(1500);
     let since = std::cell::Cell::new(None::<Instant>);
     let check = async || {

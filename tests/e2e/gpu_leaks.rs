@@ -11,32 +11,32 @@ use tautline_tests::{PATIENCE, eventually, objects, servers::Server};
 
 use crate::{
     World,
-    gpu::{self, CARDS, create, given, wanting},
+    gpu::{self, CARDS, create, expect_devices, gpu_pod},
     gpu_audit::Audit,
-    gpu_between::Between,
+    gpu_interceptor::Interceptor,
 };
 
-struct Leaks {
+struct LeakTest {
     world: World,
     provider: Server,
-    between: Between,
+    between: Interceptor,
 }
 
 #[tokio::test]
-async fn gpu_leaks_nothing_when_binds_fail_and_pods_and_nodes_go() {
+async fn gpu_reservations_end_when_binds_fail_and_pods_and_nodes_go() {
     // What happens in between takes a write to the API server.
     let extender = ["--bind", "--provider-deadline=3s"];
     let world = World::with("gated-gpu.yaml", &[], &extender).await.unwrap();
     let client = world.plane.client.clone();
     let provider = gpu::provider(&world.plane).await;
-    let between = Between::start(provider.port).await;
+    let between = Interceptor::start(provider.port).await;
     gpu::service(&client, between.port).await;
     for node in ["n1", "n2"] {
         gpu::node(&client, node, json!({CARDS: "1"})).await;
     }
     gpu::policy(&world, "whole", "1").await;
-    gpu::reserves(provider.port, "n1", async || provider.process.tail()).await;
-    let leaks = Leaks {
+    gpu::wait_until_reserving(provider.port, "n1", async || provider.process.tail()).await;
+    let leaks = LeakTest {
         world,
         provider,
         between,
@@ -52,7 +52,7 @@ async fn gpu_leaks_nothing_when_binds_fail_and_pods_and_nodes_go() {
     assert_eq!(audit.faults(), Vec::<String>::new());
 }
 
-impl Leaks {
+impl LeakTest {
     fn client(&self) -> Client {
         self.world.plane.client.clone()
     }
@@ -62,26 +62,26 @@ impl Leaks {
     }
 
     fn state(&self) -> String {
-        self.between.told() + "\n" + &self.provider.process.tail() + &self.world.state()
+        self.between.call_log() + "\n" + &self.provider.process.tail() + &self.world.state()
     }
 
     async fn happened(&self) {
-        let check = async || self.between.happened().then_some(());
+        let check = async || self.between.has_run().then_some(());
         let what = "it happens between reserve and bind";
         eventually(what, PATIENCE, check, async || self.state()).await;
     }
 
     /// Nothing is reserved, and the card of `node` goes to `pod`; then both are free.
     async fn free(&self, node: &str, pod: &str) {
-        gpu::nothing_held(&self.provider).await;
+        gpu::wait_until_released(&self.provider).await;
         gpu::pod(&self.client(), pod, "whole", node).await;
-        given(&self.world, pod, node, "0:1000").await;
+        expect_devices(&self.world, pod, node, "0:1000").await;
         gpu::delete(&self.client(), pod).await;
     }
 
     /// What the extender answers when it is told to bind; no scheduler knows the pod.
     async fn bind(&self, pod: &str, node: &str) -> String {
-        let mut waiting = wanting(pod, "whole", json!({}), Some(node));
+        let mut waiting = gpu_pod(pod, "whole", json!({}), Some(node));
         waiting.spec.as_mut().unwrap().scheduler_name = Some("nobody".into());
         let uid = create(&self.client(), &waiting).await;
         let args = json!({"PodName": pod, "PodNamespace": "default", "PodUID": uid, "Node": node});
@@ -92,7 +92,7 @@ impl Leaks {
     /// The API server refuses: the pod has another node by then.
     async fn bound_elsewhere(&self) {
         let (pods, client) = (self.pods(), self.client());
-        self.between.happens("elsewhere", async move || {
+        self.between.on_reserve("elsewhere", async move || {
             let elsewhere: Binding = serde_json::from_value(json!({
                 "metadata": {"name": "elsewhere"},
                 "target": {"apiVersion": "v1", "kind": "Node", "name": "n2"},
@@ -115,7 +115,7 @@ impl Leaks {
 
     async fn deleted_before_the_bind(&self) {
         let (pods, client) = (self.pods(), self.client());
-        self.between.happens("hasty", async move || {
+        self.between.on_reserve("hasty", async move || {
             let now = DeleteParams::default().grace_period(0);
             pods.delete("hasty", &now).await.unwrap();
         });
@@ -128,14 +128,14 @@ impl Leaks {
     async fn deleted_while_bound(&self) {
         let client = self.client();
         gpu::pod(&client, "short", "whole", "n1").await;
-        given(&self.world, "short", "n1", "0:1000").await;
+        expect_devices(&self.world, "short", "n1", "0:1000").await;
         // Another waits for the card, and gets it when this one is deleted, in its
         // own time.
         gpu::pod(&client, "next", "whole", "n1").await;
-        crate::faults::event(&self.world, "next", "gpu-slice/GpuBusy").await;
+        crate::faults::wait_for_event(&self.world, "next", "gpu-slice/GpuBusy").await;
         let params = DeleteParams::default();
         self.pods().delete("short", &params).await.unwrap();
-        given(&self.world, "next", "n1", "0:1000").await;
+        expect_devices(&self.world, "next", "n1", "0:1000").await;
         gpu::delete(&client, "next").await;
         self.free("n1", "after-short").await;
     }
@@ -146,13 +146,13 @@ impl Leaks {
         let client = self.client();
         gpu::node(&client, "n3", json!({CARDS: "1"})).await;
         let nodes: Api<Node> = Api::all(client.clone());
-        self.between.happens("stranded", async move || {
+        self.between.on_reserve("stranded", async move || {
             nodes.delete("n3", &DeleteParams::default()).await.unwrap();
         });
         gpu::pod(&client, "stranded", "whole", "n3").await;
         self.happened().await;
         assert_eq!(self.world.bound("stranded").await, "n3");
-        gpu::nothing_held(&self.provider).await;
+        gpu::wait_until_released(&self.provider).await;
         gpu::delete(&client, "stranded").await;
         gpu::node(&client, "n3", json!({CARDS: "1"})).await;
         self.free("n3", "after-stranded").await;
@@ -166,8 +166,8 @@ impl Leaks {
         nodes.delete("n3", &params).await.unwrap();
         let answer = self.bind("late", "n3").await;
         println!("bind to a node that has just gone: {answer}");
-        gpu::nothing_held(&self.provider).await;
-        // By now everybody has heard.
+        gpu::wait_until_released(&self.provider).await;
+        gpu::wait_until_forgotten(self.provider.port, "n3", async || self.state()).await;
         let answer = self.bind("later", "n3").await;
         let why = "node n3: not in the provider's view";
         assert!(answer.contains(why), "{answer}\n{}", self.state());
@@ -180,12 +180,12 @@ impl Leaks {
 
     /// A Reserve whose answer never comes: held to its end, and no longer.
     async fn answer_lost(&self) {
-        self.between.lost("unheard");
+        self.between.lose_answers("unheard");
         let answer = self.bind("unheard", "n1").await;
         assert!(answer.contains("the answer is lost"), "{answer}");
-        gpu::something_held(&self.provider).await;
+        gpu::wait_until_reserved(&self.provider).await;
         gpu::pod(&self.client(), "patient", "whole", "n1").await;
-        given(&self.world, "patient", "n1", "0:1000").await;
+        expect_devices(&self.world, "patient", "n1", "0:1000").await;
         gpu::delete(&self.client(), "patient").await;
         assert_eq!(
             objects::node_of(&self.client(), "default", "unheard").await,

@@ -6,12 +6,12 @@ use tautline_tests::{PATIENCE, eventually};
 
 use crate::{
     World,
-    gpu::{self, CARDS, given},
+    gpu::{self, CARDS, expect_devices},
     gpu_audit::Audit,
 };
 
 #[tokio::test]
-async fn gpu_restart_rebuilds_what_pods_hold_from_their_records() {
+async fn gpu_provider_restores_held_cards_after_a_restart() {
     let world = World::with("gated-gpu.yaml", &[], &["--bind"])
         .await
         .unwrap();
@@ -22,38 +22,38 @@ async fn gpu_restart_rebuilds_what_pods_hold_from_their_records() {
     for (app, request) in [("quarter", "250m"), ("half", "500m"), ("whole", "1")] {
         gpu::policy(&world, app, request).await;
     }
-    gpu::reserves(provider.port, "n1", async || provider.process.tail()).await;
+    gpu::wait_until_reserving(provider.port, "n1", async || provider.process.tail()).await;
     gpu::pod(&client, "whole-0", "whole", "n1").await;
     world.bound("whole-0").await;
     let full = gpu::devices(&client, "whole-0").await;
     // The card that the others share.
     let rest = if full == "0:1000" { 1 } else { 0 };
     gpu::pod(&client, "half-0", "half", "n1").await;
-    given(&world, "half-0", "n1", &format!("{rest}:500")).await;
+    expect_devices(&world, "half-0", "n1", &format!("{rest}:500")).await;
     gpu::pod(&client, "quarter-0", "quarter", "n1").await;
-    given(&world, "quarter-0", "n1", &format!("{rest}:250")).await;
+    expect_devices(&world, "quarter-0", "n1", &format!("{rest}:250")).await;
 
     // At once, and a pod comes while nobody answers.
     provider.process.kill();
     gpu::pod(&client, "half-1", "half", "n1").await;
     provider.restart().await.unwrap();
-    gpu::reserves(provider.port, "n1", async || provider.process.tail()).await;
+    gpu::wait_until_reserving(provider.port, "n1", async || provider.process.tail()).await;
     // 250m are left: half a card would be too much, by the costs and by Reserve.
-    crate::faults::event(&world, "half-1", "gpu-slice/GpuBusy").await;
+    crate::faults::wait_for_event(&world, "half-1", "gpu-slice/GpuBusy").await;
     refused_at_bind(&world, "half-1").await;
     gpu::pod(&client, "quarter-1", "quarter", "n1").await;
-    given(&world, "quarter-1", "n1", &format!("{rest}:250")).await;
+    expect_devices(&world, "quarter-1", "n1", &format!("{rest}:250")).await;
     let audit = Audit::read(&client).await;
     assert_eq!((audit.faults(), audit.bound()), (vec![], 4));
     assert_eq!(audit.hosts(audit.pending()[0]), Vec::<&str>::new());
-    gpu::nothing_held(&provider).await;
+    gpu::wait_until_released(&provider).await;
 
     // What two quarters leave is half a card.
     for pod in ["half-1", "quarter-0", "quarter-1"] {
         gpu::delete(&client, pod).await;
     }
     gpu::pod(&client, "half-2", "half", "n1").await;
-    given(&world, "half-2", "n1", &format!("{rest}:500")).await;
+    expect_devices(&world, "half-2", "n1", &format!("{rest}:500")).await;
     assert_eq!(Audit::read(&client).await.faults(), Vec::<String>::new());
 }
 

@@ -8,7 +8,7 @@ use tautline_tests::servers::binary;
 
 use crate::{
     World,
-    gpu::{self, create, wanting},
+    gpu::{self, create, gpu_pod},
 };
 
 const UNITS: &str = "nvidia.com/gpu-shared";
@@ -18,13 +18,13 @@ async fn units(world: &World, name: &str, units: u32, node: Option<&str>) {
     let requests = json!({UNITS: units.to_string()});
     create(
         &world.plane.client,
-        &wanting(name, "shared", requests, node),
+        &gpu_pod(name, "shared", requests, node),
     )
     .await;
 }
 
 #[tokio::test]
-async fn gpu_shared_units_of_a_pod_come_from_one_card() {
+async fn gpu_shares_of_a_pod_come_from_one_card() {
     let world = World::with("gated-gpu.yaml", &[], &["--bind"])
         .await
         .unwrap();
@@ -35,7 +35,7 @@ async fn gpu_shared_units_of_a_pod_come_from_one_card() {
     gpu::labelled(client, "s1", json!({UNITS: "8"}), four.clone()).await;
     gpu::labelled(client, "s2", json!({UNITS: "4"}), four).await;
     gpu::policy(&world, "shared", "true").await;
-    gpu::reserves(provider.port, "s1", async || provider.process.tail()).await;
+    gpu::wait_until_reserving(provider.port, "s1", async || provider.process.tail()).await;
 
     // One unit is left of each card of s1, two of the card of s2.
     for (name, count, node) in [("a-0", 3, "s1"), ("a-1", 3, "s1"), ("b-0", 2, "s2")] {
@@ -51,14 +51,14 @@ async fn gpu_shared_units_of_a_pod_come_from_one_card() {
     }
     // The plugin picks the card: nothing is recorded, nothing stays reserved.
     assert_eq!(gpu::devices(client, "c-0").await, "");
-    gpu::nothing_held(&provider).await;
+    gpu::wait_until_released(&provider).await;
 
     // Two units are left, in parts: the pod waits, and is told why.
     units(&world, "d-0", 2, None).await;
-    crate::faults::event(&world, "d-0", "1 gpu-slice/GpuFragmented").await;
-    let said = plan(&world).await;
+    crate::faults::wait_for_event(&world, "d-0", "1 gpu-slice/GpuFragmented").await;
+    let output = plan(&world).await;
     let why = "1 gpu-slice/GpuFragmented, 1 insufficient nvidia.com/gpu-shared";
-    assert!(said.contains(why), "{said}");
+    assert!(output.contains(why), "{output}");
     // One unit is no trouble.
     units(&world, "e-0", 1, None).await;
     assert_eq!(world.bound("e-0").await, "s1");

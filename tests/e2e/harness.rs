@@ -22,11 +22,11 @@ use tautline_tests::{
 use crate::manifests::may;
 
 #[tokio::test]
-async fn the_harness_runs_deployments_budgets_and_garbage_collection() {
+async fn harness_runs_deployments_budgets_and_garbage_collection() {
     let _alone = crate::ALONE.lock().await;
     let mut plane = ControlPlane::start().await.unwrap();
     let client = plane.client.clone();
-    objects::apply_kustomization_but(&client, &root().join("deploy"), &["Deployment"])
+    objects::apply_kustomization_except(&client, &root().join("deploy"), &["Deployment"])
         .await
         .unwrap();
     plane.start_kwok().await.unwrap();
@@ -97,7 +97,7 @@ async fn endpoints(plane: &ControlPlane, pods: &[Pod]) {
 /// pod go, and another takes its place.
 async fn refused_then_allowed(plane: &ControlPlane, pods: &[Pod]) {
     let client = &plane.client;
-    let evicting: Api<Pod> = Api::default_namespaced(plane.client_of("admin").await.unwrap());
+    let evicting: Api<Pod> = Api::default_namespaced(plane.client_as("admin").await.unwrap());
     let gone = pods[0].name_any();
     pdb(client, "default", "web", "web", 3).await.unwrap();
     allowed(plane, 0).await;
@@ -151,7 +151,7 @@ async fn collected(plane: &ControlPlane) {
     let owned = json!({"apiVersion": api_version, "kind": "ConstraintPolicyBinding",
         "metadata": {"name": "web-x", "namespace": "default", "ownerReferences": [owner]},
         "spec": {"offer": "web", "targets": {}}});
-    let controller = plane.client_of("controller").await.unwrap();
+    let controller = plane.client_as("controller").await.unwrap();
     objects::apply_one(&controller, owned).await.unwrap();
     assert_eq!(bindings(client, "default", "web").await.len(), 1);
     offers.delete("web", &Default::default()).await.unwrap();

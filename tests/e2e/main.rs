@@ -5,41 +5,41 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admission;
-mod evicting;
+mod evictions;
 mod faults;
-mod fleet;
 mod floods;
-mod following;
-mod governed;
+mod governed_cluster;
 mod harness;
 mod interop;
-mod judge;
 mod latency;
-mod leading;
+mod latency_agents;
+mod leader_election;
+mod node_judge;
+mod pod_watch;
 
+mod allocator_replicas;
 mod bandwidth;
-mod binding;
+mod bindings;
 mod dra;
 mod dra_costs;
+mod fixed_costs;
 mod gpu;
 mod gpu_audit;
-mod gpu_between;
-mod gpu_evaluate;
-mod gpu_fresh;
+mod gpu_compliance;
+mod gpu_interceptor;
 mod gpu_leaks;
-mod gpu_pods;
+mod gpu_load;
+mod gpu_pod_watch;
 mod gpu_restart;
 mod gpu_shared;
 mod manifests;
 mod mutation;
-mod placing;
-mod providers;
-mod relabel;
-mod replicas;
-mod reserve;
+mod placement;
+mod relabeling;
+mod requeue;
+mod reservations;
 mod tenancy;
 mod underlay;
-mod waking;
 
 use std::path::PathBuf;
 
@@ -88,6 +88,6 @@ impl World {
     }
 
     async fn bound(&self, name: &str) -> String {
-        objects::bound(&self.plane.client, "default", name, async || self.state()).await
+        objects::wait_until_bound(&self.plane.client, "default", name, async || self.state()).await
     }
 }

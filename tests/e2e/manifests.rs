@@ -9,7 +9,7 @@ use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects,
 const TURNBUCKLE: &str = include_str!("../turnbuckle-manifests.yaml");
 
 #[tokio::test]
-async fn deploy_and_turnbuckles_examples_apply_and_bad_ones_are_refused() {
+async fn api_server_takes_our_manifests_and_refuses_bad_ones() {
     let _alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
     let client = &plane.client;

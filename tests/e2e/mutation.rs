@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict};
 use tautline_tests::{PATIENCE, eventually, objects, root};
 
-use crate::admission::Admitting;
+use crate::admission::AdmissionCluster;
 
 #[path = "../../admission/mutating-policy/tests/support/case.rs"]
 mod case;
@@ -28,11 +28,11 @@ pub const PARAMS: &str = include_str!("mutation-params.yaml");
 type End = Result<Value, (u16, String)>;
 
 #[tokio::test]
-async fn engine_and_webhook_do_what_the_api_server_does() {
-    let world = Admitting::start(&["tautline-mutation-policies"], &[])
+async fn engine_and_webhook_match_the_api_server() {
+    let world = AdmissionCluster::start(&["tautline-mutation-policies"], &[])
         .await
         .unwrap();
-    let client = world.plane.client_of("admin").await.unwrap();
+    let client = world.plane.client_as("admin").await.unwrap();
     let mut cases = Case::all(&root().join("admission/mutating-policy/tests/cases"));
     cases.retain(|case| case.ours_only.is_none());
     objects::apply(&client, PARAMS).await.unwrap();

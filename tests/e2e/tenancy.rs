@@ -22,8 +22,8 @@ use tautline_tests::{
 };
 
 use crate::{
-    governed::{compliance_of, for_a_while},
-    judge::Judge,
+    governed_cluster::{compliance_of, for_a_while},
+    node_judge::NodeJudge,
 };
 
 const TENANT: &str = "tenant";
@@ -33,15 +33,15 @@ const BLACK_HOLES: u8 = 60;
 
 /// Says of everything what harms it, and remembers of whose pods it was asked.
 #[derive(Clone, Default)]
-struct Hostile(Arc<Mutex<Vec<String>>>);
+struct HostileProvider(Arc<Mutex<Vec<String>>>);
 
-impl Hostile {
+impl HostileProvider {
     fn asked(&self, namespace: String) {
         self.0.lock().unwrap().push(namespace);
     }
 }
 
-impl RuleProvider for Hostile {
+impl RuleProvider for HostileProvider {
     async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         self.asked(ask.source.namespace);
         let mut answer = CostAnswer::default();
@@ -62,7 +62,7 @@ impl RuleProvider for Hostile {
     }
 }
 
-impl Allocator for Hostile {
+impl Allocator for HostileProvider {
     async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
         self.asked(ask.workload.namespace);
         let annotations = [("team", "mine"), ("tautline.io/gpu-devices", "0:1000")];
@@ -84,7 +84,7 @@ impl Allocator for Hostile {
 }
 
 /// Serves it for as long as the test runs; gives its port.
-async fn serve(hostile: &Hostile) -> u16 {
+async fn serve(hostile: &HostileProvider) -> u16 {
     let server = ProviderServer::bind(testkit::loopback()).await.unwrap();
     let port = server.address().port();
     let mut tasks = Tasks::default();
@@ -95,7 +95,7 @@ async fn serve(hostile: &Hostile) -> u16 {
     port
 }
 
-struct Shared {
+struct SharedCluster {
     plane: ControlPlane,
     extender: Server,
     controller: Server,
@@ -104,13 +104,13 @@ struct Shared {
     tenant: Client,
 }
 
-impl Shared {
+impl SharedCluster {
     /// Victims in `default` with a rule of the trusted `judge` and the real `latency`.
     async fn start() -> Self {
         let mut plane = ControlPlane::start().await.unwrap();
         let client = plane.client.clone();
         let deploy = root().join("deploy");
-        let applied = objects::apply_kustomization_but(&client, &deploy, &["Deployment"]).await;
+        let applied = objects::apply_kustomization_except(&client, &deploy, &["Deployment"]).await;
         applied.unwrap();
         let role = std::fs::read_to_string(deploy.join("with-bind/role.yaml")).unwrap();
         objects::apply(&client, &role).await.unwrap();
@@ -131,7 +131,7 @@ impl Shared {
                 "ports": [{"name": "ruleprovider", "port": latency.port}]}});
         objects::apply_one(&client, table).await.unwrap();
         self::table(&client, ours, "n1,s1,1ms\nn2,s1,9ms\ns1,s1,1ms\n").await;
-        let tenant = plane.client_of("tenant").await.unwrap();
+        let tenant = plane.client_as("tenant").await.unwrap();
         let (extender, ca) = Server::extender(&plane, &["--bind", TRUSTED])
             .await
             .unwrap();
@@ -228,7 +228,8 @@ impl Shared {
         objects::pod(self.client(), "default", name, "web")
             .await
             .unwrap();
-        let node = objects::bound(self.client(), "default", name, async || self.state()).await;
+        let node =
+            objects::wait_until_bound(self.client(), "default", name, async || self.state()).await;
         let pods: Api<Pod> = Api::default_namespaced(self.client().clone());
         let pod = pods.get(name).await.unwrap();
         (node, pod.metadata.annotations.unwrap_or_default())
@@ -299,11 +300,11 @@ async fn black_holes(tenant: &Client) -> Vec<TcpListener> {
 }
 
 #[tokio::test]
-async fn a_tenant_changes_nothing_for_others() {
+async fn tenant_cannot_affect_other_namespaces() {
     let _alone = crate::ALONE.lock().await;
-    let shared = Shared::start().await;
+    let shared = SharedCluster::start().await;
     let client = shared.client();
-    let judge = Judge::new(client, &[("n1", 1), ("n2", 5), ("s1", 9)]);
+    let judge = NodeJudge::new(client, &[("n1", 1), ("n2", 5), ("s1", 9)]);
     let running = testkit::start(judge.clone()).await.unwrap();
     let port = running.address.port();
     let made = objects::provider(client, "tautline-system", "judge", port, &["near"]).await;
@@ -325,13 +326,13 @@ async fn a_tenant_changes_nothing_for_others() {
             {"name": "near"}, {"name": "latency", "request": "5ms", "limit": "20ms"}]}});
     objects::apply_one(client, policy).await.unwrap();
     let both = |rule: &Value| rule["provider"].is_string();
-    shared.extender.knows("default", "web", both).await;
+    shared.extender.wait_for_rules("default", "web", both).await;
 
     assert_eq!(shared.governed("before").await.0, "n1");
     shared.compliant().await;
     let quiet = shared.ungoverned("quiet").await;
 
-    let hostile = Hostile::default();
+    let hostile = HostileProvider::default();
     let port = serve(&hostile).await;
     let loud = service("loud", "127.0.0.1", port, &["near", "latency", "mine"]);
     objects::apply_one(&shared.tenant, loud).await.unwrap();
@@ -383,7 +384,7 @@ async fn a_tenant_changes_nothing_for_others() {
 }
 
 /// A target's apiVersion is asked for with the controller's rights: it is no path.
-async fn paths(shared: &Shared) {
+async fn paths(shared: &SharedCluster) {
     let url =
         format!("/apis/constraint.ciena.com/v1alpha1/namespaces/{TENANT}/constraintpolicyoffers");
     for version in ["v1/namespaces/kube-system/secrets?x=", "../../v1", "v1/x/y"] {
@@ -391,14 +392,14 @@ async fn paths(shared: &Shared) {
             "kind": "ConstraintPolicyOffer", "metadata": {"name": "oracle"},
             "spec": {"policies": ["hole-1"], "targets": [{"kind": "NetworkService",
                 "apiVersion": version, "labelSelector": {}}]}});
-        let said = objects::post(&shared.tenant, &url, &offer).await.unwrap();
-        assert_eq!(said.status, 422, "{version}: {said:?}");
+        let response = objects::post(&shared.tenant, &url, &offer).await.unwrap();
+        assert_eq!(response.status, 422, "{version}: {response:?}");
     }
 }
 
 /// Who is not kube-scheduler has no pod bound where filter did not send it, and reaches
 /// no other path.
-async fn binds(shared: &Shared) {
+async fn binds(shared: &SharedCluster) {
     let (_, uid) = {
         let pods: Api<Pod> = Api::default_namespaced(shared.client().clone());
         shared.governed("late").await;

@@ -1,7 +1,7 @@
 //! The underlay: asked where the rules leave no node, held by a finalizer, mends
 //! violations, and is given everything back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::DeleteParams};
@@ -10,13 +10,13 @@ use tautline_example_underlay::{Underlay, Verb, serve};
 use tautline_tests::{PATIENCE, eventually, objects, workloads};
 
 use crate::{
-    governed::{Governed, RULE, for_a_while},
-    placing::gated_pod,
+    governed_cluster::{GovernedCluster, RULE, for_a_while},
+    placement::gated_pod,
 };
 
 const FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
 
-async fn ids(world: &Governed, pod: &str) -> Vec<String> {
+async fn ids(world: &GovernedCluster, pod: &str) -> Vec<String> {
     let pods: Api<Pod> = Api::default_namespaced(world.client().clone());
     let found = pods.get_opt(pod).await.ok().flatten();
     let finalizers = found.and_then(|p| p.metadata.finalizers);
@@ -27,7 +27,7 @@ async fn ids(world: &Governed, pod: &str) -> Vec<String> {
         .collect()
 }
 
-async fn start(world: &Governed, underlay: &Underlay) -> tokio::task::JoinHandle<()> {
+async fn start(world: &GovernedCluster, underlay: &Underlay) -> tokio::task::JoinHandle<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = underlay.clone();
@@ -42,9 +42,9 @@ async fn start(world: &Governed, underlay: &Underlay) -> tokio::task::JoinHandle
 }
 
 #[tokio::test]
-async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
+async fn underlay_allocates_mitigates_and_releases() {
     let nodes = [("n1", -1), ("n2", -1)];
-    let mut world = Governed::with("gated-gpu.yaml", &nodes, &[], &["--bind"])
+    let mut world = GovernedCluster::with("gated-gpu.yaml", &nodes, &[], &["--bind"])
         .await
         .unwrap();
     let underlay = Underlay::new([("n2", 3)], Duration::from_secs(30));
@@ -53,13 +53,13 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
     world.offer("web", mediate).await;
     world
         .extender
-        .knows("default", "web", |rule| rule["provider"].is_string())
+        .wait_for_rules("default", "web", |rule| rule["provider"].is_string())
         .await;
 
     // No node keeps to the rule: the underlay makes one that does.
     let client = world.client().clone();
     gated_pod(&client, "web-0", "web").await;
-    let node = objects::bound(&client, "default", "web-0", async || {
+    let node = objects::wait_until_bound(&client, "default", "web-0", async || {
         world.state("web").await
     })
     .await;
@@ -72,6 +72,7 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
 
     // The rule is broken all the same: the underlay is asked to mend it, again and
     // again, with what the pod holds; and nothing is evicted.
+    let since = Instant::now();
     let look = async || (underlay.state().asked(Verb::Mitigate) >= 1).then_some(());
     eventually(
         "the underlay is asked to mitigate",
@@ -97,14 +98,14 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
             objects::node_of(&client, "default", "web-0").await.unwrap(),
             "n2"
         );
-        assert!(
-            underlay.state().asked(Verb::Mitigate) <= 2,
-            "not without a wait"
-        );
+        // At least 10 s lie between two requests.
+        let most = 1 + usize::try_from(since.elapsed().as_secs() / 10).unwrap();
+        let asked = underlay.state().asked(Verb::Mitigate);
+        assert!(asked <= most, "{asked} requests in {:?}", since.elapsed());
     })
     .await;
     world.judge.set(&[("n1", -1), ("n2", 4)]);
-    world.stand("web", 1, "Compliant").await;
+    world.wait_for_compliance("web", 1, "Compliant").await;
 
     // A pod that is placed without the underlay, and mended by it: it holds the new
     // allocation.
@@ -114,14 +115,14 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
         .await;
     world
         .extender
-        .knows("default", "api", |rule| rule["outcome"] == "OK")
+        .wait_for_rules("default", "api", |rule| rule["outcome"] == "OK")
         .await;
     gated_pod(&client, "api-0", "api").await;
-    objects::bound(&client, "default", "api-0", async || {
+    objects::wait_until_bound(&client, "default", "api-0", async || {
         world.state("api").await
     })
     .await;
-    world.stand("api", 1, "Compliant").await;
+    world.wait_for_compliance("api", 1, "Compliant").await;
     world.judge.set(&[("n1", -1), ("n2", 4)]);
     let look = async || ids(&world, "api-0").await.into_iter().next();
     let mended = eventually("the pod holds the mitigation", PATIENCE, look, async || {
@@ -129,7 +130,7 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
     })
     .await;
     world.judge.set(&[("n1", 2), ("n2", 4)]);
-    world.stand("api", 1, "Compliant").await;
+    world.wait_for_compliance("api", 1, "Compliant").await;
 
     // The pods go while nobody leads and the underlay is down: nothing is lost.
     world.controllers[0].process.kill();
@@ -156,8 +157,9 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
         .await;
     }
     let state = underlay.state();
-    assert_eq!(state.count(Verb::Release, id), 1);
-    assert_eq!(state.count(Verb::Release, &mended), 1);
+    for id in [id, &mended] {
+        assert!(state.count(Verb::Release, id) >= 1, "{id}");
+    }
     assert!(state.allocated.is_empty(), "{:?}", state.allocated);
     drop(state);
     server.abort();

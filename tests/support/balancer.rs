@@ -1,5 +1,5 @@
-//! A stand-in for a Service's virtual IP: TCP connections to the backends in turn,
-//! past those that refuse. Gone with this value, its connections too.
+//! A stand-in for a Service's virtual IP: TCP connections go to the backends in turn, past
+//! those that refuse. Dropping the balancer closes its connections.
 
 use std::{
     net::SocketAddr,
@@ -39,13 +39,13 @@ impl Balancer {
         })
     }
 
-    /// For connections from now on.
-    pub fn set(&self, backends: Vec<SocketAddr>) {
+    /// The backends of new connections.
+    pub fn set_backends(&self, backends: Vec<SocketAddr>) {
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
     }
 
-    /// Ends all connections of this moment.
-    pub fn cut(&self) {
+    /// Closes all open connections.
+    pub fn close_connections(&self) {
         self.cut.notify_one();
     }
 }
@@ -70,7 +70,7 @@ async fn serve(listener: TcpListener, backends: Backends, cut: Arc<Notify>) {
                 }
                 turn += 1;
                 connections.spawn(async move {
-                    // None that takes it: the client's connection is closed.
+                    // Without a backend the client's connection is closed.
                     if let Some(mut backend) = connect(&now).await {
                         _ = client.set_nodelay(true);
                         _ = backend.set_nodelay(true);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Says its letter to everyone who connects.
+    /// Sends its letter on every connection.
     async fn backend(letter: u8) -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_turn_past_those_that_refuse() {
+    async fn balancer_takes_backends_in_turn_past_refusing_ones() {
         let ((a, first), (b, _second)) = (backend(b'a').await, backend(b'b').await);
         let balancer = Balancer::start(vec![a, b]).await.unwrap();
         let at = balancer.address;
@@ -127,19 +127,19 @@ mod tests {
             ["a", "b", "a"]
         );
         first.abort();
-        // Bound and not listening: refused, and nobody else's meanwhile.
+        // Bound and not listening: it refuses, and no other process can take the port.
         let dead = tokio::net::TcpSocket::new_v4().unwrap();
         dead.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        balancer.set(vec![dead.local_addr().unwrap(), b]);
+        balancer.set_backends(vec![dead.local_addr().unwrap(), b]);
         assert_eq!([ask(at).await, ask(at).await], ["b", "b"]);
-        balancer.set(Vec::new());
+        balancer.set_backends(Vec::new());
         assert_eq!(ask(at).await, "");
-        // A backend that says nothing and stays: only a cut ends the connection.
+        // A silent backend: only `close_connections` ends the connection.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        balancer.set(vec![silent.local_addr().unwrap()]);
+        balancer.set_backends(vec![silent.local_addr().unwrap()]);
         let (said, _held) = tokio::join!(ask(at), async {
             let held = silent.accept().await;
-            balancer.cut();
+            balancer.close_connections();
             held
         });
         assert_eq!(said, "");

@@ -1,4 +1,4 @@
-//! What benches on the real control plane have in common.
+//! Helpers of the benches on the real control plane.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::root;
 
 /// The binary to measure: `bin`, or else that of the release build.
-pub fn measured(bin: Option<PathBuf>) -> Result<PathBuf> {
+pub fn release_binary(bin: Option<PathBuf>) -> Result<PathBuf> {
     let bin = bin.unwrap_or_else(|| root().join("target/release/tautline"));
     ensure!(
         bin.is_file(),
@@ -18,7 +18,7 @@ pub fn measured(bin: Option<PathBuf>) -> Result<PathBuf> {
 }
 
 /// Puts a table between the marks of `bench/NAME` in docs/benchmarks.md.
-pub fn into_docs(name: &str, table: &str) -> Result<()> {
+pub fn write_to_docs(name: &str, table: &str) -> Result<()> {
     let mark = |what: &str| format!("<!-- bench/{name} {what} -->");
     let (begin, end) = (mark("begins"), mark("ends"));
     let missing = |mark: &str| format!("docs/benchmarks.md: {mark} is missing");

@@ -1,5 +1,5 @@
-//! What runs beside the API server: kube-scheduler, kube-controller-manager, and
-//! kwok in place of kubelets.
+//! The other components: kube-scheduler, kube-controller-manager, and kwok in place of
+//! kubelets.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, READY},
+    control_plane::{ControlPlane, READY_TIMEOUT},
     eventually,
     process::{Process, free_port},
     root,
@@ -29,8 +29,8 @@ const CONTROLLERS: [&str; 11] = [
 ];
 
 impl ControlPlane {
-    /// Starts kube-scheduler with a configuration of `deploy/scheduler`, its
-    /// extender led to `url` (verified by `ca`), or with none.
+    /// Starts kube-scheduler with a configuration of `deploy/scheduler` whose extender is at
+    /// `url` (verified by `ca`), or without an extender.
     pub async fn start_scheduler(&mut self, sample: Option<(&str, &str, &Path)>) -> Result<()> {
         let mut config = match sample {
             None => json!({
@@ -41,7 +41,7 @@ impl ControlPlane {
                 let text = fs::read_to_string(root().join("deploy/scheduler").join(file))?;
                 let mut config: Value = serde_saphyr::from_str(&text)?;
                 config["extenders"][0]["urlPrefix"] = url.into();
-                // Its own certificate serves as the client's, where the sample has one.
+                // The server's certificate serves as the client's too, where the sample has one.
                 let key = ca.with_extension("key");
                 let tls = &mut config["extenders"][0]["tlsConfig"];
                 for (field, file) in [("caFile", ca), ("certFile", ca), ("keyFile", &key)] {
@@ -72,7 +72,7 @@ impl ControlPlane {
         .await
     }
 
-    /// Starts kwok: nodes become ready, bound pods run, deleted ones go.
+    /// Starts kwok: nodes become ready, bound pods run, deleted pods go.
     pub async fn start_kwok(&mut self) -> Result<()> {
         let port = free_port()?;
         let stages = root().join("tests/control-plane/kwok/stages.yaml");
@@ -94,8 +94,8 @@ impl ControlPlane {
 
     /// Starts kube-controller-manager with the controllers that tests need, each
     /// under its own account: pods of Deployments, budgets, garbage collection,
-    /// endpoints, aggregated roles. Our kinds must be there by then: the garbage
-    /// collector looks for new ones only every 30 seconds.
+    /// endpoints, aggregated roles. Apply our CRDs before: the garbage collector looks for
+    /// new kinds only every 30 seconds.
     pub async fn start_controller_manager(&mut self) -> Result<()> {
         let port = free_port()?;
         let kubeconfig = self.kubeconfig("manager").display().to_string();
@@ -124,11 +124,11 @@ impl ControlPlane {
         .await
     }
 
-    /// Starts a component in place of the one of its name, if there is one.
+    /// Starts a component; one of the same name ends.
     async fn run(&mut self, name: &'static str, port: u16, args: &[String]) -> Result<()> {
         let program = self.binaries.join(name);
         let process = Process::start(name, &program, args, self.dir.path())?;
-        self.beside.insert(name, process);
+        self.components.insert(name, process);
         listening(port, name, async || self.logs()).await;
         Ok(())
     }
@@ -141,5 +141,5 @@ async fn listening<S: std::fmt::Display>(port: u16, what: &str, state: impl Asyn
             .is_ok()
             .then_some(())
     };
-    eventually(&format!("{what} listens"), READY, check, state).await;
+    eventually(&format!("{what} listens"), READY_TIMEOUT, check, state).await;
 }

@@ -1,4 +1,4 @@
-//! etcd and kube-apiserver; the value that holds all of a test's control plane.
+//! etcd and kube-apiserver, and [`ControlPlane`], which owns a test's control plane.
 
 use std::{
     collections::BTreeMap,
@@ -23,15 +23,15 @@ use crate::{
 };
 
 /// Time for a component to be ready.
-pub(crate) const READY: Duration = Duration::from_secs(60);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A control plane of its own, gone with this value.
+/// A control plane; it ends when this value is dropped.
 pub struct ControlPlane {
     pub client: Client,
     pub dir: TempDir,
     pub(crate) binaries: PathBuf,
-    /// The components beside these two, by name.
-    pub(crate) beside: BTreeMap<&'static str, Process>,
+    /// The other components, by name.
+    pub(crate) components: BTreeMap<&'static str, Process>,
     api_port: u16,
     etcd_url: String,
     /// More arguments of the API server.
@@ -40,8 +40,8 @@ pub struct ControlPlane {
     apiserver: Process,
 }
 
-/// The folder of the binaries, built if they are not there; `KUBEBUILDER_ASSETS`
-/// is taken instead when set (kwok is then looked for there too).
+/// The folder of the binaries, built if they are missing. `KUBEBUILDER_ASSETS` replaces it;
+/// kwok must be there too then.
 fn binaries() -> Result<PathBuf> {
     if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
         return Ok(assets.into());
@@ -63,8 +63,8 @@ impl ControlPlane {
         Self::start_with(|_| Ok(Vec::new())).await
     }
 
-    /// The same with more arguments for the API server; `args` may put files for it
-    /// into the folder that it is given.
+    /// The same with more arguments for the API server. `args` gets the test's folder and may
+    /// write files there.
     pub async fn start_with(args: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
         _ = rustls::crypto::ring::default_provider().install_default();
         let binaries = binaries()?;
@@ -100,7 +100,7 @@ impl ControlPlane {
             client,
             dir,
             binaries,
-            beside: BTreeMap::new(),
+            components: BTreeMap::new(),
             api_port,
             etcd_url,
             args,
@@ -119,9 +119,12 @@ impl ControlPlane {
                 .is_ok()
                 .then_some(())
         };
-        eventually("the API server is ready", READY, check, async || {
-            self.etcd.tail() + &self.apiserver.tail()
-        })
+        eventually(
+            "the API server is ready",
+            READY_TIMEOUT,
+            check,
+            async || self.etcd.tail() + &self.apiserver.tail(),
+        )
         .await;
     }
 
@@ -130,16 +133,15 @@ impl ControlPlane {
         self.dir.path().join(format!("{user}.kubeconfig"))
     }
 
-    /// A client with the account of one of the users that shows every answer of
-    /// the API server, also the 429 of a budget, which `client` asks again about
-    /// for minutes.
-    pub async fn client_of(&self, user: &str) -> Result<Client> {
+    /// A client with the account of one of the users that retries nothing: `client` retries
+    /// 429, also that of a disruption budget, for minutes.
+    pub async fn client_as(&self, user: &str) -> Result<Client> {
         let mut config = config(&self.kubeconfig(user)).await?;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
     }
 
-    /// Ends the API server as a crash would, and starts it again.
+    /// Kills the API server and starts it again.
     pub async fn restart_apiserver(&mut self) -> Result<()> {
         self.apiserver.kill();
         self.apiserver = start_apiserver(
@@ -162,7 +164,7 @@ impl ControlPlane {
     pub fn logs(&self) -> String {
         [&self.etcd, &self.apiserver]
             .into_iter()
-            .chain(self.beside.values())
+            .chain(self.components.values())
             .map(Process::tail)
             .collect()
     }
@@ -194,7 +196,7 @@ fn start_apiserver(
         format!("--service-account-key-file={}", at("sa.pub")),
         format!("--service-account-signing-key-file={}", at("sa.key")),
         "--service-cluster-ip-range=10.0.0.0/24".into(),
-        // Off by default; on, it asks more of whoever sets owner references.
+        // Off by default: it demands more rights for setting owner references.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
         // Both need the controller manager, which not every test starts.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
@@ -209,12 +211,15 @@ fn start_apiserver(
 }
 
 async fn client(kubeconfig: &Path, apiserver: &Process) -> Result<Client> {
-    // The API server writes its certificate itself, as it starts.
+    // The API server writes its certificate as it starts.
     let ca = kubeconfig.with_file_name("apiserver").join("apiserver.crt");
     let check = async || fs::metadata(&ca).ok().filter(|m| m.len() > 0);
-    eventually("the API server's certificate", READY, check, async || {
-        apiserver.tail()
-    })
+    eventually(
+        "the API server's certificate",
+        READY_TIMEOUT,
+        check,
+        async || apiserver.tail(),
+    )
     .await;
     Ok(Client::try_from(config(kubeconfig).await?)?)
 }

@@ -33,13 +33,13 @@ async fn get_now(url: &str) -> Result<(u16, String)> {
     Ok((status, body))
 }
 
-/// A connection that is kept: posts one after another, without TLS.
-pub struct Kept {
+/// A keep-alive connection without TLS for one post after another.
+pub struct KeepAlive {
     stream: tokio::net::TcpStream,
     host: String,
 }
 
-impl Kept {
+impl KeepAlive {
     pub async fn open(host: &str) -> Result<Self> {
         let stream = tokio::net::TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
@@ -81,7 +81,7 @@ impl Kept {
 }
 
 /// Connects over TLS without verifying the server.
-pub async fn insecure_open(
+pub async fn insecure_connect(
     host: &str,
 ) -> Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
     let stream = tokio::net::TcpStream::connect(host).await?;
@@ -96,7 +96,7 @@ pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let rest = url.strip_prefix("https://").unwrap_or(url);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let stream = insecure_open(host).await?;
+    let stream = insecure_connect(host).await?;
     let (mut read, mut write) = tokio::io::split(stream);
     let head = format!(
         "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -138,7 +138,7 @@ pub async fn certificate(port: u16) -> Result<Vec<u8>> {
     shown.map_or_else(|| bail!("no certificate"), |c| Ok(c.to_vec()))
 }
 
-/// A client that takes any certificate: tests know whom they call.
+/// A client that accepts any certificate: tests know their servers.
 mod insecure {
     use std::sync::Arc;
 
@@ -151,9 +151,9 @@ mod insecure {
     };
 
     #[derive(Debug)]
-    struct Anyone(Arc<CryptoProvider>);
+    struct AcceptAny(Arc<CryptoProvider>);
 
-    impl ServerCertVerifier for Anyone {
+    impl ServerCertVerifier for AcceptAny {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,
@@ -190,7 +190,7 @@ mod insecure {
         Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
             .with_no_client_auth())
     }
 }

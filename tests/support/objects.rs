@@ -1,4 +1,4 @@
-//! Objects of tests, and applying manifests as kubectl does.
+//! Test objects, and applying manifests as kubectl does.
 
 use std::path::Path;
 
@@ -14,13 +14,12 @@ use serde_json::{Value, json};
 
 use crate::{PATIENCE, eventually};
 
-/// Applies every document of a YAML text server-side; kinds are looked up, and
-/// waited for if their CRD has just been made.
+/// Applies every document of a YAML text server-side. It waits for kinds whose CRD is new.
 pub async fn apply(client: &Client, yaml: &str) -> Result<()> {
-    apply_but(client, yaml, &[]).await
+    apply_except(client, yaml, &[]).await
 }
 
-async fn apply_but(client: &Client, yaml: &str, skipped: &[&str]) -> Result<()> {
+async fn apply_except(client: &Client, yaml: &str, skipped: &[&str]) -> Result<()> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)?;
     for document in documents.into_iter().filter(|d| !d.is_null()) {
@@ -32,7 +31,7 @@ async fn apply_but(client: &Client, yaml: &str, skipped: &[&str]) -> Result<()> 
     Ok(())
 }
 
-/// Applies one object; the API server's refusal comes back with its name.
+/// Applies one object; a refusal of the API server names the object.
 pub async fn apply_one(client: &Client, document: Value) -> Result<()> {
     let object: DynamicObject = serde_json::from_value(document)?;
     let types = object.types.clone().context("a document without kind")?;
@@ -48,7 +47,7 @@ pub async fn apply_one(client: &Client, document: Value) -> Result<()> {
     api.patch(&name, &params, &Patch::Apply(&object))
         .await
         .with_context(|| format!("{} {name}", types.kind))?;
-    // As kubelets and the scheduler see it: a node's status is its own resource.
+    // A node's status is a resource of its own.
     if types.kind == "Node" {
         api.patch_status(&name, &params, &Patch::Apply(&object))
             .await?;
@@ -66,21 +65,25 @@ fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<
 /// Applies every manifest below a folder, in the order of a kustomization's
 /// resources if there is one.
 pub async fn apply_kustomization(client: &Client, dir: &Path) -> Result<()> {
-    apply_kustomization_but(client, dir, &[]).await
+    apply_kustomization_except(client, dir, &[]).await
 }
 
-/// The same without the kinds of `skipped`: with a controller manager running,
-/// our Deployments would become pods that only seem to answer.
-pub async fn apply_kustomization_but(client: &Client, dir: &Path, skipped: &[&str]) -> Result<()> {
+/// The same without the kinds in `skipped`: where a controller manager runs, our Deployments
+/// would become pods that kwok shows as ready and that serve nothing.
+pub async fn apply_kustomization_except(
+    client: &Client,
+    dir: &Path,
+    skipped: &[&str],
+) -> Result<()> {
     let text = std::fs::read_to_string(dir.join("kustomization.yaml"))?;
     let kustomization: Value = serde_saphyr::from_str(&text)?;
     for resource in kustomization["resources"].as_array().into_iter().flatten() {
         let path = dir.join(resource.as_str().unwrap_or_default());
         if path.is_dir() {
-            Box::pin(apply_kustomization_but(client, &path, skipped)).await?;
+            Box::pin(apply_kustomization_except(client, &path, skipped)).await?;
         } else {
             let text = std::fs::read_to_string(&path)?;
-            apply_but(client, &text, skipped)
+            apply_except(client, &text, skipped)
                 .await
                 .with_context(|| path.display().to_string())?;
         }
@@ -119,7 +122,7 @@ pub async fn pod(client: &Client, namespace: &str, name: &str, app: &str) -> Res
     Ok(())
 }
 
-/// A Service that leads to a provider on loopback, bound to `rules`.
+/// A Service for a provider on loopback, bound to `rules`.
 pub async fn provider(
     client: &Client,
     namespace: &str,
@@ -171,8 +174,8 @@ pub async fn policy(
     apply_one(client, of("ConstraintPolicyOffer", spec)).await
 }
 
-/// Waits until a pod is bound, and says where.
-pub async fn bound(
+/// Waits until a pod is bound, and returns its node.
+pub async fn wait_until_bound(
     client: &Client,
     namespace: &str,
     name: &str,
@@ -190,7 +193,7 @@ pub async fn bound(
     .await
 }
 
-/// The node of a pod at this moment.
+/// The node of a pod now.
 pub async fn node_of(client: &Client, namespace: &str, name: &str) -> Option<String> {
     Api::<Pod>::namespaced(client.clone(), namespace)
         .get(name)
@@ -218,23 +221,23 @@ pub async fn events(client: &Client, namespace: &str, name: &str) -> String {
     list.items.iter().map(line).collect()
 }
 
-/// What the API server said of a request: status, body, and what it warned of.
+/// The API server's response: status, body and warnings.
 #[derive(Debug)]
-pub struct Said {
+pub struct Response {
     pub status: u16,
     pub body: Value,
     pub warnings: Vec<String>,
 }
 
-impl Said {
+impl Response {
     /// The message of a refusal.
     pub fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 }
 
-/// Posts an object where `path` says, as kubectl does.
-pub async fn post(client: &Client, path: &str, object: &Value) -> Result<Said> {
+/// Posts an object to `path`, as kubectl does.
+pub async fn post(client: &Client, path: &str, object: &Value) -> Result<Response> {
     let request = http::Request::post(path)
         .header("content-type", "application/json")
         .body(kube::client::Body::from(object.to_string().into_bytes()))?;
@@ -253,7 +256,7 @@ pub async fn post(client: &Client, path: &str, object: &Value) -> Result<Said> {
     let warnings = warnings.map(text).collect();
     let status = response.status().as_u16();
     let body = response.into_body().collect_bytes().await?;
-    Ok(Said {
+    Ok(Response {
         status,
         body: serde_json::from_slice(&body)?,
         warnings,

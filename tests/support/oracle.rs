@@ -1,5 +1,5 @@
-//! Kubernetes' own code, to compare ours with: the programs of `tests/oracle`.
-//! Each answers a JSON line with a JSON line; their sources say which.
+//! Kubernetes' own code for comparison: the programs of `tests/oracle`. Each answers a JSON
+//! line with a JSON line; their sources describe the format.
 
 use std::{
     io::{BufRead, BufReader, BufWriter, Write},
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use crate::root;
 
-/// For one answer; all take far less.
+/// Time for one answer; most take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that answers until this value is gone.
+/// A program that runs until this value is dropped.
 pub struct Oracle {
     child: Child,
-    asked: mpsc::Sender<String>,
+    requests: mpsc::Sender<String>,
     answers: mpsc::Receiver<String>,
 }
 
@@ -39,7 +39,7 @@ impl Oracle {
         let (said, answers) = mpsc::channel();
         let stdin = child.stdin.take().context("no stdin")?;
         let stdout = child.stdout.take().context("no stdout")?;
-        // Both end with the program, which ends with its stdin.
+        // The program ends with its stdin, and both threads with the program.
         thread::spawn(move || {
             let mut stdin = BufWriter::new(stdin);
             while let Ok(line) = lines.recv() {
@@ -60,7 +60,7 @@ impl Oracle {
         });
         Ok(Self {
             child,
-            asked,
+            requests: asked,
             answers,
         })
     }
@@ -68,7 +68,7 @@ impl Oracle {
     /// Its answers, in the order of the requests.
     pub fn ask(&self, requests: &[Value]) -> Result<Vec<Value>> {
         for request in requests {
-            self.asked.send(request.to_string())?;
+            self.requests.send(request.to_string())?;
         }
         let answer = |request: &Value| {
             let line = self

@@ -1,13 +1,15 @@
 //! Processes that end with the test that started them.
 
 use std::{
-    fs::File,
+    fs::{self, File},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::LazyLock,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 /// A running process with its log.
 pub struct Process {
@@ -58,24 +60,24 @@ impl Process {
         self.child.id()
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it (SIGKILL).
     pub fn kill(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
     }
 
-    /// Asks it to end (SIGTERM) and waits; gives its exit code.
+    /// Terminates it (SIGTERM), waits, and returns its exit code.
     pub fn terminate(&mut self) -> Option<i32> {
         self.signal("-TERM");
         self.child.wait().ok().and_then(|s| s.code())
     }
 
-    /// Stops it where it is, as a machine that hangs would; its connections stay.
+    /// Pauses it (SIGSTOP), as on a machine that hangs; its connections stay open.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on after [`Self::pause`].
+    /// Resumes it after [`Self::pause`].
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -85,8 +87,8 @@ impl Process {
         _ = Command::new("kill").args([signal, &pid]).status();
     }
 
-    /// The exit code, if it has ended by itself.
-    pub fn ended(&mut self) -> Option<i32> {
+    /// The exit code, if it has ended.
+    pub fn exit_code(&mut self) -> Option<i32> {
         self.child
             .try_wait()
             .ok()
@@ -145,11 +147,22 @@ impl Drop for Process {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port of loopback that is this process's own until it ends: below the range from which
+/// Linux serves outgoing connections, and locked against other test processes.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
-        .local_addr()?
-        .port())
+    static LOCKS: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let dir = std::env::temp_dir().join("tautline-ports");
+    fs::create_dir_all(&dir)?;
+    for _ in 0..1000 {
+        let port = fastrand::u16(20_000..32_000);
+        let path = dir.join(port.to_string());
+        let lock = File::options().create(true).append(true).open(path)?;
+        if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            LOCKS.lock().push(lock);
+            return Ok(port);
+        }
+    }
+    bail!("no free port from 20000 to 31999")
 }
 
 #[cfg(test)]
@@ -157,8 +170,15 @@ mod tests {
     use super::*;
     use crate::{PATIENCE, eventually};
 
+    #[test]
+    fn free_port_returns_each_port_once() {
+        let ports: Vec<u16> = (0..50).map(|_| free_port().unwrap()).collect();
+        let distinct: std::collections::BTreeSet<&u16> = ports.iter().collect();
+        assert_eq!(distinct.len(), ports.len());
+    }
+
     #[tokio::test]
-    async fn a_paused_process_uses_no_processor_and_goes_on_when_resumed() {
+    async fn paused_process_uses_no_processor_until_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let args = [
             "-c".into(),

@@ -1,9 +1,9 @@
 //! A network on loopback: UDP between nodes with delay, jitter and loss, set for
 //! each pair while it runs, without privileges.
 //!
-//! Node i listens where it likes and gives the relay's socket R_i as its address.
-//! What i's socket sends to R_j arrives at j's socket from R_i, half a round trip
-//! later: each side sees the addresses that were given.
+//! Node i listens on any port and advertises the relay's socket R_i. A packet from i's socket
+//! to R_j arrives at j's socket from R_i, half a round trip later: each side sees the
+//! advertised addresses.
 
 use std::{
     cmp::Reverse,
@@ -30,12 +30,12 @@ use nix::{
 };
 use parking_lot::{Condvar, Mutex};
 
-/// A thread that sleeps wakes up so late; the rest of a wait it spins.
-const SPIN: Duration = Duration::from_micros(200);
-/// Delays below are spun by whoever received: no other thread has to wake.
-const AT_ONCE: Duration = Duration::from_micros(400);
+/// A sleeping thread may wake up this late, so the rest of a wait is spun.
+const SPIN_BELOW: Duration = Duration::from_micros(200);
+/// The receiving thread spins shorter delays itself: no other thread has to wake.
+const DELIVER_AT_ONCE: Duration = Duration::from_micros(400);
 const WAIT: Duration = Duration::from_millis(100);
-/// A packet that goes on so long after it was due is late.
+/// A packet delivered this long after it was due is late.
 const LATE: Duration = Duration::from_micros(40);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +46,7 @@ struct Link {
 
 #[derive(Debug)]
 struct State {
-    /// Where each node really listens.
+    /// The real address of each node.
     nodes: Vec<Option<SocketAddr>>,
     /// By pair, the lower number first.
     links: HashMap<(usize, usize), Link>,
@@ -56,26 +56,25 @@ struct State {
 }
 
 /// A packet on its way: when it is due, its number, then the rest.
-type Packet = (Instant, u64, Passage, Vec<u8>);
+type Packet = (Instant, u64, Transit, Vec<u8>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Passage {
+struct Transit {
     arrived: Instant,
-    /// From whose socket it goes on, and where.
+    /// The node whose socket sends it on, and the target.
     source: usize,
     node: usize,
     to: SocketAddr,
 }
 
-/// What the network really did.
+/// The delays that packets really had.
 #[derive(Debug, Default)]
-struct Done {
+struct Statistics {
     delivered: u64,
     late: u64,
-    /// Of requests, the time they took, by what their replies have in common with
-    /// them.
-    there: HashMap<Vec<u8>, Duration>,
-    /// Of requests with their replies, by pair, the lower number first.
+    /// The time of requests, by the bytes that they share with their replies.
+    outbound: HashMap<Vec<u8>, Duration>,
+    /// The times of requests with their replies, by pair, the lower number first.
     round_trips: HashMap<(usize, usize), Vec<Duration>>,
 }
 
@@ -85,7 +84,7 @@ struct Shared {
     state: Mutex<State>,
     queue: Mutex<(u64, BinaryHeap<Reverse<Packet>>)>,
     queued: Condvar,
-    done: Mutex<Done>,
+    statistics: Mutex<Statistics>,
     stop: AtomicBool,
 }
 
@@ -97,7 +96,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A network of `nodes` without delay; `seed` is of its jitter and loss.
+    /// A network of `nodes` without delay; `seed` is for jitter and loss.
     pub fn start(nodes: usize, seed: u64) -> io::Result<Self> {
         let socket = |_| {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -116,7 +115,7 @@ impl Relay {
             }),
             queue: Mutex::default(),
             queued: Condvar::new(),
-            done: Mutex::default(),
+            statistics: Mutex::default(),
             stop: AtomicBool::new(false),
         });
         let mut relay = Self {
@@ -137,12 +136,12 @@ impl Relay {
         Ok(())
     }
 
-    /// What node `node` is to give as its address.
+    /// The address that node `node` advertises.
     pub fn address(&self, node: usize) -> io::Result<SocketAddr> {
         self.shared.sockets[node].local_addr()
     }
 
-    /// Where node `node` really listens.
+    /// Sets the real address of node `node`.
     pub fn attach(&self, node: usize, real: SocketAddr) {
         self.shared.state.lock().nodes[node] = Some(real);
     }
@@ -152,7 +151,7 @@ impl Relay {
         self.link(a, b, |link| link.round_trip = round_trip);
     }
 
-    /// Whether nothing passes between two nodes, from now on.
+    /// Cuts or restores the link between two nodes.
     pub fn cut(&self, a: usize, b: usize, cut: bool) {
         self.link(a, b, |link| link.cut = cut);
     }
@@ -168,16 +167,15 @@ impl Relay {
     }
 
     /// The share of packets that this machine was too busy to deliver on time.
-    pub fn late(&self) -> f64 {
-        let done = self.shared.done.lock();
+    pub fn late_share(&self) -> f64 {
+        let done = self.shared.statistics.lock();
         done.late as f64 / done.delivered.max(1) as f64
     }
 
-    /// How long requests and their replies between two nodes were really on their
-    /// way, in the order of the replies: the latency agent's echoes, which have
-    /// bytes 8 to 31 in common.
+    /// The real times of requests with their replies between two nodes, in the order of the
+    /// replies. The latency agent's echoes share bytes 8 to 31.
     pub fn round_trips(&self, a: usize, b: usize) -> Vec<Duration> {
-        let done = self.shared.done.lock();
+        let done = self.shared.statistics.lock();
         let of = done.round_trips.get(&(a.min(b), a.max(b)));
         of.cloned().unwrap_or_default()
     }
@@ -199,8 +197,8 @@ impl Drop for Relay {
 }
 
 impl State {
-    /// From which node's socket a packet of `from` to node `to` goes on, where,
-    /// and how long it takes; `None`: nowhere.
+    /// The node whose socket sends on a packet of `from` to node `to`, its target, and its
+    /// delay; `None`: it is dropped.
     fn route(&mut self, from: SocketAddr, to: usize) -> Option<(usize, SocketAddr, Duration)> {
         let source = self.nodes.iter().position(|node| *node == Some(from))?;
         let link = self.links.get(&(source.min(to), source.max(to)));
@@ -225,7 +223,7 @@ impl Shared {
     fn receive(&self, node: usize) {
         let mut buffer = [0; 2_048];
         while !self.stopped() {
-            let (length, from, arrived) = match arrival(&self.sockets[node], &mut buffer) {
+            let (length, from, arrived) = match receive_packet(&self.sockets[node], &mut buffer) {
                 Ok(Some(packet)) => packet,
                 Ok(None) | Err(Errno::EAGAIN | Errno::EINTR) => continue,
                 Err(_) => return,
@@ -234,13 +232,13 @@ impl Shared {
                 continue;
             };
             let (due, bytes) = (arrived + delay, &buffer[..length]);
-            let passage = Passage {
+            let passage = Transit {
                 arrived,
                 source,
                 node,
                 to,
             };
-            if delay < AT_ONCE {
+            if delay < DELIVER_AT_ONCE {
                 self.deliver(due, passage, bytes);
             } else {
                 let mut queue = self.queue.lock();
@@ -260,7 +258,7 @@ impl Shared {
                 due.saturating_duration_since(Instant::now())
             });
             match left {
-                Some(left) if left <= SPIN => {
+                Some(left) if left <= SPIN_BELOW => {
                     let first = queue.1.pop();
                     drop(queue);
                     if let Some(Reverse((due, _, passage, bytes))) = first {
@@ -268,14 +266,14 @@ impl Shared {
                     }
                 }
                 left => {
-                    let wait = left.map_or(WAIT, |left| (left - SPIN / 2).min(WAIT));
+                    let wait = left.map_or(WAIT, |left| (left - SPIN_BELOW / 2).min(WAIT));
                     self.queued.wait_for(&mut queue, wait);
                 }
             }
         }
     }
 
-    fn deliver(&self, due: Instant, passage: Passage, bytes: &[u8]) {
+    fn deliver(&self, due: Instant, passage: Transit, bytes: &[u8]) {
         let mut now = Instant::now();
         while now < due {
             spin_loop();
@@ -283,30 +281,30 @@ impl Shared {
         }
         // A full buffer loses a packet, as networks do.
         _ = self.sockets[passage.source].send_to(bytes, passage.to);
-        self.done.lock().note(due, now, passage, bytes);
+        self.statistics.lock().record(due, now, passage, bytes);
     }
 }
 
-impl Done {
-    fn note(&mut self, due: Instant, now: Instant, passage: Passage, bytes: &[u8]) {
+impl Statistics {
+    fn record(&mut self, due: Instant, now: Instant, passage: Transit, bytes: &[u8]) {
         self.delivered += 1;
         self.late += u64::from(now > due + LATE);
         let Some(common) = bytes.get(8..32) else {
             return;
         };
         let took = now - passage.arrived;
-        if let Some(there) = self.there.remove(common) {
+        if let Some(there) = self.outbound.remove(common) {
             let (a, b) = (passage.source, passage.node);
             let all = self.round_trips.entry((a.min(b), a.max(b))).or_default();
             all.push(there + took);
         } else {
-            self.there.insert(common.to_owned(), took);
+            self.outbound.insert(common.to_owned(), took);
         }
     }
 }
 
-/// The next packet: its length, its sender, and when the kernel had it.
-fn arrival(
+/// The next packet: its length, its sender, and when the kernel received it.
+fn receive_packet(
     socket: &UdpSocket,
     buffer: &mut [u8],
 ) -> Result<Option<(usize, SocketAddr, Instant)>, Errno> {
@@ -345,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_arrive_late_from_the_address_that_was_given() {
+    fn relay_delays_packets_and_shows_the_given_address() {
         let relay = Relay::start(2, 1).unwrap();
         let (a, b) = (node(&relay, 0), node(&relay, 1));
         relay.set_round_trip(1, 0, Duration::from_millis(40));
@@ -362,11 +360,11 @@ mod tests {
         let (_, from) = a.recv_from(&mut buffer).unwrap();
         assert!(sent.elapsed() >= Duration::from_millis(40));
         assert_eq!(from, relay.address(1).unwrap());
-        assert!((0.0..=1.0).contains(&relay.late()));
+        assert!((0.0..=1.0).contains(&relay.late_share()));
     }
 
     #[test]
-    fn it_tells_what_it_really_did() {
+    fn relay_reports_real_round_trips() {
         let relay = Relay::start(2, 1).unwrap();
         let (a, b) = (node(&relay, 0), node(&relay, 1));
         let round_trip = Duration::from_millis(2);
@@ -376,7 +374,7 @@ mod tests {
         let (_, from) = b.recv_from(&mut buffer).unwrap();
         b.send_to(&buffer, from).unwrap();
         a.recv_from(&mut buffer).unwrap();
-        // It is noted right after it was sent.
+        // The relay records a packet right after it sent it.
         while relay.round_trips(1, 0).is_empty() {
             assert!(sent.elapsed() < Duration::from_secs(10));
             std::thread::yield_now();
@@ -386,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_and_strangers_let_nothing_through() {
+    fn relay_drops_packets_of_cut_links_and_strangers() {
         let relay = Relay::start(3, 1).unwrap();
         let (a, b, c) = (node(&relay, 0), node(&relay, 1), node(&relay, 2));
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -403,14 +401,14 @@ mod tests {
     }
 
     #[test]
-    fn some_packets_are_lost() {
+    fn relay_loses_a_share_of_packets() {
         let relay = Relay::start(2, 1).unwrap();
         let (a, b) = (node(&relay, 0), node(&relay, 1));
         relay.set_loss(0.5);
         for _ in 0..100 {
             a.send_to(b"maybe", relay.address(1).unwrap()).unwrap();
         }
-        // One of these arrives, after all those.
+        // At least one of these arrives, after all of those.
         for _ in 0..64 {
             a.send_to(b"the last", relay.address(1).unwrap()).unwrap();
         }

@@ -15,13 +15,12 @@ use crate::{
     process::{Process, free_port},
 };
 
-/// A server that has a large cluster to read is ready late; one that ended is told at
-/// once.
+/// Time for a server to read a large cluster; a server that ends fails the test at once.
 const READY: Duration = Duration::from_secs(180);
 
-pub use crate::loopback::{Kept, get, insecure_open, insecure_post};
+pub use crate::loopback::{KeepAlive, get, insecure_connect, insecure_post};
 
-/// The binary, which `cargo test --workspace` builds beside the tests.
+/// The binary, which `cargo test --workspace` builds next to the tests.
 pub fn binary() -> Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let found = exe
@@ -40,7 +39,7 @@ pub fn binary() -> Result<PathBuf> {
 /// A server with its ports.
 pub struct Server {
     pub process: Process,
-    /// What `--listen` says; 0 for a server that has only an admin port.
+    /// The port of `--listen`; 0 for a server with only an admin port.
     pub port: u16,
     pub admin: u16,
     name: String,
@@ -55,19 +54,18 @@ impl Server {
         Self::launch(plane, &binary()?, (user, user), free_port()?, args).await
     }
 
-    /// Starts `BINARY ARGS` with the account of `user`, of a binary that is not beside
-    /// the caller's.
-    pub async fn of(
+    /// Starts `BINARY ARGS` with the account of `user`, for a binary in another folder.
+    pub async fn start_binary(
         plane: &ControlPlane,
         binary: &Path,
         user: &str,
         args: &[&str],
     ) -> Result<Self> {
-        Self::of_name(plane, binary, (user, user), args).await
+        Self::start_named(plane, binary, (user, user), args).await
     }
 
-    /// The same, its log called `name`: one of several of that account.
-    pub async fn of_name(
+    /// The same with a log called `name`, for one of several servers of that account.
+    pub async fn start_named(
         plane: &ControlPlane,
         binary: &Path,
         (user, name): (&str, &str),
@@ -76,19 +74,18 @@ impl Server {
         Self::launch(plane, binary, (user, name), free_port()?, args).await
     }
 
-    /// One of several of the same account, its log called `name`, that the others
-    /// reach where `--advertise` says.
+    /// One of several replicas, with a log called `name` and an address in `--advertise`.
     pub async fn replica(
         plane: &ControlPlane,
         user: &str,
         name: &str,
         args: &[&str],
     ) -> Result<Self> {
-        Self::replica_of(plane, &binary()?, (user, name), args).await
+        Self::replica_of_binary(plane, &binary()?, (user, name), args).await
     }
 
-    /// The same, of a binary that is not beside the caller's.
-    pub async fn replica_of(
+    /// The same for a binary in another folder.
+    pub async fn replica_of_binary(
         plane: &ControlPlane,
         binary: &Path,
         (user, name): (&str, &str),
@@ -100,14 +97,14 @@ impl Server {
         Self::launch(plane, binary, (user, name), port, &all).await
     }
 
-    /// Starts a controller whose log is called `name`, and waits until ready: a
-    /// standby is that too, once it has read the cluster.
+    /// Starts a controller with a log called `name`, and waits until it is ready. A standby is
+    /// ready too, once it has read the cluster.
     pub async fn controller(plane: &ControlPlane, name: &str, args: &[&str]) -> Result<Self> {
-        Self::controller_of(plane, &binary()?, name, args).await
+        Self::controller_of_binary(plane, &binary()?, name, args).await
     }
 
-    /// The same, of a binary that is not beside the caller's.
-    pub async fn controller_of(
+    /// The same for a binary in another folder.
+    pub async fn controller_of_binary(
         plane: &ControlPlane,
         binary: &Path,
         name: &str,
@@ -118,8 +115,8 @@ impl Server {
         Self::launch(plane, binary, ("controller", name), 0, &all).await
     }
 
-    /// Two of them, `controller-a` and `controller-b`. The first is ready before
-    /// the second starts, so that it is the first to ask for the lease.
+    /// Two controllers, `controller-a` and `controller-b`. The second starts when the first is
+    /// ready, so the first leads.
     pub async fn controllers(plane: &ControlPlane, args: &[&str]) -> Result<[Self; 2]> {
         let first = Self::controller(plane, "controller-a", args).await?;
         Ok([first, Self::controller(plane, "controller-b", args).await?])
@@ -163,7 +160,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The extender over TLS, with a certificate made here; gives the CA's file.
+    /// The extender over TLS with a new certificate, and the CA's file.
     pub async fn extender(plane: &ControlPlane, args: &[&str]) -> Result<(Self, PathBuf)> {
         let (cert, key) = certificate(plane.dir.path())?;
         let (cert_arg, key_arg) = (
@@ -175,7 +172,7 @@ impl Server {
         Ok((Self::start(plane, "extender", &all).await?, cert))
     }
 
-    /// The admission server on loopback, its log called `name`; several share their
+    /// The admission server on loopback with a log called `name`; replicas share their
     /// certificates.
     pub async fn admission(plane: &ControlPlane, name: &str, args: &[&str]) -> Result<Self> {
         let mut all = vec!["admission", "--tls-name=127.0.0.1"];
@@ -198,8 +195,8 @@ impl Server {
                 return Ok(());
             }
             let tail = self.process.tail();
-            // Nothing to wait for: its last words say why.
-            if let Some(code) = self.process.ended() {
+            // The log says why.
+            if let Some(code) = self.process.exit_code() {
                 bail!("{} ended with {code}\n{tail}", self.name);
             }
             if Instant::now() > deadline {
@@ -215,12 +212,28 @@ impl Server {
     }
 
     /// Waits until the extender plans for pods labelled `app`, and every rule of
-    /// the plan is as `enough` wants it.
-    pub async fn knows(&self, namespace: &str, app: &str, enough: impl Fn(&Value) -> bool) {
+    /// the plan passes `check`.
+    pub async fn wait_for_rules(&self, namespace: &str, app: &str, check: impl Fn(&Value) -> bool) {
+        let all_pass = |plan: &Value| {
+            let rules = plan["rules"].as_array();
+            rules.is_some_and(|rules| !rules.is_empty() && rules.iter().all(&check))
+        };
+        self.wait_for_plan(namespace, app, &[], all_pass).await;
+    }
+
+    /// Waits until the extender's plan of these nodes for a pod labelled `app`, as
+    /// `/explain` shows it, passes `check`.
+    pub async fn wait_for_plan(
+        &self,
+        namespace: &str,
+        app: &str,
+        nodes: &[&str],
+        check: impl Fn(&Value) -> bool,
+    ) {
         let name = format!("probe-{app}");
-        let check = async || {
+        let look = async || {
             let body = json!({"Pod": {"metadata": {"name": name, "namespace": namespace,
-                              "uid": name, "labels": {"app": app}}}, "NodeNames": []});
+                              "uid": name, "labels": {"app": app}}}, "NodeNames": nodes});
             let url = format!("https://127.0.0.1:{}/filter", self.port);
             insecure_post(&url, body.to_string().as_bytes())
                 .await
@@ -230,11 +243,14 @@ impl Server {
                 .await
                 .ok()?;
             let records: Value = serde_json::from_str(&text).ok()?;
-            let rules = records[0]["rules"].as_array()?;
-            (!rules.is_empty() && rules.iter().all(&enough)).then_some(())
+            check(&records[0]).then_some(())
         };
-        let what = format!("the extender knows what governs {namespace}/{app}");
-        eventually(&what, PATIENCE, check, async || self.process.tail()).await;
+        let what = format!("the extender's plan for {namespace}/{app} is up to date");
+        eventually(&what, PATIENCE, look, async || {
+            let explained = self.admin(&format!("/explain/{namespace}/{name}")).await;
+            format!("{explained:?}\n{}", self.process.tail())
+        })
+        .await;
     }
 
     /// The value of a metric whose line begins with `name`, summed over labels.
@@ -244,6 +260,31 @@ impl Server {
         lines
             .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
             .sum()
+    }
+
+    /// The value of a metric once it has stayed the same for a second: a process counts a
+    /// call after its effect is visible.
+    pub async fn settled_metric(&self, name: &str) -> f64 {
+        let mut value = self.metric(name).await;
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_secs(1) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let now = self.metric(name).await;
+            if now != value {
+                (value, since) = (now, Instant::now());
+            }
+        }
+        value
+    }
+
+    /// Waits until a metric has this value.
+    pub async fn wait_for_metric(&self, name: &str, value: f64) {
+        let check = async || (self.metric(name).await == value).then_some(());
+        eventually(&format!("{name} is {value}"), PATIENCE, check, async || {
+            let metrics = self.admin("/metrics").await.unwrap_or_default().1;
+            metrics + &self.process.tail()
+        })
+        .await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who may call the API server of a test, and with what.
+//! Users of a test's API server, and their credentials.
 
 use std::{
     fs,
@@ -8,16 +8,16 @@ use std::{
 use anyhow::Result;
 use serde_json::json;
 
-/// Who may come in, with which groups: administrators, the components, and our
-/// service accounts, so that our own roles are what is tested.
+/// Users and their groups: administrators, the components, and our service accounts, so that
+/// tests check the deployed roles.
 pub(crate) const USERS: [(&str, &str, &str); 12] = [
     ("admin", "admin", "system:masters"),
     ("scheduler", "system:kube-scheduler", ""),
     ("manager", "system:kube-controller-manager", ""),
     ("kwok", "kwok", "system:masters"),
-    // Somebody who may do only what a test grants.
+    // A user with only the rights that a test grants.
     ("author", "ann", ""),
-    // Somebody who may edit one namespace.
+    // A user who may edit one namespace.
     ("tenant", "tina", ""),
     (
         "admission",

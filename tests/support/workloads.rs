@@ -1,5 +1,4 @@
-//! What runs in a cluster with a controller manager, and what our controller
-//! makes of it.
+//! Workloads in a cluster with a controller manager, and our controller's objects for them.
 
 use std::fmt::Debug;
 
@@ -54,8 +53,7 @@ pub async fn scale(client: &Client, namespace: &str, name: &str, replicas: u32) 
     Ok(())
 }
 
-/// A PodDisruptionBudget for the pods labelled `app`; applied again with another
-/// number it is that one.
+/// A PodDisruptionBudget for the pods labelled `app`; another call changes the number.
 pub async fn pdb(
     client: &Client,
     namespace: &str,
@@ -71,8 +69,7 @@ pub async fn pdb(
     apply_one(client, document).await
 }
 
-/// Lists, again while the API server does not answer: an empty list must not mean
-/// that nobody knows.
+/// Lists, and retries while the API server does not answer: an empty list must be real.
 async fn list<K>(api: &Api<K>, params: &ListParams) -> Vec<K>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -81,7 +78,7 @@ where
     eventually("the API server lists", PATIENCE, check, async || "").await
 }
 
-/// The pods labelled `app`, but for those on their way out.
+/// The pods labelled `app` that are not being deleted.
 pub async fn pods_of(client: &Client, namespace: &str, app: &str) -> Vec<Pod> {
     let params = ListParams::default().labels(&format!("app={app}"));
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
@@ -99,7 +96,7 @@ pub async fn offer(client: &Client, namespace: &str, name: &str, spec: Value) ->
     apply_one(client, document).await
 }
 
-/// How an offer stands; as one that nobody has looked at if there is none.
+/// The status of an offer; the default if there is none.
 pub async fn offer_status(
     client: &Client,
     namespace: &str,
@@ -110,21 +107,21 @@ pub async fn offer_status(
     found.unwrap_or_default()
 }
 
-/// The bindings of an offer that are not on their way out, by name.
+/// The bindings of an offer that are not being deleted, by name.
 pub async fn bindings(
     client: &Client,
     namespace: &str,
     offer: &str,
 ) -> Vec<ConstraintPolicyBinding> {
     let bindings: Api<ConstraintPolicyBinding> = Api::namespaced(client.clone(), namespace);
-    // Not by their label: whether it is there is what a test may ask.
+    // By their spec, as tests check the label.
     let mut list = list(&bindings, &ListParams::default()).await;
     list.retain(|b| b.spec.offer == offer && b.metadata.deletion_timestamp.is_none());
     list.sort_by_key(ResourceExt::name_any);
     list
 }
 
-/// The binding of an offer one of whose targets is the pod, if there is one.
+/// The binding of an offer with the pod among its targets.
 pub async fn binding(
     client: &Client,
     namespace: &str,

@@ -9,7 +9,7 @@ use tautline_model_registry::{Kind, defaults, message, review};
 
 use super::documents::{self, Document};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
     table::plain,
 };
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if checked.iter().all(|c| c.accepted) {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     })
 }
 

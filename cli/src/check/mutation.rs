@@ -14,7 +14,7 @@ use tautline_mutating_policy::{
 
 use super::documents::{self, Document};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
     table::plain,
 };
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     output::print(args.output, &checked, text::of)?;
     let refused = checked.objects.iter().any(|o| o.outcome == Answer::Refused);
     Ok(if refused || !checked.faults.is_empty() {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     } else {
         ExitCode::SUCCESS
     })

@@ -10,7 +10,7 @@ use tautline_gpu_sharing::{Decision, Mutation, Names, Policy, decide};
 
 use super::documents::{self, Document};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
     table::plain,
 };
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     output::print(args.output, &report, |r| r.text(&names))?;
     let refused = report.pods.iter().any(|p| p.outcome == Outcome::Refused);
     Ok(if refused || !report.bad_rules.is_empty() {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     } else {
         ExitCode::SUCCESS
     })

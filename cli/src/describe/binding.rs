@@ -10,21 +10,21 @@ use tautline_api::{
 use super::conditions;
 use crate::{
     age,
-    bindings::{compliance, name},
-    events::{self, Happening},
+    bindings::{compliance, compliance_name},
+    events::{self, EventSummary},
     table::{field, section},
-    tables::{Terms, reference},
+    tables::{Enforcement, reference},
 };
 
-/// What is known about a binding.
-pub(super) struct Described {
+/// A binding with the objects that describe it.
+pub(super) struct BindingDescription {
     pub binding: ConstraintPolicyBinding,
     pub offer: Option<ConstraintPolicyOffer>,
     pub policies: Vec<ConstraintPolicy>,
-    pub events: Result<Vec<Happening>, String>,
+    pub events: Result<Vec<EventSummary>, String>,
 }
 
-impl Described {
+impl BindingDescription {
     pub(super) fn text(&self, now: Timestamp) -> String {
         let binding = &self.binding;
         let namespace = binding.namespace().unwrap_or_default();
@@ -35,14 +35,14 @@ impl Described {
             Some(_) => field("Offer", &binding.spec.offer),
             None => field("Offer", &format!("{}, which is gone", binding.spec.offer)),
         });
-        let mut standing = name(compliance(binding)).to_owned();
+        let mut standing = compliance_name(compliance(binding)).to_owned();
         if let Some(changed) = &status.last_compliance_change_timestamp {
             let (age, time) = (age::since(changed.0, now), age::second(changed.0));
             standing.push_str(&format!(" for {age}, since {time}"));
         }
         out.push_str(&field("Compliance", &standing));
         out.push_str(&field("Reason", &status.first_reason));
-        if let Some(terms) = self.offer.as_ref().map(Terms::of) {
+        if let Some(terms) = self.offer.as_ref().map(Enforcement::of) {
             out.push_str(&field("Violation policy", &terms.violation_policy));
             out.push_str(&field("Period", &terms.period));
             out.push_str(&field("Grace", &terms.grace));
@@ -71,7 +71,7 @@ impl Described {
         out
     }
 
-    /// A row for each rule that was evaluated, then for those that will be.
+    /// A row for each evaluated rule, then for those without a result.
     fn rules(&self, details: &[PolicyDetail]) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         for detail in details {
@@ -90,13 +90,13 @@ impl Described {
             }
             let known = |name: &str| detail.rule_details.iter().any(|d| d.rule == name);
             if !detail.rule_details.is_empty() {
-                rows.extend(policy.into_iter().flat_map(|p| awaited(p, known)));
+                rows.extend(policy.into_iter().flat_map(|p| unevaluated(p, known)));
             }
         }
         let named = self.offer.iter().flat_map(|o| &o.spec.policies);
         for name in named.filter(|name| details.iter().all(|d| d.policy != **name)) {
             match self.policy(name) {
-                Some(policy) => rows.extend(awaited(policy, |_| false)),
+                Some(policy) => rows.extend(unevaluated(policy, |_| false)),
                 None => {
                     let gone = RuleDetail {
                         compliance: Compliance::Error,
@@ -115,13 +115,13 @@ impl Described {
     }
 }
 
-/// The first of a name counts.
+/// The first rule of a name counts.
 fn rule<'a>(policy: &'a ConstraintPolicy, name: &str) -> Option<&'a PolicyRule> {
     policy.spec.rules.iter().find(|r| r.name == name)
 }
 
 /// Rules of a policy without a result.
-fn awaited(policy: &ConstraintPolicy, known: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
+fn unevaluated(policy: &ConstraintPolicy, known: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
     let rules = policy.spec.rules.iter().filter(|r| !known(&r.name));
     let rows = rules.map(|rule| {
         let detail = RuleDetail {
@@ -139,7 +139,7 @@ fn row(policy: &str, detail: &RuleDetail, rule: Option<&PolicyRule>) -> Vec<Stri
     vec![
         policy.to_owned(),
         detail.rule.clone(),
-        name(detail.compliance).to_owned(),
+        compliance_name(detail.compliance).to_owned(),
         detail.provider.clone(),
         detail.reason.clone(),
         value(|r| &r.request.0),
@@ -152,14 +152,14 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
-    fn described(name: &str) -> Described {
+    fn described(name: &str) -> BindingDescription {
         let all = fixtures::bindings();
         let binding = all.into_iter().find(|b| b.name_any() == name).unwrap();
         let offers = fixtures::offers();
         let offer = offers
             .into_iter()
             .find(|o| o.name_any() == binding.spec.offer);
-        Described {
+        BindingDescription {
             binding,
             offer,
             policies: fixtures::policies(),

@@ -8,24 +8,24 @@ use super::conditions;
 use crate::{
     age,
     bindings::Counts,
-    events::{self, Happening},
+    events::{self, EventSummary},
     table::{field, section},
-    tables::Terms,
+    tables::Enforcement,
 };
 
-/// What is known about an offer.
-pub(super) struct Described {
+/// An offer with the objects that describe it.
+pub(super) struct OfferDescription {
     pub offer: ConstraintPolicyOffer,
     pub policies: Vec<ConstraintPolicy>,
     pub counts: Counts,
-    pub events: Result<Vec<Happening>, String>,
+    pub events: Result<Vec<EventSummary>, String>,
 }
 
-impl Described {
+impl OfferDescription {
     pub(super) fn text(&self, now: Timestamp) -> String {
         let offer = &self.offer;
         let status = offer.status.clone().unwrap_or_default();
-        let terms = Terms::of(offer);
+        let terms = Enforcement::of(offer);
         let unavailable = match offer.spec.provider_unavailable {
             Some(choice) => format!("{choice:?}"),
             None => "as the extender is configured".into(),
@@ -106,12 +106,12 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
-    fn described(index: usize) -> Described {
+    fn described(index: usize) -> OfferDescription {
         let offer = fixtures::offers().remove(index);
         let name = offer.name_any();
         let mut bindings = fixtures::bindings();
         bindings.retain(|b| b.spec.offer == name);
-        Described {
+        OfferDescription {
             offer,
             policies: fixtures::policies(),
             counts: Counts::of(&bindings),

@@ -15,7 +15,7 @@ use tautline_gpu_placement::policy::Name as Policy;
 use self::report::Explained;
 use super::source::{Source, SourceArgs};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
     pod_name::{PodName, absent},
     scope::NamespaceArgs,
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let others = source.named.iter();
         let others = others.map(|p| p.metadata.namespace.as_deref().unwrap_or("default"));
         note!("error: {}", absent(namespace, name, others));
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     };
     let explained = Explained::of(source.snapshot, &pod, args.policy)?;
     output::print(args.output, &explained, |e| e.text(args.nodes))?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if placed || !explained.usable_nodes.is_empty() {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     })
 }
 

@@ -12,7 +12,7 @@ use tautline_gpu_slice::{Config, View};
 use self::report::{Top, has_gpus};
 use super::{bar::Look, source::SourceArgs};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
     scope,
     watch::screen,
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         && view.snapshot().node(name).is_none()
     {
         note!("error: {}", absent(&view, name));
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     }
     let top = Top::of(&view, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {

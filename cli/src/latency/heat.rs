@@ -25,7 +25,7 @@ const NAME: usize = 32;
 /// Names up to this stand above their columns, else numbers do.
 const SHORT_NAME: usize = 10;
 
-/// How colours are told to the terminal.
+/// Colour support of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Colours {
     #[default]
@@ -34,7 +34,7 @@ pub(super) enum Colours {
     All,
 }
 
-/// What the map is drawn on.
+/// Properties of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Canvas {
     pub(super) unicode: bool,
@@ -63,7 +63,7 @@ impl Canvas {
         }
     }
 
-    /// From near to far, where there is no colour.
+    /// Glyphs from near to far, without colour.
     fn ramp(self) -> [char; 5] {
         match self.unicode {
             true => ['·', '░', '▒', '▓', '█'],
@@ -72,7 +72,7 @@ impl Canvas {
     }
 
     /// Text on the colour of a place of the scale.
-    fn painted(self, text: &str, place: f64) -> String {
+    fn paint(self, text: &str, place: f64) -> String {
         let colour = Rgb::at(place);
         let [r, g, b] = colour.0;
         let ink = if colour.is_bright() { 16 } else { 231 };
@@ -92,8 +92,8 @@ impl Canvas {
     }
 }
 
-/// The figure with the mark of where it comes from.
-pub(super) fn words(told: Told) -> String {
+/// The figure with a mark for its source.
+pub(super) fn marked_figure(told: Told) -> String {
     let mark = match told.basis {
         Basis::Same => return String::new(),
         Basis::Unreachable => return "x".to_owned(),
@@ -109,7 +109,7 @@ pub(super) fn words(told: Told) -> String {
     }
 }
 
-/// The map, its legend, and what does not fit.
+/// The map, its legend, and a note if figures do not fit.
 pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
     let scale = Scale::of(report);
     let names: Vec<String> = report.names.iter().map(|n| cut(&plain(n), NAME)).collect();
@@ -127,7 +127,7 @@ pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
         (true, _) => map.block(0, report.names.len(), full),
         (_, true) => map.block(0, report.names.len(), one),
         _ => {
-            // Not even one character a column fits: the columns in pieces.
+            // Not even one character per column fits: print blocks of columns.
             let most = (room / one).max(1);
             let starts = (0..report.names.len()).step_by(most);
             let blocks =
@@ -148,7 +148,7 @@ struct Map<'a> {
     canvas: Canvas,
     scale: Option<Scale>,
     names: Vec<String>,
-    /// Columns go by number.
+    /// Columns have numbers instead of names.
     numbered: bool,
 }
 
@@ -219,16 +219,16 @@ impl Map<'_> {
         let place = told.rtt_micros.zip(scale);
         if compact {
             return match place {
-                Some((micros, scale)) if coloured => self.canvas.painted("  ", scale.place(micros)),
+                Some((micros, scale)) if coloured => self.canvas.paint("  ", scale.place(micros)),
                 Some((micros, scale)) => format!(" {}", self.canvas.glyph(scale, micros)),
-                None => format!("{:>2}", words(told)),
+                None => format!("{:>2}", marked_figure(told)),
             };
         }
-        let text = words(told);
+        let text = marked_figure(told);
         match place {
             Some((micros, scale)) if coloured => {
                 let cell = format!("{text:>width$} ", width = width - 2);
-                format!(" {}", self.canvas.painted(&cell, scale.place(micros)))
+                format!(" {}", self.canvas.paint(&cell, scale.place(micros)))
             }
             Some((micros, scale)) => {
                 let glyph = self.canvas.glyph(scale, micros);
@@ -267,7 +267,7 @@ impl Map<'_> {
                 _ => {
                     _ = write!(out, "{} ", short(scale.micros(0.0)));
                     for i in 0..20 {
-                        out += &self.canvas.painted(" ", f64::from(i) / 19.0);
+                        out += &self.canvas.paint(" ", f64::from(i) / 19.0);
                     }
                     _ = write!(out, " {}  ", short(scale.micros(1.0)));
                 }

@@ -12,7 +12,7 @@ use tautline_latency::report::{Basis, MatrixReport};
 
 use super::{heat, source::SourceArgs, svg::svg};
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Only these nodes
     #[arg(long, value_name = "A,B,C")]
     nodes: Option<String>,
-    /// Write it as SVG to this file instead (- is standard output)
+    /// Write an SVG file instead (-: standard output)
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     svg: Option<PathBuf>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ("nodes", args.nodes.as_deref()),
     ];
     let Some(report) = args.source.get::<MatrixReport>("matrix", &fields).await? else {
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     };
     match &args.svg {
         Some(path) => write(path, &svg(&report))?,
@@ -64,15 +64,15 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     if is_empty(&report) {
         note!(
-            "nothing is known of the network; run `tautline agent latency` on the nodes, or \
+            "no measurements and no tables; run `tautline agent latency` on the nodes, or \
              configure a table"
         );
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether no cell says anything.
+/// Whether no cell has a figure.
 fn is_empty(report: &MatrixReport) -> bool {
     let mut cells = report.cells.iter().flatten();
     cells.all(|c| matches!(c.told.basis, Basis::Nothing | Basis::Same))

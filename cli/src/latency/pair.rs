@@ -9,15 +9,15 @@ use tautline_latency::report::{Basis, PairReport};
 
 use super::source::SourceArgs;
 use crate::{
-    NO,
+    EXIT_NO,
     output::{self, Output},
 };
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The node that is asked about
+    /// The first node
     from: String,
-    /// The node that it talks to
+    /// The second node
     to: String,
     #[command(flatten)]
     source: SourceArgs,
@@ -31,11 +31,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ("to", Some(args.to.as_str())),
     ];
     let Some(report) = args.source.get::<PairReport>("pair", &fields).await? else {
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     };
     output::print(args.output, &report, text::text)?;
     Ok(match report.told.basis {
-        Basis::Nothing => ExitCode::from(NO),
+        Basis::Nothing => ExitCode::from(EXIT_NO),
         _ => ExitCode::SUCCESS,
     })
 }

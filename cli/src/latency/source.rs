@@ -1,4 +1,4 @@
-//! Asking the provider.
+//! Requests to the latency provider.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub(super) struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// A report; `None`, and told on standard error, if what was named is not there.
+    /// A report; `None`, with a line on standard error, if a named node or zone does not exist.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         report: &str,
@@ -29,16 +29,14 @@ impl SourceArgs {
         let url = format!("{base}/latency/{report}{}", query(fields));
         let (status, body) = Http::default().get(&url).await.with_context(|| {
             "forward the provider's admin port (kubectl -n tautline-system port-forward \
-             deploy/tautline-latency 9090), or say with --url where it is"
+             deploy/tautline-latency 9090), or set --url"
         })?;
         let said = String::from_utf8_lossy(&body);
         match status.as_u16() {
             200 => {
                 let report = serde_json::from_slice(&body);
                 report.map(Some).with_context(|| {
-                    format!(
-                        "{url} answered no report; is it the latency provider, of this version?"
-                    )
+                    format!("{url} returned no report; is it a latency provider of this version?")
                 })
             }
             404 if said.starts_with("there is no ") => {
@@ -46,7 +44,7 @@ impl SourceArgs {
                 Ok(None)
             }
             404 => bail!(
-                "{url} is not there; --url names the admin port of something else than a \
+                "{url} does not exist; --url is not the admin port of a \
                  latency provider of this version"
             ),
             other => bail!("{url} answered {other}: {}", said.trim()),

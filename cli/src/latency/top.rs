@@ -6,7 +6,7 @@ use anyhow::Result;
 use tautline_latency::report::{Basis, TopPair, TopReport};
 
 use super::{
-    heat::words,
+    heat::marked_figure,
     source::SourceArgs,
     units::{age, percent, short},
 };
@@ -20,7 +20,7 @@ const NAME: usize = 40;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// So many pairs
+    /// Number of pairs
     #[arg(short = 'n', long, default_value_t = 20, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let limit = args.limit.to_string();
     let fields = [("limit", Some(limit.as_str()))];
     let Some(report) = args.source.get::<TopReport>("top", &fields).await? else {
-        return Ok(ExitCode::from(crate::NO));
+        return Ok(ExitCode::from(crate::EXIT_NO));
     };
     if report.pairs.is_empty() {
         note!(
@@ -67,7 +67,7 @@ fn text(report: &TopReport) -> String {
         .iter()
         .any(|p| p.told.basis == Basis::Estimated);
     if guesses {
-        out += "~ estimated: evaluations take no estimate\n";
+        out += "~ estimated: evaluations use no estimate\n";
     }
     if report.named > report.pairs.len() {
         out += &format!("the worst {} of {}\n", report.pairs.len(), report.named);
@@ -80,7 +80,7 @@ fn row(pair: &TopPair) -> Vec<String> {
     let rtt = match pair.told.basis {
         Basis::Unreachable => "unreachable".to_owned(),
         Basis::Same => "0".to_owned(),
-        _ => words(pair.told),
+        _ => marked_figure(pair.told),
     };
     vec![
         cut(&pair.from, NAME),

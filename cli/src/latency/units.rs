@@ -1,4 +1,4 @@
-//! Microseconds as people read them.
+//! Microseconds as text.
 
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
-//! Which namespaces a provider takes configuration from, for all namespaces.
+//! The namespaces whose objects (tables, scripts) a provider applies to all namespaces.
 
 use tautline_core::{TrustedNamespaces, trust::OWN_NAMESPACE};
 
+use crate::provider_args;
+
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct TrustArgs {
-    /// Objects of these namespaces (tables, scripts) count for pods of all namespaces,
-    /// others for pods of their own only; *: those of every namespace count for all
-    /// [default: that of --namespace]
-    #[arg(long, value_delimiter = ',', value_name = "NS,...")]
-    provider_namespaces: Vec<String>,
+    #[command(flatten)]
+    trust: provider_args::TrustArgs,
     /// Tautline's own namespace
     #[arg(
         long,
@@ -21,10 +21,7 @@ pub(super) struct TrustArgs {
 
 impl TrustArgs {
     pub(super) fn trusted(self) -> TrustedNamespaces {
-        match self.provider_namespaces.is_empty() {
-            true => TrustedNamespaces::from_iter([self.namespace]),
-            false => self.provider_namespaces.into_iter().collect(),
-        }
+        self.trust.trusted_namespaces(&self.namespace)
     }
 }
 

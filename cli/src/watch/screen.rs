@@ -4,22 +4,21 @@ use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-/// The other screen, so that what was on this one comes back; no cursor.
+/// The alternate screen, so that the previous content comes back; no cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Of a terminal, in characters.
+/// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub columns: usize,
     pub rows: usize,
 }
 
-/// The terminal's size: as `COLUMNS` and `LINES` say, else as itself says, else
-/// 80 by 24.
+/// The terminal's size: from `COLUMNS` and `LINES`, else from the terminal, else 80 by 24.
 pub(crate) fn size() -> Size {
     let asked = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let of = |name: &str, own: Option<u16>, default: usize| {
@@ -34,12 +33,12 @@ pub(crate) fn size() -> Size {
     }
 }
 
-/// The columns of the terminal that is printed on; `None` where it is no terminal.
+/// The columns of standard output; `None` if it is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     io::stdout().is_terminal().then(|| size().columns)
 }
 
-/// Gives the terminal back as it was, however it ends.
+/// Restores the terminal when dropped.
 pub(super) struct Screen<W: Write> {
     out: W,
     last: Vec<String>,
@@ -53,7 +52,7 @@ impl<W: Write> Screen<W> {
         Ok(Self { out, last })
     }
 
-    /// Draws over what is there, in one write: nothing flickers.
+    /// Overwrites the last drawing in one write, so nothing flickers.
     pub(super) fn draw(&mut self, lines: &[String], size: Size) -> io::Result<()> {
         let mut text = HOME.to_owned();
         for (row, line) in lines.iter().enumerate() {
@@ -61,7 +60,7 @@ impl<W: Write> Screen<W> {
                 text.push_str("\r\n");
             }
             text.push_str(line);
-            // Behind a full line the cursor still stands on its last character.
+            // After a full line the cursor is still on its last character.
             if line.width() < size.columns {
                 text.push_str(CLEAR_LINE);
             }
@@ -79,7 +78,7 @@ impl<W: Write> Screen<W> {
 
 impl<W: Write> Drop for Screen<W> {
     fn drop(&mut self) {
-        // The last table stays to be read.
+        // The last table stays on the screen.
         let mut text = LEAVE.to_owned();
         for line in &self.last {
             text.push_str(line);

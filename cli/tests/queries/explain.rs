@@ -45,7 +45,7 @@ fn it_says_where_the_pod_is() {
         ),
         (
             json!({"state": "Unknown", "error": "late"}),
-            &["where it is now is not known: late"],
+            &["its current node is unknown: late"],
         ),
         (Value::Null, &["49 of 50 nodes usable"]),
     ] {
@@ -75,7 +75,7 @@ fn a_reason_without_a_round_is_passed_on() {
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(text(&out.stderr), "there is no pod default/web-9\n");
     for (args, expected) in [
-        (&["shop/web-0", "-n", "other"][..], "leave one of them out"),
+        (&["shop/web-0", "-n", "other"][..], "leave one out"),
         (&["../web-0"], "lower-case"),
     ] {
         let out = explain(&server, args);

@@ -137,7 +137,7 @@ fn what_is_not_there_is_told_with_its_mend() {
         (
             &["gpu", "explain", "shop/web-0", "-n", "other"],
             2,
-            "leave one of them out",
+            "leave one out",
         ),
         (
             &["gpu", "explain", "web-0", "--policy", "best"],

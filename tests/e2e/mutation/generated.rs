@@ -3,8 +3,8 @@
 //! as our engine runs it. Compared is what the API server would validate next, so
 //! that no case is lost to its validation.
 
+mod admitted;
 mod merge;
-mod seen;
 mod source;
 
 use fastrand::Rng;
@@ -59,18 +59,18 @@ struct Sides {
 }
 
 #[tokio::test]
-async fn generated_merges_are_those_of_the_api_server() {
+async fn generated_merges_match_the_api_server() {
     let _alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start_with(|_| Ok(vec![PLUGINS.to_owned()]));
     let plane = plane.await.unwrap();
     let sides = Sides {
-        with: plane.client_of("admin").await.unwrap(),
-        without: plane.client_of("kwok").await.unwrap(),
+        with: plane.client_as("admin").await.unwrap(),
+        without: plane.client_as("kwok").await.unwrap(),
     };
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "merging"}});
     objects::apply_one(&sides.with, namespace).await.unwrap();
-    let _seen = seen::serve(&sides.with, "merging").await.unwrap();
+    let _seen = admitted::serve(&sides.with, "merging").await.unwrap();
     let seed = match std::env::var("TAUTLINE_SEED") {
         Ok(seed) => seed.parse().expect("TAUTLINE_SEED is a number"),
         Err(_) => fastrand::u64(..),
@@ -211,7 +211,7 @@ async fn compare(sides: &Sides, merge: &Merge, taken: bool) -> Compared {
 async fn seen_as(client: &Client, path: &str, object: &Value) -> End {
     let path = format!("{path}?dryRun=All");
     match ask(client, Method::POST, &path, object).await {
-        Err((seen::CODE, text)) => Ok(seen::object(&text).expect("an object")),
+        Err((admitted::CODE, text)) => Ok(admitted::object(&text).expect("an object")),
         Err(refusal) => Err(refusal),
         Ok(_) => Err((0, "the webhook was not asked".to_owned())),
     }

@@ -52,7 +52,7 @@ async fn main() -> Result<()> {
     let _controller = Server::controller(&plane, "controller", &[]).await?;
     for app in ["detector", "tracker", "trainer"] {
         extender
-            .knows("vision", app, |rule| rule["outcome"] == "OK")
+            .wait_for_rules("vision", app, |rule| rule["outcome"] == "OK")
             .await;
     }
     apply("4-pods.yaml").await?;

@@ -1,4 +1,4 @@
-//! A pair as people read it.
+//! A pair as text.
 
 use tautline_latency::report::{
     Basis, Direction, End, Estimated, NamedBy, PairReport, State, Told,
@@ -9,13 +9,13 @@ use crate::{
     table::{field, section},
 };
 
-/// Directions that differ by more are worth a word.
-const APART: f64 = 0.2;
+/// Directions that differ by more get a note.
+const ASYMMETRY: f64 = 0.2;
 
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules are told", &told(report.told));
+    out += &field("Rules are told", &figure_and_basis(report.told));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [
@@ -31,7 +31,7 @@ pub(super) fn text(report: &PairReport) -> String {
         ];
         let rows = report.directions.iter().map(direction).collect();
         out += &section("Measured", &header, rows);
-        out += &field("Both directions", &both(report));
+        out += &field("Both directions", &both_directions(report));
         out += &field(
             "Estimate",
             &report.estimate.map(estimate).unwrap_or_default(),
@@ -43,7 +43,7 @@ pub(super) fn text(report: &PairReport) -> String {
     out += &section(
         "Named by",
         &header,
-        report.named_by.iter().map(named).collect(),
+        report.named_by.iter().map(rule_row).collect(),
     );
     out
 }
@@ -72,8 +72,8 @@ fn end(end: &End) -> String {
     text
 }
 
-/// The figure and where it comes from.
-fn told(told: Told) -> String {
+/// The figure and its source.
+fn figure_and_basis(told: Told) -> String {
     let figure = told.rtt_micros.map(exact).unwrap_or_default();
     match told.basis {
         Basis::Same => "0, it is one node".to_owned(),
@@ -86,27 +86,27 @@ fn told(told: Told) -> String {
     }
 }
 
-/// One sentence.
+/// The reason for the figure, in one sentence.
 fn why(report: &PairReport) -> String {
-    let fresh: Vec<&Direction> = with(report, State::Measured);
+    let fresh: Vec<&Direction> = in_state(report, State::Measured);
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
     let connects = fresh.len() - of_echoes.count();
     match report.told.basis {
-        Basis::Same => "a node is at no distance from itself".to_owned(),
+        Basis::Same => "it is one node".to_owned(),
         Basis::Configured => {
             "a configured table has a figure for these nodes or their zones, and that comes \
              before what is measured"
                 .to_owned()
         }
         Basis::Measured if connects > 0 => match connects == fresh.len() {
-            true => "echoes by UDP are lost, and the time is that of TCP connects; open UDP",
+            true => "UDP echoes are lost, so TCP connects are timed; open UDP",
             false => {
-                "one direction is by TCP connect, as echoes are lost; the other's echoes count"
+                "echoes of one direction are lost and TCP connects are timed there; the other direction's echoes count"
             }
         }
         .to_owned(),
         Basis::Measured => match fresh.as_slice() {
-            [one, other] if report.apart.is_some_and(|a| a > APART) => format!(
+            [one, other] if report.apart.is_some_and(|a| a > ASYMMETRY) => format!(
                 "both directions are fresh and {} apart; the larger counts ({} to {})",
                 report.apart.map(percent).unwrap_or_default(),
                 [one, other]
@@ -123,7 +123,7 @@ fn why(report: &PairReport) -> String {
             _ => "there is a fresh measurement".to_owned(),
         },
         Basis::Unreachable => {
-            let lost = with(report, State::Unreachable);
+            let lost = in_state(report, State::Unreachable);
             let since = lost.iter().filter_map(|d| d.unreachable_micros).max();
             let since = since
                 .map(|s| format!(" for {}", age(s)))
@@ -131,40 +131,40 @@ fn why(report: &PairReport) -> String {
             format!("echoes are lost{since}, three and more in a row; no rule accepts it")
         }
         Basis::Estimated => format!(
-            "{}; costs take the prediction, evaluations take none and say Error",
-            missing(report)
+            "{}; costs use the prediction, evaluations use none and return Error",
+            missing_reason(report)
         ),
         Basis::Old => format!(
-            "{}, and nothing is predicted; costs take the last figure, evaluations say Error",
-            missing(report)
+            "{}, and nothing is predicted; costs use the last figure, evaluations return Error",
+            missing_reason(report)
         ),
         Basis::Nothing => format!(
             "{}, nothing is predicted, and no table has the pair; name it in a rule, or configure a figure",
-            missing(report)
+            missing_reason(report)
         ),
     }
 }
 
-/// Why there is no fresh measurement.
-fn missing(report: &PairReport) -> String {
+/// The reason why there is no fresh measurement.
+fn missing_reason(report: &PairReport) -> String {
     let without: Vec<&str> = [&report.from, &report.to]
         .into_iter()
         .filter(|e| !e.agent)
         .map(|e| e.node.as_str())
         .collect();
-    let stale = with(report, State::Stale);
+    let stale = in_state(report, State::Stale);
     match (
         stale.iter().filter_map(|d| d.age_micros).min(),
         without.as_slice(),
     ) {
         (Some(last), _) => format!("the last sample is {} old, too old to count", age(last)),
-        (None, [one]) => format!("nobody measures it: {one} has no agent"),
-        (None, [one, other]) => format!("nobody measures it: {one} and {other} have no agent"),
+        (None, [one]) => format!("not measured: {one} has no agent"),
+        (None, [one, other]) => format!("not measured: {one} and {other} have no agent"),
         (None, _) => "the agents do not measure this pair".to_owned(),
     }
 }
 
-fn with(report: &PairReport, state: State) -> Vec<&Direction> {
+fn in_state(report: &PairReport, state: State) -> Vec<&Direction> {
     report
         .directions
         .iter()
@@ -201,18 +201,18 @@ fn direction(d: &Direction) -> Vec<String> {
     ]
 }
 
-fn both(report: &PairReport) -> String {
+fn both_directions(report: &PairReport) -> String {
     let mut text = report.combined_micros.map(exact).unwrap_or_default();
     if let Some(apart) = report.apart {
         text += &format!(", {} apart", percent(apart));
-        if apart > APART {
-            text += " (asymmetric: look at routes and at how busy the nodes are)";
+        if apart > ASYMMETRY {
+            text += " (asymmetric: check the routes and the load of the nodes)";
         }
     }
     text
 }
 
-/// The figure, and between what the truth is in four of five cases.
+/// The figure, and the range of four in five real figures.
 fn estimate(e: Estimated) -> String {
     let (low, high) = (exact(e.low_micros), exact(e.high_micros));
     format!(
@@ -221,7 +221,7 @@ fn estimate(e: Estimated) -> String {
     )
 }
 
-fn named(by: &NamedBy) -> Vec<String> {
+fn rule_row(by: &NamedBy) -> Vec<String> {
     let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
     vec![
         by.rule.clone(),
@@ -348,7 +348,7 @@ mod tests {
             ),
             (
                 pair(Basis::Measured, 1, [connect("a", "b"), back()]),
-                "the time is that of TCP connects",
+                "so TCP connects are timed",
             ),
             (
                 pair(
@@ -356,7 +356,7 @@ mod tests {
                     1,
                     [connect("a", "b"), one_way("b", "a", 12_100)],
                 ),
-                "the other's echoes count",
+                "the other direction's echoes count",
             ),
             (
                 pair(Basis::Unreachable, 1, [lost, back()]),
@@ -364,12 +364,12 @@ mod tests {
             ),
             (
                 pair(Basis::Estimated, 1, [stale.clone(), back()]),
-                "the last sample is 1m old, too old to count; costs take the prediction, \
-                 evaluations take none and say Error",
+                "the last sample is 1m old, too old to count; costs use the prediction, \
+                 evaluations use none and return Error",
             ),
             (
                 pair(Basis::Old, 1, [stale, back()]),
-                "costs take the last figure",
+                "costs use the last figure",
             ),
             (
                 pair(Basis::Configured, 1, [fresh(), back()]),

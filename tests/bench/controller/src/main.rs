@@ -92,7 +92,7 @@ impl Shape {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let bin = bench::measured(args.bin.clone())?;
+    let bin = bench::release_binary(args.bin.clone())?;
     let shape = Shape::of(&args);
     eprintln!("starting etcd and kube-apiserver (built first if need be) ...");
     let plane = ControlPlane::start().await?;
@@ -103,7 +103,7 @@ async fn main() -> Result<()> {
     eprintln!("starting the controller ...");
     let start = Instant::now();
     let more: Vec<&str> = args.controller.iter().map(String::as_str).collect();
-    let mut server = Server::controller_of(&plane, &bin, "controller", &more).await?;
+    let mut server = Server::controller_of_binary(&plane, &bin, "controller", &more).await?;
     let patience = Duration::from_secs(args.patience);
     measure::settled(&plane.client, &mut server, &shape, patience).await?;
     let settled = start.elapsed();

@@ -78,7 +78,7 @@ pub async fn settled(
             eprintln!("there after {:.1?}", start.elapsed());
             return Ok(());
         }
-        if let Some(code) = server.process.ended() {
+        if let Some(code) = server.process.exit_code() {
             bail!(
                 "the controller ended with {code}\n{}",
                 server.process.tail()
@@ -162,7 +162,7 @@ pub async fn window(
         let left = window.saturating_sub(before.at.elapsed());
         tokio::time::sleep(left.min(Duration::from_secs(1))).await;
     }
-    if let Some(code) = server.process.ended() {
+    if let Some(code) = server.process.exit_code() {
         bail!(
             "the controller ended with {code}\n{}",
             server.process.tail()

@@ -57,7 +57,7 @@ impl RuleProvider for Instant {
 /// a policy of one rule and its offer.
 pub async fn cluster(client: &Client, shape: &Shape, provider: u16) -> Result<()> {
     let skipped = ["Deployment", "Service"];
-    objects::apply_kustomization_but(client, &root().join("deploy"), &skipped).await?;
+    objects::apply_kustomization_except(client, &root().join("deploy"), &skipped).await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
                            "metadata": {"name": NAMESPACE}});
     objects::apply_one(client, namespace).await?;

@@ -10,7 +10,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tautline_tests::servers::{Kept, Server};
+use tautline_tests::servers::{KeepAlive, Server};
 
 use crate::{
     Size,
@@ -39,7 +39,7 @@ impl Times {
 
 /// A filter of one governed pod over the first `names` nodes.
 struct Filter {
-    connection: Kept,
+    connection: KeepAlive,
     body: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ impl Filter {
         let names: Vec<String> = (0..names).map(objects::node_name).collect();
         let body = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
         Ok(Self {
-            connection: Kept::open(&format!("127.0.0.1:{}", server.port)).await?,
+            connection: KeepAlive::open(&format!("127.0.0.1:{}", server.port)).await?,
             body: body.to_string().into_bytes(),
         })
     }

@@ -83,11 +83,11 @@ impl RuleProvider for Even {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let bin = bench::measured(args.bin.clone())?;
+    let bin = bench::release_binary(args.bin.clone())?;
     eprintln!("starting etcd and kube-apiserver (built first if need be) ...");
     let mut plane = ControlPlane::start().await?;
     let skipped = ["Deployment", "Service", "DaemonSet"];
-    tests::apply_kustomization_but(&plane.client, &root().join("deploy"), &skipped).await?;
+    tests::apply_kustomization_except(&plane.client, &root().join("deploy"), &skipped).await?;
     let provider = tautline_sdk::testkit::start(Even).await?;
     fill::cluster(&plane.client, &args.size, provider.address.port()).await?;
     if !args.widen {
@@ -96,7 +96,7 @@ async fn main() -> Result<()> {
 
     eprintln!("starting the extender ...");
     let start = Instant::now();
-    let server = Server::of(&plane, &bin, "extender", &["extender"]).await?;
+    let server = Server::start_binary(&plane, &bin, "extender", &["extender"]).await?;
     let first_sync = start.elapsed();
     let cpu = server.process.cpu_seconds();
     let (resident, peak) = (server.process.resident_bytes(), server.process.peak_bytes());

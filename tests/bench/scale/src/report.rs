@@ -38,7 +38,7 @@ impl Report<'_> {
             std::fs::write(file, format!("{:#}\n", self.json()))?;
         }
         if docs {
-            bench::into_docs("scale", &table)?;
+            bench::write_to_docs("scale", &table)?;
         }
         Ok(())
     }

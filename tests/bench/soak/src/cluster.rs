@@ -21,13 +21,13 @@ use tokio::sync::Mutex;
 
 use crate::{
     kinds::{self, GPU, KINDS, LATENCY, ZONE},
-    members::{ClockProcess, Member},
+    processes::{ClockProcess, ManagedProcess},
 };
 
 pub struct Cluster {
     pub plane: Mutex<ControlPlane>,
     pub client: Client,
-    pub members: Vec<Member>,
+    pub members: Vec<ManagedProcess>,
     pub to_extenders: Balancer,
     pub to_gpus: Balancer,
 }
@@ -43,13 +43,13 @@ impl Cluster {
         let mut plane = ControlPlane::start().await?;
         let client = plane.client.clone();
         let skipped = ["Deployment", "Service", "DaemonSet"];
-        objects::apply_kustomization_but(&client, &root().join("deploy"), &skipped).await?;
+        objects::apply_kustomization_except(&client, &root().join("deploy"), &skipped).await?;
         let role = std::fs::read_to_string(root().join("deploy/with-bind/role.yaml"))?;
         objects::apply(&client, &role).await?;
         plane.start_kwok().await?;
         for i in 0..kinds::NODES {
-            let said = post(&client, "/api/v1/nodes", &kinds::node(i)).await?;
-            ensure!(said.status == 201, "node {i}: {}", said.message());
+            let response = post(&client, "/api/v1/nodes", &kinds::node(i)).await?;
+            ensure!(response.status == 201, "node {i}: {}", response.message());
         }
         for kind in KINDS.iter().filter(|k| !k.rules.is_empty()) {
             for object in kind.policy() {
@@ -64,20 +64,20 @@ impl Cluster {
             let clock = ClockProcess::start(seed, letter, &dir).await?;
             let rules: &[&str] = if letter == 'a' { &[LATENCY] } else { &[] };
             objects::provider(&client, "default", name, clock.port, rules).await?;
-            members.push(Member::clock(name, clock));
+            members.push(ManagedProcess::clock(name, clock));
         }
         let args = ["provider", SCRIPTED];
-        let scripted = Server::of(&plane, bin, SCRIPTED, &args).await?;
+        let scripted = Server::start_binary(&plane, bin, SCRIPTED, &args).await?;
         objects::provider(&client, "default", SCRIPTED, scripted.port, &[ZONE]).await?;
-        members.push(Member::server(SCRIPTED, scripted));
+        members.push(ManagedProcess::server(SCRIPTED, scripted));
         for name in GPUS {
             let args = [
                 "provider",
                 GPU,
                 "--lease=tautline-system/tautline-gpu-slice",
             ];
-            let server = Server::replica_of(&plane, bin, (GPU, name), &args).await?;
-            members.push(Member::server(name, server));
+            let server = Server::replica_of_binary(&plane, bin, (GPU, name), &args).await?;
+            members.push(ManagedProcess::server(name, server));
         }
         let to_gpus = balancer(&members, &GPUS).await?;
         gpu_service(&client, to_gpus.address.port()).await?;
@@ -88,12 +88,12 @@ impl Cluster {
         for name in EXTENDERS {
             // What they keep for /explain is to be full soon: it grows until then.
             let args = ["extender", "--bind", "--explain-memory=1", &tls[0], &tls[1]];
-            let server = Server::of_name(&plane, bin, ("extender", name), &args).await?;
+            let server = Server::start_named(&plane, bin, ("extender", name), &args).await?;
             for kind in KINDS.iter().filter(|k| !k.rules.is_empty()) {
                 let known = |rule: &Value| rule["provider"].is_string();
-                server.knows("default", kind.name, known).await;
+                server.wait_for_rules("default", kind.name, known).await;
             }
-            members.push(Member::server(name, server));
+            members.push(ManagedProcess::server(name, server));
         }
         let to_extenders = balancer(&members, &EXTENDERS).await?;
         let url = format!("https://{}", to_extenders.address);
@@ -108,7 +108,7 @@ impl Cluster {
         })
     }
 
-    pub fn member(&self, name: &str) -> Result<&Member> {
+    pub fn member(&self, name: &str) -> Result<&ManagedProcess> {
         let found = self.members.iter().find(|m| m.name == name);
         found.with_context(|| format!("no process is called {name}"))
     }
@@ -116,7 +116,7 @@ impl Cluster {
     /// The replica of gpu-slice that hands out, if one does.
     pub async fn granting(&self) -> Option<&'static str> {
         for name in GPUS {
-            let runs = self.member(name).ok()?.runs.lock().await;
+            let runs = self.member(name).ok()?.program.lock().await;
             if runs.metric("tautline_allocator_granting").await > 0.0 {
                 return Some(name);
             }
@@ -147,13 +147,13 @@ impl Cluster {
     pub async fn state(&self) -> String {
         let mut state = self.plane.lock().await.logs();
         for member in &self.members {
-            state += &member.runs.lock().await.process().tail();
+            state += &member.program.lock().await.process().tail();
         }
         state
     }
 }
 
-async fn balancer(members: &[Member], names: &[&str]) -> Result<Balancer> {
+async fn balancer(members: &[ManagedProcess], names: &[&str]) -> Result<Balancer> {
     let of = members.iter().filter(|m| names.contains(&m.name));
     let backends = of.map(|m| SocketAddr::from(([127, 0, 0, 1], m.port)));
     Balancer::start(backends.collect()).await

@@ -113,7 +113,7 @@ impl Faults {
                 Some(fault) => fault,
                 None => continue,
             };
-            let whom = self.happens(cluster, fault, early, &mut random).await?;
+            let whom = self.inject(cluster, fault, early, &mut random).await?;
             eprintln!("  {:.0?}: {} {whom}", due, fault.text());
             *self.done.lock().entry(fault).or_default() += 1;
         }
@@ -121,7 +121,7 @@ impl Faults {
     }
 
     /// Says whom it hit.
-    async fn happens(
+    async fn inject(
         &self,
         cluster: &Cluster,
         fault: Fault,
@@ -131,33 +131,33 @@ impl Faults {
         let bound = self.clock.load(Ordering::Relaxed);
         let extender = EXTENDERS[if early { random.usize(0..2) } else { 1 }];
         match fault {
-            Fault::GpuSliceKilled if !early => killed(cluster, GPUS[1]).await,
+            Fault::GpuSliceKilled if !early => kill(cluster, GPUS[1]).await,
             Fault::GpuSliceKilled => {
-                killed(cluster, cluster.granting().await.unwrap_or(GPUS[1])).await
+                kill(cluster, cluster.granting().await.unwrap_or(GPUS[1])).await
             }
             Fault::GpuSliceHung => {
                 let name = cluster.granting().await.unwrap_or(GPUS[1]);
-                hung(cluster, name, HANGS).await
+                hang(cluster, name, HANGS).await
             }
-            Fault::ClockKilled => killed(cluster, CLOCKS[bound]).await,
-            Fault::ClockHung => hung(cluster, CLOCKS[bound], HANGS).await,
-            Fault::ScriptedKilled => killed(cluster, SCRIPTED).await,
-            Fault::ScriptedHung => hung(cluster, SCRIPTED, HANGS).await,
+            Fault::ClockKilled => kill(cluster, CLOCKS[bound]).await,
+            Fault::ClockHung => hang(cluster, CLOCKS[bound], HANGS).await,
+            Fault::ScriptedKilled => kill(cluster, SCRIPTED).await,
+            Fault::ScriptedHung => hang(cluster, SCRIPTED, HANGS).await,
             Fault::Relabeled => {
                 let other = 1 - bound;
                 bind(&cluster.client, CLOCKS[other], CLOCKS[bound]).await?;
                 self.clock.store(other, Ordering::Relaxed);
                 Ok(CLOCKS[other])
             }
-            Fault::ExtenderKilled => killed(cluster, extender).await,
-            Fault::ExtenderHung => hung(cluster, extender, HANGS / 2).await,
+            Fault::ExtenderKilled => kill(cluster, extender).await,
+            Fault::ExtenderHung => hang(cluster, extender, HANGS / 2).await,
             Fault::ApiServerRestarted => {
                 cluster.plane.lock().await.restart_apiserver().await?;
                 Ok("")
             }
             Fault::ConnectionsCut => {
-                cluster.to_extenders.cut();
-                cluster.to_gpus.cut();
+                cluster.to_extenders.close_connections();
+                cluster.to_gpus.close_connections();
                 Ok("")
             }
             Fault::Garbage => {
@@ -168,16 +168,16 @@ impl Faults {
     }
 }
 
-async fn killed(cluster: &Cluster, name: &'static str) -> Result<&'static str> {
-    let mut runs = cluster.member(name)?.runs.lock().await;
+async fn kill(cluster: &Cluster, name: &'static str) -> Result<&'static str> {
+    let mut runs = cluster.member(name)?.program.lock().await;
     runs.process_mut().kill();
     tokio::time::sleep(AWAY).await;
     runs.restart().await?;
     Ok(name)
 }
 
-async fn hung(cluster: &Cluster, name: &'static str, time: Duration) -> Result<&'static str> {
-    let runs = cluster.member(name)?.runs.lock().await;
+async fn hang(cluster: &Cluster, name: &'static str, time: Duration) -> Result<&'static str> {
+    let runs = cluster.member(name)?.program.lock().await;
     runs.process().pause();
     tokio::time::sleep(time).await;
     runs.process().resume();

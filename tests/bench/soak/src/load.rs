@@ -14,8 +14,8 @@ use tautline_tests::objects::post;
 use tokio::task::JoinSet;
 
 use crate::{
+    checker::Checker,
     cluster::zones,
-    judge::Judge,
     kinds::{KINDS, Kind, node_names},
 };
 
@@ -29,11 +29,11 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// For one request; an API server that is started anew takes several.
 const LIMIT: Duration = Duration::from_secs(10);
 
-pub type Shared = Arc<Mutex<Judge>>;
+pub type SharedChecker = Arc<Mutex<Checker>>;
 
 /// What came of the load.
 #[derive(Default)]
-pub struct Made {
+pub struct LoadResult {
     pub pods: usize,
     /// Not made, because too many were waiting.
     pub held_back: usize,
@@ -42,12 +42,12 @@ pub struct Made {
 /// Makes pods until the end.
 pub async fn run(
     client: Client,
-    judge: Shared,
+    judge: SharedChecker,
     per_second: f64,
     seed: u64,
     length: Duration,
-) -> Made {
-    let (mut made, mut tasks) = (Made::default(), JoinSet::new());
+) -> LoadResult {
+    let (mut made, mut tasks) = (LoadResult::default(), JoinSet::new());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / per_second));
     let start = Instant::now();
@@ -84,14 +84,14 @@ pub async fn create(client: &Client, kind: &Kind, name: &str) {
     loop {
         match tokio::time::timeout(LIMIT, post(client, path, &pod)).await {
             // 409: the answer to the request before was lost.
-            Ok(Ok(said)) if matches!(said.status, 201 | 409) => return,
+            Ok(Ok(response)) if matches!(response.status, 201 | 409) => return,
             _ => tokio::time::sleep(AGAIN).await,
         }
     }
 }
 
 /// Deletes pods that have lived, or all at once, until it is dropped.
-pub async fn reap(client: Client, judge: Shared, all: bool) {
+pub async fn reap(client: Client, judge: SharedChecker, all: bool) {
     let pods: Api<Pod> = Api::default_namespaced(client);
     let gracefully = DeleteParams::default();
     loop {
@@ -114,7 +114,7 @@ pub async fn reap(client: Client, judge: Shared, all: bool) {
 }
 
 /// Changes the table of the script until it is dropped.
-pub async fn tables(client: Client, judge: Shared, seed: u64) {
+pub async fn tables(client: Client, judge: SharedChecker, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
         let refused: BTreeSet<String> = random
@@ -122,7 +122,7 @@ pub async fn tables(client: Client, judge: Shared, seed: u64) {
             .into_iter()
             .collect();
         let list: Vec<String> = refused.iter().cloned().collect();
-        judge.lock().truth.table(refused);
+        judge.lock().truth.record_table(refused);
         while !matches!(
             tokio::time::timeout(LIMIT, zones(&client, &list)).await,
             Ok(Ok(()))

@@ -12,17 +12,17 @@
 //! happened, if a reservation stays, a process panics, a pod waits though there is
 //! room, or memory grows.
 
+mod checker;
 mod clock;
 mod cluster;
-mod ending;
+mod expected;
 mod faults;
-mod judge;
+mod final_state;
 mod kinds;
 mod load;
-mod members;
 mod memory;
+mod processes;
 mod report;
-mod truth;
 
 use std::{
     path::PathBuf,
@@ -41,13 +41,13 @@ use parking_lot::Mutex;
 use tautline_tests::{bench, root};
 
 use crate::{
+    checker::Checker,
     cluster::Cluster,
+    expected::ExpectedAnswers,
     faults::Faults,
-    judge::Judge,
-    load::{Made, Shared},
+    load::{LoadResult, SharedChecker},
     memory::Memory,
     report::Report,
-    truth::Truth,
 };
 
 /// Between two lines of progress.
@@ -92,7 +92,7 @@ async fn main() -> Result<ExitCode> {
         clock::serve(clock).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let bin = bench::measured(args.bin.clone())?;
+    let bin = bench::release_binary(args.bin.clone())?;
     ensure!(args.rate > 0.0, "--rate {}: must be above 0", args.rate);
     eprintln!("starting the control plane (built first if need be) and our processes ...");
     let cluster = Cluster::start(&bin, args.seed).await?;
@@ -118,13 +118,13 @@ async fn main() -> Result<ExitCode> {
 async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
     let length = Duration::from_secs(60 * args.minutes);
     let dir = cluster.plane.lock().await.dir.path().to_owned();
-    let truth = Truth::new(args.seed, &dir);
-    let judge: Shared = Arc::new(Mutex::new(Judge::new(truth, args.seed)));
+    let truth = ExpectedAnswers::new(args.seed, &dir);
+    let judge: SharedChecker = Arc::new(Mutex::new(Checker::new(truth, args.seed)));
     let (faults, client) = (Faults::new(), cluster.client.clone());
-    let mut looks = Looks::default();
+    let mut looks = Observations::default();
     let soaked = async {
         let made = loaded(cluster, args, &judge, &faults, &mut looks).await?;
-        let ending = ending::run(cluster, &judge, &faults, args.seed).await?;
+        let ending = final_state::run(cluster, &judge, &faults, args.seed).await?;
         anyhow::Ok((made, ending))
     };
     let (made, mut ending) = tokio::select! {
@@ -152,10 +152,10 @@ async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
 async fn loaded(
     cluster: &Cluster,
     args: &Args,
-    judge: &Shared,
+    judge: &SharedChecker,
     faults: &Faults,
-    looks: &mut Looks,
-) -> Result<Made> {
+    looks: &mut Observations,
+) -> Result<LoadResult> {
     let length = Duration::from_secs(60 * args.minutes);
     let (client, seed) = (cluster.client.clone(), args.seed);
     let all = async {
@@ -165,14 +165,14 @@ async fn loaded(
     };
     tokio::select! {
         made = all => made,
-        () = looks.go_on(cluster, judge, faults, seed) => bail!("nobody looks any more"),
+        () = looks.run(cluster, judge, faults, seed) => bail!("nobody looks any more"),
         () = load::reap(client.clone(), judge.clone(), false) => bail!("nobody deletes any more"),
         () = load::tables(client.clone(), judge.clone(), seed) => bail!("no table comes any more"),
     }
 }
 
 /// Tells the judge of all pods, as long as it is polled.
-async fn watch(client: Client, judge: Shared) -> Result<()> {
+async fn watch(client: Client, judge: SharedChecker) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(client);
     let mut events = std::pin::pin!(watcher(pods, watcher::Config::default()).default_backoff());
     loop {
@@ -186,13 +186,13 @@ async fn watch(client: Client, judge: Shared) -> Result<()> {
 }
 
 #[derive(Default)]
-struct Full {
+struct Utilization {
     cpus: usize,
     cards: usize,
     times: usize,
 }
 
-impl Full {
+impl Utilization {
     fn mean(&self) -> (usize, usize) {
         let times = self.times.max(1);
         (self.cpus / times, self.cards / times)
@@ -201,25 +201,25 @@ impl Full {
 
 /// What is looked at all the time.
 #[derive(Default)]
-struct Looks {
+struct Observations {
     memory: Memory,
-    full: Full,
+    full: Utilization,
     stuck: Vec<String>,
 }
 
-impl Looks {
-    async fn go_on(&mut self, cluster: &Cluster, judge: &Shared, faults: &Faults, seed: u64) {
+impl Observations {
+    async fn run(&mut self, cluster: &Cluster, judge: &SharedChecker, faults: &Faults, seed: u64) {
         let start = Instant::now();
         let (mut tick, mut told) = (tokio::time::interval(memory::EVERY), start);
         let mut told_wrong = 0;
         loop {
             tick.tick().await;
             self.memory.sample(cluster);
-            let (cpus, cards) = judge.lock().full();
+            let (cpus, cards) = judge.lock().utilization();
             self.full.cpus += cpus;
             self.full.cards += cards;
             self.full.times += 1;
-            for pod in ending::stuck(judge, faults, seed, ending::STUCK) {
+            for pod in final_state::stuck(judge, faults, seed, final_state::STUCK) {
                 let name = pod.split(' ').next().unwrap_or_default();
                 if !self.stuck.iter().any(|s| s.starts_with(name)) {
                     eprintln!("stuck: {pod}");
@@ -235,7 +235,12 @@ impl Looks {
 }
 
 /// Of wrong placements `told` many were told before.
-fn progress(judge: &Shared, elapsed: Duration, (cpus, cards): (usize, usize), told: &mut usize) {
+fn progress(
+    judge: &SharedChecker,
+    elapsed: Duration,
+    (cpus, cards): (usize, usize),
+    told: &mut usize,
+) {
     let judge = judge.lock();
     let scheduled: usize = judge.counts.scheduled.values().sum();
     let pending = judge.pending(Duration::ZERO).count();
@@ -276,7 +281,7 @@ async fn panics(cluster: &Cluster) -> Result<Vec<String>> {
         found.extend(lines.map(|l| format!("{name}: {l}")));
     }
     for member in &cluster.members {
-        if let Some(code) = member.runs.lock().await.process_mut().ended() {
+        if let Some(code) = member.program.lock().await.process_mut().exit_code() {
             found.push(format!("{} ended by itself with {code}", member.name));
         }
     }

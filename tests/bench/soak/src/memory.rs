@@ -9,21 +9,21 @@ use crate::cluster::Cluster;
 
 pub const EVERY: Duration = Duration::from_secs(2);
 /// One of so many samples is written down.
-const TOLD: usize = 10;
+const SAMPLES_PER_POINT: usize = 10;
 /// A life shorter than this warms up in its second quarter.
-const JUDGED: Duration = Duration::from_secs(300);
+const LEAST_RUN: Duration = Duration::from_secs(300);
 /// The last quarter's median may be above the second's by so much, in percent.
-pub const GROWTH: f64 = 5.0;
+pub const MAX_GROWTH_PERCENT: f64 = 5.0;
 
 #[derive(Default)]
-struct Lives {
+struct Runs {
     pid: u32,
     /// One from each start: samples at their times.
     all: Vec<Vec<(Instant, u64)>>,
 }
 
 #[derive(Default)]
-pub struct Memory(BTreeMap<&'static str, Lives>);
+pub struct Memory(BTreeMap<&'static str, Runs>);
 
 /// The longest life of a process.
 pub struct Figure {
@@ -41,7 +41,7 @@ pub struct Figure {
 
 impl Figure {
     pub fn missed(&self) -> bool {
-        self.judged && self.growth_percent > GROWTH
+        self.judged && self.growth_percent > MAX_GROWTH_PERCENT
     }
 }
 
@@ -50,7 +50,7 @@ impl Memory {
     pub fn sample(&mut self, cluster: &Cluster) {
         let now = Instant::now();
         for member in cluster.members.iter().filter(|m| m.is_tautline()) {
-            let Ok(runs) = member.runs.try_lock() else {
+            let Ok(runs) = member.program.try_lock() else {
                 continue;
             };
             let (pid, bytes) = (runs.process().id(), runs.process().resident_bytes());
@@ -68,7 +68,7 @@ impl Memory {
     }
 
     pub fn figures(&self) -> Vec<Figure> {
-        let figure = |(name, lives): (&&'static str, &Lives)| {
+        let figure = |(name, lives): (&&'static str, &Runs)| {
             let length = |l: &Vec<(Instant, u64)>| match &l[..] {
                 [(first, _), .., (last, _)] => *last - *first,
                 _ => Duration::ZERO,
@@ -91,10 +91,10 @@ impl Memory {
                 second_quarter: second,
                 last_quarter: last,
                 growth_percent: 100.0 * (last as f64 / second.max(1) as f64 - 1.0),
-                judged: longest >= JUDGED,
+                judged: longest >= LEAST_RUN,
                 series: life
                     .iter()
-                    .step_by(TOLD)
+                    .step_by(SAMPLES_PER_POINT)
                     .map(|(at, bytes)| ((*at - from).as_secs(), *bytes))
                     .collect(),
             })
@@ -118,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_life_is_judged_by_its_quarters() {
+    fn memory_growth_compares_quarters_of_the_longest_run() {
         let now = Instant::now();
-        let of = |all| Lives { pid: 1, all };
+        let of = |all| Runs { pid: 1, all };
         let memory = Memory(BTreeMap::from([
             (
                 "flat",

@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use tautline_tests::bench;
 
 use crate::{
-    ending::Ending,
+    checker::Counts,
     faults::Fault,
-    judge::Counts,
-    load::Made,
-    memory::{Figure, GROWTH},
+    final_state::FinalState,
+    load::LoadResult,
+    memory::{Figure, MAX_GROWTH_PERCENT},
 };
 
 pub struct Report {
     pub length: Duration,
     pub seed: u64,
     pub per_second: f64,
-    pub made: Made,
+    pub made: LoadResult,
     pub counts: Counts,
     pub faults: Vec<(Fault, usize)>,
     /// Mean of what was in use, in percent: CPUs, cards.
     pub full: (usize, usize),
-    pub ending: Ending,
+    pub ending: FinalState,
     /// Lines of logs that speak of a panic, and processes that ended by themselves.
     pub panics: Vec<String>,
     pub memory: Vec<Figure>,
@@ -57,7 +57,7 @@ impl Report {
             std::fs::write(file, format!("{:#}\n", self.json()))?;
         }
         if docs {
-            bench::into_docs("soak", &table)?;
+            bench::write_to_docs("soak", &table)?;
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Report {
             json!({"process": f.name, "lives": f.lives, "longest_s": f.longest.as_secs(),
                    "second_quarter_bytes": f.second_quarter, "last_quarter_bytes": f.last_quarter,
                    "growth_percent": f.growth_percent, "judged": f.judged,
-                   "allowed_percent": GROWTH, "series_s_bytes": f.series})
+                   "allowed_percent": MAX_GROWTH_PERCENT, "series_s_bytes": f.series})
         });
         let faults = self
             .faults

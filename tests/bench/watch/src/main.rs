@@ -60,11 +60,11 @@ struct Args {
 async fn main() -> Result<()> {
     let mut args = Args::parse();
     if args.bin.is_empty() {
-        args.bin.push(bench::measured(None)?);
+        args.bin.push(bench::release_binary(None)?);
     }
     let plane = ControlPlane::start().await?;
     let skipped = ["Deployment", "Service", "DaemonSet"];
-    objects::apply_kustomization_but(&plane.client, &root().join("deploy"), &skipped).await?;
+    objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &skipped).await?;
     nodes(&plane.client, args.nodes).await?;
     println!(
         "CPU in us a pod, and memory after it in MB, {} pods",
@@ -91,7 +91,7 @@ async fn round(plane: &ControlPlane, bin: Option<&Path>, args: &Args) -> Result<
     let mut servers = Vec::new();
     for (name, command) in SERVERS {
         if let Some(bin) = bin {
-            servers.push(Server::of(plane, bin, name, command).await?);
+            servers.push(Server::start_binary(plane, bin, name, command).await?);
         }
     }
     // The first pods find cold paths.

@@ -28,7 +28,7 @@ async fn sixty_samples_tell_the_delay_through_jitter_and_loss() {
         world.relay.set_round_trip(0, to + 1, *delay);
     }
     let pairs = sixty(&world).await;
-    let late = world.relay.late();
+    let late = world.relay.late_share();
     eprintln!("{:.1} % of packets were delivered late", late * 100.0);
     for (to, delay) in delays.iter().enumerate() {
         let pair = pairs.iter().find(|p| p.node == name(to + 1)).unwrap();

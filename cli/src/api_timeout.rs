@@ -1,0 +1,156 @@
+//! Requests to an API server that does not answer: the user gets a notice, and later the
+//! request fails.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::{Request, Response};
+use kube::client::Body;
+use tower::{BoxError, Layer, Service};
+
+/// Time without an answer until the notice.
+const NOTICE: Duration = Duration::from_secs(3);
+/// Time without an answer until the request fails.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Wraps the requests of a client.
+#[derive(Clone)]
+pub(crate) struct TimeoutLayer {
+    url: Arc<str>,
+    /// One notice for all requests.
+    noticed: Arc<AtomicBool>,
+    mention: fn(&str),
+}
+
+impl TimeoutLayer {
+    /// For the API server at `url`.
+    pub(crate) fn new(url: &str) -> Self {
+        Self {
+            url: url.into(),
+            noticed: Arc::default(),
+            mention: |line| note!("{line}"),
+        }
+    }
+
+    fn notice(&self) {
+        if !self.noticed.swap(true, Ordering::Relaxed) {
+            let (url, seconds) = (&self.url, NOTICE.as_secs());
+            (self.mention)(&format!(
+                "the API server at {url} has not answered for {seconds} s; still waiting"
+            ));
+        }
+    }
+}
+
+impl<S> Layer<S> for TimeoutLayer {
+    type Service = TimeoutService<S>;
+
+    fn layer(&self, inner: S) -> TimeoutService<S> {
+        let patience = self.clone();
+        TimeoutService { inner, patience }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct TimeoutService<S> {
+    inner: S,
+    patience: TimeoutLayer,
+}
+
+type ResponseFuture<B> = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+
+impl<S, B> Service<Request<Body>> for TimeoutService<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = ResponseFuture<B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> ResponseFuture<B> {
+        // A watch is silent while nothing changes, and some proxies hold back even its
+        // headers. A list precedes it.
+        let query = request.uri().query().unwrap_or_default();
+        let is_watch = query.split('&').any(|part| part == "watch=true");
+        let (call, patience) = (self.inner.call(request), self.patience.clone());
+        Box::pin(async move {
+            if is_watch {
+                return call.await;
+            }
+            let mut call = std::pin::pin!(call);
+            if let Ok(answer) = tokio::time::timeout(NOTICE, call.as_mut()).await {
+                return answer;
+            }
+            patience.notice();
+            let answer = tokio::time::timeout(DEADLINE - NOTICE, call).await;
+            answer.unwrap_or_else(|_| {
+                let seconds = DEADLINE.as_secs();
+                Err(format!("no answer from {} within {seconds} s", patience.url).into())
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    static MENTIONED: AtomicBool = AtomicBool::new(false);
+
+    /// Two requests for this path to a server that answers after `delay`.
+    async fn ask(path: &'static str, delay: Duration) -> Result<Response<()>, BoxError> {
+        let server = tower::service_fn(move |_: Request<Body>| async move {
+            sleep(delay).await;
+            Ok::<_, BoxError>(Response::new(()))
+        });
+        let mut patience = TimeoutLayer::new("http://here");
+        patience.mention = |line| {
+            assert!(
+                line.starts_with("the API server at http://here has not"),
+                "{line}"
+            );
+            assert!(!MENTIONED.swap(true, Ordering::SeqCst), "only once");
+        };
+        let service = patience.layer(server);
+        let request = || Request::get(path).body(Body::empty()).unwrap();
+        let (one, two) = tokio::join!(
+            service.clone().oneshot(request()),
+            service.oneshot(request()),
+        );
+        one.and(two)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_mentioned_once_and_ends() {
+        let list = "http://here/api/v1/pods?limit=500";
+        let soon = NOTICE - Duration::from_millis(1);
+        ask(list, soon).await.unwrap();
+        ask("http://here/api/v1/pods?watch=true&a=b", DEADLINE * 2)
+            .await
+            .unwrap();
+        assert!(!MENTIONED.load(Ordering::SeqCst), "that is not silence");
+        ask(list, NOTICE * 2).await.unwrap();
+        assert!(MENTIONED.swap(false, Ordering::SeqCst));
+        let start = Instant::now();
+        let error = ask(list, DEADLINE * 100).await.unwrap_err().to_string();
+        assert_eq!(error, "no answer from http://here within 15 s");
+        assert_eq!(start.elapsed(), DEADLINE);
+    }
+}

@@ -1,0 +1,235 @@
+//! The current bindings, and the changes of their compliance.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube_runtime::watcher::Event;
+use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
+
+use super::{
+    screen::Size,
+    updates::{GuardedBinding, Update},
+};
+use crate::{
+    age,
+    bindings::{Counts, FilterArgs, compliance, compliance_name, sort_key},
+    scope::Scope,
+    table::{cut, plain},
+    tables,
+};
+
+type Key = (String, String);
+type Bindings = BTreeMap<Key, Arc<ConstraintPolicyBinding>>;
+
+pub(super) struct BindingsView {
+    scope: Scope,
+    filter: FilterArgs,
+    bindings: Bindings,
+    /// The bindings of a list that is not complete yet.
+    listing: Bindings,
+    ready: bool,
+    lost: Option<(Timestamp, String)>,
+    /// Bindings that cannot be read, and why.
+    unreadable: BTreeMap<Key, String>,
+}
+
+/// A change of a binding's compliance.
+#[derive(Debug)]
+pub(super) struct Change {
+    time: Timestamp,
+    key: Key,
+    old: Option<Compliance>,
+    new: Option<Compliance>,
+    reason: String,
+}
+
+impl BindingsView {
+    pub(super) fn new(scope: Scope, filter: FilterArgs) -> Self {
+        Self {
+            scope,
+            filter,
+            bindings: Bindings::new(),
+            listing: Bindings::new(),
+            ready: false,
+            lost: None,
+            unreadable: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a first list is complete.
+    pub(super) fn ready(&self) -> bool {
+        self.ready
+    }
+
+    /// The error that ended the connection, if it is down.
+    pub(super) fn connection_error(&self) -> Option<String> {
+        self.lost.as_ref().map(|(_, why)| plain(why))
+    }
+
+    /// Applies an update. The first list is no change.
+    pub(super) fn apply(&mut self, news: Update, now: Timestamp) -> Vec<Change> {
+        let event = match news {
+            Update::Event(event) => *event,
+            Update::Disconnected(why) => {
+                let since = self.lost.take().map_or(now, |(since, _)| since);
+                self.lost = Some((since, why));
+                return Vec::new();
+            }
+        };
+        let mut changes = Vec::new();
+        match event {
+            Event::Init => {
+                self.listing.clear();
+                self.unreadable.clear();
+            }
+            Event::InitApply(guarded) => {
+                let key = key(&guarded);
+                // The last readable version stays.
+                let kept = self
+                    .read(guarded)
+                    .or_else(|| self.bindings.get(&key).cloned());
+                self.listing.extend(kept.map(|b| (key, b)));
+            }
+            Event::InitDone => {
+                let old = std::mem::replace(&mut self.bindings, std::mem::take(&mut self.listing));
+                if self.ready {
+                    let gone = old.iter().filter(|(k, _)| !self.bindings.contains_key(*k));
+                    changes.extend(gone.filter_map(|(k, b)| self.change(k, Some(b), None, now)));
+                    let here = self.bindings.iter();
+                    changes
+                        .extend(here.filter_map(|(k, b)| self.change(k, old.get(k), Some(b), now)));
+                }
+                (self.ready, self.lost) = (true, None);
+            }
+            Event::Apply(guarded) => {
+                let key = key(&guarded);
+                if let Some(new) = self.read(guarded) {
+                    let old = self.bindings.insert(key.clone(), new.clone());
+                    changes.extend(self.change(&key, old.as_ref(), Some(&new), now));
+                }
+            }
+            Event::Delete(guarded) => {
+                let key = key(&guarded);
+                self.unreadable.remove(&key);
+                let old = self.bindings.remove(&key);
+                changes.extend(self.change(&key, old.as_ref(), None, now));
+            }
+        }
+        changes
+    }
+
+    fn read(&mut self, guarded: GuardedBinding) -> Option<Arc<ConstraintPolicyBinding>> {
+        let key = key(&guarded);
+        match guarded.0 {
+            Ok(binding) => {
+                self.unreadable.remove(&key);
+                Some(Arc::new(binding))
+            }
+            Err(error) => {
+                self.unreadable.insert(key, error.error);
+                None
+            }
+        }
+    }
+
+    fn change(
+        &self,
+        key: &Key,
+        old: Option<&Arc<ConstraintPolicyBinding>>,
+        new: Option<&Arc<ConstraintPolicyBinding>>,
+        time: Timestamp,
+    ) -> Option<Change> {
+        let fits = [old, new]
+            .into_iter()
+            .flatten()
+            .any(|b| self.filter.matches(b));
+        let reason = new.and_then(|b| b.status.as_ref());
+        let change = Change {
+            time,
+            key: key.clone(),
+            old: old.map(|b| compliance(b)),
+            new: new.map(|b| compliance(b)),
+            reason: reason.map(|s| plain(&s.first_reason)).unwrap_or_default(),
+        };
+        (fits && change.old != change.new).then_some(change)
+    }
+
+    /// "namespace shop, bindings: 3 (1 Error, 2 Compliant)", whatever is shown of them.
+    pub(super) fn summary(&self) -> String {
+        let all = self.bindings.values().map(AsRef::as_ref);
+        let standing = if self.ready {
+            Counts::of(all.filter(|b| self.filter.matches_offer(b))).to_string()
+        } else {
+            "reading".into()
+        };
+        let shown = match self.filter.compliances() {
+            Some(names) => format!("; only {names}"),
+            None => String::new(),
+        };
+        let offer = self.filter.offer_suffix();
+        format!("{}, bindings{offer}: {standing}{shown}", self.scope)
+    }
+
+    /// The lines of one drawing, none wider or more than the size allows.
+    pub(super) fn frame(&self, size: Size, now: Timestamp) -> Vec<String> {
+        let mut lines = vec![format!("{}  {}", age::second(now), self.summary())];
+        if let Some((since, why)) = &self.lost {
+            let age = age::since(*since, now);
+            lines.push(format!("CONNECTION LOST {age} ago, trying again: {why}"));
+        }
+        if let Some(((namespace, object), why)) = self.unreadable.first_key_value() {
+            let count = self.unreadable.len();
+            lines.push(format!(
+                "{count} cannot be read: {namespace}/{object}: {why}"
+            ));
+        }
+        let mut shown: Vec<&Arc<ConstraintPolicyBinding>> = self
+            .bindings
+            .values()
+            .filter(|b| self.filter.matches(b))
+            .collect();
+        shown.sort_by_cached_key(|b| sort_key(b));
+        // Below come the table's own header, and the line that says how many more.
+        let room = size.rows.saturating_sub(lines.len() + 1);
+        let hidden = match shown.len() {
+            all if all <= room => 0,
+            all => all - room.saturating_sub(1).min(all),
+        };
+        shown.truncate(shown.len() - hidden);
+        if !shown.is_empty() {
+            let shown: Vec<&ConstraintPolicyBinding> = shown.iter().map(|b| b.as_ref()).collect();
+            let table = tables::bindings_within(&shown, self.scope.is_all(), now, size.columns);
+            lines.extend(table.lines().map(str::to_owned));
+        }
+        if hidden > 0 {
+            lines.push(format!("... and {hidden} more"));
+        }
+        lines.truncate(size.rows);
+        lines
+            .iter()
+            .map(|line| cut(&plain(line), size.columns))
+            .collect()
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (namespace, object) = &self.key;
+        let line = format!(
+            "{} {namespace}/{object} {} -> {} {}",
+            age::second(self.time),
+            self.old.map_or("new", compliance_name),
+            self.new.map_or("gone", compliance_name),
+            self.reason
+        );
+        f.write_str(line.trim_end())
+    }
+}
+
+fn key(guarded: &GuardedBinding) -> Key {
+    (guarded.namespace().unwrap_or_default(), guarded.name_any())
+}
+
+#[cfg(test)]
+mod tests;

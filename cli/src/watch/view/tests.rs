@@ -1,0 +1,165 @@
+use clap::Parser;
+use kube::core::DeserializeGuard;
+use serde_json::json;
+
+use super::*;
+use crate::fixtures;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+fn board(args: &[&str]) -> BindingsView {
+    let args = std::iter::once("x").chain(args.iter().copied());
+    BindingsView::new(Scope::All, Line::parse_from(args).filter)
+}
+
+fn guarded(binding: ConstraintPolicyBinding) -> GuardedBinding {
+    DeserializeGuard(Ok(binding))
+}
+
+fn with(name: &str, compliance: &str) -> ConstraintPolicyBinding {
+    let status = json!({"compliance": compliance, "firstReason": "because\n"});
+    fixtures::binding("vision", name, Some(status))
+}
+
+fn listed(board: &mut BindingsView, bindings: Vec<ConstraintPolicyBinding>) -> Vec<String> {
+    let mut changes = said(board, Event::Init);
+    for binding in bindings {
+        changes.extend(said(board, Event::InitApply(guarded(binding))));
+    }
+    changes.extend(said(board, Event::InitDone));
+    changes
+}
+
+fn said(board: &mut BindingsView, event: Event<GuardedBinding>) -> Vec<String> {
+    let changes = board.apply(Update::Event(Box::new(event)), fixtures::now());
+    changes.iter().map(ToString::to_string).collect()
+}
+
+fn size(columns: usize, rows: usize) -> Size {
+    Size { columns, rows }
+}
+
+#[test]
+fn only_changes_of_compliance_are_told() {
+    let mut board = board(&[]);
+    let first = listed(&mut board, vec![with("a-1", "Compliant")]);
+    assert_eq!(first, [""; 0], "the first listing is no change");
+    let apply = |b: ConstraintPolicyBinding| Event::Apply(guarded(b));
+    assert_eq!(said(&mut board, apply(with("a-1", "Compliant"))), [""; 0]);
+    assert_eq!(
+        said(&mut board, apply(with("a-1", "Violation"))),
+        ["2026-01-02T12:00:00Z vision/a-1 Compliant -> Violation because"]
+    );
+    assert_eq!(
+        said(&mut board, apply(fixtures::binding("vision", "a-2", None))),
+        ["2026-01-02T12:00:00Z vision/a-2 new -> Pending"]
+    );
+    assert_eq!(
+        said(&mut board, Event::Delete(guarded(with("a-2", "Pending")))),
+        ["2026-01-02T12:00:00Z vision/a-2 Pending -> gone"]
+    );
+}
+
+#[test]
+fn what_happened_while_the_connection_was_gone_is_told_after() {
+    let mut board = board(&[]);
+    listed(
+        &mut board,
+        vec![with("a-1", "Compliant"), with("a-2", "Limit")],
+    );
+    let now = fixtures::now();
+    let earlier = "2026-01-02T11:59:30Z".parse().unwrap();
+    board.apply(Update::Disconnected("refused".into()), earlier);
+    board.apply(Update::Disconnected("still refused".into()), now);
+    assert_eq!(board.connection_error().unwrap(), "still refused");
+    let frame = board.frame(size(80, 24), now);
+    assert_eq!(
+        frame[1],
+        "CONNECTION LOST 30s ago, trying again: still refused"
+    );
+    assert!(
+        frame.iter().any(|l| l.contains("a-1")),
+        "what is known stays"
+    );
+    let told = listed(&mut board, vec![with("a-1", "Error"), with("a-3", "Limit")]);
+    assert_eq!(
+        told,
+        [
+            "2026-01-02T12:00:00Z vision/a-2 Limit -> gone",
+            "2026-01-02T12:00:00Z vision/a-1 Compliant -> Error because",
+            "2026-01-02T12:00:00Z vision/a-3 new -> Limit because",
+        ]
+    );
+    assert_eq!(board.connection_error(), None);
+}
+
+#[test]
+fn a_filter_by_compliance_tells_of_coming_and_going() {
+    let mut board = board(&["--offer", "a", "--compliance", "violation"]);
+    listed(
+        &mut board,
+        vec![with("a-1", "Compliant"), with("b-1", "Compliant")],
+    );
+    let apply = |b: ConstraintPolicyBinding| Event::Apply(guarded(b));
+    assert_eq!(said(&mut board, apply(with("b-1", "Violation"))), [""; 0]);
+    assert_eq!(said(&mut board, apply(with("a-1", "Limit"))), [""; 0]);
+    assert_eq!(said(&mut board, apply(with("a-1", "Violation"))).len(), 1);
+    assert_eq!(said(&mut board, apply(with("a-1", "Compliant"))).len(), 1);
+}
+
+#[test]
+fn a_binding_that_cannot_be_read_is_named_and_what_was_good_stays() {
+    let mut board = board(&[]);
+    listed(&mut board, vec![with("a-1", "Violation")]);
+    let bad = json!({
+        "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+        "metadata": {"namespace": "vision", "name": "a-1"}, "spec": {"targets": {}},
+    });
+    let bad: GuardedBinding = serde_json::from_value(bad).unwrap();
+    assert_eq!(said(&mut board, Event::Apply(bad)), [""; 0]);
+    let frame = board.frame(size(80, 24), fixtures::now());
+    assert!(
+        frame[1].starts_with("1 cannot be read: vision/a-1: ") && frame[1].contains("offer"),
+        "{frame:?}"
+    );
+    assert!(frame[3].contains("Violation"), "{frame:?}");
+    let mended = Event::Apply(guarded(with("a-1", "Limit")));
+    assert_eq!(said(&mut board, mended).len(), 1);
+    let frame = board.frame(size(80, 24), fixtures::now());
+    assert!(frame[1].starts_with("NAMESPACE"), "{frame:?}");
+}
+
+#[test]
+fn a_frame_fits_the_terminal() {
+    let mut board = board(&[]);
+    let now = fixtures::now();
+    insta::assert_snapshot!("frame_reading", board.frame(size(80, 24), now).join("\n"));
+    listed(&mut board, fixtures::bindings());
+    insta::assert_snapshot!("frame", board.frame(size(240, 24), now).join("\n"));
+    insta::assert_snapshot!("frame_small", board.frame(size(60, 6), now).join("\n"));
+    // 7 bindings, a header above the table and its own.
+    let exact = board.frame(size(80, 9), now);
+    assert_eq!(exact.len(), 9);
+    assert!(!exact[8].contains("more"), "{exact:?}");
+    for rows in 1..12 {
+        for columns in [1, 7, 80] {
+            let frame = board.frame(size(columns, rows), now);
+            assert!(frame.len() <= rows, "{rows}");
+            assert!(frame.iter().all(|l| l.chars().count() <= columns));
+        }
+    }
+}
+
+#[test]
+fn nothing_that_fits_is_said_in_the_header_alone() {
+    let mut board = board(&["--compliance", "limit"]);
+    listed(&mut board, vec![with("a-1", "Compliant")]);
+    assert_eq!(
+        board.frame(size(80, 24), fixtures::now()),
+        ["2026-01-02T12:00:00Z  all namespaces, bindings: 1 (1 Compliant); only Limit"]
+    );
+}

@@ -1,0 +1,152 @@
+//! The direction of dependencies between the workspace's crates, by their folders: a crate
+//! depends on lower layers only, and within its layer on its own component.
+
+use std::{path::Path, process::Command};
+
+use serde_json::Value;
+
+/// The layer of each folder, the lowest first. The longest folder that holds a crate counts.
+const LAYERS: [(&str, usize); 17] = [
+    ("crates/core", 0),
+    ("crates/api", 1),
+    ("proto", 1),
+    // The runtime, and libraries without one.
+    ("crates", 2),
+    ("crates/provider-client", 3),
+    ("sdk", 3),
+    ("crates/pod-requeue", 4),
+    ("admission", SERVICES),
+    ("controller", SERVICES),
+    ("rule-providers/gpu-slice", SERVICES),
+    ("rule-providers/latency", SERVICES),
+    ("rule-providers/scripted", SERVICES),
+    ("scheduler-extender", SERVICES),
+    ("cli", SERVICES + 1),
+    // Not part of the product.
+    ("examples", OUTSIDE),
+    ("proto/codegen", OUTSIDE),
+    ("tests", OUTSIDE),
+];
+const SERVICES: usize = 5;
+const OUTSIDE: usize = 7;
+
+/// Crates that `crates/core` must not use: it does no I/O and awaits nothing.
+const IMPURE: [&str; 6] = ["axum", "hyper", "kube", "kube-runtime", "tokio", "tonic"];
+
+struct Package {
+    folder: String,
+    /// Names of its dependencies, without those of its tests and build scripts.
+    dependencies: Vec<String>,
+    name: String,
+}
+
+fn packages() -> Vec<Package> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--offline", "--no-deps", "--format-version=1"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "cargo metadata: {output:?}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let package = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let folder = manifest.parent().unwrap().strip_prefix(root).unwrap();
+        let all = package["dependencies"].as_array().unwrap().iter();
+        let normal = all.filter(|d| d["kind"].is_null());
+        Package {
+            folder: folder.to_str().unwrap().to_owned(),
+            dependencies: normal
+                .map(|d| d["name"].as_str().unwrap().to_owned())
+                .collect(),
+            name: package["name"].as_str().unwrap().to_owned(),
+        }
+    };
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages.map(package).collect()
+}
+
+/// The entry of [`LAYERS`] that holds a folder.
+fn layer(folder: &str) -> Option<(&'static str, usize)> {
+    let holds = |(prefix, _): &(&str, usize)| Path::new(folder).starts_with(prefix);
+    let entries = LAYERS.into_iter().filter(holds);
+    entries.max_by_key(|(prefix, _)| prefix.len())
+}
+
+/// Why a crate in folder `from` must not depend on one in folder `to`.
+fn refusal(from: &str, to: &str) -> Option<String> {
+    let Some(((component, level), (other, below))) = layer(from).zip(layer(to)) else {
+        return Some(format!(
+            "{from} or {to} has no layer: add its folder to LAYERS"
+        ));
+    };
+    let shared = component != "crates" && component == other;
+    let allowed = below < level || shared || level == OUTSIDE;
+    (!allowed).then(|| format!("{to} is not below {from} (layers {below} and {level})"))
+}
+
+#[test]
+fn dependencies_point_to_lower_layers() {
+    let packages = packages();
+    assert!(packages.len() > 20, "{} packages", packages.len());
+    let mut refused = Vec::new();
+    for package in &packages {
+        for name in &package.dependencies {
+            if let Some(dependency) = packages.iter().find(|p| p.name == *name) {
+                let why = refusal(&package.folder, &dependency.folder);
+                refused.extend(why.map(|why| format!("{} -> {name}: {why}", package.name)));
+            }
+        }
+    }
+    assert!(
+        refused.is_empty(),
+        "CONTRIBUTING.md, Rules: dependencies point inward\n{}",
+        refused.join("\n")
+    );
+}
+
+#[test]
+fn core_is_pure() {
+    let packages = packages();
+    let core = packages.iter().find(|p| p.folder == "crates/core").unwrap();
+    for name in &core.dependencies {
+        assert!(
+            !IMPURE.contains(&name.as_str()),
+            "{} -> {name}: core does no I/O and awaits nothing",
+            core.name
+        );
+    }
+}
+
+#[test]
+fn refusal_names_both_folders() {
+    let refused = refusal("crates/api", "rule-providers/gpu-slice/placement").unwrap();
+    assert_eq!(
+        refused,
+        "rule-providers/gpu-slice/placement is not below crates/api (layers 5 and 1)"
+    );
+    for (from, to) in [
+        ("controller", "scheduler-extender"),
+        ("crates/svg", "crates/runtime"),
+        ("rule-providers/latency/provider", "rule-providers/scripted"),
+        ("crates/core", "proto"),
+        ("sdk", "crates/provider-client"),
+        ("cli", "tests"),
+        ("new", "crates/core"),
+    ] {
+        assert!(refusal(from, to).is_some(), "{from} -> {to}");
+    }
+    for (from, to) in [
+        ("admission/mutating-policy", "admission/cel"),
+        (
+            "rule-providers/latency/agent",
+            "rule-providers/latency/protocol",
+        ),
+        ("cli", "crates/svg"),
+        ("tests/bench/soak", "tests"),
+        ("proto/codegen", "proto"),
+    ] {
+        assert_eq!(refusal(from, to), None, "{from} -> {to}");
+    }
+}

@@ -1,0 +1,131 @@
+//! Our own kinds: refused, warned of, filled in.
+
+use tautline_tests::objects::{Response, post};
+
+use super::*;
+
+const OWN: &[&str] = &["tautline-own-resources"];
+const PATH: &str = "/apis/constraint.ciena.com/v1alpha1/namespaces/default";
+
+fn named(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": kind,
+           "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+async fn offer(world: &AdmissionCluster, name: &str, spec: Value) -> Response {
+    let object = named("ConstraintPolicyOffer", name, spec);
+    let path = format!("{PATH}/constraintpolicyoffers");
+    post(world.client(), &path, &object).await.unwrap()
+}
+
+/// The API server hears of a new webhook after a moment: until then `bad` passes.
+async fn asked(world: &AdmissionCluster, bad: &Value) {
+    let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
+    let check = async || {
+        let response = post(world.client(), &path, bad).await.ok()?;
+        (response.status == 422).then_some(())
+    };
+    let what = "the API server asks";
+    eventually(what, PATIENCE, check, async || world.state()).await;
+}
+
+#[tokio::test]
+async fn own_resources_are_validated_and_defaulted() {
+    let world = AdmissionCluster::start(OWN, &[]).await.unwrap();
+    let expression = json!({"key": "a", "operator": "Is", "values": ["b"]});
+    let selector = json!({"matchExpressions": [expression]});
+    let bad = json!({"targets": [{"kind": "Pod", "labelSelector": selector}]});
+    asked(&world, &named("ConstraintPolicyOffer", "bad", bad.clone())).await;
+    // It hears of the mutating webhook, which sets defaults, apart from the validating one.
+    let plain = json!({"policies": ["near"], "targets": [{"kind": "Pod"}]});
+    let plain = named("ConstraintPolicyOffer", "plain", plain);
+    let check = async || {
+        let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
+        let response = post(world.client(), &path, &plain).await.ok()?;
+        response.body["spec"]["period"].is_string().then_some(())
+    };
+    let what = "defaults are set";
+    eventually(what, PATIENCE, check, async || world.state()).await;
+
+    let response = offer(&world, "bad", bad).await;
+    assert_eq!(
+        response.message(),
+        "admission webhook \"validate.constraint.tautline.io\" denied the request: \
+         ConstraintPolicyOffer default/bad: spec.targets[0].labelSelector.matchExpressions[0]: \
+         operator \"Is\" is unknown; use In, NotIn, Exists or DoesNotExist"
+    );
+    let binding = named(
+        "ConstraintPolicyBinding",
+        "b",
+        json!({"offer": "o", "targets": {}}),
+    );
+    let path = format!("{PATH}/constraintpolicybindings");
+    let response = post(world.client(), &path, &binding).await.unwrap();
+    assert!(
+        response.message().contains("spec.targets: is empty"),
+        "{response:?}"
+    );
+
+    let good = json!({"policies": ["near"], "grace": "10m",
+        "targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    let response = offer(&world, "web", good.clone()).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(
+        response.warnings,
+        [
+            "spec.policies[0]: ConstraintPolicy near does not exist in default yet",
+            "spec.targets[0] (default): selects nothing in default now",
+        ]
+    );
+    let spec = &response.body["spec"];
+    assert_eq!(
+        [
+            &spec["period"],
+            &spec["grace"],
+            &spec["violationPolicy"],
+            &spec["targets"][0]["name"]
+        ],
+        [
+            &json!("1m"),
+            &json!("10m"),
+            &json!("Ignore"),
+            &json!("default")
+        ]
+    );
+    let policy = named(
+        "ConstraintPolicy",
+        "near",
+        json!({"rules": [{"name": "far"}]}),
+    );
+    let path = format!("{PATH}/constraintpolicies");
+    let response = post(world.client(), &path, &policy).await.unwrap();
+    assert_eq!(response.body["spec"]["rules"][0]["weight"], 1);
+    assert!(
+        response.warnings[0].starts_with("rule far has no provider yet"),
+        "{response:?}"
+    );
+
+    objects::provider(world.client(), "default", "prober", 9, &["far"])
+        .await
+        .unwrap();
+    objects::pod(world.client(), "default", "web-1", "web")
+        .await
+        .unwrap();
+    // As soon as the watches have brought them.
+    let check = async || {
+        let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
+        let object = named("ConstraintPolicyOffer", "again", good.clone());
+        let response = post(world.client(), &path, &object).await.ok()?;
+        response.warnings.is_empty().then_some(())
+    };
+    eventually("no warning is left", PATIENCE, check, async || {
+        world.state()
+    })
+    .await;
+    world
+        .wait_for_metric(
+            "tautline_admission_reviews_total{job=\"validate-constraint\",outcome=\"refuse\"",
+            2.0,
+        )
+        .await;
+}

@@ -1,0 +1,293 @@
+//! What is done about violations, under the real scheduler, controller manager
+//! and Eviction API.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use kube::{Api, api::DeleteParams};
+use serde_json::json;
+use tautline_api::constraint::ConstraintPolicyOffer;
+use tautline_tests::{PATIENCE, eventually, workloads};
+
+use crate::governed_cluster::{GovernedCluster, compliance_of, for_a_while};
+
+/// The nodes of the pods of `app` that are ready.
+async fn ready_on(world: &GovernedCluster, app: &str) -> Vec<String> {
+    let pods = workloads::pods_of(world.client(), "default", app).await;
+    pods.into_iter()
+        .filter(|p| {
+            let conditions = p.status.as_ref().and_then(|s| s.conditions.as_ref());
+            conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+        })
+        .filter_map(|p| p.spec?.node_name)
+        .collect()
+}
+
+async fn names(world: &GovernedCluster, app: &str) -> BTreeSet<String> {
+    let pods = workloads::pods_of(world.client(), "default", app).await;
+    pods.into_iter().filter_map(|p| p.metadata.name).collect()
+}
+
+#[tokio::test]
+async fn controller_evicts_one_pod_at_a_time_after_the_grace() {
+    let nodes = [("n1", 1), ("n2", 5), ("n3", 9)];
+    let world = GovernedCluster::start(&nodes, &["--eviction-cool-down=1s"])
+        .await
+        .unwrap();
+    world
+        .offer("web", json!({"grace": "4s", "violationPolicy": "Evict"}))
+        .await;
+    // Two offers of the same pods, each with a budget of its own.
+    let too = json!({"grace": "4s", "violationPolicy": "Evict", "targets": [
+        {"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    world.offer("too", too).await;
+    world.deployment("web", 3).await;
+    world.wait_for_compliance("web", 3, "Compliant").await;
+    world.wait_for_compliance("too", 3, "Compliant").await;
+    assert_eq!(ready_on(&world, "web").await, ["n1"; 3]);
+    let before = names(&world, "web").await;
+
+    // n1 is too far from now on. Nothing moves in the grace.
+    let broken = Instant::now();
+    world.judge.set(&[("n1", -1), ("n2", 5), ("n3", 9)]);
+    world.wait_for_compliance("web", 3, "Limit").await;
+    let look = async || (names(&world, "web").await != before).then_some(());
+    eventually("a pod is evicted", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    let after = broken.elapsed();
+    assert!(after >= Duration::from_secs(4), "evicted after {after:?}");
+    println!("first eviction {after:?} after the limit broke, grace 4s");
+
+    // One after the other, never two down at once, until all are where they may be.
+    let fewest = AtomicUsize::new(3);
+    let look = async || {
+        let on = ready_on(&world, "web").await;
+        fewest.fetch_min(on.len(), Ordering::Relaxed);
+        (on == ["n2"; 3]).then_some(())
+    };
+    eventually("all pods are on n2", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    let fewest = fewest.into_inner();
+    assert!(fewest >= 2, "{fewest} of 3 pods were up");
+    world.wait_for_compliance("web", 3, "Compliant").await;
+    let bindings = workloads::bindings(world.client(), "default", "web").await;
+    let bound: BTreeSet<String> = bindings
+        .iter()
+        .flat_map(|b| b.spec.targets.values().map(|t| t.name.clone()))
+        .collect();
+    assert_eq!(bound, names(&world, "web").await, "the bindings follow");
+    let evicted = "tautline_controller_evictions_total{outcome=\"Evicted\"}";
+    world.controllers[0].wait_for_metric(evicted, 3.0).await;
+    let status = workloads::offer_status(world.client(), "default", "web").await;
+    assert_eq!(status.binding_count, 3);
+    let too = workloads::offer_status(world.client(), "default", "too").await;
+    let last = status.last_eviction.or(too.last_eviction);
+    assert_eq!(last.map(|e| e.node).as_deref(), Some("n1"));
+    let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(world.client().clone());
+    offers
+        .delete("too", &DeleteParams::default())
+        .await
+        .unwrap();
+    world
+        .wait_for_bindings("too", 0, "the offer is gone", |_| true)
+        .await;
+    let (_, decisions) = world.controllers[0].admin("/decisions").await.unwrap();
+    assert!(
+        decisions.contains("n2 would keep to every rule"),
+        "{decisions}"
+    );
+
+    budget(&world).await;
+    no_better_node(&world).await;
+}
+
+/// A disruption budget holds an eviction back, and lets it go.
+async fn budget(world: &GovernedCluster) {
+    workloads::pdb(world.client(), "default", "web", "web", 3)
+        .await
+        .unwrap();
+    let before = names(world, "web").await;
+    world.judge.set(&[("n1", -1), ("n2", -1), ("n3", 9)]);
+    let refused = "tautline_controller_evictions_total{outcome=\"DisruptionBudget\"}";
+    world.wait_for_metric(refused, 1.0).await;
+    let bindings = workloads::bindings(world.client(), "default", "web").await;
+    let events = async || {
+        let mut all = String::new();
+        for b in &bindings {
+            let name = b.metadata.name.clone().unwrap_or_default();
+            all += &tautline_tests::objects::events(world.client(), "default", &name).await;
+        }
+        all
+    };
+    let look = async || {
+        events()
+            .await
+            .contains("DisruptionBudget: pod")
+            .then_some(())
+    };
+    eventually("the budget's refusal is told", PATIENCE, look, events).await;
+    assert_eq!(names(world, "web").await, before);
+    workloads::pdb(world.client(), "default", "web", "web", 2)
+        .await
+        .unwrap();
+    let look = async || (ready_on(world, "web").await == ["n3"; 3]).then_some(());
+    eventually(
+        "the pods move when the budget allows",
+        PATIENCE * 2,
+        look,
+        async || world.state("web").await,
+    )
+    .await;
+    world.wait_for_compliance("web", 3, "Compliant").await;
+}
+
+/// Without a node that keeps to the rule a pod is left where it is.
+async fn no_better_node(world: &GovernedCluster) {
+    let before = names(world, "web").await;
+    world.judge.set(&[("n1", -1), ("n2", -1), ("n3", -1)]);
+    world.wait_for_compliance("web", 3, "Violation").await;
+    let refused = "tautline_controller_evictions_total{outcome=\"NoBetterNode\"}";
+    world.wait_for_metric(refused, 3.0).await;
+    let binding = &workloads::bindings(world.client(), "default", "web").await[0];
+    let name = binding.metadata.name.clone().unwrap();
+    world
+        .wait_for_event(&name, "NoBetterNode: target default: no other of 3 nodes")
+        .await;
+    assert_eq!(names(world, "web").await, before);
+}
+
+#[tokio::test]
+async fn controller_keeps_pods_that_must_not_move() {
+    let nodes = [("n1", 1), ("n2", 5)];
+    let mut world = GovernedCluster::start(&nodes, &["--eviction-cool-down=0s"])
+        .await
+        .unwrap();
+    // Each turn below takes two periods of 1 s, several times that on a busy machine.
+    let evict = json!({"grace": "10s", "violationPolicy": "Evict"});
+    world.offer("flap", evict).await;
+    world
+        .offer("quiet", json!({"violationPolicy": "Ignore"}))
+        .await;
+    world
+        .offer("mediated", json!({"violationPolicy": "Mediate"}))
+        .await;
+    world
+        .offer("bare", json!({"violationPolicy": "Evict"}))
+        .await;
+    for app in ["flap", "quiet", "mediated"] {
+        world.deployment(app, 1).await;
+    }
+    tautline_tests::objects::pod(world.client(), "default", "bare", "bare")
+        .await
+        .unwrap();
+    for app in ["flap", "quiet", "mediated", "bare"] {
+        world.wait_for_compliance(app, 1, "Compliant").await;
+    }
+    let before = names(&world, "flap").await;
+
+    // Faster than its grace, back and forth.
+    for i in 0..12 {
+        let cost = if i % 2 == 0 { -1 } else { 1 };
+        world.judge.set(&[("n1", cost), ("n2", 5)]);
+        let seen = world.judge.evaluations();
+        let look = async || (world.judge.evaluations() >= seen + 8).then_some(());
+        eventually("two evaluations each", PATIENCE, look, async || {
+            world.state("flap").await
+        })
+        .await;
+    }
+    assert_eq!(
+        names(&world, "flap").await,
+        before,
+        "flapping evicts nothing"
+    );
+
+    // For good now: what is to be ignored is reported and left alone, what is to
+    // be mediated waits for an underlay, and a pod that nothing would make anew
+    // stays.
+    world.judge.set(&[("n1", -1), ("n2", 5)]);
+    for app in ["quiet", "mediated", "bare"] {
+        world.wait_for_compliance(app, 1, "Violation").await;
+    }
+    let binding = async |app: &str| {
+        let all = workloads::bindings(world.client(), "default", app).await;
+        all[0].metadata.name.clone().unwrap()
+    };
+    world
+        .wait_for_event(&binding("quiet").await, "Violation: ")
+        .await;
+    world.wait_for_event("mediated", "NoUnderlay: ").await;
+    world
+        .wait_for_event(&binding("bare").await, "Unmanaged: ")
+        .await;
+    let look = async || (names(&world, "flap").await != before).then_some(());
+    eventually("what broke for good moves", PATIENCE, look, async || {
+        world.state("flap").await
+    })
+    .await;
+    world.wait_for_compliance("flap", 1, "Compliant").await;
+
+    // The provider dies: Error, and nothing moves.
+    let flap = names(&world, "flap").await;
+    let port = world.provider.address.port();
+    let config = tautline_sdk::Config {
+        listen: ([127, 0, 0, 1], port).into(),
+        ..tautline_sdk::testkit::loopback()
+    };
+    let idle = tautline_sdk::testkit::start(world.judge.clone())
+        .await
+        .unwrap();
+    std::mem::replace(&mut world.provider, idle).stop().await;
+    for app in ["flap", "quiet"] {
+        world.wait_for_compliance(app, 1, "Error").await;
+    }
+    for_a_while(Duration::from_secs(5), async || {
+        assert_eq!(names(&world, "flap").await, flap);
+    })
+    .await;
+    world.provider = tautline_sdk::testkit::start_with(world.judge.clone(), config)
+        .await
+        .unwrap();
+    world.wait_for_compliance("flap", 1, "Compliant").await;
+    world.wait_for_compliance("quiet", 1, "Violation").await;
+    for app in ["quiet", "mediated"] {
+        assert_eq!(ready_on(&world, app).await, ["n1"], "{app} was left alone");
+    }
+    let all = workloads::bindings(world.client(), "default", "quiet").await;
+    assert_eq!(compliance_of(&all[0]), "Violation");
+}
+
+#[tokio::test]
+async fn dry_run_reports_evictions_and_makes_none() {
+    let nodes = [("n1", 1), ("n2", 5)];
+    let world = GovernedCluster::start(&nodes, &["--dry-run"])
+        .await
+        .unwrap();
+    world
+        .offer("web", json!({"violationPolicy": "Evict"}))
+        .await;
+    world.deployment("web", 2).await;
+    world.wait_for_compliance("web", 2, "Compliant").await;
+    let before = names(&world, "web").await;
+    world.judge.set(&[("n1", -1), ("n2", 5)]);
+    let told = "tautline_controller_evictions_total{outcome=\"WouldEvict\"}";
+    world.wait_for_metric(told, 1.0).await;
+    for_a_while(Duration::from_secs(3), async || {
+        assert_eq!(names(&world, "web").await, before);
+    })
+    .await;
+    let (_, decisions) = world.controllers[0].admin("/decisions").await.unwrap();
+    assert!(
+        decisions.contains("would evict pod default/web-"),
+        "{decisions}"
+    );
+    let status = workloads::offer_status(world.client(), "default", "web").await;
+    assert_eq!(status.last_eviction, None);
+}

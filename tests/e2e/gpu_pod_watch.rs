@@ -1,0 +1,93 @@
+//! What `gpu-slice` is told of pods. Between two looks it learns nothing, and says so:
+//! until then it need not be asked again.
+
+use std::cell::Cell;
+
+use serde_json::json;
+use tautline_proto::ruleprovider::{
+    EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
+};
+use tautline_tests::{PATIENCE, control_plane::ControlPlane, eventually, objects, root};
+
+use crate::gpu::{self, CARDS};
+
+#[tokio::test]
+async fn gpu_answers_are_valid_until_the_watch_reads_again() {
+    let _alone = crate::ALONE.lock().await;
+    let plane = ControlPlane::start().await.unwrap();
+    objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &["Deployment"])
+        .await
+        .unwrap();
+    let provider = gpu::provider(&plane).await;
+    gpu::node(&plane.client, "n1", json!({CARDS: "2"})).await;
+    let question = EndpointCostRequest {
+        rule: Some(PolicyRule {
+            name: "gpu-slice".into(),
+            request: "500m".into(),
+            ..PolicyRule::default()
+        }),
+        eligible_nodes: vec!["n1".into()],
+        ..EndpointCostRequest::default()
+    };
+    let pods = Cell::new(0);
+    let says = async || {
+        let to = format!("http://127.0.0.1:{}", provider.port);
+        let mut client = RuleProviderClient::connect(to).await.ok()?;
+        client.endpoint_cost(question.clone()).await.ok()?;
+        // The watch takes a pod, and rests.
+        let name = format!("pod-{}", pods.replace(pods.get() + 1));
+        on_node(&plane, &name).await;
+        for _ in 0..20 {
+            let said = client.endpoint_cost(question.clone()).await.ok()?;
+            let said = said.into_inner();
+            if said.valid_for_millis > 0 {
+                return Some((said.version, said.valid_for_millis));
+            }
+        }
+        None
+    };
+    let state = async || provider.process.tail();
+    let what = "an answer holds until the next look";
+    let (version, millis) = eventually(what, PATIENCE, says, state).await;
+    assert!(version > 0 && millis <= 30, "{version} {millis} ms");
+}
+
+/// A pod that was given the node as it was made.
+async fn on_node(plane: &ControlPlane, name: &str) {
+    let mut pod = gpu::gpu_pod(name, "any", json!({}), None);
+    pod.spec.as_mut().unwrap().node_name = Some("n1".into());
+    gpu::create(&plane.client, &pod).await;
+}
+
+#[tokio::test]
+async fn gpu_provider_watches_pending_pods_once_it_reserves() {
+    let _alone = crate::ALONE.lock().await;
+    let plane = ControlPlane::start().await.unwrap();
+    objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &["Deployment"])
+        .await
+        .unwrap();
+    let provider = gpu::provider(&plane).await;
+    gpu::node(&plane.client, "n1", json!({CARDS: "2"})).await;
+    let expect_events = async |pods: u32| {
+        let check = async || {
+            let events = provider.metric("tautline_watch_events_total{kind=\"pods\"}");
+            (events.await >= f64::from(pods)).then_some(())
+        };
+        let state = async || {
+            let metrics = provider.admin("/metrics").await;
+            format!("{metrics:?}\n{}", provider.process.tail())
+        };
+        eventually(&format!("{pods} pods are told"), PATIENCE, check, state).await;
+    };
+    // No scheduler runs here: it waits.
+    gpu::pod(&plane.client, "waits", "any", "n1").await;
+    on_node(&plane, "placed").await;
+    expect_events(1).await;
+    gpu::wait_until_reserving(provider.port, "n1", async || provider.process.tail()).await;
+    expect_events(2).await;
+    gpu::pod(&plane.client, "waits-too", "any", "n1").await;
+    expect_events(3).await;
+    // A deletion may be two events.
+    gpu::delete(&plane.client, "waits").await;
+    expect_events(4).await;
+}

@@ -1,0 +1,143 @@
+//! Rejected pods are woken by the controller where one runs, else by the extender.
+
+use serde_json::json;
+use tautline_tests::{PATIENCE, eventually, objects};
+
+use crate::governed_cluster::GovernedCluster;
+
+#[tokio::test]
+async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
+    let mut world = GovernedCluster::start(&[("n1", -1), ("n2", -1)], &[])
+        .await
+        .unwrap();
+    let client = world.client().clone();
+    world.offer("web", json!({})).await;
+    world
+        .extender
+        .wait_for_rules("default", "web", |rule| rule["outcome"] == "OK")
+        .await;
+    let rejected = async |world: &GovernedCluster, pod: &str| {
+        objects::pod(&client, "default", pod, "web").await.unwrap();
+        world.wait_for_event(pod, "near/OverLimit").await;
+    };
+    let bound = async |world: &GovernedCluster, pod: &str| {
+        objects::wait_until_bound(&client, "default", pod, async || world.state("web").await).await
+    };
+    // The extender wakes, or the controller. What else happens in the cluster may make
+    // kube-scheduler try again by itself first: then another pod is to tell.
+    let woken = async |world: &GovernedCluster, name: &str, node: &str, by_extender: bool| {
+        for turn in 0..5 {
+            let pod = format!("{name}-{turn}");
+            world.judge.set(&[("n1", -1), ("n2", -1)]);
+            rejected(world, &pod).await;
+            let costs = ["n1", "n2"].map(|n| (n, if n == node { 1 } else { -1 }));
+            world.judge.set(&costs);
+            assert_eq!(bound(world, &pod).await, node);
+            let wakes = match by_extender {
+                true => world.extender.metric("tautline_pod_requeues_total").await,
+                false => world.metric("tautline_pod_requeues_total").await,
+            };
+            if wakes >= 1.0 {
+                return;
+            }
+        }
+        panic!(
+            "five pods found a node, none was woken: {}",
+            world.state("web").await
+        );
+    };
+
+    // The extender has found out that a controller runs.
+    let look = async || {
+        let here = world.extender.metric("tautline_pod_requeue_active").await;
+        let there = world.metric("tautline_pod_requeue_active").await;
+        ((here, there) == (0.0, 1.0)).then_some(())
+    };
+    eventually("the controller wakes", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    woken(&world, "web-0", "n2", false).await;
+    assert_eq!(
+        world.extender.metric("tautline_pod_requeues_total").await,
+        0.0
+    );
+
+    // As long as it does, the extender need not know what waits.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    rejected(&world, "web-waits").await;
+    world.wait_for_metric("tautline_rejected_pods", 1.0).await;
+    assert_eq!(world.extender.metric("tautline_rejected_pods").await, 0.0);
+    world.judge.set(&[("n1", 1), ("n2", -1)]);
+    assert_eq!(bound(&world, "web-waits").await, "n1");
+
+    // A relabelled provider is a cause of its own.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    rejected(&world, "web-1").await;
+    let near = crate::node_judge::NodeJudge::new(&client, &[("n1", 1), ("n2", 5)]);
+    let running = tautline_sdk::testkit::start(near).await.unwrap();
+    let port = running.address.port();
+    objects::provider(
+        &client,
+        "default",
+        "judge",
+        port,
+        &[crate::governed_cluster::RULE],
+    )
+    .await
+    .unwrap();
+    assert_eq!(bound(&world, "web-1").await, "n1");
+
+    // Without a controller the extender wakes.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    let port = world.provider.address.port();
+    objects::provider(
+        &client,
+        "default",
+        "judge",
+        port,
+        &[crate::governed_cluster::RULE],
+    )
+    .await
+    .unwrap();
+    world
+        .extender
+        .wait_for_rules("default", "web", |rule| rule["provider"].is_string())
+        .await;
+    assert_eq!(world.controllers[0].process.terminate(), Some(0));
+    woken(&world, "web-2", "n1", true).await;
+
+    // One that begins anew knows what was rejected before.
+    world.judge.set(&[("n1", -1), ("n2", -1)]);
+    rejected(&world, "web-before").await;
+    world.extender.restart().await.unwrap();
+    let look = async || {
+        let known = world.extender.metric("tautline_rejected_pods").await;
+        (known == 1.0).then_some(())
+    };
+    eventually("what waits is known", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    world.judge.set(&[("n1", 1), ("n2", -1)]);
+    assert_eq!(bound(&world, "web-before").await, "n1");
+    let requeues = "tautline_pod_requeues_total";
+    let before = world.extender.settled_metric(requeues).await;
+
+    // A pod that something else keeps out is not woken over and over.
+    let big = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web-3", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"automountServiceAccountToken": false, "containers": [
+            {"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "999"}}}]}});
+    objects::apply_one(&client, big).await.unwrap();
+    world.wait_for_event("web-3", "Insufficient cpu").await;
+    let look = async || {
+        let lag = world.extender.metric("tautline_rejected_pods").await;
+        (lag == 0.0).then_some(())
+    };
+    eventually("no pod waits for a rule", PATIENCE, look, async || {
+        world.state("web").await
+    })
+    .await;
+    assert_eq!(world.extender.settled_metric(requeues).await, before);
+}
