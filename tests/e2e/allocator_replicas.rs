@@ -92,7 +92,7 @@ impl Allocator for OneDevice {
         };
         let mut reservations = self.reservations.lock().unwrap();
         let granted = reservations.reserve(now, key, ask.hold, |reservations| {
-            match bound || reservations.on_node(now, &node).next().is_some() {
+            match bound || reservations.grants_on_node(now, &node).next().is_some() {
                 true => Err(AllocatorError::Exhausted("taken".into())),
                 false => Ok(()),
             }
@@ -366,7 +366,7 @@ async fn killed(a: Replica, balancer: &Balancer, grants_log: &GrantLog) {
         .into_iter()
         .rfind(|g| g.by == "a")
         .unwrap();
-    assert!(first.from >= killed + LONGEST_HOLD, "{last:?} {first:?}");
+    assert!(first.from >= killed + MAX_HOLD, "{last:?} {first:?}");
 }
 
 /// b is asked to end while u5 is about to be bound: nobody grants until it is, and
@@ -400,7 +400,7 @@ async fn handed_over(a: &Replica, b: Replica, grants_log: &GrantLog) {
     let took = confirmed.elapsed();
     println!("a's first grant {took:?} after the last of b was confirmed");
     // Without a hand-over it would wait for the Lease to end, and for this.
-    assert!(took < LONGEST_HOLD, "{took:?} is no hand-over");
+    assert!(took < MAX_HOLD, "{took:?} is no hand-over");
     let mut b = b;
     let ended = tokio::time::timeout(PATIENCE, &mut b.done).await;
     ended.expect("b ends").unwrap().unwrap();

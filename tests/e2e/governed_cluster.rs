@@ -21,7 +21,7 @@ pub const RULE: &str = "near";
 pub struct GovernedCluster {
     pub plane: ControlPlane,
     pub judge: NodeJudge,
-    pub provider: Running,
+    pub provider: TestServer,
     pub extender: Server,
     pub controllers: Vec<Server>,
     _alone: MutexGuard<'static, ()>,
