@@ -122,7 +122,7 @@ impl Local {
         let config = Config {
             listen: loopback,
             admin: loopback,
-            discovery: tautline_provider_client::ClientConfig {
+            providers: tautline_provider_client::ClientConfig {
                 // What stands in for a Service is on this machine.
                 external_names: ExternalNames::Any,
                 trusted,

@@ -230,8 +230,8 @@ impl App {
         }
         if shared.config.wake {
             let waking = PodRequeue {
-                feed: shared.feed.clone(),
-                discovery: shared.discovery.clone(),
+                store: shared.feed.clone(),
+                providers: shared.discovery.clone(),
                 client: client.clone(),
                 metrics: tautline_pod_requeue::Metrics::default(),
             };

@@ -68,11 +68,11 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
     let [id] = held.as_slice() else {
         panic!("{held:?}\n{}", world.state("web").await)
     };
-    assert_eq!(underlay.state().count(Verb::Allocate, id), 1);
+    assert_eq!(underlay.state().successes(Verb::Allocate, id), 1);
 
     // The rule is broken all the same: the underlay is asked to mend it, again and
     // again, with what the pod holds; and nothing is evicted.
-    let look = async || (underlay.state().asked(Verb::Mitigate) >= 1).then_some(());
+    let look = async || (underlay.state().calls_of(Verb::Mitigate) >= 1).then_some(());
     eventually(
         "the underlay is asked to mitigate",
         PATIENCE,
@@ -98,7 +98,7 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
             "n2"
         );
         assert!(
-            underlay.state().asked(Verb::Mitigate) <= 2,
+            underlay.state().calls_of(Verb::Mitigate) <= 2,
             "not without a wait"
         );
     })
@@ -133,20 +133,20 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
 
     // The pods go while nobody leads and the underlay is down: nothing is lost.
     world.controllers[0].process.kill();
-    underlay.state().down.insert(Verb::Release);
+    underlay.state().unavailable.insert(Verb::Release);
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     for pod in ["web-0", "api-0"] {
         pods.delete(pod, &DeleteParams::default()).await.unwrap();
     }
     world.controllers[0].restart().await.unwrap();
-    let look = async || (underlay.state().asked(Verb::Release) >= 2).then_some(());
+    let look = async || (underlay.state().calls_of(Verb::Release) >= 2).then_some(());
     eventually("a release is tried", PATIENCE * 2, look, async || {
         world.state("web").await
     })
     .await;
     assert_eq!(ids(&world, "web-0").await, held, "kept until it is back");
     world.controllers[0].process.kill();
-    underlay.state().down.clear();
+    underlay.state().unavailable.clear();
     world.controllers[0].restart().await.unwrap();
     for pod in ["web-0", "api-0"] {
         let look = async || pods.get_opt(pod).await.unwrap().is_none().then_some(());
@@ -156,8 +156,8 @@ async fn allocated_at_bind_mends_violations_and_all_is_given_back() {
         .await;
     }
     let state = underlay.state();
-    assert_eq!(state.count(Verb::Release, id), 1);
-    assert_eq!(state.count(Verb::Release, &mended), 1);
+    assert_eq!(state.successes(Verb::Release, id), 1);
+    assert_eq!(state.successes(Verb::Release, &mended), 1);
     assert!(state.allocated.is_empty(), "{:?}", state.allocated);
     drop(state);
     server.abort();
