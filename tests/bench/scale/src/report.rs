@@ -158,7 +158,7 @@ impl Report<'_> {
                 "filter_p99_us": micros(&self.burst.filters, 0.99),
                 "resident_bytes": self.resident_loaded},
             "api_server_back_s": self.api_server_back.as_secs_f64(),
-            "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "delivered": self.resumed.delivered,
+            "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "brought": self.resumed.delivered,
             "resident_then_bytes": self.resident_then, "peak_then_bytes": self.peak_then,
         })
     }
