@@ -171,10 +171,10 @@ fn config(args: Args) -> Result<Config> {
         deadline: args.deadline,
         explain_bytes: args.explain_memory << 20,
         bind: args.bind,
-        wake: !args.no_wake,
+        requeue: !args.no_wake,
         controller_namespace: args.namespace,
-        discovery: tautline_provider_client::ClientConfig {
-            provider_unavailable: match args.provider_unavailable {
+        providers: tautline_provider_client::ClientConfig {
+            unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },

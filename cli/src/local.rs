@@ -121,8 +121,8 @@ impl LocalScheduler {
         let config = Config {
             listen: loopback,
             admin: loopback,
-            discovery: tautline_provider_client::ClientConfig {
-                // The built-in providers are on this machine.
+            providers: tautline_provider_client::ClientConfig {
+                // What stands in for a Service is on this machine.
                 external_names: ExternalNames::Any,
                 trusted,
                 ..tautline_provider_client::ClientConfig::default()

@@ -122,7 +122,7 @@ impl Wired {
             listen: loopback,
             admin: loopback,
             deadline: PATIENCE,
-            discovery: discovery.clone(),
+            providers: discovery.clone(),
             ..Config::default()
         };
         let app = App::build(config, feed.clone(), None).await?;

@@ -1,4 +1,4 @@
-//! The order of rejected pods, and the backoff of their requeues.
+//! The order in which rejected pods are checked, and the back-off of each.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,79 +10,84 @@ use tautline_core::model::Pod;
 use tokio::time::Instant;
 
 /// Minimum time between two requeues of a pod.
-const SHORTEST: Duration = Duration::from_secs(3);
-/// Pods planned in one turn; others follow in the next.
-const A_TURN: usize = 32;
-/// The wait after a requeue without effect; doubles each time.
-const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
+const MIN_INTERVAL: Duration = Duration::from_secs(3);
+/// Maximum number of pods planned in one batch.
+const BATCH: usize = 32;
+/// The wait after the first requeue; doubled each time.
+const MIN_BACKOFF: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-struct Waiting {
-    planned_at: Instant,
-    /// The hash of the usable nodes at the last requeue (`None` if there was no usable node
+struct RejectedPod {
+    checked: Instant,
+    /// The fingerprint of the usable nodes at the last requeue (`None`: there were none
     /// since), and its time.
     last_requeue: Option<(Option<u64>, Instant)>,
     backoff: Duration,
 }
 
-/// The rejected pods, by UID.
+/// Rejected pods by UID.
 #[derive(Debug, Default)]
-pub(crate) struct RejectedPods(HashMap<Box<str>, Waiting>);
+pub(crate) struct RejectedPods(HashMap<Box<str>, RejectedPod>);
 
 impl RejectedPods {
-    /// The pods to plan next: those not planned for longest. Drops pods that `all` lacks.
-    pub(crate) fn turn<'a>(&mut self, all: impl Iterator<Item = &'a Arc<Pod>>) -> Vec<Arc<Pod>> {
+    /// The next pods to check, those least recently checked first. Pods missing from `all`
+    /// are dropped.
+    pub(crate) fn next_batch<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Arc<Pod>>,
+    ) -> Vec<Arc<Pod>> {
         let now = Instant::now();
         let mut order: BTreeMap<(Option<Instant>, &str), &Arc<Pod>> = BTreeMap::new();
-        let mut kept = HashMap::new();
+        let mut current = HashMap::new();
         for pod in all {
             let known = self.0.remove(&pod.uid);
-            order.insert((known.as_ref().map(|w| w.planned_at), &pod.uid), pod);
+            order.insert((known.as_ref().map(|p| p.checked), &pod.uid), pod);
             if let Some(known) = known {
-                kept.insert(pod.uid.clone(), known);
+                current.insert(pod.uid.clone(), known);
             }
         }
-        self.0 = kept;
-        let turn: Vec<Arc<Pod>> = order.into_values().take(A_TURN).cloned().collect();
-        for pod in &turn {
-            let fresh = Waiting {
-                planned_at: now,
+        self.0 = current;
+        let batch: Vec<Arc<Pod>> = order.into_values().take(BATCH).cloned().collect();
+        for pod in &batch {
+            let new = RejectedPod {
+                checked: now,
                 last_requeue: None,
-                backoff: FIRST_BACKOFF,
+                backoff: MIN_BACKOFF,
             };
-            self.0.entry(pod.uid.clone()).or_insert(fresh).planned_at = now;
+            self.0.entry(pod.uid.clone()).or_insert(new).checked = now;
         }
-        turn
+        batch
     }
 
-    /// No node was usable: the next usable node counts as new, even that of the last requeue.
+    /// Notes that a pod has no usable node. A node usable later then counts as new, even if
+    /// it is that of the last requeue.
     pub(crate) fn no_usable_node(&mut self, uid: &str) {
-        if let Some((requeued_for, _)) = self.0.get_mut(uid).and_then(|w| w.last_requeue.as_mut()) {
-            *requeued_for = None;
+        let pod = self.0.get_mut(uid);
+        if let Some((usable, _)) = pod.and_then(|p| p.last_requeue.as_mut()) {
+            *usable = None;
         }
     }
 
-    /// Whether to requeue a pod now, for these usable nodes.
+    /// True if the pod is due for a requeue with these usable nodes.
     pub(crate) fn should_requeue(&mut self, uid: &str, usable: u64) -> bool {
-        let Some(entry) = self.0.get_mut(uid) else {
+        let Some(pod) = self.0.get_mut(uid) else {
             return false;
         };
         let now = Instant::now();
-        if let Some((requeued_for, at)) = entry.last_requeue {
-            let wait = if requeued_for == Some(usable) {
-                entry.backoff
+        if let Some((last_usable, at)) = pod.last_requeue {
+            let wait = if last_usable == Some(usable) {
+                pod.backoff
             } else {
-                // Unsteady costs give other nodes each time: slow that down too.
-                SHORTEST.max(entry.backoff / 4)
+                // Jittering costs change the usable nodes each time, so this wait grows too.
+                MIN_INTERVAL.max(pod.backoff / 4)
             };
             if now.duration_since(at) < wait {
                 return false;
             }
-            // The wait grows with every requeue.
-            entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
+            pod.backoff = (pod.backoff * 2).min(MAX_BACKOFF);
         }
-        entry.last_requeue = Some((Some(usable), now));
+        pod.last_requeue = Some((Some(usable), now));
         true
     }
 }
@@ -102,20 +107,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_loop_and_news_at_once() {
+    async fn should_requeue_backs_off_and_prefers_other_nodes() {
         let mut rejected = RejectedPods::default();
         let pods = pods(0..1);
-        rejected.turn(pods.iter());
+        rejected.next_batch(pods.iter());
         assert!(rejected.should_requeue("0", 7));
-        // Rejected again for another reason: the same nodes do not wake it soon.
-        rejected.turn(pods.iter());
+        // Rejected again for another reason.
+        rejected.next_batch(pods.iter());
         assert!(!rejected.should_requeue("0", 7));
-        tokio::time::advance(FIRST_BACKOFF).await;
+        tokio::time::advance(MIN_BACKOFF).await;
         assert!(rejected.should_requeue("0", 7));
-        tokio::time::advance(FIRST_BACKOFF).await;
+        tokio::time::advance(MIN_BACKOFF).await;
         assert!(!rejected.should_requeue("0", 7), "the wait has doubled");
-        assert!(rejected.should_requeue("0", 8), "other nodes are news");
-        assert!(!rejected.should_requeue("0", 9), "but not every instant");
+        assert!(
+            rejected.should_requeue("0", 8),
+            "other nodes shorten the wait"
+        );
+        assert!(
+            !rejected.should_requeue("0", 9),
+            "but not below the minimum interval"
+        );
         let mut requeues = 0;
         for _ in 0..600 {
             tokio::time::advance(Duration::from_secs(1)).await;
@@ -125,35 +136,43 @@ mod tests {
             requeues < 15,
             "{requeues} in ten minutes, with other nodes each time"
         );
-        rejected.turn([].iter());
-        tokio::time::advance(LONGEST_BACKOFF).await;
+        rejected.next_batch([].iter());
+        tokio::time::advance(MAX_BACKOFF).await;
         assert!(
             !rejected.should_requeue("0", 9),
-            "it does not wait any more"
+            "a dropped pod is not requeued"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_was_gone_in_between_is_news() {
+    async fn should_requeue_after_no_usable_node() {
         let mut rejected = RejectedPods::default();
-        rejected.turn(pods(0..1).iter());
+        rejected.next_batch(pods(0..1).iter());
         assert!(rejected.should_requeue("0", 7));
         rejected.no_usable_node("0");
-        assert!(!rejected.should_requeue("0", 7), "but not every instant");
+        assert!(
+            !rejected.should_requeue("0", 7),
+            "but not below the minimum interval"
+        );
         rejected.no_usable_node("0");
-        tokio::time::advance(SHORTEST).await;
+        tokio::time::advance(MIN_INTERVAL).await;
         assert!(rejected.should_requeue("0", 7));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn everyone_has_a_turn() {
+    async fn next_batch_takes_all_pods_in_turn() {
         let mut rejected = RejectedPods::default();
-        let pods = pods(0..A_TURN * 2);
+        let pods = pods(0..BATCH * 2);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
-            seen.extend(rejected.turn(pods.iter()).iter().map(|p| p.uid.clone()));
+            seen.extend(
+                rejected
+                    .next_batch(pods.iter())
+                    .iter()
+                    .map(|p| p.uid.clone()),
+            );
             tokio::time::advance(Duration::from_secs(2)).await;
         }
-        assert_eq!(seen.len(), A_TURN * 2);
+        assert_eq!(seen.len(), BATCH * 2);
     }
 }

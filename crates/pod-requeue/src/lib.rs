@@ -1,12 +1,10 @@
-//! Requeues rejected pods. kube-scheduler retries a pod that an extender rejected when some Node
-//! or Pod changes, or after 5 minutes, but not when the costs of a rule provider change. So this
-//! crate plans rejected pods again, and when a node has become usable it sets an annotation on the
-//! pod, which makes kube-scheduler retry it.
+//! Requeue of rejected pods. kube-scheduler retries a pod that an extender rejected when a
+//! Node or Pod changes, or after 5 minutes, but not when a rule provider's costs change. So
+//! pods that wait with Tautline's reason codes are planned again here. Once a pod has a usable
+//! node it gets an annotation, and this update makes kube-scheduler retry it.
 //!
-//! A pod that is rejected again waits twice as long for its next requeue, unless other nodes have
-//! become usable.
-
-#![warn(missing_docs)]
+//! Back-off prevents loops: the wait doubles after each requeue of a pod, and is shorter for
+//! other usable nodes.
 
 mod backoff;
 
@@ -35,12 +33,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::RejectedPods;
 
-/// Time between two plans: providers do not announce changed costs.
+/// Providers do not report changed costs, so pods are planned again at this interval.
 const TICK: Duration = Duration::from_secs(2);
-/// Time to collect changes of the cluster.
-const SETTLE: Duration = Duration::from_millis(500);
-/// Deadline of the write of the annotation.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// Wait after a change in the cluster, for related changes.
+const DEBOUNCE: Duration = Duration::from_millis(500);
+/// Maximum duration of one write of the annotation.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Changes that may make a node usable, by cause. Pods change too often; the tick covers them.
 const CAUSES: [(&str, &[Kind]); 3] = [
@@ -54,11 +52,11 @@ struct Cause {
     cause: &'static str,
 }
 
-/// Metrics of requeues. Clones share them.
+/// Metrics of the requeue. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     requeues: Family<Cause, Counter>,
-    waiting: Gauge,
+    rejected_pods: Gauge,
     active: Gauge,
 }
 
@@ -72,33 +70,30 @@ impl Metrics {
         );
         registry.register(
             "pod_requeue_active",
-            "1 while this process requeues rejected pods, 0 while another does",
+            "1 if this process requeues rejected pods, 0 if another process does",
             self.active.clone(),
         );
         registry.register(
             "rejected_pods",
-            "Pods that Tautline's reason codes left without a node",
-            self.waiting.clone(),
+            "Pending pods that Tautline's rules rejected",
+            self.rejected_pods.clone(),
         );
     }
 }
 
 /// Requeues the rejected pods of a cluster.
 pub struct PodRequeue {
-    /// The cluster's objects.
     pub store: ClusterStore,
-    /// The client of the rule providers.
     pub providers: ProviderClient,
-    /// The client that writes the annotation.
     pub client: Client,
     /// Its metrics.
     pub metrics: Metrics,
 }
 
 impl PodRequeue {
-    /// Plans rejected pods again after changes and on a tick, until `stop`. Idle while `active`
-    /// is false, because another process does it.
-    pub async fn run(self, active: impl Fn() -> bool, stop: CancellationToken) {
+    /// Checks rejected pods after every relevant change and at each tick, until `stop`. While
+    /// `is_active` is false another process requeues.
+    pub async fn run(self, is_active: impl Fn() -> bool, stop: CancellationToken) {
         let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
         loop {
@@ -110,20 +105,20 @@ impl PodRequeue {
             };
             let snapshot = self.store.snapshot();
             let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
-            self.metrics.waiting.set(count);
-            let is_active = active();
-            self.metrics.active.set(i64::from(is_active));
-            if !is_active {
+            self.metrics.rejected_pods.set(count);
+            let active = is_active();
+            self.metrics.active.set(i64::from(active));
+            if !active {
                 continue;
             }
-            let turn = rejected.turn(snapshot.rejected());
-            // Concurrently: no pod waits for the slow provider of another.
-            let planned = join_all(turn.iter().map(|pod| self.usable_nodes(pod)));
-            let found = tokio::select! {
+            let batch = rejected.next_batch(snapshot.rejected());
+            // Concurrent: no pod waits for the slow provider of another.
+            let planned = join_all(batch.iter().map(|pod| self.usable_nodes(pod)));
+            let usable_nodes = tokio::select! {
                 () = stop.cancelled() => return,
-                found = planned => found,
+                usable_nodes = planned => usable_nodes,
             };
-            for (pod, usable) in turn.iter().zip(found) {
+            for (pod, usable) in batch.iter().zip(usable_nodes) {
                 match usable {
                     None => rejected.no_usable_node(&pod.uid),
                     Some(usable) if rejected.should_requeue(&pod.uid, usable) => {
@@ -138,12 +133,12 @@ impl PodRequeue {
         }
     }
 
-    /// A hash of the nodes that the pod could use now; `None` without one.
+    /// A fingerprint of the pod's usable nodes; `None` if there are none.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
         let snapshot = self.store.snapshot();
         let round = self.providers.plan_on_fitting_nodes(&snapshot, pod).await;
         round.plan.usable().next()?;
-        // A sum, because the nodes are unordered.
+        // A sum of hashes, because the nodes are in a map's order.
         Some(round.plan.usable().fold(0u64, |sum, at| {
             sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
         }))
@@ -153,7 +148,7 @@ impl PodRequeue {
         let now = Timestamp::now();
         let patch = serde_json::json!({
             "metadata": {
-                // Leave another pod of the same name unchanged.
+                // A new pod of the same name must stay unchanged.
                 "uid": pod.uid,
                 "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
             }
@@ -162,12 +157,13 @@ impl PodRequeue {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         let patched = pods.patch_metadata(&pod.name, &params, &patch);
         let (namespace, name) = (&pod.namespace, &pod.name);
-        match within(DEADLINE, patched).await {
-            Ok(_) => {
+        match tokio::time::timeout(WRITE_TIMEOUT, patched).await {
+            Ok(Ok(_)) => {
                 self.metrics.requeues.get_or_create(&Cause { cause }).inc();
-                tracing::debug!(%namespace, pod = %name, cause, "pod requeued");
+                tracing::debug!(%namespace, pod = %name, cause, "requeued");
             }
-            Err(error) => tracing::warn!(%namespace, pod = %name, %error, "pod not requeued"),
+            Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not requeued"),
+            Err(_) => tracing::warn!(%namespace, pod = %name, "not requeued: no answer in time"),
         }
     }
 }
@@ -177,7 +173,7 @@ async fn next_cause(changes: &mut watch::Receiver<Versions>, before: Versions) -
         let now = *changes.borrow_and_update();
         let changed = CAUSES.iter().find(|(_, kinds)| now.changed(&before, kinds));
         if let Some((cause, _)) = changed {
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(DEBOUNCE).await;
             return cause;
         }
     }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_core::{
-    Snapshot, constraints,
+    Snapshot,
+    constraints::{self, PodConstraints},
     model::{Rule, Service},
     reference::Reference,
 };
@@ -58,8 +59,23 @@ impl ProviderClient {
         question: &PlanningQuestion,
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
+        let constraints = constraints::pod_constraints(snapshot, &asked.subject);
+        self.reserve_with(snapshot, &constraints, asked, node).await
+    }
+
+    /// [`Self::reserve`] with the pod's constraints, for callers that have them.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub async fn reserve_with(
+        &self,
+        snapshot: &Snapshot,
+        constraints: &[PodConstraints],
+        asked: &PlanningQuestion,
+        node: &str,
+    ) -> Result<Vec<Reservation>, ReserveError> {
         let mut held = Vec::new();
-        for constraints in constraints::pod_constraints(snapshot, &question.subject) {
+        for constraints in constraints {
             for rule in &constraints.rules {
                 let Some(service) =
                     self.provider(snapshot, &rule.name, &constraints.offer.namespace)

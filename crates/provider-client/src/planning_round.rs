@@ -140,13 +140,23 @@ impl ProviderClient {
             .await
     }
 
-    /// Calls the provider of every rule that governs the pod, and plans.
-    pub async fn plan_pod(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
+    /// Asks every rule that governs the pod, and plans.
+    pub async fn round(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
+        let constraints = constraints::pod_constraints(snapshot, &question.subject);
+        self.round_with(snapshot, &constraints, question).await
+    }
+
+    /// [`Self::round`] with the pod's constraints, for callers that have them.
+    pub async fn round_with(
+        &self,
+        snapshot: &Snapshot,
+        asks: &[PodConstraints],
+        question: PlanningQuestion,
+    ) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
-        let all = constraints::pod_constraints(snapshot, &question.subject);
         let nodes_on_wire = OnceLock::new();
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
-        for constraints in &all {
+        for constraints in asks {
             for rule in &constraints.rules {
                 match calls.len() < MAX_RULES {
                     true => {
@@ -169,7 +179,7 @@ impl ProviderClient {
         if question.scheduler_waits {
             self.charge(&question.subject.namespace, &rules);
         }
-        for constraints in &all {
+        for constraints in asks {
             rules.extend(
                 constraints
                     .missing_policies

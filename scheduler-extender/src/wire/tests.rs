@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn keys_in_any_case_unknown_ones_skipped_the_last_counts() {
+fn args_keys_are_case_insensitive_and_the_last_counts() {
     let json = r#"{"POD":{"a":1},"podx":[[[1]]],"nodenames":["x"],"NodeNames":["a","\u0062","a"],"Nodes":null}"#;
     let args = args("ExtenderArgs", json).unwrap();
     assert_eq!(args.pod.get(), r#"{"a":1}"#);
@@ -12,7 +12,7 @@ fn keys_in_any_case_unknown_ones_skipped_the_last_counts() {
 }
 
 #[test]
-fn both_forms_of_nodes() {
+fn names_reads_node_objects() {
     let json = r#"{"Pod":{},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n1","x":[]}},{"metadata":{"name":"n2"}}]},"NodeNames":null}"#;
     let args = args("ExtenderArgs", json).unwrap();
     let set = args.nodes.names("ExtenderArgs", 10).unwrap();
@@ -29,26 +29,27 @@ fn both_forms_of_nodes() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
-    let of = |json: &str| match args("ExtenderArgs", json) {
+fn errors_name_the_problem() {
+    let error = |json: &str| match args("ExtenderArgs", json) {
         Err(e) => e.to_string(),
         Ok(args) => args.nodes.names("ExtenderArgs", 2).unwrap_err().to_string(),
     };
-    assert!(of("").contains("not the JSON of ExtenderArgs"));
-    assert!(of("[]").contains("expected an object"));
-    assert!(of("{}").ends_with("Pod is missing"));
-    assert!(of(r#"{"Pod":null}"#).ends_with("Pod is missing"));
-    assert!(of(r#"{"Pod":{}}garbage"#).contains("trailing"));
-    assert!(of(r#"{"Pod":{},"NodeNames":[1]}"#).contains("expected a string"));
-    assert!(of(r#"{"Pod":{},"NodeNames":{}}"#).contains("a list of node names"));
-    assert!(of(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#).contains("raise --max-nodes"));
+    assert!(error("").contains("not the JSON of ExtenderArgs"));
+    assert!(error("[]").contains("expected an object"));
+    assert!(error("{}").ends_with("Pod is missing"));
+    assert!(error(r#"{"Pod":null}"#).ends_with("Pod is missing"));
+    assert!(error(r#"{"Pod":{}}garbage"#).contains("trailing"));
+    assert!(error(r#"{"Pod":{},"NodeNames":[1]}"#).contains("expected a string"));
+    assert!(error(r#"{"Pod":{},"NodeNames":{}}"#).contains("a list of node names"));
+    assert!(error(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#).contains("raise --max-nodes"));
     assert!(
-        of(r#"{"Pod":{},"Nodes":{"items":[{}]}}"#).contains("metadata.name of a node is missing")
+        error(r#"{"Pod":{},"Nodes":{"items":[{}]}}"#)
+            .contains("metadata.name of a node is missing")
     );
 }
 
 #[test]
-fn lists_beyond_the_bound_are_refused_before_they_take_memory() {
+fn lists_above_the_limit_are_refused() {
     let too_many = |error: WireError| error.to_string().contains("raise --max-nodes");
     let nodes = r#"{"Pod":{},"Nodes":{"items":[1,1,1,1,1,1]}}"#;
     let args = args("ExtenderArgs", nodes).unwrap();
@@ -63,7 +64,7 @@ fn lists_beyond_the_bound_are_refused_before_they_take_memory() {
 }
 
 #[test]
-fn victims_in_both_forms() {
+fn preempt_args_reads_both_forms() {
     let meta =
         r#"{"Pod":{},"NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"u1"}],"NumPDBViolations":2}}}"#;
     let whole = r#"{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{"metadata":{"uid":"u1"}}],"NumPDBViolations":2}}}"#;
@@ -80,7 +81,7 @@ fn victims_in_both_forms() {
 }
 
 #[test]
-fn names_are_escaped() {
+fn filter_names_escapes() {
     let out = filter_names(["a\"b"].into_iter(), &[], &[("n", "x/Y")]);
     let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(json["nodenames"][0], "a\"b");
@@ -89,20 +90,20 @@ fn names_are_escaped() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_request_or_an_error(json in ".{0,80}") {
+    fn any_text_is_parsed_or_refused(json in ".{0,80}") {
         let _ = args("x", &json).map(|a| a.nodes.names("x", 5).is_ok());
         let _ = preempt_args(&json, 10);
         let _ = bind_args(&json);
     }
 
     #[test]
-    fn deep_nesting_is_no_danger(depth in 1..200_000usize, open in "[\\[{]") {
+    fn deep_nesting_is_refused(depth in 1..200_000usize, open in "[\\[{]") {
         let json = format!(r#"{{"Pod":{},"x":{}"#, open.repeat(depth), open.repeat(depth));
         prop_assert!(args("x", &json).is_err());
     }
 
     #[test]
-    fn names_survive(names in proptest::collection::btree_set(".{0,12}", 0..20)) {
+    fn names_round_trip(names in proptest::collection::btree_set(".{0,12}", 0..20)) {
         let json = serde_json::json!({ "Pod": {}, "NodeNames": names }).to_string();
         let set = args("x", &json).unwrap().nodes.names("x", 100).unwrap();
         let out = filter_names(set.iter(), &[], &[]);

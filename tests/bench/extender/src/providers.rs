@@ -1,6 +1,5 @@
-//! The least that asking two providers takes: each gets the names, as they are on
-//! the wire, and what it answers is not looked at. For tests/bench/scheduler-perf, beside
-//! the floor of the extender's protocol.
+//! The minimum cost of calling two providers: each gets the names in wire format, and the
+//! answers are not parsed. tests/bench/scheduler-perf uses it with the no-op extender.
 
 use std::net::Ipv4Addr;
 
@@ -16,9 +15,9 @@ use tonic::{
     transport::Channel,
 };
 
-use crate::servers::Cheap;
+use crate::servers::GeneratedCosts;
 
-/// Two providers on loopback, each on a connection that is kept.
+/// Two providers on loopback, each with a persistent connection.
 #[derive(Clone)]
 pub struct Providers([Channel; 2]);
 
@@ -31,29 +30,29 @@ impl Providers {
         Ok(Self([channel(ports[0])?, channel(ports[1])?]))
     }
 
-    /// Asks both at once about `names`, a list as JSON has it.
-    pub async fn ask(&self, names: &str) -> Result<(), Status> {
-        let mut question = Vec::with_capacity(names.len());
+    /// Calls both concurrently with `names`, a JSON list without brackets.
+    pub async fn call(&self, names: &str) -> Result<(), Status> {
+        let mut request = Vec::with_capacity(names.len());
         for name in names.split(',') {
-            put_eligible_node(name.trim_matches('"'), &mut question);
+            put_eligible_node(name.trim_matches('"'), &mut request);
         }
-        let question = Bytes::from(question);
+        let request = Bytes::from(request);
         let [one, other] = self.0.clone();
-        tokio::try_join!(ask(one, question.clone()), ask(other, question))?;
+        tokio::try_join!(call(one, request.clone()), call(other, request))?;
         Ok(())
     }
 }
 
-async fn ask(channel: Channel, question: Bytes) -> Result<(), Status> {
+async fn call(channel: Channel, request: Bytes) -> Result<(), Status> {
     let mut client = Grpc::new(channel);
-    let broken = |e: tonic::transport::Error| Status::unavailable(e.to_string());
-    client.ready().await.map_err(broken)?;
+    let unavailable = |e: tonic::transport::Error| Status::unavailable(e.to_string());
+    client.ready().await.map_err(unavailable)?;
     let path = PathAndQuery::from_static("/ruleprovider.RuleProvider/EndpointCost");
-    client.unary(Request::new(question), path, Raw).await?;
+    client.unary(Request::new(request), path, Raw).await?;
     Ok(())
 }
 
-/// Messages as bytes.
+/// Passes messages as bytes.
 #[derive(Clone, Copy)]
 struct Raw;
 
@@ -90,13 +89,14 @@ impl Decoder for Raw {
     }
 }
 
-/// A provider that has a cost for each node and knows nothing, until it is ended.
-pub async fn provide(port: &str, admin: &str) -> Result<()> {
-    let at = |port: &str| anyhow::Ok((Ipv4Addr::LOCALHOST, port.parse().context("a port")?).into());
+/// Serves a provider with generated costs until the process ends.
+pub async fn serve(port: &str, admin: &str) -> Result<()> {
+    let address =
+        |port: &str| anyhow::Ok((Ipv4Addr::LOCALHOST, port.parse().context("a port")?).into());
     let config = Config {
-        listen: at(port)?,
-        admin: Some(at(admin)?),
+        listen: address(port)?,
+        admin: Some(address(admin)?),
         ..Config::default()
     };
-    tautline_sdk::serve(Cheap, config).await
+    tautline_sdk::serve(GeneratedCosts, config).await
 }
