@@ -14,6 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use tautline_api::convert;
 use tautline_gpu_placement::dra::{NodeDevices, Pools, Refusal, ask_of};
+use tautline_gpu_slice::dra;
 use tautline_tests::{PATIENCE, devices, eventually};
 
 use crate::World;
@@ -29,9 +30,9 @@ async fn read(world: &World) -> Pools {
     let claims = claims.list(&all).await.unwrap();
     let classes = classes.list(&all).await.unwrap();
     let mut pools = Pools::default();
-    pools.reset_slices(slices.iter().map(|s| convert::dra::slice(s).unwrap()));
-    pools.reset_claims(claims.iter().map(|c| convert::dra::claim(c).unwrap()));
-    pools.reset_classes(classes.iter().map(convert::dra::class));
+    pools.reset_slices(slices.iter().map(|s| dra::resource_slice(s).unwrap()));
+    pools.reset_claims(claims.iter().map(|c| dra::resource_claim(c).unwrap()));
+    pools.reset_classes(classes.iter().map(dra::device_class));
     pools
 }
 
@@ -213,7 +214,7 @@ async fn shares_taints_and_claims_from_templates() {
     assert_eq!(given(&world, "t").await.0, "n2");
     assert_eq!(milli(&world, "n2").await, [0]);
     let pod = get_pod(&world, "t").await;
-    let named = convert::dra::pod_claims(&pod);
+    let named = convert::pod_claims(&pod);
     assert_eq!((named.names.len(), named.to_come), (1, 0));
     let pools = read(&world).await;
     let made = pools.claim("default", &named.names[0]).unwrap();

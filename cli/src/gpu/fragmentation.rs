@@ -11,8 +11,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tautline_gpu_placement::{CARD, Lane, Room, TaskType, Types, inventory::Pool, types::Type};
 use tautline_gpu_slice::{
-    Config, View,
-    view::{NodeCards, Request},
+    Config, Inspection,
+    inspection::{CountedRequest, NodeGpus},
 };
 
 use super::{source::SourceArgs, words};
@@ -103,10 +103,10 @@ struct Counted {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
-    let view = View::new(source.snapshot, Config::default());
-    let report = Report::of(&view);
+    let inspection = Inspection::new(source.snapshot, Config::default());
+    let report = Report::of(&inspection);
     if report.nodes_with_cards == 0 {
-        let nodes = view.snapshot().node_count();
+        let nodes = inspection.snapshot().node_count();
         note!("no node has cards that are known one by one, of {nodes}");
     }
     output::print(args.output, &report, Report::text)?;
@@ -114,18 +114,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 impl Report {
-    fn of(view: &View) -> Self {
-        let types = view.types();
-        let all = view.nodes();
-        let with: Vec<&NodeCards<'_>> = all.iter().filter(|n| !n.rooms.is_empty()).collect();
-        let rooms = || with.iter().flat_map(|n| &n.rooms);
-        let requests = view.requests();
+    fn of(inspection: &Inspection) -> Self {
+        let types = inspection.types();
+        let all = inspection.nodes();
+        let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
+        let rooms = || with.iter().flat_map(|n| &n.capacities);
+        let requests = inspection.requests();
         let mut pods: HashMap<TaskType, Vec<String>> = HashMap::new();
         for request in &requests {
             let of = pods.entry(TaskType::of(&request.shape)).or_default();
             of.push(request.pod.clone());
         }
-        let classes = view.classes().iter().zip(types.iter());
+        let classes = inspection.classes().iter().zip(types.iter());
         let classes = classes.map(|((class, _), of)| {
             let pods = pods.remove(class).unwrap_or_default();
             Class::of(class, of, pods, &with)
@@ -138,17 +138,17 @@ impl Report {
             fragmented_milli: known.then_some(fragmented.round() as i64),
             classes: classes.collect(),
             products: products(&with, known.then_some(&types)),
-            counted: Counted::of(view, &requests),
+            counted: Counted::of(inspection, &requests),
         }
     }
 }
 
 impl Class {
-    fn of(class: &TaskType, of: &Type, pods: Vec<String>, nodes: &[&NodeCards<'_>]) -> Self {
+    fn of(class: &TaskType, of: &Type, pods: Vec<String>, nodes: &[&NodeGpus<'_>]) -> Self {
         let mut verdicts = Verdicts::default();
         let (mut still_fit, mut unusable_milli) = (0, 0);
         for node in nodes {
-            let pools = || node.inventory.pools.iter().zip(&node.rooms);
+            let pools = || node.inventory.pools.iter().zip(&node.capacities);
             let best = pools()
                 .map(|(pool, room)| Why::of(class, of, pool, room))
                 .min();
@@ -177,7 +177,7 @@ impl Class {
 }
 
 /// Two pools of a node share its CPU.
-fn by_cpu(class: &TaskType, node: &NodeCards<'_>) -> i64 {
+fn by_cpu(class: &TaskType, node: &NodeGpus<'_>) -> i64 {
     match class.cpu_milli {
         0 => i64::MAX,
         each => node.inventory.cpu_milli / each,
@@ -219,10 +219,10 @@ impl Verdicts {
     }
 }
 
-fn products(nodes: &[&NodeCards<'_>], types: Option<&Types>) -> Vec<Product> {
+fn products(nodes: &[&NodeGpus<'_>], types: Option<&Types>) -> Vec<Product> {
     let mut all: BTreeMap<(&str, Lane), Vec<&Room>> = BTreeMap::new();
     for node in nodes {
-        for (pool, room) in node.inventory.pools.iter().zip(&node.rooms) {
+        for (pool, room) in node.inventory.pools.iter().zip(&node.capacities) {
             let of = all.entry((&pool.kind.product, pool.kind.lane));
             of.or_default().push(room);
         }
@@ -242,14 +242,14 @@ fn products(nodes: &[&NodeCards<'_>], types: Option<&Types>) -> Vec<Product> {
 }
 
 impl Counted {
-    fn of(view: &View, requests: &[Request]) -> Self {
+    fn of(inspection: &Inspection, requests: &[CountedRequest]) -> Self {
         let counted: std::collections::HashSet<&str> =
             requests.iter().map(|r| r.pod.as_str()).collect();
         let asks = |pod: &&std::sync::Arc<tautline_core::model::Pod>| {
             let mut requests = pod.requests.iter();
-            requests.any(|(r, milli)| milli >= i64::from(CARD) && view.names().is_gpu(r))
+            requests.any(|(r, milli)| milli >= i64::from(CARD) && inspection.names().is_gpu(r))
         };
-        let names = view.snapshot().pods().filter(asks);
+        let names = inspection.snapshot().pods().filter(asks);
         let names = names.map(|p| tautline_core::model::key(&p.namespace, &p.name));
         let mut left: Vec<String> = names.filter(|p| !counted.contains(p.as_str())).collect();
         left.sort_unstable();
@@ -257,8 +257,10 @@ impl Counted {
             pods: requests.len(),
             pods_by_rule: requests.iter().filter(|r| r.by_rule).count(),
             pods_not_counted: left,
-            classes: view.classes().len(),
-            classes_left_out: view.classes_seen().saturating_sub(view.classes().len()),
+            classes: inspection.classes().len(),
+            classes_left_out: inspection
+                .class_count()
+                .saturating_sub(inspection.classes().len()),
         }
     }
 }

@@ -9,7 +9,7 @@ use tautline_api::{convert, manifest::Item};
 use tautline_core::model::{Node, Pod};
 use tautline_gpu_placement::{Inventory, Lane, Names, inventory};
 use tautline_gpu_simulator::fill::{Figures, Own, Pool};
-use tautline_gpu_slice::shape_of;
+use tautline_gpu_slice::pod_shape;
 
 use super::{Args, tables};
 use crate::{fetch, output};
@@ -98,7 +98,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> Own {
     let largest = units.values().copied().max();
     for pod in pods.iter().filter(|p| !p.finished) {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
-        let shape = shape_of(&names, pod, unit.or(largest));
+        let shape = pod_shape(&names, pod, unit.or(largest));
         own.mix
             .extend(shape.filter(tautline_gpu_placement::Shape::asks_gpu));
     }

@@ -22,7 +22,7 @@ use tautline_gpu_simulator::{
     run::{Cluster, Record},
     ties::Chooser,
 };
-use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, Order};
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, NodeOrder};
 use tautline_provider_client::{PlanningQuestion, ProviderClient};
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
@@ -89,7 +89,7 @@ impl Wired {
             feed.clone(),
             GpuConfig {
                 policy,
-                order: Order::Named,
+                order: NodeOrder::Named,
                 classes: Some(Popularity::of(asked).types()),
                 ..GpuConfig::default()
             },

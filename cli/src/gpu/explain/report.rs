@@ -10,8 +10,8 @@ use tautline_core::{
 };
 use tautline_gpu_placement::policy::Name as Policy;
 use tautline_gpu_slice::{
-    Config, View,
-    view::{Question, Wanted},
+    Config, Inspection,
+    inspection::{Question, RequestSummary},
 };
 use tautline_sdk::{EvaluationRequest, Reference};
 
@@ -116,16 +116,16 @@ impl Explained {
             policy,
             ..Config::default()
         };
-        let mut view = View::new(Arc::clone(&snapshot), config);
+        let mut inspection = Inspection::new(Arc::clone(&snapshot), config);
         let known = snapshot.pod(&pod.namespace, &pod.name);
         let finished = known.is_some_and(|p| p.finished);
         let node = known
             .filter(|p| !p.finished)
             .and_then(|p| p.node.as_deref());
-        let questions = view.questions(pod);
+        let questions = inspection.questions(pod);
         let mut rules = Vec::new();
         for question in &questions.rules {
-            rules.push(RuleAnswer::of(&mut view, question, pod, node)?);
+            rules.push(RuleAnswer::of(&mut inspection, question, pod, node)?);
         }
         let missing = questions
             .missing_policies
@@ -140,7 +140,7 @@ impl Explained {
             node: node.map(str::to_owned),
             finished,
             policy: policy.as_str(),
-            cards: held(&view, pod, node),
+            cards: held(&inspection, pod, node),
             missing_policies: missing.collect(),
             other_rules: questions
                 .other_rules
@@ -154,7 +154,12 @@ impl Explained {
 }
 
 impl RuleAnswer {
-    fn of(view: &mut View, question: &Question, pod: &Pod, node: Option<&str>) -> Result<Self> {
+    fn of(
+        inspection: &mut Inspection,
+        question: &Question,
+        pod: &Pod,
+        node: Option<&str>,
+    ) -> Result<Self> {
         let rule = &question.ask.rule;
         let by = question.by.as_ref();
         let mut answer = Self {
@@ -167,19 +172,19 @@ impl RuleAnswer {
             state: None,
             nodes: Vec::new(),
         };
-        let wanted = match view.wanted(&question.ask) {
-            Ok(wanted) => wanted,
+        let summary = match inspection.request_summary(&question.ask) {
+            Ok(summary) => summary,
             Err(error) => {
                 answer.error = Some(error.to_string());
                 return Ok(answer);
             }
         };
-        answer.need = Some(Need::of(wanted));
-        let verdicts = view.costs(&question.ask)?;
-        answer.nodes = nodes::answers(view, verdicts, pod, node);
+        answer.need = Some(Need::of(summary));
+        let fits = inspection.fits(&question.ask)?;
+        answer.nodes = nodes::answers(inspection, fits, pod, node);
         if node.is_some() {
             let target = Reference::pod(&pod.namespace, &pod.name);
-            let evaluation = view.evaluate(&EvaluationRequest {
+            let evaluation = inspection.evaluate(&EvaluationRequest {
                 targets: BTreeMap::from([("pod".to_owned(), target)]),
                 rule: rule.clone(),
                 ..EvaluationRequest::default()
@@ -194,23 +199,23 @@ impl RuleAnswer {
 }
 
 impl Need {
-    fn of(wanted: Wanted) -> Self {
+    fn of(summary: RequestSummary) -> Self {
         Self {
-            gpu: wanted.gpu,
-            least: wanted.least,
-            models: wanted.models.iter().map(|m| m.to_string()).collect(),
-            by_rule: wanted.by_rule,
-            cpu_milli: wanted.cpu_milli,
-            memory_bytes: wanted.memory_bytes,
+            gpu: summary.gpu,
+            least: summary.minimum,
+            models: summary.models.iter().map(|m| m.to_string()).collect(),
+            by_rule: summary.by_rule,
+            cpu_milli: summary.cpu_milli,
+            memory_bytes: summary.memory_bytes,
         }
     }
 }
 
 /// The cards of which the pod has a part, and who has the rest.
-fn held(view: &View, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
+fn held(inspection: &Inspection, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
     let name = key(&pod.namespace, &pod.name);
     let mut cards = Vec::new();
-    let nodes = view.nodes();
+    let nodes = inspection.nodes();
     let pools = nodes.iter().filter(|n| Some(&**n.name) == node);
     for pool in pools.flat_map(|n| &n.inventory.pools) {
         for card in &pool.cards {

@@ -8,7 +8,7 @@ use tautline_gpu_placement::{
     Lane, Room, Types,
     inventory::{self, Card, Counted, Pool},
 };
-use tautline_gpu_slice::{View, view::NodeCards};
+use tautline_gpu_slice::{Inspection, inspection::NodeGpus};
 
 use super::Sort;
 use crate::gpu::words;
@@ -132,17 +132,17 @@ impl Default for Amounts {
     }
 }
 
-pub(super) fn has_gpus(node: &NodeCards<'_>) -> bool {
+pub(super) fn has_gpus(node: &NodeGpus<'_>) -> bool {
     !node.inventory.pools.is_empty() || !node.inventory.counted.is_empty()
 }
 
 impl Top {
-    pub(super) fn of(view: &View, only: Option<&str>, sort: Sort) -> Self {
-        let types = view.types();
+    pub(super) fn of(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
+        let types = inspection.types();
         let known = (!types.is_empty()).then_some(&types);
-        let all = view.nodes();
+        let all = inspection.nodes();
         let chosen = || all.iter().filter(|n| only.is_none_or(|o| **n.name == *o));
-        let snapshot = view.snapshot();
+        let snapshot = inspection.snapshot();
         let mut nodes: Vec<NodeTop> = chosen()
             .filter(|n| has_gpus(n))
             .map(|n| NodeTop::of(n, snapshot, known))
@@ -156,21 +156,21 @@ impl Top {
         }
         Self {
             totals: totals(&nodes),
-            warnings: chosen().flat_map(|n| warnings(view, n)).collect(),
+            warnings: chosen().flat_map(|n| warnings(inspection, n)).collect(),
             nodes,
         }
     }
 }
 
 impl NodeTop {
-    fn of(node: &NodeCards<'_>, snapshot: &Snapshot, types: Option<&Types>) -> Self {
+    fn of(node: &NodeGpus<'_>, snapshot: &Snapshot, types: Option<&Types>) -> Self {
         let inventory = node.inventory;
         let listed = |resource: &str, free: i64| {
             let node = snapshot.node(node.name)?;
             let mut all = node.allocatable.iter();
             all.any(|(name, _)| name == resource).then_some(free)
         };
-        let pools = inventory.pools.iter().zip(&node.rooms);
+        let pools = inventory.pools.iter().zip(&node.capacities);
         Self {
             node: node.name.to_string(),
             cpu_free_milli: listed("cpu", inventory.cpu_milli),
@@ -297,7 +297,7 @@ fn useless(cards: &[&CardTop]) -> Option<f64> {
 }
 
 /// What could not be read of a node and its pods.
-fn warnings(view: &View, node: &NodeCards<'_>) -> Vec<String> {
+fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
     let name = node.name;
     let mut all: Vec<String> = node
         .inventory
@@ -308,8 +308,8 @@ fn warnings(view: &View, node: &NodeCards<'_>) -> Vec<String> {
     if !has_gpus(node) {
         return all;
     }
-    for pod in view.snapshot().pods_on(name) {
-        let Some(Ok(parts)) = inventory::record_of(view.names(), pod) else {
+    for pod in inspection.snapshot().pods_on(name) {
+        let Some(Ok(parts)) = inventory::record_of(inspection.names(), pod) else {
             continue;
         };
         for part in parts

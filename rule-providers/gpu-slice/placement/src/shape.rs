@@ -19,6 +19,24 @@ pub enum Lane {
     Shared { unit_milli: u16 },
 }
 
+impl Lane {
+    /// Thousandths of one unit, where cards are given in units.
+    pub fn unit_milli(self) -> Option<u16> {
+        match self {
+            Self::Shared { unit_milli } => Some(unit_milli),
+            Self::Milli | Self::Whole => None,
+        }
+    }
+
+    /// Thousandths rounded up to whole units, where cards are given in units.
+    pub fn round_up(self, milli: i64) -> i64 {
+        match self.unit_milli().map(i64::from).filter(|unit| *unit > 0) {
+            Some(unit) => units_milli((milli + unit - 1) / unit, unit as u16),
+            None => milli,
+        }
+    }
+}
+
 /// A request. Whole cards and a share of one more may come together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
@@ -34,6 +52,17 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// So many thousandths of cards: whole cards and a share of one more.
+    pub fn from_milli(lane: Lane, milli: i64) -> Self {
+        let card = i64::from(CARD);
+        Self {
+            whole: u16::try_from(milli / card).unwrap_or(u16::MAX),
+            share: u16::try_from(milli % card).unwrap_or(0),
+            lane,
+            ..Self::default()
+        }
+    }
+
     /// What it takes of all cards together, in thousandths.
     pub fn milli(&self) -> i64 {
         i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)

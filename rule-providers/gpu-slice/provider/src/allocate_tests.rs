@@ -9,7 +9,7 @@ use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider};
 
 use super::*;
-use crate::Config;
+use crate::config::Config;
 
 const HOLD: Duration = Duration::from_secs(10);
 
@@ -49,16 +49,16 @@ fn ask(name: &str, node: &str, request: &str) -> ReservationRequest {
     }
 }
 
-fn provider(feed: &ClusterStore) -> GpuSlice {
-    GpuSlice::new(feed.clone(), Config::default())
+fn provider(store: &ClusterStore) -> GpuSlice {
+    GpuSlice::new(store.clone(), Config::default())
 }
 
 #[test]
 fn a_card_is_held_confirmed_and_then_the_pods() {
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    feed.apply(pod("a", None, None));
-    let provider = provider(&feed);
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    store.apply(pod("a", None, None));
+    let provider = provider(&store);
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
     assert_eq!(held.annotations[DEVICES], "0:600");
@@ -79,18 +79,21 @@ fn a_card_is_held_confirmed_and_then_the_pods() {
     // Confirmed, it outlasts its hold, until the watch shows the pod.
     let later = now + 3 * HOLD;
     assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
-    feed.apply(pod("a", Some("n"), Some("0:600")));
+    store.apply(pod("a", Some("n"), Some("0:600")));
     assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
-    assert_eq!(provider.state.lock().book.counts(later).confirmed, 0);
-    feed.delete(Kind::Pod, "ml/a");
+    assert_eq!(
+        provider.state.lock().reservations.counts(later).confirmed,
+        0
+    );
+    store.delete(Kind::Pod, "ml/a");
     provider.reserve_at(later, ask("b", "n", "500m")).unwrap();
 }
 
 #[test]
 fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    let provider = provider(&feed);
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
     let now = Instant::now();
     let old = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
     let later = now + HOLD;
@@ -103,9 +106,9 @@ fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
 
 #[test]
 fn a_pod_that_came_and_went_unseen_leaks_nothing() {
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    let provider = provider(&feed);
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
     provider.confirm_at(now, &held.id).unwrap();
@@ -114,13 +117,13 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
     // While no watch could tell, and until it has caught up, it may have been bound.
     let mut later = now + Duration::from_secs(3600);
     assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
-    feed.watch_pods(Some(later));
+    store.watch_pods(Some(later));
     later += Duration::from_secs(9);
     assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
-    feed.watch_pods(None);
+    store.watch_pods(None);
     later += Duration::from_secs(9);
     assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
-    feed.watch_pods(Some(later));
+    store.watch_pods(Some(later));
     later += Duration::from_secs(10);
     provider.reserve_at(later, ask("b", "n", "1")).unwrap();
 }
@@ -129,9 +132,9 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
 #[tokio::test]
 async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
     const REST: Duration = Duration::from_secs(60);
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    let provider = provider(&feed);
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
     let holds_for = async |request| {
         let question = CostRequest {
             rule: ask("a", "n", request).rule,
@@ -142,13 +145,13 @@ async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
     };
     let holds = async || holds_for("500m").await;
     assert_eq!(holds().await, Duration::ZERO);
-    feed.set_pods_quiet(Instant::now() + REST);
+    store.set_pods_quiet(Instant::now() + REST);
     let held = holds().await;
     let most = REST + Duration::from_millis(10);
     assert!(held > Duration::ZERO && held <= most, "{held:?}");
-    feed.set_pods_quiet(Instant::now());
+    store.set_pods_quiet(Instant::now());
     assert_eq!(holds().await, Duration::ZERO);
-    feed.set_pods_quiet(Instant::now() + REST);
+    store.set_pods_quiet(Instant::now() + REST);
     let id = provider
         .reserve_at(Instant::now(), ask("b", "n", "1"))
         .unwrap()
@@ -202,13 +205,13 @@ proptest! {
     /// the API server's word never exceeds a card.
     #[test]
     fn no_card_is_ever_over_committed(steps in steps()) {
-        let feed = ClusterStore::default();
+        let store = ClusterStore::default();
         for name in ["n0", "n1"] {
-            feed.apply(node(name, 2));
+            store.apply(node(name, 2));
         }
-        let mut provider = provider(&feed);
+        let mut provider = provider(&store);
         let mut now = Instant::now();
-        feed.watch_pods(Some(now));
+        store.watch_pods(Some(now));
         // A pod's attempts: id, node, record, until when a Binding may be written.
         let mut held: BTreeMap<u8, (String, String, String, Instant)> = BTreeMap::new();
         // The API server's truth: node and record.
@@ -246,31 +249,31 @@ proptest! {
                 }
                 Step::Watch(p) => {
                     if let Some((node, record)) = bound.get(&p) {
-                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                        store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                 }
                 Step::Delete(p) => {
                     if bound.remove(&p).is_some() {
                         held.remove(&p);
-                        feed.apply(pod(&p.to_string(), None, None));
-                        feed.delete(Kind::Pod, &format!("ml/{p}"));
+                        store.apply(pod(&p.to_string(), None, None));
+                        store.delete(Kind::Pod, &format!("ml/{p}"));
                     }
                 }
                 Step::Wait => {
                     // An unconfirmed bind is seen by the watch before its hold ends.
                     for (p, (node, record)) in &bound {
-                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                        store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                     now += HOLD;
                     held.retain(|_, (.., until)| now < *until);
                 }
                 Step::Restart => {
                     for (p, (node, record)) in &bound {
-                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                        store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                     now += HOLD;
                     held.clear();
-                    provider = self::provider(&feed);
+                    provider = self::provider(&store);
                 }
             }
             let mut cards: BTreeMap<(String, String), u32> = BTreeMap::new();
@@ -285,11 +288,11 @@ proptest! {
         }
         // In the end nothing is reserved any more.
         for (p, (node, record)) in &bound {
-            feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+            store.apply(pod(&p.to_string(), Some(node), Some(record)));
         }
         now += Duration::from_secs(361);
         let mut state = provider.state.lock();
-        state.sync(&feed, now);
-        prop_assert_eq!(state.book.counts(now), Default::default());
+        state.sync(&store, now);
+        prop_assert_eq!(state.reservations.counts(now), Default::default());
     }
 }

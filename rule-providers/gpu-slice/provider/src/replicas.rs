@@ -23,9 +23,9 @@
 //! that is less than a second late; after a hand-over, less than [`CATCH_UP`].
 
 mod config;
+mod costs;
 mod open;
 mod peer;
-mod serving;
 
 use std::{
     sync::Arc,
@@ -48,7 +48,7 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, PeerTls};
-pub use serving::serve;
+pub use costs::ReplicaCosts;
 
 use self::{
     open::Open,

@@ -9,14 +9,14 @@ use crate::{Config, GpuSlice};
 
 /// Two nodes, of which `has` has a device, and no pod that the provider has seen.
 fn provider() -> GpuSlice {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     for name in ["has", "none"] {
-        feed.apply(Object::Node(model::Node {
+        store.apply(Object::Node(model::Node {
             name: name.into(),
             ..model::Node::default()
         }));
     }
-    let provider = GpuSlice::new(feed, Config::default());
+    let provider = GpuSlice::new(store, Config::default());
     provider.set_slices(vec![Slice {
         name: "has".into(),
         id: PoolId {
@@ -94,9 +94,9 @@ async fn a_pod_that_was_never_seen_is_known_by_the_claims_that_it_names() {
 
 #[tokio::test]
 async fn what_holds_for_pods_without_claims_holds_for_no_other() {
-    let feed = ClusterStore::default();
-    feed.set_pods_quiet(std::time::Instant::now() + Duration::from_secs(60));
-    let provider = GpuSlice::new(feed, Config::default());
+    let store = ClusterStore::default();
+    store.set_pods_quiet(std::time::Instant::now() + Duration::from_secs(60));
+    let provider = GpuSlice::new(store, Config::default());
     provider.set_claims(Vec::new());
     let of_any = provider.endpoint_cost(question(&[])).await.unwrap();
     assert!(of_any.version > 0 && !of_any.valid_for.is_zero());

@@ -1,4 +1,4 @@
-//! What drivers publish.
+//! ResourceSlices: the devices that a driver publishes.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use k8s_openapi::{
     },
     apimachinery::pkg::api::resource::Quantity,
 };
+use tautline_api::convert::affinity_term;
 use tautline_core::model::Taint;
 use tautline_gpu_placement::dra::{Access, Attribute, Capacity, CounterSet, Device, Policy, Slice};
 
 use super::{ConvertError, amount, name, pool_id};
-use crate::convert::pod;
 
 /// A ResourceSlice.
 ///
 /// # Errors
 /// An amount that is no quantity.
-pub fn slice(slice: &ResourceSlice) -> Result<Slice, ConvertError> {
+pub fn resource_slice(slice: &ResourceSlice) -> Result<Slice, ConvertError> {
     let spec = &slice.spec;
     let access = access(
         spec.node_name.as_deref(),
@@ -49,7 +49,7 @@ fn access(
     all: Option<bool>,
 ) -> Option<Access> {
     let node = node.filter(|n| !n.is_empty());
-    let terms = |s: &NodeSelector| s.node_selector_terms.iter().map(pod::term).collect();
+    let terms = |s: &NodeSelector| s.node_selector_terms.iter().map(affinity_term).collect();
     node.map(|n| Access::Node(n.into()))
         .or_else(|| selector.map(|s| Access::Nodes(terms(s))))
         .or_else(|| (all == Some(true)).then_some(Access::All))

@@ -68,18 +68,18 @@ fn objects(request: &str) -> Vec<Object> {
     ]
 }
 
-fn view(objects: Vec<Object>) -> View {
+fn inspect(objects: Vec<Object>) -> Inspection {
     let mut index = Index::default();
     for object in objects {
         index.apply(object);
     }
-    View::new(Arc::new(index.snapshot()), Config::default())
+    Inspection::new(Arc::new(index.snapshot()), Config::default())
 }
 
 #[test]
 fn what_holds_and_what_rules_state_is_counted_once() {
-    let view = view(objects("500m"));
-    let counted: Vec<(String, u16, bool)> = view
+    let inspection = inspect(objects("500m"));
+    let counted: Vec<(String, u16, bool)> = inspection
         .requests()
         .into_iter()
         .map(|r| (r.pod, r.shape.share, r.by_rule))
@@ -92,7 +92,7 @@ fn what_holds_and_what_rules_state_is_counted_once() {
             ("ml/waits-1".into(), 500, true),
         ]
     );
-    let classes = view.classes();
+    let classes = inspection.classes();
     assert_eq!(classes.len(), 2, "{classes:?}");
     assert_eq!((classes[0].0.milli, classes[0].0.lane), (500, Lane::Milli));
     assert!((classes[0].1 - 2.0 / 3.0).abs() < 0.01, "{classes:?}");
@@ -100,41 +100,49 @@ fn what_holds_and_what_rules_state_is_counted_once() {
 
 #[tokio::test]
 async fn it_answers_as_the_provider_does() {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     for object in objects("500m") {
-        feed.apply(object);
+        store.apply(object);
     }
-    let provider = GpuSlice::new(feed, Config::default());
-    let mut view = view(objects("500m"));
-    let snapshot = Arc::clone(view.snapshot());
+    let provider = GpuSlice::new(store, Config::default());
+    let mut inspection = inspect(objects("500m"));
+    let snapshot = Arc::clone(inspection.snapshot());
     let pod = snapshot.pod("ml", "waits-0").unwrap();
-    let questions = view.questions(pod);
+    let questions = inspection.questions(pod);
     assert_eq!(
         questions.missing_policies,
         [("infer".into(), "gone".into())]
     );
     let ask = &questions.rules[0].ask;
     assert_eq!(ask.eligible_nodes, ["a", "b"]);
-    assert_eq!(view.wanted(ask).unwrap().gpu.unwrap(), "500m of one card");
+    assert_eq!(
+        inspection.request_summary(ask).unwrap().gpu.unwrap(),
+        "500m of one card"
+    );
     let answer = provider.endpoint_cost(ask.clone()).await.unwrap();
-    for (verdict, cost) in view.costs(ask).unwrap().iter().zip(answer.nodes()) {
-        assert_eq!(verdict.node, cost.node);
-        match &verdict.fit {
-            Fit::Yes { detail, at, .. } => {
+    for ((node, fit), cost) in inspection.fits(ask).unwrap().iter().zip(answer.nodes()) {
+        assert_eq!(node, cost.node);
+        match fit {
+            Fit::Usable {
+                detail, location, ..
+            } => {
                 assert_eq!(*detail, cost.detail);
-                assert!(at.as_ref().unwrap().card.is_some());
+                assert!(location.as_ref().unwrap().card.is_some());
             }
-            Fit::No(no) => panic!("{no:?}"),
+            Fit::Unusable(unfit) => panic!("{unfit:?}"),
         }
     }
 }
 
 #[test]
 fn a_rule_that_makes_no_sense_is_told_when_asked_about() {
-    let mut view = view(objects("lots"));
-    let snapshot = Arc::clone(view.snapshot());
+    let mut inspection = inspect(objects("lots"));
+    let snapshot = Arc::clone(inspection.snapshot());
     let pod = snapshot.pod("ml", "waits-0").unwrap();
-    let questions = view.questions(pod);
-    let error = view.costs(&questions.rules[0].ask).unwrap_err().to_string();
+    let questions = inspection.questions(pod);
+    let error = inspection
+        .fits(&questions.rules[0].ask)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("write 250m"), "{error}");
 }

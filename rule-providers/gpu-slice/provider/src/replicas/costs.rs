@@ -1,52 +1,24 @@
-//! A provider that reserves, as a process.
+//! The answers of a replica.
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Result;
-use kube::Client;
-use tautline_runtime::tasks::{self, Tasks};
 use tautline_sdk::{
     Allocator, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
-    Server,
 };
 
-use super::{Config, Replicas};
+use super::Replicas;
 
-/// Serves `provider` with its reservations until SIGTERM or Ctrl-C; without a
-/// configuration as the only replica.
-///
-/// # Errors
-/// TLS files that do not load, or a task that fails.
-pub async fn serve<P: RuleProvider + Allocator>(
-    mut server: Server,
-    provider: P,
-    config: Option<Config>,
-    client: Client,
-    mut tasks: Tasks,
-) -> Result<()> {
-    let provider = Arc::new(provider);
-    let inner = Arc::clone(&provider);
-    let allocator = match config {
-        None => Replicas::alone(inner, &mut server),
-        Some(config) => Replicas::of_lease(inner, config, client, &mut server, &mut tasks)?,
-    };
-    tracing::info!(address = %server.address(), "rule provider listening");
-    let costs = Costs {
-        provider,
-        replicas: Arc::clone(&allocator),
-    };
-    server.spawn_with_allocator(Arc::new(costs), allocator, &mut tasks)?;
-    tasks.run(tasks::signal()).await
+/// Answers of a provider of which several replicas run. A standby does not know all
+/// reservations: its answers have no version and no validity, so that a caller that asks for
+/// changes turns to the replica that grants.
+pub struct ReplicaCosts<P> {
+    /// Answers.
+    pub provider: Arc<P>,
+    /// Knows which replica grants.
+    pub replicas: Arc<Replicas<P>>,
 }
 
-/// What a replica says. One that does not grant does not know of all that is reserved:
-/// it numbers no answer, and none holds for a while, so that whoever asks for changes asks the one that grants.
-struct Costs<P> {
-    provider: Arc<P>,
-    replicas: Arc<Replicas<P>>,
-}
-
-impl<P: RuleProvider + Allocator> RuleProvider for Costs<P> {
+impl<P: RuleProvider + Allocator> RuleProvider for ReplicaCosts<P> {
     async fn endpoint_cost(&self, mut ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         if self.replicas.grants() {
             return self.provider.endpoint_cost(ask).await;
@@ -68,7 +40,7 @@ mod tests {
 
     use tautline_core::{index::Object, model};
     use tautline_runtime::cluster_store::ClusterStore;
-    use tautline_sdk::{LONGEST_HOLD, Rule, testkit};
+    use tautline_sdk::{LONGEST_HOLD, Rule, Server, testkit};
 
     use super::{
         super::{Granting, Role},
@@ -78,17 +50,17 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_replica_that_grants_numbers_its_answers() {
-        let feed = ClusterStore::default();
-        feed.apply(Object::Node(model::Node {
+        let store = ClusterStore::default();
+        store.apply(Object::Node(model::Node {
             name: "n1".into(),
             ..model::Node::default()
         }));
-        feed.set_pods_quiet(Instant::now() + Duration::from_secs(60));
-        let provider = Arc::new(GpuSlice::new(feed, crate::Config::default()));
+        store.set_pods_quiet(Instant::now() + Duration::from_secs(60));
+        let provider = Arc::new(GpuSlice::new(store, crate::Config::default()));
         let mut server = Server::bind(testkit::loopback()).await.unwrap();
         let replicas = Replicas::new(Arc::clone(&provider), LONGEST_HOLD, &mut server);
         let replicas = Arc::new(replicas);
-        let costs = Costs {
+        let costs = ReplicaCosts {
             provider,
             replicas: Arc::clone(&replicas),
         };

@@ -1,4 +1,4 @@
-//! Whether a placed pod still has what it was given.
+//! The compliance of a placed pod: whether it still has its GPUs.
 
 use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu_placement::{
@@ -10,28 +10,33 @@ use tautline_gpu_placement::{
 use tautline_sdk::{Compliance, Evaluation};
 
 use crate::{
-    ledger::Ledger,
-    need::{Amount, Need, units_milli},
+    cluster_inventory::ClusterInventory,
+    gpu_request::{Amount, GpuRequest, units_milli},
 };
 
-/// What is to be said of one pod.
-pub(crate) fn pod(ledger: &Ledger, snapshot: &Snapshot, pod: &Pod, need: &Need) -> Evaluation {
+/// The compliance of one pod.
+pub(crate) fn of_pod(
+    cluster: &ClusterInventory,
+    snapshot: &Snapshot,
+    pod: &Pod,
+    request: &GpuRequest,
+) -> Evaluation {
     let Some(node) = pod.node.as_deref() else {
         return Evaluation::new(
             Compliance::Pending,
             format!("pod {} is not placed", pod.name),
         );
     };
-    let Some(entry) = ledger.node(node).filter(|_| snapshot.node(node).is_some()) else {
+    let Some(entry) = cluster.node(node).filter(|_| snapshot.node(node).is_some()) else {
         return Evaluation::violation(format!("node {node} is gone"));
     };
     let inventory = &entry.inventory;
-    if let Some(product) = foreign(inventory, need) {
-        let wanted = need.models.join("|");
+    if let Some(product) = unwanted_product(inventory, request) {
+        let wanted = request.models.join("|");
         return Evaluation::violation(format!("node {node}: {product:?} is none of {wanted}"));
     }
-    match inventory::record_of(&ledger.names, pod) {
-        Some(Ok(parts)) => recorded(inventory, node, &parts, need),
+    match inventory::record_of(&cluster.names, pod) {
+        Some(Ok(parts)) => of_assigned_cards(inventory, node, &parts, request),
         Some(Err(error)) => Evaluation::new(
             Compliance::Error,
             format!(
@@ -39,7 +44,7 @@ pub(crate) fn pod(ledger: &Ledger, snapshot: &Snapshot, pod: &Pod, need: &Need) 
                 pod.name
             ),
         ),
-        None if unrecorded(inventory, need) => Evaluation::new(
+        None if lacks_annotation(inventory, request) => Evaluation::new(
             Compliance::Error,
             format!(
                 "pod {} has no record of the cards that the rule gives it on node {node}: \
@@ -47,40 +52,45 @@ pub(crate) fn pod(ledger: &Ledger, snapshot: &Snapshot, pod: &Pod, need: &Need) 
                 pod.name
             ),
         ),
-        None => requested(ledger, snapshot, inventory, pod, node, need),
+        None => of_resources(cluster, snapshot, inventory, pod, node, request),
     }
 }
 
-/// The product of a node whose cards are none of the wanted models.
-fn foreign<'a>(inventory: &'a Inventory, need: &Need) -> Option<&'a str> {
+/// The product of a node that has no card of the requested models.
+fn unwanted_product<'a>(inventory: &'a Inventory, request: &GpuRequest) -> Option<&'a str> {
     let pools = inventory.pools.iter().map(|p| &*p.kind.product);
     let mut products = pools.chain(inventory.counted.iter().map(|c| &*c.product));
     let first = products.clone().next()?;
-    let wanted = |p: &str| need.models.iter().any(|m| names_model(p, m));
-    (!need.models.is_empty() && !products.any(wanted)).then_some(first)
+    let wanted = |p: &str| request.models.iter().any(|m| names_model(p, m));
+    (!request.models.is_empty() && !products.any(wanted)).then_some(first)
 }
 
-/// Whether the node hands out cards as pods are bound, and the rule says that this one
-/// was to get some: without a record nobody counts them.
-fn unrecorded(inventory: &Inventory, need: &Need) -> bool {
+/// Whether the pod lacks the annotation that must name its cards: the rule gives it cards, and
+/// the node's cards are handed out when a pod is bound. Without it they are not counted.
+fn lacks_annotation(inventory: &Inventory, request: &GpuRequest) -> bool {
     let handed_out = |p: &Pool| p.kind.lane == Lane::Milli;
     let asked = matches!(
-        need.amount,
+        request.amount,
         Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
     );
-    need.by_rule && asked && inventory.pools.iter().any(handed_out)
+    request.by_rule && asked && inventory.pools.iter().any(handed_out)
 }
 
-/// A pod that was given cards by name.
-fn recorded(inventory: &Inventory, node: &str, parts: &[Part], need: &Need) -> Evaluation {
+/// A pod whose annotation names its cards.
+fn of_assigned_cards(
+    inventory: &Inventory,
+    node: &str,
+    parts: &[Part],
+    request: &GpuRequest,
+) -> Evaluation {
     let Some(fault) = inventory.fault(parts) else {
         let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
         let cards = cards.join(", ");
         return Evaluation::compliant(format!("node {node}: card {cards} has what it holds"));
     };
     let reason = format!("node {node}: {fault}");
-    // What is left to it of each card once all others have theirs.
-    let still: Vec<i64> = parts
+    // The part of each card that the other holders leave to the pod.
+    let remaining: Vec<i64> = parts
         .iter()
         .filter_map(|part| {
             let (_, card) = inventory.card(&part.card).filter(|(_, c)| c.healthy)?;
@@ -92,22 +102,22 @@ fn recorded(inventory: &Inventory, node: &str, parts: &[Part], need: &Need) -> E
         })
         .collect();
     let pool = inventory.pools.first();
-    judged(need, pool, &still, reason)
+    apply_limit(request, pool, &remaining, reason)
 }
 
 /// A pod that has units of a resource: the node must offer what its pods hold.
-fn requested(
-    ledger: &Ledger,
+fn of_resources(
+    cluster: &ClusterInventory,
     snapshot: &Snapshot,
     inventory: &Inventory,
     pod: &Pod,
     node: &str,
-    need: &Need,
+    request: &GpuRequest,
 ) -> Evaluation {
     let gpu = pod
         .requests
         .iter()
-        .filter(|(r, wanted)| *wanted > 0 && ledger.names.is_gpu(r));
+        .filter(|(r, wanted)| *wanted > 0 && cluster.names.is_gpu(r));
     for (resource, wanted) in gpu {
         let has = snapshot
             .node(node)
@@ -119,25 +129,22 @@ fn requested(
         if used > has {
             let (offers, hold) = (quantity::format_milli(has), quantity::format_milli(used));
             let reason = format!("node {node} offers {resource} {offers} and its pods hold {hold}");
-            let still = (has - (used - wanted)).clamp(0, wanted);
+            let remaining = (has - (used - wanted)).clamp(0, wanted);
             let pool = inventory
                 .pools
                 .iter()
                 .find(|p| p.resource.as_deref() == Some(resource));
-            return judged(need, pool, &as_cards(pool, still / 1000), reason);
+            let remaining = as_cards(pool, remaining / 1000);
+            return apply_limit(request, pool, &remaining, reason);
         }
     }
     Evaluation::compliant(format!("node {node} offers what its pods hold"))
 }
 
-fn unit_milli(pool: Option<&Pool>) -> Option<u16> {
-    pool.and_then(|p| crate::need::unit_of(p.kind.lane))
-}
-
-/// So many units as cards: whole ones and a rest.
+/// Units as cards: whole ones and a rest.
 fn as_cards(pool: Option<&Pool>, units: i64) -> Vec<i64> {
     let card = i64::from(CARD);
-    let milli = match unit_milli(pool) {
+    let milli = match pool.and_then(|p| p.kind.lane.unit_milli()) {
         Some(unit) => units_milli(units, unit),
         None => units.saturating_mul(card),
     };
@@ -147,18 +154,18 @@ fn as_cards(pool: Option<&Pool>, units: i64) -> Vec<i64> {
     all
 }
 
-/// Less than was asked is left, of each card so much: the limit says whether it will
-/// do.
-fn judged(need: &Need, pool: Option<&Pool>, still: &[i64], reason: String) -> Evaluation {
-    let (whole, all): (i64, i64) = (
-        still
-            .iter()
-            .filter(|left| **left == i64::from(CARD))
-            .count() as i64,
-        still.iter().sum(),
-    );
-    let largest = still.iter().copied().max().unwrap_or(0);
-    let (enough, left) = match &need.least {
+/// Less than requested remains: whether that is within the rule's limit. `remaining` has the
+/// thousandths of each card.
+fn apply_limit(
+    request: &GpuRequest,
+    pool: Option<&Pool>,
+    remaining: &[i64],
+    reason: String,
+) -> Evaluation {
+    let whole = remaining.iter().filter(|r| **r == i64::from(CARD));
+    let (whole, all): (i64, i64) = (whole.count() as i64, remaining.iter().sum());
+    let largest = remaining.iter().copied().max().unwrap_or(0);
+    let (enough, left) = match &request.minimum {
         None | Some(Amount::Nothing) => (false, String::new()),
         Some(Amount::Cards(least)) => (
             whole >= *least,

@@ -1,67 +1,24 @@
-//! What workloads ask for and hold.
+//! ResourceClaims: their requests and their allocations.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::{
-        core::v1::Pod,
-        resource::v1::{
-            CapacityRequirements, DeviceRequest, DeviceRequestAllocationResult, DeviceSelector,
-            DeviceToleration, ResourceClaim,
-        },
+    api::resource::v1::{
+        CapacityRequirements, DeviceRequest, DeviceRequestAllocationResult, DeviceSelector,
+        DeviceToleration, ResourceClaim,
     },
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::model::Toleration;
 use tautline_gpu_placement::dra::{Allocation, Amounts, Claim, Count, DeviceId, Request, Wanted};
 
-use super::{ConvertError, amount, bad, name, pool_id};
-use crate::convert::namespace;
-
-/// The claims that a pod names or that were made for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodClaims {
-    /// Names of claims in its namespace that exist already.
-    pub names: Vec<String>,
-    /// Claims of its spec that were not made yet from their template.
-    pub to_come: usize,
-}
-
-/// The claims of a pod by name, whether or not it is bound. Claims made from
-/// templates, and for extended resources, have generated names that its status
-/// records.
-pub fn pod_claims(pod: &Pod) -> PodClaims {
-    let status = pod.status.as_ref();
-    let made: BTreeMap<&str, Option<&String>> = status
-        .and_then(|s| s.resource_claim_statuses.as_ref())
-        .into_iter()
-        .flatten()
-        .map(|s| (s.name.as_str(), s.resource_claim_name.as_ref()))
-        .collect();
-    let mut out = PodClaims::default();
-    let spec = pod.spec.as_ref();
-    let of_spec = spec.and_then(|s| s.resource_claims.as_ref());
-    for claim in of_spec.into_iter().flatten() {
-        let found = made.get(claim.name.as_str());
-        match (&claim.resource_claim_name, found) {
-            (Some(name), _) => out.names.push(name.clone()),
-            (None, Some(Some(name))) => out.names.push((*name).clone()),
-            // The controller found that this one needs no claim.
-            (None, Some(None)) => {}
-            (None, None) => out.to_come += 1,
-        }
-    }
-    let extended = status.and_then(|s| s.extended_resource_claim_status.as_ref());
-    out.names
-        .extend(extended.map(|s| s.resource_claim_name.clone()));
-    out
-}
+use super::{ConvertError, amount, error, name, pool_id};
 
 /// A ResourceClaim.
 ///
 /// # Errors
 /// An amount that is no quantity, or a count mode that is not known.
-pub fn claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
+pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
     let status = claim.status.as_ref();
     let allocation = status.and_then(|s| s.allocation.as_ref());
     let requests = claim
@@ -77,7 +34,12 @@ pub fn claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
     let pods = status.and_then(|s| s.reserved_for.as_ref());
     let owners = claim.metadata.owner_references.iter().flatten();
     Ok(Claim {
-        namespace: namespace(&claim.metadata),
+        namespace: claim
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or("default")
+            .into(),
         name: name(&claim.metadata),
         requests: requests
             .enumerate()
@@ -157,7 +119,7 @@ fn wanted(
         Some("All") => Count::All,
         Some(other) => {
             let what = format!("{other:?} is not known; use ExactCount or All");
-            return Err(bad(format!("{field}.allocationMode"), what));
+            return Err(error(format!("{field}.allocationMode"), what));
         }
     };
     let cel = selectors.into_iter().flatten();

@@ -1,5 +1,5 @@
-//! Devices of DRA drivers: the scheduler picks the device, the costs say on which
-//! node that hurts least, and Evaluate whether a pod's devices are still its own.
+//! Devices of DRA drivers. The scheduler picks the device; the provider's costs say on which
+//! node that does least harm, and its evaluations whether a pod still has its devices.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,26 +10,20 @@ use tautline_gpu_placement::{
 };
 use tautline_sdk::{CostRequest, Evaluation};
 
-use crate::{
-    cost::{self, Fit},
-    ledger::Ledger,
-    refusal::No,
-};
+use crate::{cluster_inventory::ClusterInventory, fit::Fit, unfit::Unfit};
 
-/// A node that may have what is claimed, behind all that are known to.
+/// The cost of a node that may have the claimed devices, above that of all that have them.
 const UNSURE: i64 = 1 << 33;
 
-/// What drivers publish and claims hold, with each node's devices kept until any of
-/// it changes.
+/// Published devices and their claims, with each node's devices cached until a change.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pools: Pools,
     nodes: HashMap<Arc<str>, NodeDevices>,
-    /// Claims with devices, and without.
-    pub(crate) allocated: usize,
-    pub(crate) free: usize,
-    /// Claims are told: the cluster has them.
-    told: bool,
+    /// Claims with devices.
+    allocated: usize,
+    /// All claims; `None`: the cluster has no API for them, or is not known yet.
+    claims: Option<usize>,
 }
 
 impl Devices {
@@ -40,8 +34,7 @@ impl Devices {
 
     pub(crate) fn set_claims(&mut self, list: Vec<Claim>) {
         self.allocated = list.iter().filter(|c| c.allocated.is_some()).count();
-        self.free = list.len() - self.allocated;
-        self.told = true;
+        self.claims = Some(list.len());
         self.pools.reset_claims(list);
         self.nodes.clear();
     }
@@ -51,15 +44,21 @@ impl Devices {
         self.nodes.clear();
     }
 
-    /// These nodes have changed.
+    /// Claims with devices, and without.
+    pub(crate) fn claim_counts(&self) -> (usize, usize) {
+        let all = self.claims.unwrap_or(0);
+        (self.allocated, all - self.allocated)
+    }
+
+    /// Forgets the devices of nodes that have changed.
     pub(crate) fn forget<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
         if !self.nodes.is_empty() {
             nodes.for_each(|name| _ = self.nodes.remove(name));
         }
     }
 
-    /// What the claims of the pod that asks want; `None`: none of them is known.
-    pub(crate) fn ask(&self, ask: &CostRequest) -> Option<Ask> {
+    /// Devices that the claims of the asking pod request; `None`: no claim of it is known.
+    pub(crate) fn requested_by(&self, ask: &CostRequest) -> Option<Ask> {
         let workload = ask.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
         let namespace = &ask.source.namespace;
@@ -67,51 +66,50 @@ impl Devices {
         (!claims.is_empty()).then(|| ask_of(&self.pools, claims))
     }
 
-    /// Whether all claims are known that the asking pod names; also where no claims are
-    /// told.
+    /// Whether all claims that the asking pod names are known, or the cluster has no claims.
     pub(crate) fn knows_claims_of(&self, ask: &CostRequest) -> bool {
         let namespace = &ask.source.namespace;
         let mut named = ask.workload.iter().flat_map(|w| &w.resource_claims);
-        !self.told || named.all(|name| self.pools.claim(namespace, name).is_some())
+        self.claims.is_none() || named.all(|name| self.pools.claim(namespace, name).is_some())
     }
 
-    /// What a node says to a pod's claims.
+    /// The fit of a pod's claims on a node.
     pub(crate) fn fit(
         &mut self,
-        ledger: &Ledger,
+        inventory: &ClusterInventory,
         snapshot: &Snapshot,
         name: &str,
         ask: &Ask,
     ) -> Fit {
-        let (Some(node), Some(entry)) = (snapshot.node(name), ledger.node(name)) else {
-            return Fit::No(No::unknown_node());
+        let (Some(node), Some(entry)) = (snapshot.node(name), inventory.node(name)) else {
+            return Fit::Unusable(Unfit::unknown_node());
         };
         let pools = &self.pools;
         let devices = self.nodes.entry(Arc::clone(&node.name));
         let before = devices.or_insert_with(|| pools.free(node));
         let mut after = before.clone();
         if after.take_likely(ask).is_none() {
-            // What is likely is a guess. Certain is only a request that finds too few of
-            // its devices free by itself, and has no alternative.
+            // The likely choice is a guess. Only one case is certain: a request without
+            // alternatives that finds too few free devices by itself.
             let lacks = |p: &&Part| p.alternatives == 1 && before.free_for(p) < p.count() as usize;
             let Some(part) = ask.parts.iter().find(lacks) else {
                 let detail = "the scheduler may find devices there".into();
-                return cost::yes(UNSURE, 0, entry, detail, None);
+                return Fit::usable(UNSURE, 0, entry.position, detail, None);
             };
             let matching = before
                 .devices()
                 .iter()
                 .filter(|d| part.matches(d) != Match::No);
-            return Fit::No(match matching.count() >= part.count() as usize {
-                true => No::busy("GpuBusy", "too few of the devices that it claims are free"),
-                false => No::never("NoSuchGpu", "it has too few devices such as it claims"),
+            return Fit::Unusable(match matching.count() >= part.count() as usize {
+                true => Unfit::busy("GpuBusy", "too few of the devices that it claims are free"),
+                false => Unfit::new(0, "NoSuchGpu", "it has too few devices such as it claims"),
             });
         }
         let (policy_cost, detail) = cost(before, &after);
-        cost::yes(policy_cost, 0, entry, detail, None)
+        Fit::usable(policy_cost, 0, entry.position, detail, None)
     }
 
-    /// The first thing wrong with the devices that a pod's claims hold.
+    /// The compliance of a pod's devices; `None`: its claims hold no devices.
     pub(crate) fn evaluate(&self, node: &str, pod: &Pod) -> Option<Evaluation> {
         let claims = self.pools.claims_of(&pod.uid, &pod.namespace, []);
         if claims.is_empty() {
@@ -137,10 +135,9 @@ impl Devices {
     }
 }
 
-/// What the cards lose. Of cards in MIG partitions: the instances that they could
-/// still have given, since where a partition lies matters as much as its size. Of
-/// others: cards that were whole, then the fuller node. A policy has no say in it: the
-/// scheduler picks the device.
+/// The loss on the node's cards. On cards in MIG partitions: the instances that would no longer
+/// fit, as the place of a partition matters as much as its size. On others: whole cards, then
+/// the fuller node. No placement policy applies: the scheduler picks the device.
 fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
     let (had, has) = (before.cards(), after.cards());
     let whole = |cards: &[Card]| cards.iter().filter(|c| c.free_milli == CARD).count();
@@ -161,5 +158,5 @@ fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
 }
 
 #[cfg(test)]
-#[path = "claims_tests.rs"]
+#[path = "devices_tests.rs"]
 mod tests;

@@ -1,21 +1,23 @@
-//! What the gpu-slice provider is told of DRA drivers' devices.
+//! Watches of ResourceSlices, ResourceClaims and DeviceClasses.
 
 use std::sync::Arc;
 
 use anyhow::Result;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
-use tautline_api::convert::{self, ConvertError};
-use tautline_gpu_slice::GpuSlice;
+use tautline_api::convert::ConvertError;
 use tautline_runtime::{admin::Readiness, tasks::Tasks, watch::watch_list};
+
+use super::convert;
+use crate::GpuSlice;
 
 const GROUP_VERSION: &str = "resource.k8s.io/v1";
 
 /// Watches slices, claims and classes, if the cluster has them (Kubernetes 1.34).
 ///
 /// # Errors
-/// The API server cannot be asked.
-pub(super) async fn follow(
+/// The API server does not answer.
+pub(crate) async fn watch(
     client: &Client,
     provider: &GpuSlice,
     readiness: &Readiness,
@@ -31,22 +33,22 @@ pub(super) async fn follow(
         }
         Err(error) => return Err(error.into()),
     }
-    let to = provider.clone();
+    let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceSlice>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        to.set_slices(usable(&list, convert::dra::slice));
+        watched.set_slices(usable(&list, convert::resource_slice));
     });
-    let to = provider.clone();
+    let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceClaim>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        to.set_claims(usable(&list, convert::dra::claim));
+        watched.set_claims(usable(&list, convert::resource_claim));
     });
-    let to = provider.clone();
+    let watched = provider.clone();
     let api: Api<DeserializeGuard<DeviceClass>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        to.set_classes(
+        watched.set_classes(
             list.iter()
-                .map(|class| convert::dra::class(class))
+                .map(|class| convert::device_class(class))
                 .collect(),
         );
     });

@@ -1,7 +1,7 @@
-//! A cluster at one moment, as the provider sees it: for tools that report on GPUs.
-//! What it answers comes from the code that answers the provider's callers.
+//! One snapshot of a cluster as the provider sees it, for tools that report on GPUs. Its answers
+//! come from the code that answers the provider's callers.
 
-mod wanted;
+mod request_summary;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -16,81 +16,75 @@ use tautline_sdk::{
     CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
 };
 
-pub use wanted::Wanted;
+pub use request_summary::RequestSummary;
 
-use crate::{Config, RULE, answers, cost::Fit, ledger::Ledger, need::Need, state::State};
+use crate::{
+    RULE, answers, cluster_inventory::ClusterInventory, config::Config, fit::Fit,
+    gpu_request::GpuRequest, state::State,
+};
 
-/// The cards of all nodes, who holds them, and the distribution of requests.
+/// The cards of all nodes, their holders, and the distribution of requests.
 #[derive(Debug)]
-pub struct View {
-    /// Without reservations: those are the provider's own.
+pub struct Inspection {
+    /// Without reservations: only the provider knows those.
     state: State,
     snapshot: Arc<Snapshot>,
-    /// Waiting pods whose need only a rule states, as what they were counted.
+    /// Counted shapes of waiting pods whose request only a rule states, by pod.
     by_rule: HashMap<String, Shape>,
 }
 
-/// One node's devices.
+/// The devices of a node.
 #[derive(Clone, Debug)]
-pub struct NodeCards<'a> {
-    /// Its name.
+pub struct NodeGpus<'a> {
+    /// The node's name.
     pub name: &'a Arc<str>,
-    /// What it has, and who holds it.
+    /// Its devices and their holders.
     pub inventory: &'a Inventory,
-    /// What is left of each pool, in the inventory's order.
-    pub rooms: Vec<&'a Room>,
+    /// The free capacity of each pool, in the inventory's order.
+    pub capacities: Vec<&'a Room>,
 }
 
 /// A pod that was counted in the distribution of requests.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct CountedRequest {
     /// `namespace/name`.
     pub pod: String,
-    /// What it asks.
+    /// The requested shape.
     pub shape: Shape,
-    /// A rule of an offer says so; else the pod's own requests or record.
+    /// A rule of an offer states it; else the pod's own requests or annotation do.
     pub by_rule: bool,
 }
 
-/// What the provider is asked about a pod.
+/// A cost request about a pod.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The offer whose rule it is, and the policy that has it; `None`: no rule
-    /// governs the pod, and the question is about its own requests.
+    /// The offer of the rule, and the policy that has it; `None`: no rule governs the pod, and
+    /// its own requests count.
     pub by: Option<(Arc<Offer>, Arc<str>)>,
-    /// The question, for all nodes.
+    /// The request, for all nodes.
     pub ask: CostRequest,
 }
 
-/// What one node says to a need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The node's name.
-    pub node: String,
-    /// Whether it can serve the need, and at what cost.
-    pub fit: Fit,
-}
-
-/// All that the provider is asked about a pod.
+/// All cost requests about a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Questions {
     /// One for each offer that governs it with a rule `gpu-slice`; else one about its
     /// own requests.
     pub rules: Vec<Question>,
-    /// Offer and policy, where an offer that governs it names one that is not there.
+    /// Offer and policy, for each policy that an offer names and that does not exist.
     pub missing_policies: Vec<(Arc<str>, Arc<str>)>,
-    /// Names of the other rules of its offers: others answer for those.
+    /// Names of the other rules of its offers, which other providers answer.
     pub other_rules: Vec<Arc<str>>,
 }
 
-impl View {
-    /// Reads `snapshot`. The distribution is learned from its pods: what they
-    /// request or hold, and for those that wait also what rules state.
+impl Inspection {
+    /// Reads `snapshot`. The distribution is learned from its pods: from what they request or
+    /// hold, and for waiting pods also from what rules state.
     pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
-        let mut ledger = Ledger::of(config);
-        ledger.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
-        let mut view = Self {
-            state: State::new(ledger, ""),
+        let mut inventory = ClusterInventory::new(config);
+        inventory.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
+        let mut inspection = Self {
+            state: State::new(inventory, ""),
             snapshot: Arc::clone(&snapshot),
             by_rule: HashMap::new(),
         };
@@ -98,78 +92,77 @@ impl View {
         let mut waiting: Vec<&Arc<Pod>> = snapshot.pods().filter(waits).collect();
         waiting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         for pod in waiting {
-            if view.state.ledger.request_of(pod).is_some() {
+            if inspection.state.inventory.pod_shape(pod).is_some() {
                 continue;
             }
-            let questions = view.about(pod, &[]);
+            let questions = inspection.questions_for(pod, &[]);
             for Question { ask, .. } in questions.rules.iter().filter(|q| q.by.is_some()) {
-                let workload = ask.workload.as_ref();
-                // A rule that cannot be read is told when the pod is asked about.
-                let need = Need::of(&view.state.ledger.names, &ask.rule, workload);
-                let Some(need) = need.ok().filter(|n| n.by_rule) else {
+                // A rule that cannot be read is reported when the pod is inspected.
+                let request = inspection.request(ask);
+                let Some(request) = request.ok().filter(|r| r.by_rule) else {
                     continue;
                 };
                 // Pods of manifests have no UID.
                 let name = key(pod);
                 let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
-                if let Some(shape) = view.state.ledger.asked(uid, &need) {
-                    view.by_rule.insert(name, shape);
+                if let Some(shape) = inspection.state.inventory.count_request(uid, &request) {
+                    inspection.by_rule.insert(name, shape);
                 }
             }
         }
-        view.state.ledger.settle();
-        view
+        inspection.state.inventory.plan_now();
+        inspection
     }
 
-    /// The cluster that this is a view of.
+    /// The inspected cluster.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// What resources, labels and annotations are called.
+    /// Names of resources, labels and annotations.
     pub fn names(&self) -> &Names {
-        &self.state.ledger.names
+        &self.state.inventory.names
     }
 
     /// Every node, by name; also those without devices.
-    pub fn nodes(&self) -> Vec<NodeCards<'_>> {
-        let mut all: Vec<_> = self.state.ledger.nodes().collect();
+    pub fn nodes(&self) -> Vec<NodeGpus<'_>> {
+        let mut all: Vec<_> = self.state.inventory.nodes().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
-        let room = |slot: &usize| self.state.ledger.board.room(*slot);
-        let cards = all.into_iter().map(|(name, entry)| NodeCards {
+        let capacity = |slot: &usize| self.state.inventory.costs.room(*slot);
+        let gpus = all.into_iter().map(|(name, entry)| NodeGpus {
             name,
             inventory: &entry.inventory,
-            rooms: entry.slots.iter().filter_map(room).collect(),
+            capacities: entry.slots.iter().filter_map(capacity).collect(),
         });
-        cards.collect()
+        gpus.collect()
     }
 
     /// The distribution of requests, the most popular first. The rarest, together at
-    /// most a twentieth of all, are left out; see [`View::classes_seen`].
+    /// most a twentieth of all, are left out; see [`Inspection::class_count`].
     pub fn classes(&self) -> &[(TaskType, f64)] {
-        self.state.ledger.board.classes()
+        self.state.inventory.costs.classes()
     }
 
-    /// How many classes there are with the rare ones.
-    pub fn classes_seen(&self) -> usize {
-        self.state.ledger.classes_seen()
+    /// The number of classes, rare ones included.
+    pub fn class_count(&self) -> usize {
+        self.state.inventory.class_count()
     }
 
-    /// The same distribution against the kinds of cards that there are.
+    /// The same distribution, with the kinds of cards that each class may run on.
     pub fn types(&self) -> Types {
-        Types::new(self.classes(), self.state.ledger.board.kinds())
+        Types::new(self.classes(), self.state.inventory.costs.kinds())
     }
 
     /// The pods that the distribution was learned from, by name.
-    pub fn requests(&self) -> Vec<Request> {
-        let mut all: Vec<Request> = self
+    pub fn requests(&self) -> Vec<CountedRequest> {
+        let mut all: Vec<CountedRequest> = self
             .snapshot
             .pods()
             .filter_map(|pod| {
-                let (pod_key, own) = (key(pod), self.state.ledger.request_of(pod));
+                let (pod_key, own) = (key(pod), self.state.inventory.pod_shape(pod));
                 let by_rule = own.is_none();
                 let shape = own.or_else(|| self.by_rule.get(&pod_key).cloned())?;
-                Some(Request {
+                Some(CountedRequest {
                     pod: pod_key,
                     shape,
                     by_rule,
@@ -180,14 +173,14 @@ impl View {
         all
     }
 
-    /// What the provider is asked about a pod, with all nodes.
+    /// The cost requests about a pod, for all nodes.
     pub fn questions(&self, pod: &Pod) -> Questions {
         let mut nodes: Vec<String> = self.snapshot.nodes().map(|n| n.name.to_string()).collect();
         nodes.sort_unstable();
-        self.about(pod, &nodes)
+        self.questions_for(pod, &nodes)
     }
 
-    fn about(&self, pod: &Pod, nodes: &[String]) -> Questions {
+    fn questions_for(&self, pod: &Pod, nodes: &[String]) -> Questions {
         let subject = PodIdentity {
             namespace: pod.namespace.to_string(),
             name: pod.name.to_string(),
@@ -218,7 +211,7 @@ impl View {
             if let Some(rule) = ask.rules.iter().find(|r| *r.name == *RULE) {
                 let policy = self.policy_of(offer, rule).unwrap_or_default();
                 all.rules
-                    .push(question(Some((Arc::clone(offer), policy)), wire(rule)));
+                    .push(question(Some((Arc::clone(offer), policy)), sdk_rule(rule)));
             }
         }
         if all.rules.is_empty() {
@@ -226,7 +219,7 @@ impl View {
                 name: RULE.into(),
                 ..model::Rule::default()
             };
-            all.rules.push(question(None, wire(&rule)));
+            all.rules.push(question(None, sdk_rule(&rule)));
         }
         all
     }
@@ -240,31 +233,32 @@ impl View {
         offer.policies.iter().find(has).cloned()
     }
 
-    /// What the question's pod needs.
-    ///
-    /// # Errors
-    /// A rule that makes no sense.
-    pub fn wanted(&self, ask: &CostRequest) -> Result<Wanted, ProviderError> {
-        let need = Need::of(&self.state.ledger.names, &ask.rule, ask.workload.as_ref())?;
-        Ok(Wanted::of(&need))
+    fn request(&self, ask: &CostRequest) -> Result<GpuRequest, ProviderError> {
+        let names = &self.state.inventory.names;
+        GpuRequest::new(names, &ask.rule, ask.workload.as_ref())
     }
 
-    /// What each node of the question would cost, in the question's order.
+    /// The GPU request of the pod.
     ///
     /// # Errors
-    /// A rule that makes no sense.
-    pub fn costs(&mut self, ask: &CostRequest) -> Result<Vec<Verdict>, ProviderError> {
-        let mut all = Vec::with_capacity(ask.eligible_nodes.len());
-        let each = |node, fit| all.push(Verdict { node, fit });
+    /// A rule that cannot be read.
+    pub fn request_summary(&self, ask: &CostRequest) -> Result<RequestSummary, ProviderError> {
+        Ok(RequestSummary::of(&self.request(ask)?))
+    }
+
+    /// The fit on each node of the request, in its order.
+    ///
+    /// # Errors
+    /// A rule that cannot be read.
+    pub fn fits(&mut self, ask: &CostRequest) -> Result<Vec<(String, Fit)>, ProviderError> {
         let now = Instant::now();
-        answers::costs(&mut self.state, &self.snapshot, ask.clone(), now, each)?;
-        Ok(all)
+        answers::fits(&mut self.state, &self.snapshot, ask.clone(), now)
     }
 
-    /// Whether the pods of the question still have what they were given.
+    /// Evaluates whether the pods of the request still have their GPUs.
     ///
     /// # Errors
-    /// A rule that makes no sense.
+    /// A rule that cannot be read.
     pub fn evaluate(&self, ask: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
         answers::evaluation(&self.state, &self.snapshot, ask)
     }
@@ -274,7 +268,7 @@ fn key(pod: &Pod) -> String {
     model::key(&pod.namespace, &pod.name)
 }
 
-fn wire(rule: &model::Rule) -> Rule {
+fn sdk_rule(rule: &model::Rule) -> Rule {
     Rule {
         name: rule.name.to_string(),
         request: rule.request.clone(),
@@ -282,9 +276,9 @@ fn wire(rule: &model::Rule) -> Rule {
     }
 }
 
-/// What the extender tells providers of a pod.
+/// The pod as the extender describes it to providers.
 fn workload(pod: &Pod) -> Workload {
-    let told = pod.placement.as_ref().map(|p| &p.annotations);
+    let annotations = pod.placement.as_ref().map(|p| &p.annotations);
     let texts = |labels: &tautline_core::selector::Labels| {
         let pairs = labels.iter();
         pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
@@ -292,7 +286,7 @@ fn workload(pod: &Pod) -> Workload {
     Workload {
         uid: pod.uid.to_string(),
         labels: texts(&pod.labels),
-        annotations: texts(told.unwrap_or(&pod.annotations)),
+        annotations: texts(annotations.unwrap_or(&pod.annotations)),
         requests: pod
             .requests
             .iter()

@@ -1,4 +1,3 @@
-use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tautline_gpu_placement::dra::{Access, Attribute, Count, Slice};
@@ -50,7 +49,7 @@ const GI: i64 = (1 << 30) * 1000;
 
 #[test]
 fn slices_with_all_that_devices_have() {
-    let got = slice(&read(devices())).unwrap();
+    let got = resource_slice(&read(devices())).unwrap();
     assert_eq!(
         (&*got.name, got.id.to_string()),
         ("n-gpu", "gpu.example.com/n".into())
@@ -85,7 +84,7 @@ fn counters_and_nodes() {
         let spec = document["spec"].as_object_mut().unwrap();
         spec.remove("nodeName");
         spec.insert(key.into(), value);
-        slice(&read(document)).unwrap()
+        resource_slice(&read(document)).unwrap()
     };
     assert_eq!(with("allNodes", json!(true)).access, Access::All);
     let per_device = with("perDeviceNodeSelection", json!(true));
@@ -111,7 +110,7 @@ fn counters_and_nodes() {
 fn amounts_that_are_none_are_named() {
     let mut document = devices();
     document["spec"]["devices"][0]["capacity"]["memory"]["value"] = "lots".into();
-    let error = slice(&read(document)).unwrap_err().to_string();
+    let error = resource_slice(&read(document)).unwrap_err().to_string();
     assert_eq!(
         error,
         "spec.devices[0].capacity[memory].value: quantity \"lots\" is not understood; \
@@ -148,7 +147,7 @@ fn claimed(mode: &str) -> Value {
 
 #[test]
 fn claims_with_what_they_want_and_hold() {
-    let got = claim(&read(claimed("ExactCount"))).unwrap();
+    let got = resource_claim(&read(claimed("ExactCount"))).unwrap();
     assert_eq!((&*got.namespace, &*got.name), ("ns", "c"));
     assert_eq!(
         (got.owner.as_deref(), got.reserved_for.as_slice()),
@@ -184,21 +183,23 @@ fn claims_with_what_they_want_and_hold() {
         (20 * GI, 1_000)
     );
     assert!(held[1].admin && held[1].share.is_none());
-    let all = claim(&read(claimed("All"))).unwrap();
+    let all = resource_claim(&read(claimed("All"))).unwrap();
     assert_eq!(all.requests[0].alternatives[0].count, Count::All);
-    let error = claim(&read(claimed("Some"))).unwrap_err().to_string();
+    let error = resource_claim(&read(claimed("Some")))
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "spec.devices.requests[0].exactly.allocationMode: \"Some\" is not known; use ExactCount or All"
     );
     let mut fresh = claimed("All");
     fresh.as_object_mut().unwrap().remove("status");
-    assert_eq!(claim(&read(fresh)).unwrap().allocated, None);
+    assert_eq!(resource_claim(&read(fresh)).unwrap().allocated, None);
 }
 
 #[test]
 fn classes() {
-    let got = class(&read(
+    let got = device_class(&read(
         json!({"metadata": {"name": "gpu", "creationTimestamp": "1970-01-01T00:01:00Z"}, "spec": {
         "extendedResourceName": "example.com/gpu",
         "selectors": [{"cel": {"expression": "device.driver == 'd'"}}]}}),
@@ -209,22 +210,4 @@ fn classes() {
     );
     assert_eq!(got.extended_resource.as_deref(), Some("example.com/gpu"));
     assert_eq!(got.created_unix, 60);
-}
-
-#[test]
-fn claims_that_pods_name() {
-    let pod: Pod = read(
-        json!({"metadata": {}, "spec": {"containers": [], "resourceClaims": [
-            {"name": "a", "resourceClaimName": "shared"},
-            {"name": "b", "resourceClaimTemplateName": "t"},
-            {"name": "c", "resourceClaimTemplateName": "t"},
-            {"name": "d", "resourceClaimTemplateName": "t"}]},
-        "status": {
-            "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x"}, {"name": "d"}],
-            "extendedResourceClaimStatus": {"resourceClaimName": "p-extended", "requestMappings": []}}}),
-    );
-    let got = pod_claims(&pod);
-    assert_eq!(got.names, ["shared", "p-b-x", "p-extended"]);
-    assert_eq!(got.to_come, 1);
-    assert_eq!(pod_claims(&Pod::default()), PodClaims::default());
 }

@@ -1,18 +1,18 @@
-//! A need in words.
+//! A GPU request as text.
 
 use std::sync::Arc;
 
 use tautline_core::quantity;
 
-use crate::need::{Amount, Need};
+use crate::gpu_request::{Amount, GpuRequest};
 
-/// What a pod needs of a node.
+/// A pod's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestSummary {
     /// `250m of one card`; `None`: no GPU.
     pub gpu: Option<String>,
-    /// The least that will do when the node degrades, in the same words.
-    pub least: Option<String>,
+    /// The least that is accepted when the node degrades, in the same form.
+    pub minimum: Option<String>,
     /// Parts of product names, any of which will do; empty: any card.
     pub models: Arc<[Arc<str>]>,
     /// The rule states it; else the pod's own requests or annotations do.
@@ -23,15 +23,15 @@ pub struct Wanted {
     pub memory_bytes: i64,
 }
 
-impl Wanted {
-    pub(crate) fn of(need: &Need) -> Self {
+impl RequestSummary {
+    pub(crate) fn of(request: &GpuRequest) -> Self {
         Self {
-            gpu: text(&need.amount),
-            least: need.least.as_ref().and_then(text),
-            models: Arc::clone(&need.models),
-            by_rule: need.by_rule,
-            cpu_milli: need.cpu_milli,
-            memory_bytes: need.memory_bytes,
+            gpu: text(&request.amount),
+            minimum: request.minimum.as_ref().and_then(text),
+            models: Arc::clone(&request.models),
+            by_rule: request.by_rule,
+            cpu_milli: request.cpu_milli,
+            memory_bytes: request.memory_bytes,
         }
     }
 }
