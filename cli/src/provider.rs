@@ -9,7 +9,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use clap::Subcommand;
-use tautline_gpu_placement::policy::Name as Policy;
+use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_runtime::{
     cluster::Cluster,
     cluster_store::ClusterStore,

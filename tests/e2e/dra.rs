@@ -13,14 +13,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tautline_api::convert;
-use tautline_gpu_placement::dra::{NodeDevices, Pools, Refusal, ask_of};
+use tautline_gpu_placement::dra::{DeviceStore, NodeDevices, Unavailable, pending_requests};
 use tautline_gpu_slice::dra;
 use tautline_tests::{PATIENCE, devices, eventually};
 
 use crate::World;
 
 /// What the API server has, read as the provider would.
-async fn read(world: &World) -> Pools {
+async fn read(world: &World) -> DeviceStore {
     let client = &world.plane.client;
     let all = ListParams::default();
     let slices: Api<ResourceSlice> = Api::all(client.clone());
@@ -29,7 +29,7 @@ async fn read(world: &World) -> Pools {
     let slices = slices.list(&all).await.unwrap();
     let claims = claims.list(&all).await.unwrap();
     let classes = classes.list(&all).await.unwrap();
-    let mut pools = Pools::default();
+    let mut pools = DeviceStore::default();
     pools.reset_slices(slices.iter().map(|s| dra::resource_slice(s).unwrap()));
     pools.reset_claims(claims.iter().map(|c| dra::resource_claim(c).unwrap()));
     pools.reset_classes(classes.iter().map(dra::device_class));
@@ -39,7 +39,7 @@ async fn read(world: &World) -> Pools {
 async fn free(world: &World, node: &str) -> NodeDevices {
     let nodes: Api<Node> = Api::all(world.plane.client.clone());
     let node = convert::node(&nodes.get(node).await.unwrap());
-    let free = read(world).await.free(&node);
+    let free = read(world).await.node_devices(&node);
     assert!(free.ignored().is_empty(), "{:?}", free.ignored());
     assert!(!free.overdrawn());
     free
@@ -78,7 +78,7 @@ async fn expected(world: &World, claim: &str, node: &str) -> Option<Vec<String>>
     let pools = read(world).await;
     let claims = pools.claims_of("", "default", [claim]);
     assert_eq!(claims.len(), 1);
-    let ask = ask_of(&pools, claims);
+    let ask = pending_requests(&pools, claims);
     let mut free = free(world, node).await;
     let taken = free.take_likely(&ask)?;
     let name = |i: &usize| free.devices()[*i].id().device.to_string();
@@ -185,11 +185,13 @@ async fn shares_taints_and_claims_from_templates() {
     assert_eq!(expected(&world, "d", "n1").await, None);
     assert_eq!(milli(&world, "n1").await, [0]);
     let pools = read(&world).await;
-    let ask = ask_of(&pools, pools.claims_of("", "default", ["d"]));
-    let refusal = free(&world, "n1").await.refusal(0, &ask.parts[0].wanted);
+    let ask = pending_requests(&pools, pools.claims_of("", "default", ["d"]));
+    let refusal = free(&world, "n1")
+        .await
+        .unavailable(0, &ask.requests[0].exact);
     assert_eq!(
         refusal,
-        Some(Refusal::Taint("example.com/unhealthy".into()))
+        Some(Unavailable::Taint("example.com/unhealthy".into()))
     );
     devices::pod_of_claim(&client, "d", "gpu").await.unwrap();
     devices::unschedulable(&client, "d", async || world.state()).await;

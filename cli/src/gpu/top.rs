@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use tautline_gpu_slice::{Config, Inspection};
 
 use self::report::{Top, has_gpus};
-use super::{bar::Look, source::SourceArgs};
+use super::{bar::TerminalStyle, source::SourceArgs};
 use crate::{
     NO,
     output::{self, Output},
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
     }
     output::print(args.output, &top, |top| {
-        top.text(Look::of_stdout(), screen::columns())
+        top.text(TerminalStyle::of_stdout(), screen::columns())
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tautline_core::{model::Pod, node_filter};
-use tautline_gpu_placement::Lane;
+use tautline_gpu_placement::SharingMode;
 use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 
-use super::report::RuleAnswer;
+use super::report::RuleReport;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NodeAnswer {
+pub(super) struct NodeReport {
     pub(super) node: String,
     /// The pod is there; its own part counts as free.
     pub(super) own: bool,
@@ -35,22 +35,22 @@ pub(super) struct NodeAnswer {
     pub(super) cards_are_guessed: bool,
 }
 
-pub(super) fn answers(
+pub(super) fn node_reports(
     inspection: &Inspection,
     fits: Vec<(String, Fit)>,
     pod: &Pod,
     node: Option<&str>,
-) -> Vec<NodeAnswer> {
+) -> Vec<NodeReport> {
     let nodes = inspection.nodes();
     let nodes: HashMap<&str, &NodeGpus<'_>> = nodes.iter().map(|n| (&**n.name, n)).collect();
-    let answer = |fit| answer(inspection, &nodes, fit, pod, node);
-    let mut all: Vec<NodeAnswer> = fits.into_iter().map(answer).collect();
-    all.sort_by(|a, b| place(a).cmp(&place(b)));
+    let answer = |fit| node_report(inspection, &nodes, fit, pod, node);
+    let mut all: Vec<NodeReport> = fits.into_iter().map(answer).collect();
+    all.sort_by(|a, b| rank(a).cmp(&rank(b)));
     all
 }
 
 /// The nodes that every rule can use.
-pub(super) fn usable_in_all(rules: &[RuleAnswer]) -> Vec<String> {
+pub(super) fn usable_in_all(rules: &[RuleReport]) -> Vec<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for node in rules.iter().flat_map(|r| &r.nodes).filter(|n| n.usable) {
         *counts.entry(&node.node).or_default() += 1;
@@ -63,7 +63,7 @@ pub(super) fn usable_in_all(rules: &[RuleAnswer]) -> Vec<String> {
 }
 
 /// Usable ones by cost, then those that could be, then the rest by their reason.
-fn place(answer: &NodeAnswer) -> impl Ord + '_ {
+fn rank(answer: &NodeReport) -> impl Ord + '_ {
     let cost = answer.cost.filter(|_| answer.usable).unwrap_or(i64::MAX);
     (
         !answer.usable,
@@ -74,15 +74,15 @@ fn place(answer: &NodeAnswer) -> impl Ord + '_ {
     )
 }
 
-fn answer(
+fn node_report(
     inspection: &Inspection,
     nodes: &HashMap<&str, &NodeGpus<'_>>,
     (name, fit): (String, Fit),
     pod: &Pod,
     own: Option<&str>,
-) -> NodeAnswer {
+) -> NodeReport {
     let snapshot = inspection.snapshot();
-    let mut answer = NodeAnswer {
+    let mut answer = NodeReport {
         own: own == Some(name.as_str()),
         node: name,
         usable: false,
@@ -112,7 +112,7 @@ fn answer(
             answer.detail = detail;
             if let (Some(location), Some(node)) = (location, nodes.get(answer.node.as_str())) {
                 answer.cards = cards(node, &location, answer.own);
-                answer.cards_are_guessed = location.shape.lane != Lane::Milli;
+                answer.cards_are_guessed = location.shape.mode != SharingMode::Milli;
             }
             let misfit = snapshot
                 .node(&answer.node)

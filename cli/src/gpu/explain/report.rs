@@ -8,20 +8,20 @@ use tautline_core::{
     Snapshot,
     model::{Pod, key},
 };
-use tautline_gpu_placement::policy::Name as Policy;
+use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_gpu_slice::{
     Config, Inspection,
     inspection::{Question, RequestSummary},
 };
 use tautline_sdk::{EvaluationRequest, Reference};
 
-use super::nodes::{self, NodeAnswer};
-use crate::gpu::words;
+use super::nodes::{self, NodeReport};
+use crate::gpu::format;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Explained {
+pub(super) struct PodExplanation {
     pub(super) namespace: String,
     pub(super) pod: String,
     /// Absent: it waits, or has finished.
@@ -34,7 +34,7 @@ pub(super) struct Explained {
     pub(super) missing_policies: Vec<MissingPolicy>,
     /// Other rules of its offers, which are not looked at here.
     pub(super) other_rules: Vec<String>,
-    pub(super) rules: Vec<RuleAnswer>,
+    pub(super) rules: Vec<RuleReport>,
     /// Nodes that all rules, and Kubernetes itself, allow.
     pub(super) usable_nodes: Vec<String>,
 }
@@ -70,7 +70,7 @@ pub(super) struct MissingPolicy {
 /// What one rule asks, and what becomes of it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RuleAnswer {
+pub(super) struct RuleReport {
     /// Absent: no rule governs the pod, and its own requests count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offer: Option<String>,
@@ -82,16 +82,16 @@ pub(super) struct RuleAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) need: Option<Need>,
+    pub(super) need: Option<RequestReport>,
     /// Of a pod that is placed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) state: Option<State>,
-    pub(super) nodes: Vec<NodeAnswer>,
+    pub(super) state: Option<ComplianceReport>,
+    pub(super) nodes: Vec<NodeReport>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Need {
+pub(super) struct RequestReport {
     /// Absent: it asks for no GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<String>,
@@ -105,12 +105,12 @@ pub(super) struct Need {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State {
+pub(super) struct ComplianceReport {
     pub(super) compliance: String,
     pub(super) reason: String,
 }
 
-impl Explained {
+impl PodExplanation {
     pub(super) fn of(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
         let config = Config {
             policy,
@@ -125,7 +125,7 @@ impl Explained {
         let questions = inspection.questions(pod);
         let mut rules = Vec::new();
         for question in &questions.rules {
-            rules.push(RuleAnswer::of(&mut inspection, question, pod, node)?);
+            rules.push(RuleReport::of(&mut inspection, question, pod, node)?);
         }
         let missing = questions
             .missing_policies
@@ -153,7 +153,7 @@ impl Explained {
     }
 }
 
-impl RuleAnswer {
+impl RuleReport {
     fn of(
         inspection: &mut Inspection,
         question: &Question,
@@ -179,9 +179,9 @@ impl RuleAnswer {
                 return Ok(answer);
             }
         };
-        answer.need = Some(Need::of(summary));
+        answer.need = Some(RequestReport::of(summary));
         let fits = inspection.fits(&question.ask)?;
-        answer.nodes = nodes::answers(inspection, fits, pod, node);
+        answer.nodes = nodes::node_reports(inspection, fits, pod, node);
         if node.is_some() {
             let target = Reference::pod(&pod.namespace, &pod.name);
             let evaluation = inspection.evaluate(&EvaluationRequest {
@@ -189,7 +189,7 @@ impl RuleAnswer {
                 rule: rule.clone(),
                 ..EvaluationRequest::default()
             })?;
-            answer.state = Some(State {
+            answer.state = Some(ComplianceReport {
                 compliance: evaluation.compliance.to_string(),
                 reason: evaluation.reason,
             });
@@ -198,7 +198,7 @@ impl RuleAnswer {
     }
 }
 
-impl Need {
+impl RequestReport {
     fn of(summary: RequestSummary) -> Self {
         Self {
             gpu: summary.gpu,
@@ -224,9 +224,9 @@ fn held(inspection: &Inspection, pod: &Pod, node: Option<&str>) -> Vec<HeldCard>
             let others = card.holders.iter().filter(|h| *h.pod != *name);
             cards.push(HeldCard {
                 card: card.name.to_string(),
-                product: words::product(&pool.kind.product).to_owned(),
+                product: format::product(&pool.kind.product).to_owned(),
                 healthy: card.healthy,
-                card_is_guessed: !first.recorded,
+                card_is_guessed: !first.annotated,
                 milli: own.map(|h| i64::from(h.milli)).sum(),
                 free_milli: i64::from(card.left_milli()),
                 shared_with: others

@@ -5,10 +5,10 @@ use tautline_core::Snapshot;
 use super::*;
 use crate::gpu::fixtures::{example, of};
 
-fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> Explained {
+fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> PodExplanation {
     let pod = Pod::clone(snapshot.pod(namespace, name).unwrap());
     // The published policy: its costs stay as they are.
-    Explained::of(snapshot, &pod, Policy::Fgd).unwrap()
+    PodExplanation::of(snapshot, &pod, Policy::Fgd).unwrap()
 }
 
 #[test]

@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
-    nodes::NodeAnswer,
-    report::{Explained, HeldCard, Need, RuleAnswer},
+    nodes::NodeReport,
+    report::{HeldCard, PodExplanation, RequestReport, RuleReport},
 };
 use crate::{
-    gpu::words,
+    gpu::format,
     table::{field, section, table},
 };
 
-impl Explained {
+impl PodExplanation {
     pub(super) fn text(&self, most_nodes: usize) -> String {
         let mut out = field("Pod", &format!("{}/{}", self.namespace, self.pod));
         out += &field("Node", &self.place());
@@ -72,7 +72,7 @@ impl HeldCard {
         let with = self
             .shared_with
             .iter()
-            .map(|s| format!("{} {}", s.pod, words::milli(s.milli)));
+            .map(|s| format!("{} {}", s.pod, format::milli(s.milli)));
         let others: i64 = self.shared_with.iter().map(|s| s.milli).sum();
         let health = match self {
             c if !c.healthy => "unhealthy",
@@ -82,15 +82,15 @@ impl HeldCard {
         vec![
             format!("{guess}{}", self.card),
             self.product.clone(),
-            words::milli(self.milli),
-            words::milli(self.free_milli),
+            format::milli(self.milli),
+            format::milli(self.free_milli),
             health.into(),
             with.collect::<Vec<_>>().join(", "),
         ]
     }
 }
 
-impl RuleAnswer {
+impl RuleReport {
     fn text(&self, most_nodes: usize, holds: bool) -> String {
         let mut out = field("Rule", &self.title());
         if let Some(error) = &self.error {
@@ -109,7 +109,7 @@ impl RuleAnswer {
             _ = writeln!(
                 out,
                 "  ... and {}; -o json shows all",
-                words::count(hidden, "more node")
+                format::count(hidden, "more node")
             );
         }
         out
@@ -148,7 +148,7 @@ impl RuleAnswer {
     }
 }
 
-impl Need {
+impl RequestReport {
     fn text(&self, holds: bool) -> String {
         let mut text = match &self.gpu {
             Some(gpu) => gpu.clone(),
@@ -160,10 +160,10 @@ impl Need {
             _ = write!(text, " of {}", self.models.join(" or "));
         }
         if self.cpu_milli > 0 {
-            _ = write!(text, ", {} CPU", words::cores(self.cpu_milli));
+            _ = write!(text, ", {} CPU", format::cores(self.cpu_milli));
         }
         if self.memory_bytes > 0 {
-            _ = write!(text, ", {} memory", words::bytes(self.memory_bytes));
+            _ = write!(text, ", {} memory", format::bytes(self.memory_bytes));
         }
         if let Some(least) = &self.least {
             _ = write!(text, "; {least} will do when the node degrades");
@@ -172,7 +172,7 @@ impl Need {
     }
 }
 
-impl NodeAnswer {
+impl NodeReport {
     fn row(&self) -> Vec<String> {
         let guess = match (self.cards_are_guessed, self.cards.is_empty()) {
             (true, false) => "~",
@@ -189,9 +189,9 @@ impl NodeAnswer {
 }
 
 /// A line for each node, with a mark before the pod's own.
-fn marked(nodes: &[NodeAnswer]) -> String {
+fn marked(nodes: &[NodeReport]) -> String {
     let header = ["NODE", "VERDICT", "COST", "CARD", "DETAIL"];
-    let text = table(&header, nodes.iter().map(NodeAnswer::row));
+    let text = table(&header, nodes.iter().map(NodeReport::row));
     let marks = nodes.iter().map(|n| if n.own { " >" } else { "  " });
     let mut out = String::new();
     for (line, mark) in text.lines().zip(["  "].into_iter().chain(marks)) {

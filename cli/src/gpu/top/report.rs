@@ -5,15 +5,15 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use serde::Serialize;
 use tautline_core::Snapshot;
 use tautline_gpu_placement::{
-    Lane, Room, Types,
-    inventory::{self, Card, Counted, Pool},
+    NodeCapacity, PlannedClasses, SharingMode,
+    inventory::{self, Card, CardPool, CountedResource},
 };
 use tautline_gpu_slice::{Inspection, inspection::NodeGpus};
 
 use super::Sort;
-use crate::gpu::words;
+use crate::gpu::format;
 
-/// Everything that is shown. Fragmented amounts are absent while no requests are known.
+/// Everything that is shown. Fragmented Amounts are absent while no requests are known.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Top {
@@ -50,7 +50,7 @@ pub(super) struct PoolTop {
     pub(super) card_memory_bytes: Option<i64>,
     pub(super) cards: Vec<CardTop>,
     #[serde(skip)]
-    pub(super) kind_lane: Lane,
+    pub(super) sharing_mode: SharingMode,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,7 +98,7 @@ pub(super) struct Total {
     pub(super) lane: String,
     pub(super) nodes: usize,
     #[serde(flatten)]
-    pub(super) of: Amounts,
+    pub(super) amounts: Amounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -163,7 +163,7 @@ impl Top {
 }
 
 impl NodeTop {
-    fn of(node: &NodeGpus<'_>, snapshot: &Snapshot, types: Option<&Types>) -> Self {
+    fn of(node: &NodeGpus<'_>, snapshot: &Snapshot, types: Option<&PlannedClasses>) -> Self {
         let inventory = node.inventory;
         let listed = |resource: &str, free: i64| {
             let node = snapshot.node(node.name)?;
@@ -186,23 +186,23 @@ impl NodeTop {
 }
 
 impl PoolTop {
-    fn of(pool: &Pool, room: &Room, types: Option<&Types>) -> Self {
+    fn of(pool: &CardPool, room: &NodeCapacity, types: Option<&PlannedClasses>) -> Self {
         let fragmented = types.map(|t| t.fragmented_cards(room));
         let card = |(i, card): (usize, &Card)| {
             let lost = fragmented.as_ref().and_then(|f| f.get(i));
             CardTop::of(card, lost.copied())
         };
         Self {
-            product: words::product(&pool.kind.product).to_owned(),
-            lane: words::lane_name(pool.kind.lane),
-            unit_milli: match pool.kind.lane {
-                Lane::Shared { unit_milli } => Some(unit_milli),
+            product: format::product(&pool.kind.product).to_owned(),
+            lane: format::sharing_mode_name(pool.kind.mode),
+            unit_milli: match pool.kind.mode {
+                SharingMode::Shared { unit_milli } => Some(unit_milli),
                 _ => None,
             },
             resource: pool.resource.as_deref().map(str::to_owned),
             card_memory_bytes: pool.card_memory_bytes,
             cards: pool.cards.iter().enumerate().map(card).collect(),
-            kind_lane: pool.kind.lane,
+            sharing_mode: pool.kind.mode,
         }
     }
 }
@@ -212,7 +212,7 @@ impl CardTop {
         let holder = |h: &inventory::Holder| HolderTop {
             pod: h.pod.to_string(),
             milli: i64::from(h.milli),
-            card_is_guessed: !h.recorded,
+            card_is_guessed: !h.annotated,
         };
         Self {
             card: card.name.to_string(),
@@ -228,13 +228,13 @@ impl CardTop {
 }
 
 impl CountedTop {
-    fn of(counted: &Counted) -> Self {
+    fn of(counted: &CountedResource) -> Self {
         Self {
             resource: counted.resource.to_string(),
-            product: words::product(&counted.product).to_owned(),
-            units: counted.has,
+            product: format::product(&counted.product).to_owned(),
+            units: counted.total,
             used_units: counted.used,
-            free_units: (counted.has - counted.used).max(0),
+            free_units: (counted.total - counted.used).max(0),
         }
     }
 }
@@ -245,7 +245,10 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();
     for node in nodes {
         for pool in &node.pools {
-            let key = (pool.product.clone(), words::lane(pool.kind_lane));
+            let key = (
+                pool.product.clone(),
+                format::sharing_mode(pool.sharing_mode),
+            );
             cards.entry(key).or_default().push(pool);
         }
         for counted in &node.counted {
@@ -256,7 +259,7 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let of_cards = cards.into_iter().map(|((product, lane), pools)| {
         let all: Vec<&CardTop> = pools.iter().flat_map(|p| &p.cards).collect();
         let sum = |of: fn(&CardTop) -> i64| all.iter().map(|c| of(c)).sum();
-        let of = Amounts::Cards {
+        let amounts = Amounts::Cards {
             cards: all.len(),
             unhealthy_cards: all.iter().filter(|c| !c.healthy).count(),
             held_milli: sum(|c| c.held_milli),
@@ -269,12 +272,12 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             product,
             lane,
             nodes,
-            of,
+            amounts,
         }
     });
     let of_units = units.into_iter().map(|((product, lane), all)| {
         let sum = |of: fn(&CountedTop) -> i64| all.iter().fold(0, |n, c| of(c).saturating_add(n));
-        let of = Amounts::Units {
+        let amounts = Amounts::Units {
             units: sum(|c| c.units),
             used_units: sum(|c| c.used_units),
             free_units: sum(|c| c.free_units),
@@ -284,7 +287,7 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             product,
             lane,
             nodes,
-            of,
+            amounts,
         }
     });
     of_cards.chain(of_units).collect()
@@ -309,7 +312,7 @@ fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
         return all;
     }
     for pod in inspection.snapshot().pods_on(name) {
-        let Some(Ok(parts)) = inventory::record_of(inspection.names(), pod) else {
+        let Some(Ok(parts)) = inventory::assigned_cards(inspection.names(), pod) else {
             continue;
         };
         for part in parts

@@ -3,11 +3,11 @@ use tautline_core::Snapshot;
 use super::*;
 use crate::gpu::fixtures::{example, inspection, of, slices};
 
-const UNICODE: Look = Look {
+const UNICODE: TerminalStyle = TerminalStyle {
     unicode: true,
     colour: false,
 };
-const ASCII: Look = Look {
+const ASCII: TerminalStyle = TerminalStyle {
     unicode: false,
     colour: false,
 };

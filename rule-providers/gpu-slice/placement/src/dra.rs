@@ -9,26 +9,26 @@
 //! not evaluated: see [`Conditions`]. DeviceTaintRules are not read: they are off
 //! by default in 1.36.
 
-pub use ask::{Ask, Match, Part, ask_of};
-pub use cards::Card;
-pub use counters::Counters;
-pub use fault::Fault;
+pub use cards::DeviceCard;
+pub use counters::PoolCounters;
+pub use fault::DeviceFault;
 pub use model::{
-    Access, Allocation, Amounts, Attribute, Capacity, Claim, Class, Count, CounterSet, Device,
-    DeviceId, Policy, PoolId, Request, Slice, Wanted,
+    Access, Allocation, Amounts, Attribute, Capacity, Claim, ClaimRequest, Class, Count,
+    CounterSet, Device, DeviceId, ExactRequest, PoolId, RequestPolicy, Slice,
 };
-pub use node::{NodeDevices, Offered, Refusal};
-pub use pool::Unusable;
-pub use selector::{Conditions, Subject};
-pub use store::Pools;
+pub use node::{NodeDevice, NodeDevices, Unavailable};
+pub use pool::PoolError;
+pub use request::{Match, PendingRequest, PendingRequests, pending_requests};
+pub use selector::{Conditions, Operand};
+pub use store::DeviceStore;
 
-mod ask;
 mod cards;
 mod counters;
 mod fault;
 mod model;
 mod node;
 mod pool;
+mod request;
 mod selector;
 mod store;
 

@@ -4,20 +4,20 @@ mod read;
 
 use std::sync::Arc;
 
-pub use read::{Held, asked, read, record_of};
+pub use read::{PodReservation, annotated_request, assigned_cards, read};
 
 use crate::{
-    record::Part,
-    room::Room,
-    shape::{CARD, Kind},
+    device_annotation::CardShare,
+    node_capacity::NodeCapacity,
+    shape::{CARD, CardKind},
 };
 
 /// A node's devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
-    pub pools: Vec<Pool>,
+    pub pools: Vec<CardPool>,
     /// What is known by number only: MIG instances, and shares of unknown size.
-    pub counted: Vec<Counted>,
+    pub counted: Vec<CountedResource>,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
     /// What could not be read, for people.
@@ -26,8 +26,8 @@ pub struct Inventory {
 
 /// Cards of a node that are given away in one way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
-    pub kind: Kind,
+pub struct CardPool {
+    pub kind: CardKind,
     /// The resource that pods request for it; none where they are bound to cards.
     pub resource: Option<Arc<str>>,
     /// Memory of one card.
@@ -52,15 +52,15 @@ pub struct Holder {
     pub milli: u16,
     /// The card is written on the pod; else the device plugin chose it and this is
     /// the packing that wastes least.
-    pub recorded: bool,
+    pub annotated: bool,
 }
 
 /// A resource of which only the number is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedResource {
     pub resource: Arc<str>,
     pub product: Arc<str>,
-    pub has: i64,
+    pub total: i64,
     pub used: i64,
 }
 
@@ -91,13 +91,13 @@ impl Card {
 impl Inventory {
     /// What is left of a pool, with the node's CPU and memory; `kind` is the pool's
     /// number on the board.
-    pub fn room(&self, pool: &Pool, kind: u16) -> Room {
+    pub fn capacity(&self, pool: &CardPool, kind: u16) -> NodeCapacity {
         let left = pool.cards.iter().map(Card::left_milli).collect();
-        Room::new(self.cpu_milli, self.memory_bytes, kind, left)
+        NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
     }
 
     /// The pool and card of a part of a record.
-    pub fn card(&self, name: &str) -> Option<(&Pool, &Card)> {
+    pub fn card(&self, name: &str) -> Option<(&CardPool, &Card)> {
         self.pools
             .iter()
             .find_map(|p| Some((p, p.cards.iter().find(|c| *c.name == *name)?)))
@@ -105,7 +105,7 @@ impl Inventory {
 
     /// The first thing wrong with cards that a pod was given: gone, unhealthy or
     /// over-committed, with the card's name.
-    pub fn fault(&self, parts: &[Part]) -> Option<String> {
+    pub fn fault(&self, parts: &[CardShare]) -> Option<String> {
         for part in parts {
             let name = &part.card;
             match self.card(name) {

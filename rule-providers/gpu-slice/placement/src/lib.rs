@@ -4,23 +4,23 @@
 //!
 //! Pure: nothing here knows a cluster's API or waits.
 
-pub mod board;
+pub mod cost_cache;
+pub mod device_annotation;
 pub mod dra;
 pub mod inventory;
 pub mod mig;
 pub mod names;
+pub mod node_capacity;
+pub mod planned_classes;
 pub mod policy;
-pub mod popularity;
-pub mod record;
-pub mod room;
+pub mod request_distribution;
 pub mod shape;
-pub mod types;
 
-pub use board::{Board, Refusal};
+pub use cost_cache::{CostCache, PlacementError};
 pub use inventory::Inventory;
 pub use names::Names;
-pub use policy::Place;
-pub use popularity::{Popularity, TaskType};
-pub use room::{Grant, Room, Short};
-pub use shape::{CARD, Kind, Lane, Shape};
-pub use types::Types;
+pub use node_capacity::{CardGrant, NodeCapacity, Shortage};
+pub use planned_classes::PlannedClasses;
+pub use policy::PlacementCost;
+pub use request_distribution::{RequestClass, RequestDistribution};
+pub use shape::{CARD, CardKind, Shape, SharingMode};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// The annotation that records which cards a pod was given: `0:250`, or `1,3` for
 /// whole ones; a card's index (or UUID) and thousandths.
-pub const DEVICES: &str = "tautline.io/gpu-devices";
+pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
 
 /// The names that nodes and pods use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Default for Names {
             replicas: "nvidia.com/gpu.replicas".into(),
             pod_milli: "alibabacloud.com/gpu-milli".into(),
             pod_count: "alibabacloud.com/gpu-count".into(),
-            pod_devices: list(&[DEVICES, "alibabacloud.com/gpu-index"]),
+            pod_devices: list(&[DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"]),
         }
     }
 }

@@ -8,7 +8,7 @@ pub const CARD: u16 = 1000;
 /// How a node gives its cards away. A pod asks in one lane, and only cards of that
 /// lane can serve it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
+pub enum SharingMode {
     /// In thousandths, handed out by whoever binds the pod: whole cards and shares
     /// from the same cards.
     #[default]
@@ -19,7 +19,7 @@ pub enum Lane {
     Shared { unit_milli: u16 },
 }
 
-impl Lane {
+impl SharingMode {
     /// Thousandths of one unit, where cards are given in units.
     pub fn unit_milli(self) -> Option<u16> {
         match self {
@@ -46,19 +46,19 @@ pub struct Shape {
     pub whole: u16,
     /// Thousandths of one further card, below 1000; 0: none.
     pub share: u16,
-    pub lane: Lane,
+    pub mode: SharingMode,
     /// Names of models, any of which will do; empty: any card.
     pub models: Arc<[Arc<str>]>,
 }
 
 impl Shape {
     /// So many thousandths of cards: whole cards and a share of one more.
-    pub fn from_milli(lane: Lane, milli: i64) -> Self {
+    pub fn from_milli(mode: SharingMode, milli: i64) -> Self {
         let card = i64::from(CARD);
         Self {
             whole: u16::try_from(milli / card).unwrap_or(u16::MAX),
             share: u16::try_from(milli % card).unwrap_or(0),
-            lane,
+            mode: mode,
             ..Self::default()
         }
     }
@@ -68,24 +68,24 @@ impl Shape {
         i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
     }
 
-    pub fn asks_gpu(&self) -> bool {
+    pub fn needs_gpu(&self) -> bool {
         self.whole > 0 || self.share > 0
     }
 
     /// Whether cards of this kind may serve it.
-    pub fn allows(&self, kind: &Kind) -> bool {
-        !self.asks_gpu()
-            || self.lane == kind.lane
+    pub fn allows(&self, kind: &CardKind) -> bool {
+        !self.needs_gpu()
+            || self.mode == kind.mode
                 && (self.models.is_empty()
-                    || self.models.iter().any(|m| names_model(&kind.product, m)))
+                    || self.models.iter().any(|m| is_model(&kind.product, m)))
     }
 }
 
 /// What the cards of a node are: pods tell nodes apart by nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct CardKind {
     pub product: Arc<str>,
-    pub lane: Lane,
+    pub mode: SharingMode,
 }
 
 /// What units of a shared resource are in thousandths: so many of them are a card,
@@ -100,7 +100,7 @@ pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
 
 /// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
 /// its own: `L4` is not in `NVIDIA-L40S`.
-pub fn names_model(product: &str, model: &str) -> bool {
+pub fn is_model(product: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     product.match_indices(model).any(|(at, _)| {
         edge(product[..at].chars().next_back()) && edge(product[at + model.len()..].chars().next())
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_model_is_a_part_of_its_own() {
-        assert!(names_model("NVIDIA-A100-SXM4-40GB", "A100"));
-        assert!(!names_model("NVIDIA-L40S", "L4"));
+        assert!(is_model("NVIDIA-A100-SXM4-40GB", "A100"));
+        assert!(!is_model("NVIDIA-L40S", "L4"));
     }
 
     #[test]
@@ -127,18 +127,18 @@ mod tests {
 
     #[test]
     fn a_kind_serves_its_lane_and_model() {
-        let kind = |product: &str, lane| Kind {
+        let kind = |product: &str, mode| CardKind {
             product: product.into(),
-            lane,
+            mode,
         };
         let shape = Shape {
             share: 500,
             models: [Arc::from("T4")].into(),
             ..Shape::default()
         };
-        assert!(shape.allows(&kind("Tesla-T4", Lane::Milli)));
-        assert!(!shape.allows(&kind("Tesla-T4", Lane::Whole)));
-        assert!(!shape.allows(&kind("A10", Lane::Milli)));
-        assert!(Shape::default().allows(&kind("A10", Lane::Whole)));
+        assert!(shape.allows(&kind("Tesla-T4", SharingMode::Milli)));
+        assert!(!shape.allows(&kind("Tesla-T4", SharingMode::Whole)));
+        assert!(!shape.allows(&kind("A10", SharingMode::Milli)));
+        assert!(Shape::default().allows(&kind("A10", SharingMode::Whole)));
     }
 }

@@ -6,9 +6,9 @@ use std::{
 };
 
 use tautline_gpu_placement::{
-    Lane,
-    names::DEVICES,
-    record::{self, Part},
+    SharingMode,
+    device_annotation::{self, CardShare},
+    names::DEVICES_ANNOTATION,
 };
 use tautline_sdk::{
     Allocator, AllocatorError, ReservationRef, ReservationRequest, Reserved, reservations::Key,
@@ -93,7 +93,7 @@ impl GpuSlice {
                 pod: pod.as_str().into(),
                 cpu_milli: request.cpu_milli,
                 memory_bytes: request.memory_bytes,
-                parts: parts.map_err(exhausted)?,
+                cards: parts.map_err(exhausted)?,
             })
         })?;
         state.sync_node(now, &ask.node);
@@ -102,7 +102,7 @@ impl GpuSlice {
             .map(|until| SystemTime::now() + until.saturating_duration_since(now));
         Ok(Reserved {
             id: reservation.id,
-            annotations: self.annotations(&reservation.grant.parts),
+            annotations: self.annotations(&reservation.grant.cards),
             expires,
         })
     }
@@ -121,12 +121,15 @@ impl GpuSlice {
     }
 
     /// The annotations that name a pod's cards; empty without cards of this provider.
-    fn annotations(&self, parts: &[Part]) -> BTreeMap<String, String> {
+    fn annotations(&self, parts: &[CardShare]) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         if !parts.is_empty() {
-            all.insert(DEVICES.to_owned(), record::format(parts));
+            all.insert(
+                DEVICES_ANNOTATION.to_owned(),
+                device_annotation::format(parts),
+            );
             if let Some(name) = &self.index_annotation {
-                all.insert(name.clone(), record::format_indexes(parts));
+                all.insert(name.clone(), device_annotation::format_indexes(parts));
             }
         }
         all
@@ -134,16 +137,16 @@ impl GpuSlice {
 }
 
 /// The cards at a location; empty where a device plugin or the scheduler picks the device.
-fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<Part>, String> {
+fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, String> {
     let pool = node.inventory.pools.get(location.pool);
-    let Some(pool) = pool.filter(|p| p.kind.lane == Lane::Milli) else {
+    let Some(pool) = pool.filter(|p| p.kind.mode == SharingMode::Milli) else {
         return Ok(Vec::new());
     };
-    let mut room = node.inventory.room(pool, 0);
-    let taken = room.take(&location.shape, location.card.map(usize::from));
+    let mut capacity = node.inventory.capacity(pool, 0);
+    let taken = capacity.take(&location.shape, location.card.map(usize::from));
     let taken = taken.map_err(|short| format!("too little {short}"))?;
     let part = |(card, milli): &(u16, u16)| {
-        Some(Part {
+        Some(CardShare {
             card: pool.cards.get(usize::from(*card))?.name.clone(),
             milli: *milli,
         })

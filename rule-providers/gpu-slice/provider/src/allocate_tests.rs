@@ -29,7 +29,10 @@ fn pod(name: &str, node: Option<&str>, record: Option<&str>) -> Object {
         name: name.into(),
         uid: name.into(),
         node: node.map(Into::into),
-        annotations: record.map(|r| (DEVICES, r)).into_iter().collect(),
+        annotations: record
+            .map(|r| (DEVICES_ANNOTATION, r))
+            .into_iter()
+            .collect(),
         ..model::Pod::default()
     })
 }
@@ -61,7 +64,7 @@ fn a_card_is_held_confirmed_and_then_the_pods() {
     let provider = provider(&store);
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
-    assert_eq!(held.annotations[DEVICES], "0:600");
+    assert_eq!(held.annotations[DEVICES_ANNOTATION], "0:600");
     // The same again is the same; another finds too little left.
     let again = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
     assert_eq!(
@@ -228,7 +231,7 @@ proptest! {
                     };
                     let node = format!("n{node}");
                     if let Ok(r) = provider.reserve_at(now, ask(&pod.to_string(), &node, &request)) {
-                        held.insert(pod, (r.id, node, r.annotations[DEVICES].clone(), now + HOLD));
+                        held.insert(pod, (r.id, node, r.annotations[DEVICES_ANNOTATION].clone(), now + HOLD));
                     }
                 }
                 Step::Bind(pod) => {
@@ -278,7 +281,7 @@ proptest! {
             }
             let mut cards: BTreeMap<(String, String), u32> = BTreeMap::new();
             for (node, record) in bound.values() {
-                for part in record::parse(record, 1000).unwrap() {
+                for part in device_annotation::parse(record, 1000).unwrap() {
                     *cards.entry((node.clone(), part.card.to_string())).or_default() += u32::from(part.milli);
                 }
             }

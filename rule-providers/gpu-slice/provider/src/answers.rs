@@ -41,7 +41,7 @@ pub(crate) fn answer(
     let mut prepared = PreparedRequest::new(&question.request);
     let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
     answer.resolution = question.resolution(state);
-    let version = state.inventory.costs.stamp();
+    let version = state.inventory.costs.version();
     let recent = state.inventory.parts().answers;
     recent.validate(version);
     let mut cache = recent.take(&question.request);
@@ -99,7 +99,7 @@ pub(crate) fn fits(
 struct Question {
     request: GpuRequest,
     /// Devices that the pod's claims request, in place of `request`.
-    devices: Option<dra::Ask>,
+    devices: Option<dra::PendingRequests>,
     /// The pod names claims. One that is not known yet may come at any time.
     names_claims: bool,
     holdings: PodHoldings,
@@ -141,7 +141,7 @@ impl Question {
                 .inventory
                 .costs
                 .resolution()
-                .saturating_mul(fit::RANKS),
+                .saturating_mul(fit::POSITION_STEPS),
             Amount::Nothing | Amount::Units { .. } => 0,
         }
     }

@@ -8,8 +8,8 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
-    Board, Inventory, Names, Shape,
-    inventory::{self, Held},
+    CostCache, Inventory, Names, Shape,
+    inventory::{self, PodReservation},
 };
 
 use crate::{
@@ -33,7 +33,7 @@ pub(crate) struct NodeEntry {
 pub(crate) struct AnswerParts<'a> {
     pub(crate) names: &'a Names,
     pub(crate) nodes: &'a HashMap<Arc<str>, NodeEntry>,
-    pub(crate) costs: &'a mut Board,
+    pub(crate) costs: &'a mut CostCache,
     pub(crate) answers: &'a mut RecentAnswers,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct AnswerParts<'a> {
 #[derive(Debug)]
 pub(crate) struct ClusterInventory {
     pub(crate) names: Names,
-    pub(crate) costs: Board,
+    pub(crate) costs: CostCache,
     nodes: HashMap<Arc<str>, NodeEntry>,
     answers: RecentAnswers,
     last_snapshot: Arc<Snapshot>,
@@ -68,7 +68,7 @@ impl SlotAllocator {
 
 impl ClusterInventory {
     pub(crate) fn new(config: Config) -> Self {
-        let mut costs = Board::new(config.policy.policy());
+        let mut costs = CostCache::new(config.policy.build());
         let learner = match config.classes {
             None => RequestLearner::default(),
             Some(classes) => {
@@ -112,7 +112,7 @@ impl ClusterInventory {
         &mut self,
         now: Arc<Snapshot>,
         touched: &[Arc<str>],
-        held: impl Fn(&str) -> Vec<Held>,
+        held: impl Fn(&str) -> Vec<PodReservation>,
     ) {
         let last = Arc::clone(&self.last_snapshot);
         if Arc::ptr_eq(&last, &now) && touched.is_empty() {
@@ -132,19 +132,19 @@ impl ClusterInventory {
             .changed_pods(&last)
             .filter_map(|(old, new)| new.filter(|new| old.is_none_or(|old| old.uid != new.uid)));
         let (names, nodes) = (&self.names, &self.nodes);
-        let shape = |costs: &Board, pod: &Pod| pod_shape(names, nodes, costs, pod);
+        let shape = |costs: &CostCache, pod: &Pod| pod_shape(names, nodes, costs, pod);
         let new = new.map(|pod| &**pod);
         self.learner.count_pods(&mut self.costs, new, shape);
         self.last_snapshot = now;
     }
 
     /// Reads one node again. Returns whether it is new or has gone.
-    fn sync_node(&mut self, now: &Snapshot, name: &str, held: &[Held]) -> bool {
+    fn sync_node(&mut self, now: &Snapshot, name: &str, held: &[PodReservation]) -> bool {
         self.answers.forget(name);
         let Some(node) = now.node(name) else {
             let gone = self.nodes.remove(name);
             for slot in gone.iter().flat_map(|e| &e.slots) {
-                self.costs.set(*slot, None);
+                self.costs.set_capacity(*slot, None);
                 self.slots.unused.push(*slot);
             }
             return gone.is_some();
@@ -160,7 +160,7 @@ impl ClusterInventory {
         }
         while entry.slots.len() > inventory.pools.len() {
             if let Some(slot) = entry.slots.pop() {
-                self.costs.set(slot, None);
+                self.costs.set_capacity(slot, None);
                 self.slots.unused.push(slot);
             }
         }
@@ -171,9 +171,10 @@ impl ClusterInventory {
             entry.position = fnv1a_64(&[name]) as f64 / u64::MAX as f64;
         }
         for (pool, slot) in inventory.pools.iter().zip(&entry.slots) {
-            self.costs.stand(*slot, entry.position);
-            let kind = self.costs.kind(&pool.kind);
-            self.costs.set(*slot, Some(inventory.room(pool, kind)));
+            self.costs.set_position(*slot, entry.position);
+            let kind = self.costs.kind_index(&pool.kind);
+            self.costs
+                .set_capacity(*slot, Some(inventory.capacity(pool, kind)));
         }
         entry.inventory = inventory;
         new
@@ -188,7 +189,7 @@ impl ClusterInventory {
         for (rank, (_, entry)) in order.into_iter().enumerate() {
             entry.position = rank as f64 / count;
             for slot in &entry.slots {
-                self.costs.stand(*slot, entry.position);
+                self.costs.set_position(*slot, entry.position);
             }
         }
     }
@@ -219,14 +220,14 @@ impl ClusterInventory {
 fn pod_shape(
     names: &Names,
     nodes: &HashMap<Arc<str>, NodeEntry>,
-    costs: &Board,
+    costs: &CostCache,
     pod: &Pod,
 ) -> Option<Shape> {
     let entry = pod.node.as_deref().and_then(|n| nodes.get(n));
     let pools = entry.map_or(&[][..], |e| &e.inventory.pools);
-    let on_node = pools.iter().find_map(|p| p.kind.lane.unit_milli());
+    let on_node = pools.iter().find_map(|p| p.kind.mode.unit_milli());
     let anywhere = || {
-        let modes = costs.kinds().iter().map(|k| k.lane);
+        let modes = costs.kinds().iter().map(|k| k.mode);
         modes.filter(|m| m.unit_milli().is_some()).min()
     };
     let unit_milli = on_node.or_else(|| anywhere()?.unit_milli());

@@ -2,10 +2,10 @@
 
 use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu_placement::{
-    CARD, Inventory, Lane,
-    inventory::{self, Pool},
-    record::Part,
-    shape::names_model,
+    CARD, Inventory, SharingMode,
+    device_annotation::CardShare,
+    inventory::{self, CardPool},
+    shape::is_model,
 };
 use tautline_sdk::{Compliance, Evaluation};
 
@@ -35,7 +35,7 @@ pub(crate) fn of_pod(
         let wanted = request.models.join("|");
         return Evaluation::violation(format!("node {node}: {product:?} is none of {wanted}"));
     }
-    match inventory::record_of(&cluster.names, pod) {
+    match inventory::assigned_cards(&cluster.names, pod) {
         Some(Ok(parts)) => of_assigned_cards(inventory, node, &parts, request),
         Some(Err(error)) => Evaluation::new(
             Compliance::Error,
@@ -61,14 +61,14 @@ fn unwanted_product<'a>(inventory: &'a Inventory, request: &GpuRequest) -> Optio
     let pools = inventory.pools.iter().map(|p| &*p.kind.product);
     let mut products = pools.chain(inventory.counted.iter().map(|c| &*c.product));
     let first = products.clone().next()?;
-    let wanted = |p: &str| request.models.iter().any(|m| names_model(p, m));
+    let wanted = |p: &str| request.models.iter().any(|m| is_model(p, m));
     (!request.models.is_empty() && !products.any(wanted)).then_some(first)
 }
 
 /// Whether the pod lacks the annotation that must name its cards: the rule gives it cards, and
 /// the node's cards are handed out when a pod is bound. Without it they are not counted.
 fn lacks_annotation(inventory: &Inventory, request: &GpuRequest) -> bool {
-    let handed_out = |p: &Pool| p.kind.lane == Lane::Milli;
+    let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli;
     let asked = matches!(
         request.amount,
         Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
@@ -80,7 +80,7 @@ fn lacks_annotation(inventory: &Inventory, request: &GpuRequest) -> bool {
 fn of_assigned_cards(
     inventory: &Inventory,
     node: &str,
-    parts: &[Part],
+    parts: &[CardShare],
     request: &GpuRequest,
 ) -> Evaluation {
     let Some(fault) = inventory.fault(parts) else {
@@ -142,9 +142,9 @@ fn of_resources(
 }
 
 /// Units as cards: whole ones and a rest.
-fn as_cards(pool: Option<&Pool>, units: i64) -> Vec<i64> {
+fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
     let card = i64::from(CARD);
-    let milli = match pool.and_then(|p| p.kind.lane.unit_milli()) {
+    let milli = match pool.and_then(|p| p.kind.mode.unit_milli()) {
         Some(unit) => units_milli(units, unit),
         None => units.saturating_mul(card),
     };
@@ -158,7 +158,7 @@ fn as_cards(pool: Option<&Pool>, units: i64) -> Vec<i64> {
 /// thousandths of each card.
 fn apply_limit(
     request: &GpuRequest,
-    pool: Option<&Pool>,
+    pool: Option<&CardPool>,
     remaining: &[i64],
     reason: String,
 ) -> Evaluation {

@@ -1,18 +1,18 @@
 //! How the provider chooses nodes and cards.
 
-use tautline_gpu_placement::{Names, TaskType, policy};
+use tautline_gpu_placement::{Names, RequestClass, policy};
 
 /// How the provider chooses nodes and cards.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The placement policy.
-    pub policy: policy::Name,
+    pub policy: policy::PolicyName,
     /// Names of resources, labels and annotations.
     pub names: Names,
     /// The order in which nodes are filled.
     pub order: NodeOrder,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
-    pub classes: Option<Vec<(TaskType, f64)>>,
+    pub classes: Option<Vec<(RequestClass, f64)>>,
     /// A second annotation for a pod's cards, as indexes (`0-1`), for runtimes that do not
     /// read Tautline's.
     pub index_annotation: Option<String>,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tautline_gpu_placement::{
-    Board, CARD, Lane, Names, Place, Room, Shape,
-    inventory::{Card, Pool},
+    CARD, CostCache, Names, NodeCapacity, PlacementCost, Shape, SharingMode,
+    inventory::{Card, CardPool},
 };
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) struct PreparedRequest<'a> {
 }
 
 struct PoolShape {
-    lane: Lane,
+    mode: SharingMode,
     resource: Option<Arc<str>>,
     card_memory_bytes: Option<i64>,
     /// The shape and its index in the cost cache.
@@ -36,19 +36,19 @@ impl<'a> PreparedRequest<'a> {
         Self { request, pools }
     }
 
-    fn shape(&mut self, costs: &mut Board, pool: &Pool) -> &Result<(Shape, usize), Unfit> {
+    fn shape(&mut self, costs: &mut CostCache, pool: &CardPool) -> &Result<(Shape, usize), Unfit> {
         let same = |p: &PoolShape| {
-            p.lane == pool.kind.lane
+            p.mode == pool.kind.mode
                 && p.card_memory_bytes == pool.card_memory_bytes
                 && p.resource == pool.resource
         };
         let at = self.pools.iter().position(same).unwrap_or_else(|| {
             let shape = shape_on_pool(self.request, pool).map(|s| {
-                let index = costs.ask(&s);
+                let index = costs.shape_index(&s);
                 (s, index)
             });
             self.pools.push(PoolShape {
-                lane: pool.kind.lane,
+                mode: pool.kind.mode,
                 resource: pool.resource.clone(),
                 card_memory_bytes: pool.card_memory_bytes,
                 shape,
@@ -63,10 +63,10 @@ impl<'a> PreparedRequest<'a> {
 /// pod may use again what it holds itself.
 pub(crate) fn fit(
     names: &Names,
-    costs: &mut Board,
+    costs: &mut CostCache,
     node: &NodeEntry,
     prepared: &mut PreparedRequest<'_>,
-    capacities: Option<&[Room]>,
+    capacities: Option<&[NodeCapacity]>,
 ) -> Fit {
     let request = prepared.request;
     // On nodes with GPUs a pod without GPUs costs something: the GPUs left may need its CPU
@@ -80,7 +80,7 @@ pub(crate) fn fit(
             location: None,
         };
     }
-    let mut best: Option<(Place, usize)> = None;
+    let mut best: Option<(PlacementCost, usize)> = None;
     let mut closest: Option<Unfit> = None;
     let mut reject = |unfit: Unfit| {
         if closest
@@ -101,9 +101,9 @@ pub(crate) fn fit(
         let place = match capacities.and_then(|c| c.get(i)) {
             Some(capacity) => {
                 let slot = node.slots.get(i).copied().unwrap_or(usize::MAX);
-                costs.place_in(shape, slot, capacity)
+                costs.place_with_capacity(shape, slot, capacity)
             }
-            None => costs.place_asked(index, node.slots[i]),
+            None => costs.place_by_index(index, node.slots[i]),
         };
         match place {
             Ok(place) if best.is_none_or(|(b, _)| place.cost < b.cost) => best = Some((place, i)),
@@ -120,7 +120,7 @@ pub(crate) fn fit(
             card: place.card,
         };
         let detail = remainder(&node.inventory.pools[i], &location);
-        let (cost, by_order) = (place.cost, place.by_order);
+        let (cost, by_order) = (place.cost, place.position_cost);
         return Fit::usable(cost, by_order, node.position, detail, Some(location));
     }
     for counted in &node.inventory.counted {
@@ -133,7 +133,7 @@ pub(crate) fn fit(
 }
 
 /// Text about the cards that would be left.
-fn remainder(pool: &Pool, location: &Location) -> String {
+fn remainder(pool: &CardPool, location: &Location) -> String {
     match location.card.and_then(|c| pool.cards.get(usize::from(c))) {
         Some(card) => {
             let left = card.left_milli().saturating_sub(location.shape.share);

@@ -1,9 +1,9 @@
 //! Resources of which only the number is known: MIG instances, and shares of unknown size.
 
-use tautline_gpu_placement::{Names, inventory::Counted, shape::names_model};
+use tautline_gpu_placement::{Names, inventory::CountedResource, shape::is_model};
 
 use crate::{
-    fit::RANKS,
+    fit::POSITION_STEPS,
     gpu_request::{Amount, GpuRequest},
     unfit::Unfit,
 };
@@ -16,7 +16,7 @@ const UNKNOWN_CARDS: i64 = 1 << 52;
 pub(crate) fn cost(
     names: &Names,
     request: &GpuRequest,
-    counted: &Counted,
+    counted: &CountedResource,
 ) -> Result<(i64, String), Unfit> {
     let resource = &counted.resource;
     let units = match &request.amount {
@@ -29,13 +29,13 @@ pub(crate) fn cost(
         _ => return Err(Unfit::new(0, "NoSuchGpu", "it has no such GPU")),
     };
     let (product, models) = (&counted.product, &request.models);
-    if !models.is_empty() && !models.iter().any(|m| names_model(product, m)) {
+    if !models.is_empty() && !models.iter().any(|m| is_model(product, m)) {
         return Err(Unfit::wrong_model(product, models));
     }
     if request.requested(resource).is_some_and(|r| r < units) {
         return Err(Unfit::not_requested(units, resource));
     }
-    let (has, free) = (counted.has, (counted.has - counted.used).max(0));
+    let (has, free) = (counted.total, (counted.total - counted.used).max(0));
     if has < units {
         let detail = format!("offers {has} {resource}, {units} wanted");
         return Err(Unfit::new(7, "NoSuchGpu", detail));
@@ -48,7 +48,7 @@ pub(crate) fn cost(
     let useless = (left % units.max(1)).min(1 << 16);
     let mut cost = (useless << 16) + left.min((1 << 16) - 1);
     if names.is_shared(resource) {
-        cost += UNKNOWN_CARDS / RANKS;
+        cost += UNKNOWN_CARDS / POSITION_STEPS;
     }
     Ok((cost, format!("leaves {left} of {has} {resource} free")))
 }

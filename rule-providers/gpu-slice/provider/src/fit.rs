@@ -5,7 +5,7 @@ use tautline_gpu_placement::Shape;
 use crate::unfit::Unfit;
 
 /// The order of equally good nodes takes the costs below this.
-pub(crate) const RANKS: i64 = 1 << 17;
+pub(crate) const POSITION_STEPS: i64 = 1 << 17;
 
 /// The answer of a node to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +48,13 @@ impl Fit {
         detail: String,
         location: Option<Location>,
     ) -> Self {
-        let rank = (position * RANKS as f64) as i64;
+        let rank = (position * POSITION_STEPS as f64) as i64;
         let cost = policy_cost
-            .saturating_mul(RANKS)
-            .saturating_add(rank.clamp(0, RANKS - 1));
-        let net = policy_cost.saturating_sub(by_order).saturating_mul(RANKS);
+            .saturating_mul(POSITION_STEPS)
+            .saturating_add(rank.clamp(0, POSITION_STEPS - 1));
+        let net = policy_cost
+            .saturating_sub(by_order)
+            .saturating_mul(POSITION_STEPS);
         Self::Usable {
             cost,
             tie_break: cost.saturating_sub(net),

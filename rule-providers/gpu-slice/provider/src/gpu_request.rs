@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{model::Pod, quantity};
-use tautline_gpu_placement::{CARD, Lane, Names, Shape, inventory};
+use tautline_gpu_placement::{CARD, Names, Shape, SharingMode, inventory};
 use tautline_sdk::{ProviderError, Rule, Workload};
 
 pub(crate) use tautline_gpu_placement::shape::units_milli;
@@ -81,23 +81,27 @@ impl GpuRequest {
 
     /// The sharing mode that will most likely serve it: that of the resource which the pod
     /// requests, else the first that has such cards.
-    pub(crate) fn likely_mode(&self, names: &Names, modes: impl Iterator<Item = Lane>) -> Lane {
+    pub(crate) fn likely_mode(
+        &self,
+        names: &Names,
+        modes: impl Iterator<Item = SharingMode>,
+    ) -> SharingMode {
         let requests = |of: fn(&Names, &str) -> bool| {
             let mut all = self.resources.iter().flatten();
             all.any(|(r, units)| *units > 0 && of(names, r))
         };
         let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
         let cards = matches!(self.amount, Amount::Cards(_));
-        let serves = |mode: &Lane| match mode {
-            Lane::Milli => !whole && !shared,
-            Lane::Whole => cards && !shared,
-            Lane::Shared { .. } => !cards && !whole,
+        let serves = |mode: &SharingMode| match mode {
+            SharingMode::Milli => !whole && !shared,
+            SharingMode::Whole => cards && !shared,
+            SharingMode::Shared { .. } => !cards && !whole,
         };
         modes.filter(serves).min().unwrap_or_default()
     }
 
     /// The shape of so many thousandths of cards in a sharing mode.
-    pub(crate) fn shape(&self, mode: Lane, milli: i64) -> Shape {
+    pub(crate) fn shape(&self, mode: SharingMode, milli: i64) -> Shape {
         Shape {
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
@@ -161,7 +165,7 @@ impl Amount {
     /// of several counts.
     fn of_workload(names: &Names, workload: &Workload) -> Self {
         let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
-        if let Some((cards, milli)) = inventory::asked(names, annotation) {
+        if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
             return match milli {
                 CARD => Self::Cards(cards),
                 share => Self::Share(i64::from(share)),
@@ -190,9 +194,9 @@ pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Sh
         memory_bytes: pod.requests.milli("memory") / 1000,
         ..Shape::from_milli(mode, milli)
     };
-    if let Some(Ok(parts)) = inventory::record_of(names, pod) {
+    if let Some(Ok(parts)) = inventory::assigned_cards(names, pod) {
         let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
-        return Some(shape(Lane::Milli, milli));
+        return Some(shape(SharingMode::Milli, milli));
     }
     let annotation = |key: &str| {
         let placement = pod.placement.as_ref().map(|p| &p.annotations);
@@ -200,17 +204,17 @@ pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Sh
             .get(key)
             .or_else(|| placement.and_then(|a| a.get(key)))
     };
-    if let Some((cards, milli)) = inventory::asked(names, annotation) {
-        return Some(shape(Lane::Milli, cards * i64::from(milli)));
+    if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
+        return Some(shape(SharingMode::Milli, cards * i64::from(milli)));
     }
     let (resource, milli) = pod
         .requests
         .iter()
         .find(|(r, milli)| *milli >= 1000 && (names.is_whole(r) || names.is_shared(r)))?;
     if names.is_whole(resource) {
-        return Some(shape(Lane::Whole, milli));
+        return Some(shape(SharingMode::Whole, milli));
     }
     let unit_milli = unit_milli?;
-    let mode = Lane::Shared { unit_milli };
+    let mode = SharingMode::Shared { unit_milli };
     Some(shape(mode, units_milli(milli / 1000, unit_milli)))
 }

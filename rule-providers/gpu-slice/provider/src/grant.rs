@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tautline_gpu_placement::{inventory::Held, record::Part};
+use tautline_gpu_placement::{device_annotation::CardShare, inventory::PodReservation};
 use tautline_sdk::reservations::Reservations;
 
 /// Resources that are reserved for a pod.
@@ -13,7 +13,7 @@ pub(crate) struct Grant {
     pub(crate) cpu_milli: i64,
     pub(crate) memory_bytes: i64,
     /// Empty where a device plugin or the scheduler picks the device.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) cards: Vec<CardShare>,
 }
 
 /// Resources reserved on a node for pods that the watch does not show there, without those of
@@ -23,15 +23,15 @@ pub(crate) fn reserved_on(
     now: Instant,
     node: &str,
     except: &str,
-) -> Vec<Held> {
+) -> Vec<PodReservation> {
     reservations
         .on_node(now, node)
         .filter(|(key, _)| key.uid != except || except.is_empty())
-        .map(|(_, grant)| Held {
+        .map(|(_, grant)| PodReservation {
             pod: grant.pod.clone(),
             cpu_milli: grant.cpu_milli,
             memory_bytes: grant.memory_bytes,
-            parts: grant.parts.clone(),
+            parts: grant.cards.clone(),
         })
         .collect()
 }

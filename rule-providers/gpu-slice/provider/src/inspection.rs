@@ -11,7 +11,7 @@ use tautline_core::{
     model::{self, Offer, Pod},
     quantity,
 };
-use tautline_gpu_placement::{Inventory, Names, Room, Shape, TaskType, Types};
+use tautline_gpu_placement::{Inventory, Names, NodeCapacity, PlannedClasses, RequestClass, Shape};
 use tautline_sdk::{
     CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
 };
@@ -41,7 +41,7 @@ pub struct NodeGpus<'a> {
     /// Its devices and their holders.
     pub inventory: &'a Inventory,
     /// The free capacity of each pool, in the inventory's order.
-    pub capacities: Vec<&'a Room>,
+    pub capacities: Vec<&'a NodeCapacity>,
 }
 
 /// A pod that was counted in the distribution of requests.
@@ -128,7 +128,7 @@ impl Inspection {
     pub fn nodes(&self) -> Vec<NodeGpus<'_>> {
         let mut all: Vec<_> = self.state.inventory.nodes().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
-        let capacity = |slot: &usize| self.state.inventory.costs.room(*slot);
+        let capacity = |slot: &usize| self.state.inventory.costs.capacity(*slot);
         let gpus = all.into_iter().map(|(name, entry)| NodeGpus {
             name,
             inventory: &entry.inventory,
@@ -139,7 +139,7 @@ impl Inspection {
 
     /// The distribution of requests, the most popular first. The rarest, together at
     /// most a twentieth of all, are left out; see [`Inspection::class_count`].
-    pub fn classes(&self) -> &[(TaskType, f64)] {
+    pub fn classes(&self) -> &[(RequestClass, f64)] {
         self.state.inventory.costs.classes()
     }
 
@@ -149,8 +149,8 @@ impl Inspection {
     }
 
     /// The same distribution, with the kinds of cards that each class may run on.
-    pub fn types(&self) -> Types {
-        Types::new(self.classes(), self.state.inventory.costs.kinds())
+    pub fn types(&self) -> PlannedClasses {
+        PlannedClasses::new(self.classes(), self.state.inventory.costs.kinds())
     }
 
     /// The pods that the distribution was learned from, by name.

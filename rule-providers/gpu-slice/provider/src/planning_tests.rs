@@ -4,7 +4,7 @@ use tautline_core::{
     nodes::NodeSet,
     planning::{CostDetail, Costs, NodeVerdict, Plan, RuleAnswer, RuleOutcome},
 };
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
 use super::*;
 
@@ -77,7 +77,7 @@ const PAIRS: [[&str; 2]; 8] = [
 #[tokio::test]
 async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
     for order in [NodeOrder::Mixed, NodeOrder::Named] {
-        for policy in Name::ALL {
+        for policy in PolicyName::ALL {
             for pair in PAIRS {
                 let store = ClusterStore::default();
                 let config = Config {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use tautline_core::{Snapshot, model::Pod};
-use tautline_gpu_placement::{Room, inventory};
+use tautline_gpu_placement::{NodeCapacity, inventory};
 use tautline_sdk::CostRequest;
 
 use crate::{
@@ -64,7 +64,7 @@ impl PodHoldings {
         snapshot: &Snapshot,
         name: &str,
         now: Instant,
-    ) -> Option<(NodeEntry, Vec<Room>)> {
+    ) -> Option<(NodeEntry, Vec<NodeCapacity>)> {
         if !self.is_on(name) {
             return None;
         }
@@ -81,7 +81,7 @@ impl PodHoldings {
         let known = nodes.get(name)?;
         let pools = inventory.pools.iter();
         let capacities = pools
-            .map(|pool| inventory.room(pool, costs.kind(&pool.kind)))
+            .map(|pool| inventory.capacity(pool, costs.kind_index(&pool.kind)))
             .collect();
         let entry = NodeEntry {
             slots: known.slots.clone(),

@@ -24,7 +24,7 @@
 
 mod config;
 mod costs;
-mod open;
+mod open_grants;
 mod peer;
 
 use std::{
@@ -51,16 +51,16 @@ pub use config::{Config, PeerTls};
 pub use costs::ReplicaCosts;
 
 use self::{
-    open::Open,
+    open_grants::OpenGrants,
     peer::{Peer, Peers},
 };
 
 /// After a hand-over, for the watch to show what was bound last.
 const CATCH_UP: Duration = Duration::from_millis(500);
 /// How often a standby looks who holds the Lease.
-const LOOK: Duration = Duration::from_secs(1);
+const HOLDER_POLL: Duration = Duration::from_secs(1);
 /// How often a holder that ends looks whether its grants have ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// What a call under way may take beyond the longest hold.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
@@ -75,7 +75,7 @@ struct Granting {
     /// `None`: there are no other replicas.
     term: Option<Term>,
     /// Nothing is granted before.
-    from: Instant,
+    not_before: Instant,
 }
 
 impl Granting {
@@ -88,7 +88,7 @@ impl Granting {
 pub struct Replicas<A> {
     inner: Arc<A>,
     role: ArcSwap<Role>,
-    open: Open,
+    open_grants: OpenGrants,
     hold: Duration,
     granting: Gauge,
 }
@@ -99,7 +99,10 @@ impl<A: Allocator> Replicas<A> {
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
         let from = Instant::now() + LONGEST_HOLD;
         let made = Self::new(inner, LONGEST_HOLD, server);
-        made.take(Role::Granting(Granting { term: None, from }));
+        made.set_role(Role::Granting(Granting {
+            term: None,
+            not_before: from,
+        }));
         Arc::new(made)
     }
 
@@ -116,7 +119,7 @@ impl<A: Allocator> Replicas<A> {
         tasks: &mut Tasks,
     ) -> Result<Arc<Self>> {
         let peers = Peers::new(config.tls).context("TLS between replicas")?;
-        peers.metrics(&mut server.registry);
+        peers.register_metrics(&mut server.registry);
         let made = Arc::new(Self::new(inner, config.hold, server));
         let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
         let readiness = server.readiness.clone();
@@ -129,7 +132,7 @@ impl<A: Allocator> Replicas<A> {
                 () = readiness.wait() => {}
             }
             replicas
-                .take_part(&client, &config.lease, &peers, &stop)
+                .run_election(&client, &config.lease, &peers, &stop)
                 .await;
             Ok(())
         });
@@ -146,7 +149,7 @@ impl<A: Allocator> Replicas<A> {
         Self {
             inner,
             role: ArcSwap::from_pointee(Role::Standby(None)),
-            open: Open::default(),
+            open_grants: OpenGrants::default(),
             hold,
             granting,
         }
@@ -157,13 +160,13 @@ impl<A: Allocator> Replicas<A> {
         matches!(&**self.role.load(), Role::Granting(granting) if granting.holds())
     }
 
-    fn take(&self, role: Role) {
+    fn set_role(&self, role: Role) {
         self.granting.set(matches!(role, Role::Granting(_)).into());
         self.role.store(Arc::new(role));
     }
 
     /// Takes part in the election until told to stop, again after each lost term.
-    async fn take_part(
+    async fn run_election(
         &self,
         client: &Client,
         config: &lease::Config,
@@ -175,7 +178,7 @@ impl<A: Allocator> Replicas<A> {
             let (leader, terms) = watch::channel(None);
             let (ended, ()) = tokio::join!(
                 lease::run(client.clone(), config.clone(), leader, stop.clone()),
-                self.follow(terms, &api, config, peers, stop),
+                self.follow_terms(terms, &api, config, peers, stop),
             );
             if let Err(error) = ended {
                 tracing::warn!("{error:#}; this replica passes questions on from now");
@@ -184,7 +187,7 @@ impl<A: Allocator> Replicas<A> {
     }
 
     /// Follows the terms, and the other holder meanwhile, until there is no next.
-    async fn follow(
+    async fn follow_terms(
         &self,
         mut terms: watch::Receiver<Option<Term>>,
         api: &Api<Lease>,
@@ -192,9 +195,9 @@ impl<A: Allocator> Replicas<A> {
         peers: &Peers,
         stop: &CancellationToken,
     ) {
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(HOLDER_POLL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut files = peers.files();
+        let mut files = peers.watch_files();
         loop {
             tokio::select! {
                 changed = terms.changed() => {
@@ -207,7 +210,7 @@ impl<A: Allocator> Replicas<A> {
                         None => self.step_down(stop.is_cancelled()).await,
                     }
                 }
-                _ = look.tick() => self.look(api, config, peers).await,
+                _ = look.tick() => self.find_holder(api, config, peers).await,
                 true = files.next(stop) => peers.reload(),
             }
         }
@@ -222,7 +225,10 @@ impl<A: Allocator> Replicas<A> {
         let from = Instant::now() + wait;
         tracing::info!(handed_over = term.handed_over, "this replica reserves");
         let term = Some(term);
-        self.take(Role::Granting(Granting { term, from }));
+        self.set_role(Role::Granting(Granting {
+            term,
+            not_before: from,
+        }));
     }
 
     /// Nothing is granted any more: the term is over. Who is asked to end first
@@ -231,17 +237,17 @@ impl<A: Allocator> Replicas<A> {
     async fn step_down(&self, handing_over: bool) {
         let latest = Instant::now() + self.hold + DRAIN_MARGIN;
         if let Role::Granting(granting) = &*self.role.load_full() {
-            let quiet = |now| now >= granting.from && self.open.is_quiet(now);
+            let quiet = |now| now >= granting.not_before && self.open_grants.is_quiet(now);
             while handing_over && !quiet(Instant::now()) && Instant::now() < latest {
-                tokio::time::sleep(DRAIN_LOOK).await;
+                tokio::time::sleep(DRAIN_POLL).await;
             }
         }
         // Drops the term, and by that gives the Lease up.
-        self.take(Role::Standby(None));
+        self.set_role(Role::Standby(None));
     }
 
     /// Who holds the Lease, if it is another.
-    async fn look(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
+    async fn find_holder(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
         let role = self.role.load_full();
         let Role::Standby(known) = &*role else {
             return;
@@ -254,12 +260,12 @@ impl<A: Allocator> Replicas<A> {
             }
         };
         let address = holder.as_deref().and_then(|h| Some(h.rsplit_once('@')?.1));
-        let peer = address.and_then(|a| peers.reach(a, known.as_ref()));
-        self.take(Role::Standby(peer));
+        let peer = address.and_then(|a| peers.connect(a, known.as_ref()));
+        self.set_role(Role::Standby(peer));
     }
 
     /// What to pass a question on to.
-    fn peer<'a>(
+    fn forward_target<'a>(
         &self,
         peer: Option<&'a Arc<Peer>>,
         forwarded: bool,
@@ -277,12 +283,14 @@ impl<A: Allocator> Replicas<A> {
         mut ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         // Before the look at the term: who ends it then waits for this call.
-        let call = self.open.begin();
+        let call = self.open_grants.begin();
         let lost = || not_now("this replica is giving up the Lease");
         if !granting.holds() {
             return Err(lost());
         }
-        let wait = granting.from.saturating_duration_since(Instant::now());
+        let wait = granting
+            .not_before
+            .saturating_duration_since(Instant::now());
         if !wait.is_zero() {
             let what = format!(
                 "what was reserved before this replica took over may be under way for another {} ms",
@@ -316,7 +324,11 @@ impl<A: Allocator> Allocator for Replicas<A> {
         // The role is held for as long as the call takes, and the term with it.
         match &*self.role.load_full() {
             Role::Granting(granting) => self.grant(granting, ask).await,
-            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.reserve(ask).await,
+            Role::Standby(peer) => {
+                self.forward_target(peer.as_ref(), ask.forwarded)?
+                    .reserve(ask)
+                    .await
+            }
         }
     }
 
@@ -325,10 +337,14 @@ impl<A: Allocator> Allocator for Replicas<A> {
             Role::Granting(_) => {
                 let id = ask.id.clone();
                 let confirmed = self.inner.confirm(ask).await;
-                self.open.confirmed(&id);
+                self.open_grants.confirmed(&id);
                 confirmed
             }
-            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.confirm(ask).await,
+            Role::Standby(peer) => {
+                self.forward_target(peer.as_ref(), ask.forwarded)?
+                    .confirm(ask)
+                    .await
+            }
         }
     }
 
@@ -337,10 +353,14 @@ impl<A: Allocator> Allocator for Replicas<A> {
             Role::Granting(_) => {
                 let id = ask.id.clone();
                 self.inner.release(ask).await?;
-                self.open.released(&id);
+                self.open_grants.released(&id);
                 Ok(())
             }
-            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.release(ask).await,
+            Role::Standby(peer) => {
+                self.forward_target(peer.as_ref(), ask.forwarded)?
+                    .release(ask)
+                    .await
+            }
         }
     }
 }

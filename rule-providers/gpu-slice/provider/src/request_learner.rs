@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use tautline_core::model::Pod;
-use tautline_gpu_placement::{Board, CARD, Names, Popularity, Shape};
+use tautline_gpu_placement::{CARD, CostCache, Names, RequestDistribution, Shape};
 
 use crate::gpu_request::{Amount, GpuRequest};
 
@@ -17,7 +17,7 @@ const MAX_COUNTED_PODS: usize = 16_384;
 /// Learns from pods; idle if the distribution is given.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLearner {
-    distribution: Popularity,
+    distribution: RequestDistribution,
     /// The distribution is given, and nothing is learned.
     fixed: bool,
     /// Pods since the last comparison.
@@ -36,16 +36,16 @@ impl RequestLearner {
     /// Counts new pods, in no order. `shape` gives what a pod requests by itself.
     pub(crate) fn count_pods<'a>(
         &mut self,
-        costs: &mut Board,
+        costs: &mut CostCache,
         pods: impl Iterator<Item = &'a Pod>,
-        shape: impl Fn(&Board, &Pod) -> Option<Shape>,
+        shape: impl Fn(&CostCache, &Pod) -> Option<Shape>,
     ) {
         if self.fixed {
             return;
         }
         let pods = pods.filter(|p| !self.counted_pods.contains(&p.uid));
         let shapes: Vec<Shape> = pods.filter_map(|p| shape(costs, p)).collect();
-        self.distribution.observe_together(&shapes);
+        self.distribution.observe_unordered(&shapes);
         let count = u32::try_from(shapes.len()).unwrap_or(u32::MAX);
         self.pending = self.pending.saturating_add(count);
         self.plan(costs);
@@ -56,7 +56,7 @@ impl RequestLearner {
     pub(crate) fn count_request(
         &mut self,
         names: &Names,
-        costs: &mut Board,
+        costs: &mut CostCache,
         uid: &str,
         request: &GpuRequest,
     ) -> Option<Shape> {
@@ -69,7 +69,7 @@ impl RequestLearner {
             Amount::Share(milli) => milli,
             _ => return None,
         };
-        let mode = request.likely_mode(names, costs.kinds().iter().map(|k| k.lane));
+        let mode = request.likely_mode(names, costs.kinds().iter().map(|k| k.mode));
         let shape = request.shape(mode, mode.round_up(milli));
         if self.counted_pods.len() >= MAX_COUNTED_PODS {
             self.counted_pods.clear();
@@ -84,7 +84,7 @@ impl RequestLearner {
     }
 
     /// Plans for all pods counted so far, however few.
-    pub(crate) fn plan_now(&mut self, costs: &mut Board) {
+    pub(crate) fn plan_now(&mut self, costs: &mut CostCache) {
         if self.pending > 0 {
             self.pending = COMPARE_EVERY;
             self.plan(costs);
@@ -96,14 +96,14 @@ impl RequestLearner {
         self.distribution.len()
     }
 
-    fn plan(&mut self, costs: &mut Board) {
+    fn plan(&mut self, costs: &mut CostCache) {
         let planned = !costs.classes().is_empty();
         if self.pending == 0 || (planned && self.pending < COMPARE_EVERY) {
             return;
         }
         self.pending = 0;
-        let classes = self.distribution.types();
-        if Popularity::distance(costs.classes(), &classes) > DRIFT {
+        let classes = self.distribution.classes();
+        if RequestDistribution::distance(costs.classes(), &classes) > DRIFT {
             costs.plan_for(classes);
         }
     }

@@ -1,7 +1,7 @@
 //! Why a node cannot serve a request.
 
 use tautline_core::quantity;
-use tautline_gpu_placement::{Refusal, Shape, Short, inventory::Pool};
+use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
 
 /// Why a node cannot serve a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,17 +54,19 @@ impl Unfit {
     }
 
     /// The reason of the placement library for a pool, with figures.
-    pub(crate) fn from_refusal(pool: &Pool, shape: &Shape, refusal: Refusal) -> Self {
+    pub(crate) fn from_refusal(pool: &CardPool, shape: &Shape, refusal: PlacementError) -> Self {
         let short = match refusal {
-            Refusal::Unknown => return Self::unknown_node(),
-            Refusal::Kind => return Self::wrong_model(&pool.kind.product, &shape.models),
-            Refusal::Short(short) => short,
+            PlacementError::UnknownNode => return Self::unknown_node(),
+            PlacementError::OtherKind => {
+                return Self::wrong_model(&pool.kind.product, &shape.models);
+            }
+            PlacementError::Shortage(short) => short,
         };
         let wanted = quantity::format_milli(shape.milli());
         match short {
-            Short::Cpu => Self::busy("CpuShort", "too little CPU is free"),
-            Short::Memory => Self::busy("MemoryShort", "too little memory is free"),
-            Short::Gpu => {
+            Shortage::Cpu => Self::busy("CpuShort", "too little CPU is free"),
+            Shortage::Memory => Self::busy("MemoryShort", "too little memory is free"),
+            Shortage::Gpu => {
                 let cards = pool.cards.iter().filter(|c| c.healthy).count();
                 let needed = usize::from(shape.whole) + usize::from(shape.share > 0);
                 if cards < needed {

@@ -6,7 +6,10 @@ use std::{collections::HashMap, sync::Arc};
 use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu_placement::{
     CARD,
-    dra::{Allocation, Ask, Card, Claim, Class, Match, NodeDevices, Part, Pools, Slice, ask_of},
+    dra::{
+        Allocation, Claim, Class, DeviceCard, DeviceStore, Match, NodeDevices, PendingRequest,
+        PendingRequests, Slice, pending_requests,
+    },
 };
 use tautline_sdk::{CostRequest, Evaluation};
 
@@ -18,7 +21,7 @@ const UNSURE: i64 = 1 << 33;
 /// Published devices and their claims, with each node's devices cached until a change.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    pools: Pools,
+    pools: DeviceStore,
     nodes: HashMap<Arc<str>, NodeDevices>,
     /// Claims with devices.
     allocated: usize,
@@ -58,12 +61,12 @@ impl Devices {
     }
 
     /// Devices that the claims of the asking pod request; `None`: no claim of it is known.
-    pub(crate) fn requested_by(&self, ask: &CostRequest) -> Option<Ask> {
+    pub(crate) fn requested_by(&self, ask: &CostRequest) -> Option<PendingRequests> {
         let workload = ask.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
         let namespace = &ask.source.namespace;
         let claims = self.pools.claims_of(&workload.uid, namespace, named);
-        (!claims.is_empty()).then(|| ask_of(&self.pools, claims))
+        (!claims.is_empty()).then(|| pending_requests(&self.pools, claims))
     }
 
     /// Whether all claims that the asking pod names are known, or the cluster has no claims.
@@ -79,20 +82,22 @@ impl Devices {
         inventory: &ClusterInventory,
         snapshot: &Snapshot,
         name: &str,
-        ask: &Ask,
+        ask: &PendingRequests,
     ) -> Fit {
         let (Some(node), Some(entry)) = (snapshot.node(name), inventory.node(name)) else {
             return Fit::Unusable(Unfit::unknown_node());
         };
         let pools = &self.pools;
         let devices = self.nodes.entry(Arc::clone(&node.name));
-        let before = devices.or_insert_with(|| pools.free(node));
+        let before = devices.or_insert_with(|| pools.node_devices(node));
         let mut after = before.clone();
         if after.take_likely(ask).is_none() {
             // The likely choice is a guess. Only one case is certain: a request without
             // alternatives that finds too few free devices by itself.
-            let lacks = |p: &&Part| p.alternatives == 1 && before.free_for(p) < p.count() as usize;
-            let Some(part) = ask.parts.iter().find(lacks) else {
+            let lacks = |p: &&PendingRequest| {
+                p.alternatives == 1 && before.free_count(p) < p.count() as usize
+            };
+            let Some(part) = ask.requests.iter().find(lacks) else {
                 let detail = "the scheduler may find devices there".into();
                 return Fit::usable(UNSURE, 0, entry.position, detail, None);
             };
@@ -140,15 +145,17 @@ impl Devices {
 /// the fuller node. No placement policy applies: the scheduler picks the device.
 fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
     let (had, has) = (before.cards(), after.cards());
-    let whole = |cards: &[Card]| cards.iter().filter(|c| c.free_milli == CARD).count();
+    let whole = |cards: &[DeviceCard]| cards.iter().filter(|c| c.free_milli == CARD).count();
     let (was, is) = (whole(&had), whole(&has));
     let detail = format!("{is} of {} cards would be left whole", has.len());
-    let room = |node: &NodeDevices, cards: &[Card]| -> Option<u64> {
+    let capacity = |node: &NodeDevices, cards: &[DeviceCard]| -> Option<u64> {
         let migs: Vec<_> = cards.iter().filter_map(|c| node.mig(c)).collect();
-        let each = migs.iter().map(|m| m.room(|p| u64::from(!p.media)));
+        let each = migs
+            .iter()
+            .map(|m| m.remaining_value(|p| u64::from(!p.media)));
         (!migs.is_empty()).then(|| each.sum())
     };
-    if let (Some(had), Some(has)) = (room(before, &had), room(after, &has)) {
+    if let (Some(had), Some(has)) = (capacity(before, &had), capacity(after, &has)) {
         let lost = i64::try_from(had.saturating_sub(has)).unwrap_or(i64::MAX);
         return (lost, detail);
     }

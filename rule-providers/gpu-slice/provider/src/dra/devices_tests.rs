@@ -1,7 +1,9 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::{index::Object, model};
-use tautline_gpu_placement::dra::{Access, Claim, Class, Device, PoolId, Request, Slice, Wanted};
+use tautline_gpu_placement::dra::{
+    Access, Claim, ClaimRequest, Class, Device, ExactRequest, PoolId, Slice,
+};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{CostAnswer, CostRequest, Reference, RuleProvider, Workload};
 
@@ -45,11 +47,11 @@ fn claim(name: &str, owner: Option<&str>) -> Claim {
     Claim {
         namespace: "ml".into(),
         name: name.into(),
-        requests: vec![Request {
+        requests: vec![ClaimRequest {
             name: "gpu".into(),
-            alternatives: vec![Wanted {
+            alternatives: vec![ExactRequest {
                 class: "gpu".into(),
-                ..Wanted::default()
+                ..ExactRequest::default()
             }],
         }],
         owner: owner.map(Into::into),

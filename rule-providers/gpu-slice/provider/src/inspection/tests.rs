@@ -4,7 +4,7 @@ use tautline_core::{
     model::{Node, NodeConstraints, Policy, Target, TargetKind},
     selector::Selector,
 };
-use tautline_gpu_placement::Lane;
+use tautline_gpu_placement::SharingMode;
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::RuleProvider;
 
@@ -94,7 +94,10 @@ fn what_holds_and_what_rules_state_is_counted_once() {
     );
     let classes = inspection.classes();
     assert_eq!(classes.len(), 2, "{classes:?}");
-    assert_eq!((classes[0].0.milli, classes[0].0.lane), (500, Lane::Milli));
+    assert_eq!(
+        (classes[0].0.milli, classes[0].0.mode),
+        (500, SharingMode::Milli)
+    );
     assert!((classes[0].1 - 2.0 / 3.0).abs() < 0.01, "{classes:?}");
 }
 

@@ -80,12 +80,12 @@ mod tests {
             (answer.version, answer.changed_since)
         };
         assert_eq!(ask(0).await, (0, 0));
-        let (from, term) = (Instant::now(), None);
-        replicas.take(Role::Granting(Granting { term, from }));
+        let (not_before, term) = (Instant::now(), None);
+        replicas.set_role(Role::Granting(Granting { term, not_before }));
         let (version, _) = ask(0).await;
         assert_ne!(version, 0);
         assert_eq!(ask(version).await, (version, version));
-        replicas.take(Role::Standby(None));
+        replicas.set_role(Role::Standby(None));
         assert_eq!(ask(version).await, (0, 0));
     }
 }

@@ -24,18 +24,18 @@ use super::PeerTls;
 const DEADLINE: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct ForwardOutcome {
     outcome: &'static str,
 }
 
-type Passed = Family<Outcome, Counter>;
+type ForwardedCalls = Family<ForwardOutcome, Counter>;
 
 /// How replicas are reached.
 pub(super) struct Peers {
     tls: Option<PeerTls>,
     /// The files as they were read last.
     current: ArcSwapOption<ClientTlsConfig>,
-    passed: Passed,
+    forwarded: ForwardedCalls,
 }
 
 impl Peers {
@@ -44,19 +44,19 @@ impl Peers {
         Ok(Self {
             tls,
             current: ArcSwapOption::from_pointee(current),
-            passed: Family::default(),
+            forwarded: Family::default(),
         })
     }
 
-    pub(super) fn metrics(&self, registry: &mut Registry) {
+    pub(super) fn register_metrics(&self, registry: &mut Registry) {
         registry.register(
             "allocator_passed_on",
             "Reserve, Confirm and Release passed on to the replica that reserves",
-            self.passed.clone(),
+            self.forwarded.clone(),
         );
     }
 
-    pub(super) fn files(&self) -> FileChanges {
+    pub(super) fn watch_files(&self) -> FileChanges {
         let mut paths = Vec::new();
         if let Some(tls) = &self.tls {
             paths.extend(tls.files.ca.clone());
@@ -76,7 +76,7 @@ impl Peers {
     }
 
     /// The replica at `address`; the known one if it is the same.
-    pub(super) fn reach(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
+    pub(super) fn connect(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let tls = self.current.load_full();
         let same = |p: &&Arc<Peer>| {
             let (old, new) = (p.tls.as_ref(), tls.as_ref());
@@ -89,7 +89,7 @@ impl Peers {
             Ok(channel) => {
                 tracing::info!(%address, "another replica reserves");
                 let (address, client) = (address.to_owned(), AllocatorClient::new(channel));
-                let passed = self.passed.clone();
+                let passed = self.forwarded.clone();
                 Some(Arc::new(Peer {
                     address,
                     client,
@@ -142,7 +142,7 @@ pub(super) struct Peer {
     address: String,
     client: AllocatorClient<Channel>,
     tls: Option<Arc<ClientTlsConfig>>,
-    passed: Passed,
+    passed: ForwardedCalls,
 }
 
 impl Peer {
@@ -151,19 +151,19 @@ impl Peer {
         ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut client = self.client.clone();
-        let request = marked(ReserveRequest::from(ask));
+        let request = forwarded_request(ReserveRequest::from(ask));
         Ok(self.within(client.reserve(request)).await?.into())
     }
 
     pub(super) async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
-        let request = marked(ConfirmRequest { id: ask.id });
+        let request = forwarded_request(ConfirmRequest { id: ask.id });
         self.within(client.confirm(request)).await.map(drop)
     }
 
     pub(super) async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
-        let request = marked(ReleaseRequest { id: ask.id });
+        let request = forwarded_request(ReleaseRequest { id: ask.id });
         self.within(client.release(request)).await.map(drop)
     }
 
@@ -183,7 +183,7 @@ impl Peer {
             // Its own word on the question.
             Err(_) => "refused",
         };
-        self.passed.get_or_create(&Outcome { outcome }).inc();
+        self.passed.get_or_create(&ForwardOutcome { outcome }).inc();
         answer.map_err(|error| match error {
             AllocatorError::NotNow(what) => {
                 AllocatorError::NotNow(format!("the replica at {}: {what}", self.address))
@@ -193,7 +193,7 @@ impl Peer {
     }
 }
 
-fn marked<T>(message: T) -> Request<T> {
+fn forwarded_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     mark_forwarded(&mut request);
     request
@@ -285,27 +285,27 @@ mod tests {
             Peers::new(Some(PeerTls { files, name })).unwrap()
         };
         let known = peers(true);
-        let peer = known.reach(&address, None).unwrap();
+        let peer = known.connect(&address, None).unwrap();
         assert_eq!(peer.reserve(ask()).await.unwrap().id, "u true");
         let gone = peer.confirm(ReservationRef::default()).await.unwrap_err();
         assert!(matches!(gone, AllocatorError::Expired(_)), "{gone:?}");
         peer.release(ReservationRef::default()).await.unwrap();
 
         // The channel is kept until the files change.
-        let same = known.reach(&address, Some(&peer)).unwrap();
+        let same = known.connect(&address, Some(&peer)).unwrap();
         assert!(Arc::ptr_eq(&same, &peer));
         known.reload();
-        let new = known.reach(&address, Some(&peer)).unwrap();
+        let new = known.connect(&address, Some(&peer)).unwrap();
         assert!(!Arc::ptr_eq(&new, &peer));
         new.reserve(ask()).await.unwrap();
 
-        let stranger = peers(false).reach(&address, None).unwrap();
+        let stranger = peers(false).connect(&address, None).unwrap();
         let refused = stranger.reserve(ask()).await.unwrap_err().to_string();
         assert!(
             refused.starts_with(&format!("not now: the replica at {address}: ")),
             "{refused}"
         );
-        assert!(known.reach("not an address", None).is_none());
+        assert!(known.connect("not an address", None).is_none());
         stop.cancel();
         running.await.unwrap().unwrap();
     }

@@ -10,7 +10,9 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::model::Toleration;
-use tautline_gpu_placement::dra::{Allocation, Amounts, Claim, Count, DeviceId, Request, Wanted};
+use tautline_gpu_placement::dra::{
+    Allocation, Amounts, Claim, ClaimRequest, Count, DeviceId, ExactRequest,
+};
 
 use super::{ConvertError, amount, error, name, pool_id};
 
@@ -74,7 +76,7 @@ fn held(i: usize, result: &DeviceRequestAllocationResult) -> Result<Allocation, 
     })
 }
 
-fn request(field: &str, request: &DeviceRequest) -> Result<Request, ConvertError> {
+fn request(field: &str, request: &DeviceRequest) -> Result<ClaimRequest, ConvertError> {
     let mut alternatives = Vec::new();
     if let Some(r) = &request.exactly {
         let mut wanted = wanted(
@@ -99,7 +101,7 @@ fn request(field: &str, request: &DeviceRequest) -> Result<Request, ConvertError
         wanted.tolerations = tolerations(r.tolerations.as_deref());
         alternatives.push(wanted);
     }
-    Ok(Request {
+    Ok(ClaimRequest {
         name: request.name.as_str().into(),
         alternatives,
     })
@@ -111,7 +113,7 @@ fn wanted(
     (mode, count): (Option<&str>, Option<i64>),
     selectors: Option<&[DeviceSelector]>,
     capacity: Option<&CapacityRequirements>,
-) -> Result<Wanted, ConvertError> {
+) -> Result<ExactRequest, ConvertError> {
     let count = match mode {
         None | Some("" | "ExactCount") => {
             Count::Exact(u32::try_from(count.unwrap_or(1)).unwrap_or(u32::MAX))
@@ -124,7 +126,7 @@ fn wanted(
     };
     let cel = selectors.into_iter().flatten();
     let field = format!("{field}.capacity.requests");
-    Ok(Wanted {
+    Ok(ExactRequest {
         class: class.into(),
         count,
         selectors: cel

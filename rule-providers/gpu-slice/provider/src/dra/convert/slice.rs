@@ -11,7 +11,9 @@ use k8s_openapi::{
 };
 use tautline_api::convert::affinity_term;
 use tautline_core::model::Taint;
-use tautline_gpu_placement::dra::{Access, Attribute, Capacity, CounterSet, Device, Policy, Slice};
+use tautline_gpu_placement::dra::{
+    Access, Attribute, Capacity, CounterSet, Device, RequestPolicy, Slice,
+};
 
 use super::{ConvertError, amount, name, pool_id};
 
@@ -115,13 +117,13 @@ fn capacity(field: &str, of: &resource::DeviceCapacity) -> Result<Capacity, Conv
     })
 }
 
-fn policy(field: &str, policy: &CapacityRequestPolicy) -> Result<Policy, ConvertError> {
+fn policy(field: &str, policy: &CapacityRequestPolicy) -> Result<RequestPolicy, ConvertError> {
     let some = |name: &str, q: Option<&Quantity>| {
         q.map(|q| amount(&format!("{field}.{name}"), q)).transpose()
     };
     let range = policy.valid_range.as_ref();
     let values = policy.valid_values.iter().flatten();
-    Ok(Policy {
+    Ok(RequestPolicy {
         default: some("default", policy.default.as_ref())?,
         range: range
             .map(|r| {

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1;
 use kube::{Api, Client, api::ListParams};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::model::{Node, Pod};
-use tautline_gpu_placement::{Inventory, Lane, Names, inventory};
-use tautline_gpu_simulator::fill::{Figures, Own, Pool};
+use tautline_gpu_placement::{Inventory, Names, SharingMode, inventory};
+use tautline_gpu_simulator::fill::{Figures, NodePool, OwnCluster};
 use tautline_gpu_slice::pod_shape;
 
 use super::{Args, tables};
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         all.push(now);
         for change in &args.what_if {
             let case = change.to_string();
-            let changed = own.with(change);
+            let changed = own.with_change(change);
             let mut figures = changed.fill(&case, *policy, &seeds, args.ties, args.misses);
             figures.difference = Some(figures.fit - before);
             all.push(figures);
@@ -66,7 +66,7 @@ async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
 }
 
 /// The cards of nodes that take pods, and what the pods ask.
-fn own(nodes: &[Node], pods: &[Pod]) -> Own {
+fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     let names = Names::default();
     let mut on: HashMap<&str, Vec<&Pod>> = HashMap::new();
     for pod in pods.iter().filter(|p| !p.finished) {
@@ -74,18 +74,18 @@ fn own(nodes: &[Node], pods: &[Pod]) -> Own {
             on.entry(node).or_default().push(pod);
         }
     }
-    let mut own = Own::default();
+    let mut own = OwnCluster::default();
     let mut units: HashMap<&str, u16> = HashMap::new();
     for node in nodes {
         let here = on.get(&*node.name).into_iter().flatten().copied();
         let inventory = inventory::read(&names, node, here, &[]);
         warn(&node.name, &inventory);
         for pool in &inventory.pools {
-            if let Lane::Shared { unit_milli } = pool.kind.lane {
+            if let SharingMode::Shared { unit_milli } = pool.kind.mode {
                 units.insert(&node.name, unit_milli);
             }
             if !node.unschedulable {
-                own.pools.push(Pool {
+                own.pools.push(NodePool {
                     kind: pool.kind.clone(),
                     cpu_milli: inventory.cpu_milli,
                     memory_bytes: inventory.memory_bytes,
@@ -100,7 +100,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> Own {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
         let shape = pod_shape(&names, pod, unit.or(largest));
         own.mix
-            .extend(shape.filter(tautline_gpu_placement::Shape::asks_gpu));
+            .extend(shape.filter(tautline_gpu_placement::Shape::needs_gpu));
     }
     own
 }
@@ -113,7 +113,7 @@ fn warn(node: &str, inventory: &Inventory) {
     for counted in &inventory.counted {
         note!(
             "node {node}: {} {} are left out: only whole cards and shares of known size are simulated",
-            counted.has,
+            counted.total,
             counted.resource
         );
     }

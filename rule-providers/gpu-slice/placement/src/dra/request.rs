@@ -1,18 +1,18 @@
 //! What a pod's claims want of a node.
 
 use super::{
-    model::{Claim, Count, Wanted},
-    node::{NodeDevices, Offered},
+    model::{Claim, Count, ExactRequest},
+    node::{NodeDevice, NodeDevices},
     selector::Conditions,
-    store::Pools,
+    store::DeviceStore,
 };
 use crate::mig::Geometry;
 
 /// What a pod wants that it does not have yet, and what it has.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ask {
+pub struct PendingRequests {
     /// For each request of its claims that are not allocated.
-    pub parts: Vec<Part>,
+    pub requests: Vec<PendingRequest>,
     /// It has claims that are allocated: their node selectors, which the
     /// scheduler obeys, bind it to a node already.
     pub bound: bool,
@@ -22,8 +22,8 @@ pub struct Ask {
 /// kept: the scheduler tries them where the first cannot be had, and which node
 /// is best for that says little.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
-    pub wanted: Wanted,
+pub struct PendingRequest {
+    pub exact: ExactRequest,
     /// What class and request both require, as far as it can be read.
     pub conditions: Conditions,
     /// Its class is not known, so its devices are not either.
@@ -41,8 +41,11 @@ pub enum Match {
 }
 
 /// The ask of a pod's claims ([`Pools::claims_of`]).
-pub fn ask_of<'a>(pools: &Pools, claims: impl IntoIterator<Item = &'a Claim>) -> Ask {
-    let mut ask = Ask::default();
+pub fn pending_requests<'a>(
+    pools: &DeviceStore,
+    claims: impl IntoIterator<Item = &'a Claim>,
+) -> PendingRequests {
+    let mut ask = PendingRequests::default();
     for claim in claims {
         if claim.allocated.is_some() {
             ask.bound = true;
@@ -52,38 +55,41 @@ pub fn ask_of<'a>(pools: &Pools, claims: impl IntoIterator<Item = &'a Claim>) ->
             let Some(first) = request.alternatives.first() else {
                 continue;
             };
-            ask.parts
-                .push(Part::new(pools, first, request.alternatives.len()));
+            ask.requests.push(PendingRequest::new(
+                pools,
+                first,
+                request.alternatives.len(),
+            ));
         }
     }
     ask
 }
 
-impl Ask {
+impl PendingRequests {
     /// Adds what a pod asks for as an extended resource that a class serves,
     /// and says whether one does. On nodes whose allocatable has the resource
     /// the scheduler takes that instead.
-    pub fn add_resource(&mut self, pools: &Pools, resource: &str, units: u32) -> bool {
+    pub fn add_resource(&mut self, pools: &DeviceStore, resource: &str, units: u32) -> bool {
         let Some(class) = pools.class_of_resource(resource) else {
             return false;
         };
-        let wanted = Wanted {
+        let exact = ExactRequest {
             class: class.name.clone(),
             count: Count::Exact(units),
-            ..Wanted::default()
+            ..ExactRequest::default()
         };
-        self.parts.push(Part::new(pools, &wanted, 1));
+        self.requests.push(PendingRequest::new(pools, &exact, 1));
         true
     }
 }
 
-impl Part {
-    fn new(pools: &Pools, wanted: &Wanted, alternatives: usize) -> Self {
-        let class = pools.class(&wanted.class);
+impl PendingRequest {
+    fn new(pools: &DeviceStore, exact: &ExactRequest, alternatives: usize) -> Self {
+        let class = pools.class(&exact.class);
         let of_class = class.into_iter().flat_map(|c| &c.selectors);
-        let all = of_class.chain(&wanted.selectors).map(AsRef::as_ref);
+        let all = of_class.chain(&exact.selectors).map(AsRef::as_ref);
         Self {
-            wanted: wanted.clone(),
+            exact: exact.clone(),
             conditions: Conditions::read(all),
             unknown_class: class.is_none(),
             alternatives,
@@ -112,19 +118,19 @@ impl Part {
             return parts.all(|p| p == first).then_some(first);
         }
         let whole = self.conditions.attribute("type") == Some("gpu");
-        (whole && self.wanted.capacity.is_empty()).then_some(1000)
+        (whole && self.exact.capacity.is_empty()).then_some(1000)
     }
 
     /// How many devices; at least one where it wants all.
     pub fn count(&self) -> u32 {
-        match self.wanted.count {
+        match self.exact.count {
             Count::Exact(count) => count,
             Count::All => 1,
         }
     }
 
     /// Whether a device is one that it means.
-    pub fn matches(&self, offered: &Offered) -> Match {
+    pub fn matches(&self, offered: &NodeDevice) -> Match {
         if self.unknown_class {
             return Match::No;
         }
@@ -132,7 +138,7 @@ impl Part {
         if !self.conditions.hold(driver, offered.device()) {
             return Match::No;
         }
-        if self.conditions.more {
+        if self.conditions.incomplete {
             Match::Maybe
         } else {
             Match::Yes
@@ -155,8 +161,8 @@ impl Part {
         let shares = device.capacity.iter().filter(|(_, c)| c.value > 0);
         let largest = shares
             .filter_map(|(n, c)| {
-                let consumed = c.consumed(self.wanted.asked(driver, n))?;
-                Some(super::counters::milli(consumed, c.value))
+                let consumed = c.consumed(self.exact.requested(driver, n))?;
+                Some(super::counters::per_mille(consumed, c.value))
             })
             .max();
         let part = size * u32::from(largest.unwrap_or(1000)) / 1000;
@@ -167,14 +173,14 @@ impl Part {
 impl NodeDevices {
     /// How many devices could still be given to each of a part's requests, one
     /// device at a time and without what other parts take.
-    pub fn free_for(&self, part: &Part) -> usize {
+    pub fn free_count(&self, part: &PendingRequest) -> usize {
         self.positions_for(part).count()
     }
 
-    fn positions_for<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = usize> + 'a {
+    fn positions_for<'a>(&'a self, part: &'a PendingRequest) -> impl Iterator<Item = usize> + 'a {
         let all = self.devices().iter().enumerate();
         all.filter(|(i, o)| {
-            part.matches(o) != Match::No && self.refusal(*i, &part.wanted).is_none()
+            part.matches(o) != Match::No && self.unavailable(*i, &part.exact).is_none()
         })
         .map(|(i, _)| i)
     }
@@ -185,13 +191,13 @@ impl NodeDevices {
     /// devices or a later request make the scheduler turn back. `None`: some
     /// request finds too few. The devices are taken from `self`, so that what is
     /// left can be judged.
-    pub fn take_likely(&mut self, ask: &Ask) -> Option<Vec<usize>> {
+    pub fn take_likely(&mut self, ask: &PendingRequests) -> Option<Vec<usize>> {
         let mut after = self.clone();
         let mut taken = Vec::new();
-        for part in &ask.parts {
-            let most = match part.wanted.count {
+        for part in &ask.requests {
+            let most = match part.exact.count {
                 Count::Exact(count) => usize::try_from(count).unwrap_or(usize::MAX),
-                Count::All => after.free_for(part),
+                Count::All => after.free_count(part),
             };
             let mut own = Vec::new();
             while own.len() < most {
@@ -199,7 +205,7 @@ impl NodeDevices {
                 // being asked twice: the allocator goes on behind the last.
                 let from = own.last().map_or(0, |last| last + 1);
                 let next = after.positions_for(part).find(|i| *i >= from)?;
-                after.take(next, &part.wanted).ok()?;
+                after.take(next, &part.exact).ok()?;
                 own.push(next);
             }
             if own.is_empty() {
@@ -213,5 +219,5 @@ impl NodeDevices {
 }
 
 #[cfg(test)]
-#[path = "ask_tests.rs"]
+#[path = "request_tests.rs"]
 mod tests;

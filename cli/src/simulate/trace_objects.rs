@@ -87,7 +87,7 @@ pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Value {
     let list = models(workload);
     let list = list.iter().position(|m| **m == shape.models).unwrap_or(0);
     let mut annotations = json!({});
-    if shape.asks_gpu() {
+    if shape.needs_gpu() {
         let (cards, milli) = match shape.share {
             0 => (shape.whole, CARD),
             share => (1, share),

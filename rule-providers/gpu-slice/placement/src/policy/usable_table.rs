@@ -1,46 +1,46 @@
 //! What each class of requests could still use of a node.
 
 use crate::{
-    room::Room,
+    node_capacity::NodeCapacity,
+    planned_classes::{PlannedClass, PlannedClasses},
     shape::CARD,
-    types::{Type, Types},
 };
 
 /// How usable GPU is counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting {
     /// A class counts so much CPU; 0: CPU is no matter beyond the next copy.
-    pub(super) cpu: f64,
+    pub(super) cpu_weight: f64,
     /// 0: copies that fit; 1: as FGD, every card with enough left in full.
-    pub(super) loose: f64,
+    pub(super) remainder_weight: f64,
 }
 
 /// A class on one kind of card.
 #[derive(Clone, Debug)]
-struct Entry {
+struct ClassEntry {
     cpu_milli: f64,
     /// Thousandths of GPU that a thousandth of a core feeds.
-    rate: f64,
+    gpu_per_cpu: f64,
     group: usize,
     class: usize,
 }
 
 /// The classes laid out for counting: those that ask alike of cards are one group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub(super) struct UsableTable {
     /// Thousandths of each card, and number of cards.
     groups: Vec<(u16, u16)>,
     /// What a share group can use of a card with so much left: `[left][group]`.
-    of_card: Vec<f64>,
-    loose: f64,
-    by_kind: Vec<Vec<Entry>>,
+    usable_of_card: Vec<f64>,
+    remainder_weight: f64,
+    by_kind: Vec<Vec<ClassEntry>>,
     classes: usize,
 }
 
-impl Table {
-    pub(super) fn new(types: &Types, counting: Counting) -> Self {
+impl UsableTable {
+    pub(super) fn new(types: &PlannedClasses, counting: Counting) -> Self {
         let mut table = Self {
-            loose: counting.loose,
+            remainder_weight: counting.remainder_weight,
             classes: types.len(),
             ..Self::default()
         };
@@ -48,19 +48,19 @@ impl Table {
         table.by_kind.resize_with(kinds, Vec::new);
         for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
             let group = table.group(t);
-            let rate = t.total_milli() as f64 / (counting.cpu * t.cpu_milli as f64);
+            let rate = t.total_milli() as f64 / (counting.cpu_weight * t.cpu_milli as f64);
             for (kind, entries) in table.by_kind.iter_mut().enumerate() {
                 if t.may_run_on(kind as u16) {
-                    entries.push(Entry {
+                    entries.push(ClassEntry {
                         cpu_milli: t.cpu_milli as f64,
-                        rate,
+                        gpu_per_cpu: rate,
                         group,
                         class,
                     });
                 }
             }
         }
-        let loose = table.loose;
+        let loose = table.remainder_weight;
         let groups = table.groups.iter().copied();
         let of_card = |left: u16| {
             groups.clone().map(move |(milli, _)| {
@@ -71,11 +71,11 @@ impl Table {
                 copies + loose * (f64::from(left) - copies)
             })
         };
-        table.of_card = (0..=CARD).flat_map(of_card).collect();
+        table.usable_of_card = (0..=CARD).flat_map(of_card).collect();
         table
     }
 
-    fn group(&mut self, class: &Type) -> usize {
+    fn group(&mut self, class: &PlannedClass) -> usize {
         let ask = (class.milli, class.cards);
         self.groups
             .iter()
@@ -86,55 +86,55 @@ impl Table {
             })
     }
 
-    pub(super) fn groups(&self) -> usize {
+    pub(super) fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    pub(super) fn classes(&self) -> usize {
+    pub(super) fn class_count(&self) -> usize {
         self.classes
     }
 
     /// The classes that may run on a kind, in the order of [`Table::usable`].
-    pub(super) fn classes_of(&self, kind: u16) -> impl Iterator<Item = usize> {
+    pub(super) fn classes_on(&self, kind: u16) -> impl Iterator<Item = usize> {
         self.entries(kind).iter().map(|e| e.class)
     }
 
-    fn entries(&self, kind: u16) -> &[Entry] {
+    fn entries(&self, kind: u16) -> &[ClassEntry] {
         self.by_kind.get(usize::from(kind)).map_or(&[], |e| e)
     }
 
     /// What each group could use of the cards if CPU were no matter.
-    pub(super) fn of_cards(&self, cards: &[u16], out: &mut [f64]) {
+    pub(super) fn usable_by_group(&self, cards: &[u16], out: &mut [f64]) {
         out.fill(0.0);
         for left in cards {
-            self.shift(out, *left, 1.0);
+            self.add_card(out, *left, 1.0);
         }
         let whole = cards.iter().filter(|c| **c == CARD).count();
-        self.whole(whole, out);
+        self.count_whole_cards(whole, out);
     }
 
     /// A card's part for the groups of shares, more or less of it.
-    pub(super) fn shift(&self, out: &mut [f64], left: u16, sign: f64) {
+    pub(super) fn add_card(&self, out: &mut [f64], left: u16, sign: f64) {
         let at = usize::from(left.min(CARD)) * self.groups.len();
-        for (x, part) in out.iter_mut().zip(&self.of_card[at..]) {
+        for (x, part) in out.iter_mut().zip(&self.usable_of_card[at..]) {
             *x += sign * part;
         }
     }
 
     /// The groups of whole cards, with so many free.
-    pub(super) fn whole(&self, free: usize, out: &mut [f64]) {
+    pub(super) fn count_whole_cards(&self, free: usize, out: &mut [f64]) {
         for ((milli, cards), x) in self.groups.iter().zip(out) {
             if *milli == CARD {
                 let cards = usize::from(*cards).max(1);
                 let copies = (free / cards * cards) as f64;
                 let all = if free >= cards { free as f64 } else { 0.0 };
-                *x = f64::from(CARD) * (copies + self.loose * (all - copies));
+                *x = f64::from(CARD) * (copies + self.remainder_weight * (all - copies));
             }
         }
     }
 
     /// What each class of the kind could use, its CPU counted.
-    pub(super) fn usable(
+    pub(super) fn usable_by_class(
         &self,
         kind: u16,
         cpu_milli: f64,
@@ -143,8 +143,8 @@ impl Table {
         self.entries(kind).iter().map(move |e| {
             if cpu_milli < e.cpu_milli {
                 0.0
-            } else if e.rate.is_finite() {
-                of_cards[e.group].min(cpu_milli * e.rate)
+            } else if e.gpu_per_cpu.is_finite() {
+                of_cards[e.group].min(cpu_milli * e.gpu_per_cpu)
             } else {
                 of_cards[e.group]
             }
@@ -153,11 +153,11 @@ impl Table {
 
     /// What of a room all its costs are computed from: the groups' parts, then the
     /// classes'.
-    pub(super) fn base(&self, room: &Room) -> Box<[f64]> {
-        let mut all = vec![0.0; self.groups()];
-        self.of_cards(room.cards(), &mut all);
+    pub(super) fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
+        let mut all = vec![0.0; self.group_count()];
+        self.usable_by_group(capacity.cards(), &mut all);
         let usable: Vec<f64> = self
-            .usable(room.kind(), room.cpu_milli() as f64, &all)
+            .usable_by_class(capacity.kind(), capacity.cpu_milli() as f64, &all)
             .collect();
         all.extend(usable);
         all.into()

@@ -16,11 +16,11 @@ use tautline_core::{
     nodes::NodeSet,
     selector::Labels,
 };
-use tautline_gpu_placement::{CARD, Popularity, policy::Name, record};
+use tautline_gpu_placement::{CARD, RequestDistribution, device_annotation, policy::PolicyName};
 use tautline_gpu_simulator::{
-    Arrivals, Experiment, Outcome, Trace, Workload,
-    run::{Cluster, Record},
-    ties::Chooser,
+    Arrivals, Experiment, RunResult, Trace, Workload,
+    run::{Cluster, RunRecord},
+    ties::TieBreaker,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, NodeOrder};
 use tautline_provider_client::{PlanningQuestion, ProviderClient};
@@ -30,25 +30,26 @@ use tautline_sdk::{Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::objects;
+use super::trace_objects;
 use crate::http::Http;
 
 /// Far more than an answer takes: what is measured is where pods go.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 /// All runs of an experiment, one after the other.
-pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<Vec<Outcome>> {
+pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<Vec<RunResult>> {
     let mut outcomes = Vec::new();
     for (workload, orders) in &experiment.workloads {
         for order in orders {
             for policy in &experiment.policies {
                 let (start, arrivals) = (Instant::now(), &order.arrivals);
-                let wired = Wired::start(&experiment.trace, workload, arrivals, *policy).await?;
-                let chooser = Chooser::new(experiment.ties, arrivals.seed);
-                let record = wired.arrive(experiment, workload, arrivals, chooser, &tell);
+                let servers =
+                    LiveServers::start(&experiment.trace, workload, arrivals, *policy).await?;
+                let chooser = TieBreaker::new(experiment.ties, arrivals.seed);
+                let record = servers.arrive(experiment, workload, arrivals, chooser, &tell);
                 let record = record.await;
-                wired.stop().await;
-                outcomes.push(Outcome::of(
+                servers.stop().await;
+                outcomes.push(RunResult::of(
                     &experiment.trace,
                     workload,
                     arrivals.seed,
@@ -63,22 +64,22 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
 }
 
 /// Running servers.
-struct Wired {
-    feed: ClusterStore,
+struct LiveServers {
+    store: ClusterStore,
     http: Http,
     extender: String,
-    discovery: ProviderClient,
-    policy: Name,
+    provider_client: ProviderClient,
+    policy: PolicyName,
     stop: CancellationToken,
     done: JoinHandle<Result<()>>,
 }
 
-impl Wired {
+impl LiveServers {
     async fn start(
         trace: &Trace,
         workload: &Workload,
         order: &Arrivals,
-        policy: Name,
+        policy: PolicyName,
     ) -> Result<Self> {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let asked = workload
@@ -90,13 +91,13 @@ impl Wired {
             GpuConfig {
                 policy,
                 order: NodeOrder::Named,
-                classes: Some(Popularity::of(asked).types()),
+                classes: Some(RequestDistribution::of(asked).classes()),
                 ..GpuConfig::default()
             },
         ));
         let server = Server::bind(testkit::loopback()).await?;
         let service = Service {
-            namespace: objects::NAMESPACE.into(),
+            namespace: trace_objects::NAMESPACE.into(),
             name: "gpu-slice".into(),
             rules: vec!["gpu-slice".into()],
             external_name: Some("127.0.0.1".into()),
@@ -109,19 +110,19 @@ impl Wired {
         };
         server.spawn_with_allocator(Arc::clone(&provider), provider, &mut tasks)?;
         feed.apply(Object::Service(service));
-        feed.reset(Kind::Node, objects::nodes(trace, order)?);
-        for object in objects::policies(workload)? {
+        feed.reset(Kind::Node, trace_objects::nodes(trace, order)?);
+        for object in trace_objects::policies(workload)? {
             feed.apply(object);
         }
         let discovery = tautline_provider_client::ClientConfig {
-            deadline: PATIENCE,
+            deadline: CALL_DEADLINE,
             ..tautline_provider_client::ClientConfig::unguarded()
         };
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let config = Config {
             listen: loopback,
             admin: loopback,
-            deadline: PATIENCE,
+            deadline: CALL_DEADLINE,
             discovery: discovery.clone(),
             ..Config::default()
         };
@@ -131,12 +132,12 @@ impl Wired {
         let stop = tasks.stop_token();
         Ok(Self {
             done: tokio::spawn(tasks.run(std::future::pending())),
-            discovery: ProviderClient::new(
+            provider_client: ProviderClient::new(
                 discovery,
                 tautline_provider_client::Metrics::default(),
             )?,
             http: Http::default(),
-            feed,
+            store: feed,
             extender,
             policy,
             stop,
@@ -153,20 +154,20 @@ impl Wired {
         experiment: &Experiment,
         workload: &Workload,
         order: &Arrivals,
-        mut chooser: Chooser,
+        mut chooser: TieBreaker,
         tell: &impl Fn(u64),
-    ) -> Result<Record> {
+    ) -> Result<RunRecord> {
         // Keeps the account of its own: what the provider gives must be there.
         let mut cluster = Cluster::new(&experiment.trace, workload, order, self.policy);
-        let mut record = Record::default();
+        let mut record = RunRecord::default();
         for (number, pod) in order.pods.iter().enumerate() {
             let shape = workload.shape_of(*pod);
-            let json = objects::pod(number, shape, workload);
+            let json = trace_objects::pod(number, shape, workload);
             let node = self.schedule(&json, &mut chooser).await?;
             if let Some(node) = &node {
                 let card = self.bind(&json, node).await?;
-                let index = objects::index(node).context("a node of another name")?;
-                let held = cluster.take(shape, index, card.first().map(|c| c.0));
+                let index = trace_objects::index(node).context("a node of another name")?;
+                let held = cluster.place_on(shape, index, card.first().map(|c| c.0));
                 let held = held.map(|h| h.grant.parts).unwrap_or_default();
                 ensure!(
                     held == card,
@@ -180,10 +181,10 @@ impl Wired {
     }
 
     /// One scheduling cycle; `None`: no node will do.
-    async fn schedule(&self, json: &Value, chooser: &mut Chooser) -> Result<Option<String>> {
+    async fn schedule(&self, json: &Value, chooser: &mut TieBreaker) -> Result<Option<String>> {
         let pod = core(json)?;
         let mut names: Vec<String> = {
-            let snapshot = self.feed.snapshot();
+            let snapshot = self.store.snapshot();
             let fitting = snapshot
                 .nodes()
                 .filter(|n| node_filter::unschedulable_reason(&snapshot, &pod, n).is_none());
@@ -225,20 +226,25 @@ impl Wired {
     /// Reserves, binds and confirms; gives the cards.
     async fn bind(&self, json: &Value, node: &str) -> Result<Vec<(u16, u16)>> {
         let mut pod = core(json)?;
-        let snapshot = self.feed.snapshot();
+        let snapshot = self.store.snapshot();
         let question = PlanningQuestion::for_pod(&pod, NodeSet::default());
-        let held = self.discovery.reserve(&snapshot, &question, node).await?;
+        let held = self
+            .provider_client
+            .reserve(&snapshot, &question, node)
+            .await?;
         let annotations = held.iter().flat_map(|r| &r.annotations);
         pod.annotations = annotations.collect::<Labels>();
         let text = pod
             .annotations
-            .get(tautline_gpu_placement::names::DEVICES)
+            .get(tautline_gpu_placement::names::DEVICES_ANNOTATION)
             .map(str::to_owned);
         pod.node = Some(node.into());
-        self.feed.apply(Object::Pod(pod));
-        self.discovery.confirm(&snapshot, &held).await;
-        let parts = text.map(|t| record::parse(&t, CARD)).transpose()?;
-        let part = |p: record::Part| Ok((p.card.parse()?, p.milli));
+        self.store.apply(Object::Pod(pod));
+        self.provider_client.confirm(&snapshot, &held).await;
+        let parts = text
+            .map(|t| device_annotation::parse(&t, CARD))
+            .transpose()?;
+        let part = |p: device_annotation::CardShare| Ok((p.card.parse()?, p.milli));
         parts.unwrap_or_default().into_iter().map(part).collect()
     }
 

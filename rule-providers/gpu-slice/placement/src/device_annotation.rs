@@ -6,7 +6,7 @@ use crate::shape::CARD;
 
 /// A card, by index or UUID, and thousandths of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct CardShare {
     pub card: Box<str>,
     pub milli: u16,
 }
@@ -16,7 +16,7 @@ pub struct Part {
 #[error(
     "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
 )]
-pub struct RecordError {
+pub struct AnnotationError {
     part: String,
 }
 
@@ -24,14 +24,14 @@ pub struct RecordError {
 ///
 /// # Errors
 /// A part that is not of the form.
-pub fn parse(text: &str, milli: u16) -> Result<Vec<Part>, RecordError> {
+pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
     // Other runtimes separate indexes by a dash.
     let dashed =
         !text.contains([',', ':']) && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let parts = text.split(if dashed { '-' } else { ',' });
     parts
         .map(|part| {
-            let error = || RecordError {
+            let error = || AnnotationError {
                 part: part.to_owned(),
             };
             let part = part.trim();
@@ -43,13 +43,13 @@ pub fn parse(text: &str, milli: u16) -> Result<Vec<Part>, RecordError> {
                 return Err(error());
             }
             let card = card.into();
-            Ok(Part { card, milli })
+            Ok(CardShare { card, milli })
         })
         .collect()
 }
 
 /// Writes a record.
-pub fn format(parts: &[Part]) -> String {
+pub fn format(parts: &[CardShare]) -> String {
     let mut text = String::new();
     for part in parts {
         if !text.is_empty() {
@@ -61,7 +61,7 @@ pub fn format(parts: &[Part]) -> String {
 }
 
 /// Writes the cards alone, as other runtimes read them: `0-1`.
-pub fn format_indexes(parts: &[Part]) -> String {
+pub fn format_indexes(parts: &[CardShare]) -> String {
     let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
     cards.join("-")
 }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn forms_of_records() {
-        let part = |card: &str, milli| Part {
+        let part = |card: &str, milli| CardShare {
             card: card.into(),
             milli,
         };
@@ -102,8 +102,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD), 1..5)) {
-            let parts: Vec<Part> = parts.into_iter()
-                .map(|(card, milli)| Part { card: card.into(), milli }).collect();
+            let parts: Vec<CardShare> = parts.into_iter()
+                .map(|(card, milli)| CardShare { card: card.into(), milli }).collect();
             prop_assert_eq!(parse(&format(&parts), CARD), Ok(parts));
         }
 

@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Instant};
 use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
-pub(super) struct Open(Mutex<State>);
+pub(super) struct OpenGrants(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -17,9 +17,9 @@ struct State {
 }
 
 /// A call that may grant; over when dropped.
-pub(super) struct Call<'a>(&'a Open);
+pub(super) struct Call<'a>(&'a OpenGrants);
 
-impl Open {
+impl OpenGrants {
     pub(super) fn begin(&self) -> Call<'_> {
         self.0.lock().calls += 1;
         Call(self)
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn quiet_is_when_every_grant_has_ended() {
-        let (open, now) = (Open::default(), Instant::now());
+        let (open, now) = (OpenGrants::default(), Instant::now());
         let later = now + Duration::from_secs(10);
         let call = open.begin();
         assert!(!open.is_quiet(later));

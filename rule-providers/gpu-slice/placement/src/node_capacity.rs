@@ -5,7 +5,7 @@ use crate::shape::{CARD, Shape};
 
 /// What is left of a node: CPU, memory, and thousandths of each card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct NodeCapacity {
     cpu_milli: i64,
     memory_bytes: i64,
     kind: u16,
@@ -14,14 +14,14 @@ pub struct Room {
 
 /// The cards that a placement takes from: a share's card, and the whole ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grant {
+pub struct CardGrant {
     /// Card index and thousandths.
     pub parts: Vec<(u16, u16)>,
 }
 
 /// The node has not got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Short {
+pub enum Shortage {
     #[error("CPU")]
     Cpu,
     #[error("memory")]
@@ -30,7 +30,7 @@ pub enum Short {
     Gpu,
 }
 
-impl Room {
+impl NodeCapacity {
     /// A node whose cards have so much left, each at most [`CARD`].
     pub fn new(cpu_milli: i64, memory_bytes: i64, kind: u16, mut cards: Vec<u16>) -> Self {
         for left in &mut cards {
@@ -71,33 +71,33 @@ impl Room {
     ///
     /// # Errors
     /// The first thing that it is short of.
-    pub fn fits(&self, shape: &Shape) -> Result<(), Short> {
+    pub fn fits(&self, shape: &Shape) -> Result<(), Shortage> {
         if self.cpu_milli < shape.cpu_milli {
-            return Err(Short::Cpu);
+            return Err(Shortage::Cpu);
         }
         if self.memory_bytes < shape.memory_bytes {
-            return Err(Short::Memory);
+            return Err(Shortage::Memory);
         }
         if self.has_cards(shape) {
             Ok(())
         } else {
-            Err(Short::Gpu)
+            Err(Shortage::Gpu)
         }
     }
 
     /// How many of a shape it has room for, one after another; `None`: it asks for
     /// nothing, and there is no end.
-    pub fn copies(&self, shape: &Shape) -> Option<i64> {
+    pub fn max_copies(&self, shape: &Shape) -> Option<i64> {
         let of = |left: i64, each: i64| (each > 0).then(|| (left / each).max(0));
         let limits = [
             of(self.cpu_milli, shape.cpu_milli),
             of(self.memory_bytes, shape.memory_bytes),
-            self.card_copies(shape),
+            self.max_card_copies(shape),
         ];
         limits.into_iter().flatten().min()
     }
 
-    fn card_copies(&self, shape: &Shape) -> Option<i64> {
+    fn max_card_copies(&self, shape: &Shape) -> Option<i64> {
         let whole = self.cards.iter().filter(|c| **c == CARD).count() as i64;
         let shares = |cards: &mut dyn Iterator<Item = &u16>| -> i64 {
             cards.map(|c| i64::from(c / shape.share.max(1))).sum()
@@ -117,7 +117,7 @@ impl Room {
     }
 
     fn has_cards(&self, shape: &Shape) -> bool {
-        if !shape.asks_gpu() {
+        if !shape.needs_gpu() {
             return true;
         }
         let whole = self.cards.iter().filter(|c| **c == CARD).count();
@@ -130,7 +130,7 @@ impl Room {
     }
 
     /// Whether a share could come from this card, with the whole ones served too.
-    pub fn can_share(&self, shape: &Shape, card: usize) -> bool {
+    pub fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
         let Some(left) = self.cards.get(card) else {
             return false;
         };
@@ -144,13 +144,13 @@ impl Room {
     ///
     /// # Errors
     /// The node has not got it; it is as it was then.
-    pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<Grant, Short> {
+    pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<CardGrant, Shortage> {
         self.fits(shape)?;
         let mut parts = Vec::new();
         if shape.share > 0 {
             let card = card
-                .filter(|c| self.can_share(shape, *c))
-                .ok_or(Short::Gpu)?;
+                .filter(|c| self.can_give_share(shape, *c))
+                .ok_or(Shortage::Gpu)?;
             self.cards[card] -= shape.share;
             parts.push((card as u16, shape.share));
         }
@@ -164,12 +164,12 @@ impl Room {
         }
         self.cpu_milli -= shape.cpu_milli;
         self.memory_bytes -= shape.memory_bytes;
-        Ok(Grant { parts })
+        Ok(CardGrant { parts })
     }
 
     /// Gives back what [`Room::take`] took. Cards that the node has not, or more
     /// than a card holds, are left out.
-    pub fn put_back(&mut self, shape: &Shape, grant: &Grant) {
+    pub fn release(&mut self, shape: &Shape, grant: &CardGrant) {
         self.cpu_milli += shape.cpu_milli;
         self.memory_bytes += shape.memory_bytes;
         for (card, milli) in &grant.parts {
@@ -203,55 +203,55 @@ mod tests {
         fn a_card_is_never_given_twice(
             asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40)
         ) {
-            let full = Room::new(32_000, 64 << 30, 0, vec![CARD; 6]);
-            let mut room = full.clone();
-            let mut held: Vec<(Shape, Grant)> = Vec::new();
+            let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD; 6]);
+            let mut capacity = full.clone();
+            let mut held: Vec<(Shape, CardGrant)> = Vec::new();
             for (shape, card, give_back) in asks {
                 if give_back && !held.is_empty() {
                     let (shape, grant) = held.swap_remove(card % held.len());
-                    room.put_back(&shape, &grant);
+                    capacity.release(&shape, &grant);
                 }
-                let fits = room.fits(&shape).is_ok();
-                let card = (0..6).map(|i| (card + i) % 6).find(|c| room.can_share(&shape, *c));
-                let before = room.clone();
-                match room.take(&shape, card) {
+                let fits = capacity.fits(&shape).is_ok();
+                let card = (0..6).map(|i| (card + i) % 6).find(|c| capacity.can_give_share(&shape, *c));
+                let before = capacity.clone();
+                match capacity.take(&shape, card) {
                     Ok(grant) => {
                         prop_assert!(fits);
                         held.push((shape, grant));
                     }
                     Err(_) => {
                         prop_assert!(!fits, "{shape:?} fits {before:?}");
-                        prop_assert_eq!(&room, &before);
+                        prop_assert_eq!(&capacity, &before);
                     }
                 }
                 let mut sums = [0_u32; 6];
                 for (card, milli) in held.iter().flat_map(|(_, g)| &g.parts) {
                     sums[usize::from(*card)] += u32::from(*milli);
                 }
-                for (sum, left) in sums.iter().zip(room.cards()) {
+                for (sum, left) in sums.iter().zip(capacity.cards()) {
                     prop_assert_eq!(sum + u32::from(*left), u32::from(CARD));
                 }
                 let cpu: i64 = held.iter().map(|(s, _)| s.cpu_milli).sum();
-                prop_assert_eq!(cpu + room.cpu_milli(), 32_000);
-                prop_assert!(room.cpu_milli() >= 0 && room.memory_bytes() >= 0);
+                prop_assert_eq!(cpu + capacity.cpu_milli(), 32_000);
+                prop_assert!(capacity.cpu_milli() >= 0 && capacity.memory_bytes() >= 0);
             }
             for (shape, grant) in held {
-                room.put_back(&shape, &grant);
+                capacity.release(&shape, &grant);
             }
-            prop_assert_eq!(room, full);
+            prop_assert_eq!(capacity, full);
         }
 
         #[test]
         fn so_many_copies_fit_and_no_more(
             shape in shapes(), cards in prop::collection::vec(0..=CARD, 0..8), cpu in 0..40_i64,
         ) {
-            let mut room = Room::new(cpu * 1000, 8 << 30, 0, cards);
-            let copies = room.copies(&shape);
+            let mut capacity = NodeCapacity::new(cpu * 1000, 8 << 30, 0, cards);
+            let copies = capacity.max_copies(&shape);
             let mut taken = 0;
-            while copies.is_some() && room.fits(&shape).is_ok() {
+            while copies.is_some() && capacity.fits(&shape).is_ok() {
                 // Cards in part first: they are of no use to whole ones.
-                let card = crate::types::tightest(&room, &shape).map(usize::from);
-                room.take(&shape, card).unwrap();
+                let card = crate::planned_classes::tightest(&capacity, &shape).map(usize::from);
+                capacity.take(&shape, card).unwrap();
                 taken += 1;
             }
             prop_assert_eq!(copies.unwrap_or(0), taken);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::dra::{
     fixtures::{node, partitioned, pools, shared, whole},
-    model::{Class, Request},
+    model::{ClaimRequest, Class},
 };
 
 fn class(name: &str, selector: &str) -> Class {
@@ -16,20 +16,20 @@ fn claim(class: &str, selectors: &[&str], count: Count) -> Claim {
     Claim {
         namespace: "default".into(),
         name: "c".into(),
-        requests: vec![Request {
+        requests: vec![ClaimRequest {
             name: "r".into(),
-            alternatives: vec![Wanted {
+            alternatives: vec![ExactRequest {
                 class: class.into(),
                 count,
                 selectors: selectors.iter().map(|s| (*s).into()).collect(),
-                ..Wanted::default()
+                ..ExactRequest::default()
             }],
         }],
         ..Claim::default()
     }
 }
 
-fn with_classes(mut pools: Pools) -> Pools {
+fn with_classes(mut pools: DeviceStore) -> DeviceStore {
     pools.reset_classes([
         class(
             "gpu",
@@ -44,9 +44,9 @@ fn with_classes(mut pools: Pools) -> Pools {
     pools
 }
 
-fn taken(pools: &Pools, claims: &[&Claim]) -> Option<Vec<String>> {
-    let mut free = pools.free(&node("n"));
-    let taken = free.take_likely(&ask_of(pools, claims.iter().copied()))?;
+fn taken(pools: &DeviceStore, claims: &[&Claim]) -> Option<Vec<String>> {
+    let mut free = pools.node_devices(&node("n"));
+    let taken = free.take_likely(&pending_requests(pools, claims.iter().copied()))?;
     let name = |i: &usize| free.devices()[*i].id().device.to_string();
     Some(taken.iter().map(name).collect())
 }
@@ -55,12 +55,12 @@ fn taken(pools: &Pools, claims: &[&Claim]) -> Option<Vec<String>> {
 fn whole_cards_by_class() {
     let pools = with_classes(pools([whole("n", 3)]));
     let two = claim("gpu", &[], Count::Exact(2));
-    let ask = ask_of(&pools, [&two]);
-    assert_eq!(ask.parts[0].driver(), Some("gpu.nvidia.com"));
-    assert_eq!((ask.parts[0].count(), ask.bound), (2, false));
-    let free = pools.free(&node("n"));
-    assert_eq!(free.free_for(&ask.parts[0]), 3);
-    assert_eq!(ask.parts[0].milli_on(&free, 0), 1000);
+    let ask = pending_requests(&pools, [&two]);
+    assert_eq!(ask.requests[0].driver(), Some("gpu.nvidia.com"));
+    assert_eq!((ask.requests[0].count(), ask.bound), (2, false));
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(free.free_count(&ask.requests[0]), 3);
+    assert_eq!(ask.requests[0].milli_on(&free, 0), 1000);
     assert_eq!(taken(&pools, &[&two]).unwrap(), ["gpu-0", "gpu-1"]);
     assert_eq!(taken(&pools, &[&two, &two]), None);
     let all = claim("gpu", &[], Count::All);
@@ -72,11 +72,11 @@ fn profiles_that_selectors_name() {
     let pools = with_classes(pools(partitioned("n", 1)));
     let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
     let one = claim("mig", &[profile], Count::Exact(1));
-    let ask = ask_of(&pools, [&one]);
-    let part = &ask.parts[0];
+    let ask = pending_requests(&pools, [&one]);
+    let part = &ask.requests[0];
     assert_eq!(part.profile(), Some("3g.40gb"));
-    let free = pools.free(&node("n"));
-    assert_eq!(free.free_for(part), 2);
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(free.free_count(part), 2);
     // The scheduler takes what is published first, here the place at 0.
     assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0-mig-3g40gb-0"]);
     let at = free
@@ -95,9 +95,9 @@ fn what_cannot_be_read_is_a_maybe() {
     let pools = with_classes(pools([whole("n", 1)]));
     let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
     let one = claim("gpu", &[big], Count::Exact(1));
-    let ask = ask_of(&pools, [&one]);
-    let free = pools.free(&node("n"));
-    assert_eq!(ask.parts[0].matches(&free.devices()[0]), Match::Maybe);
+    let ask = pending_requests(&pools, [&one]);
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(ask.requests[0].matches(&free.devices()[0]), Match::Maybe);
     assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0"]);
     let other = "device.attributes['gpu.nvidia.com'].architecture == 'Hopper'";
     assert_eq!(
@@ -110,7 +110,7 @@ fn what_cannot_be_read_is_a_maybe() {
 fn unknown_classes_mean_no_device() {
     let pools = with_classes(pools([whole("n", 1)]));
     let one = claim("nobody", &[], Count::Exact(1));
-    assert!(ask_of(&pools, [&one]).parts[0].unknown_class);
+    assert!(pending_requests(&pools, [&one]).requests[0].unknown_class);
     assert_eq!(taken(&pools, &[&one]), None);
 }
 
@@ -121,9 +121,9 @@ fn parts_of_shared_devices() {
     half.requests[0].alternatives[0]
         .capacity
         .insert("memory".into(), 40_000);
-    let ask = ask_of(&pools, [&half]);
-    let free = pools.free(&node("n"));
-    assert_eq!(ask.parts[0].milli_on(&free, 0), 500);
+    let ask = pending_requests(&pools, [&half]);
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(ask.requests[0].milli_on(&free, 0), 500);
     // Two devices of one request are two devices; another request shares them.
     let names = taken(&pools, &[&half, &half]).unwrap();
     assert_eq!(names, ["shared-0", "shared-1", "shared-0", "shared-1"]);
@@ -134,29 +134,29 @@ fn parts_of_shared_devices() {
 fn allocated_claims_want_nothing_more() {
     let pools = with_classes(pools([whole("n", 1)]));
     let held = crate::dra::fixtures::holding("a", "n", &["gpu-0"]);
-    let ask = ask_of(&pools, [&held]);
-    assert!(ask.bound && ask.parts.is_empty());
+    let ask = pending_requests(&pools, [&held]);
+    assert!(ask.bound && ask.requests.is_empty());
     // Of alternatives the first counts, and how many there are is said.
     let mut either = claim("gpu", &[], Count::Exact(1));
     let request = &mut either.requests[0];
-    request.alternatives.push(Wanted {
+    request.alternatives.push(ExactRequest {
         class: "mig".into(),
-        ..Wanted::default()
+        ..ExactRequest::default()
     });
-    let ask = ask_of(&pools, [&either]);
+    let ask = pending_requests(&pools, [&either]);
     assert_eq!(
-        (&*ask.parts[0].wanted.class, ask.parts[0].alternatives),
+        (&*ask.requests[0].exact.class, ask.requests[0].alternatives),
         ("gpu", 2)
     );
 }
 
 #[test]
 fn milli_where_the_claim_alone_says_it() {
-    let pools = with_classes(Pools::default());
+    let pools = with_classes(DeviceStore::default());
     let milli = |class: &str, profile: &str| {
         let cel = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
         let selectors: &[&str] = if profile.is_empty() { &[] } else { &[&cel] };
-        ask_of(&pools, [&claim(class, selectors, Count::Exact(1))]).parts[0].milli()
+        pending_requests(&pools, [&claim(class, selectors, Count::Exact(1))]).requests[0].milli()
     };
     assert_eq!(milli("gpu", ""), Some(1000));
     assert_eq!(milli("mig", "3g.71gb"), Some(500));
@@ -179,9 +179,9 @@ fn extended_resources_that_classes_serve() {
     assert_eq!(&*found.name, "a");
     let implicit = "deviceclass.resource.kubernetes.io/old";
     assert_eq!(&*pools.class_of_resource(implicit).unwrap().name, "old");
-    let mut ask = Ask::default();
+    let mut ask = PendingRequests::default();
     assert!(!ask.add_resource(&pools, "nvidia.com/gpu", 1));
     assert!(ask.add_resource(&pools, "example.com/gpu", 2));
-    let taken = pools.free(&node("n")).take_likely(&ask).unwrap();
+    let taken = pools.node_devices(&node("n")).take_likely(&ask).unwrap();
     assert_eq!(taken.len(), 2);
 }

@@ -1,23 +1,23 @@
 //! Amounts and lanes as people read them.
 
 use tautline_core::quantity;
-use tautline_gpu_placement::{CARD, Lane, TaskType};
+use tautline_gpu_placement::{CARD, RequestClass, SharingMode};
 
 /// `milli`, `whole`, or `shared/4` for cards of four units.
-pub(crate) fn lane(lane: Lane) -> String {
+pub(crate) fn sharing_mode(lane: SharingMode) -> String {
     match lane {
-        Lane::Milli => "milli".into(),
-        Lane::Whole => "whole".into(),
-        Lane::Shared { unit_milli } => format!("shared/{}", CARD / unit_milli.max(1)),
+        SharingMode::Milli => "milli".into(),
+        SharingMode::Whole => "whole".into(),
+        SharingMode::Shared { unit_milli } => format!("shared/{}", CARD / unit_milli.max(1)),
     }
 }
 
 /// A lane for programs.
-pub(crate) fn lane_name(lane: Lane) -> &'static str {
+pub(crate) fn sharing_mode_name(lane: SharingMode) -> &'static str {
     match lane {
-        Lane::Milli => "milli",
-        Lane::Whole => "whole",
-        Lane::Shared { .. } => "shared",
+        SharingMode::Milli => "milli",
+        SharingMode::Whole => "whole",
+        SharingMode::Shared { .. } => "shared",
     }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn milli(milli: i64) -> String {
 }
 
 /// `250m of a card, 2 CPU, A100|H100`.
-pub(crate) fn class(class: &TaskType) -> String {
+pub(crate) fn class(class: &RequestClass) -> String {
     let mut text = match (class.milli, class.cards) {
         (0, _) | (_, 0) => "no GPU".to_owned(),
         (CARD, 1) => "1 card".to_owned(),

@@ -15,15 +15,15 @@ const EPSILON: f64 = 1e-9;
 
 /// The worth of each rest of a card, in thousandths.
 #[derive(Clone, Debug)]
-pub(super) struct Prices(Box<[f64]>);
+pub(super) struct RemainderValues(Box<[f64]>);
 
-impl Default for Prices {
+impl Default for RemainderValues {
     fn default() -> Self {
         Self::of(Vec::new())
     }
 }
 
-impl Prices {
+impl RemainderValues {
     /// Of sizes (1 to 1000) with the parts that they come in.
     pub(super) fn of(mut demand: Vec<(u16, f64)>) -> Self {
         demand.retain(|(size, p)| (1..=CARD).contains(size) && *p > 0.0);
@@ -36,8 +36,8 @@ impl Prices {
             same
         });
         let sizes: Vec<usize> = demand.iter().map(|(size, _)| usize::from(*size)).collect();
-        let prices = Programme::new(&demand).solve(&sizes);
-        let (mut worth, _) = fill(&sizes, &prices);
+        let prices = LinearProgramme::new(&demand).solve(&sizes);
+        let (mut worth, _) = knapsack(&sizes, &prices);
         for w in &mut worth {
             *w = w.min(WHOLE as f64);
         }
@@ -46,20 +46,20 @@ impl Prices {
     }
 
     /// What so many thousandths left are worth.
-    pub(super) fn of_rest(&self, milli: u16) -> f64 {
+    pub(super) fn value(&self, milli: u16) -> f64 {
         self.0[usize::from(milli).min(WHOLE)]
     }
 }
 
 /// A revised simplex with a dense inverse, a row a size. The first basis cuts each
 /// card into one size.
-struct Programme {
+struct LinearProgramme {
     inverse: Vec<Vec<f64>>,
     cards: Vec<f64>,
     cost: Vec<f64>,
 }
 
-impl Programme {
+impl LinearProgramme {
     fn new(demand: &[(u16, f64)]) -> Self {
         let n = demand.len();
         let total: f64 = demand.iter().map(|(_, p)| p).sum();
@@ -90,7 +90,7 @@ impl Programme {
                     (column, 0.0)
                 }
                 None => {
-                    let (worth, pattern) = fill(sizes, &prices);
+                    let (worth, pattern) = knapsack(sizes, &prices);
                     if worth[WHOLE] <= WHOLE as f64 + 1e-6 {
                         break;
                     }
@@ -146,7 +146,7 @@ impl Programme {
 
 /// The dearest filling of every rest, and the copies in a whole card's (an unbounded
 /// knapsack).
-fn fill(sizes: &[usize], prices: &[f64]) -> (Vec<f64>, Vec<f64>) {
+fn knapsack(sizes: &[usize], prices: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let (mut worth, mut last) = (vec![0.0_f64; WHOLE + 1], vec![None; WHOLE + 1]);
     for rest in 1..=WHOLE {
         worth[rest] = worth[rest - 1];
@@ -178,8 +178,8 @@ mod tests {
     use super::*;
 
     fn worth(demand: &[(u16, f64)], rests: &[u16]) -> Vec<i64> {
-        let prices = Prices::of(demand.to_vec());
-        let rounded = rests.iter().map(|r| prices.of_rest(*r).round() as i64);
+        let prices = RemainderValues::of(demand.to_vec());
+        let rounded = rests.iter().map(|r| prices.value(*r).round() as i64);
         rounded.collect()
     }
 
@@ -198,9 +198,9 @@ mod tests {
         /// More of a card is never worth less, and never more than a card.
         #[test]
         fn worth_grows_with_the_rest(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
-            let prices = Prices::of(demand);
+            let prices = RemainderValues::of(demand);
             for rest in 1..=CARD {
-                let (less, more) = (prices.of_rest(rest - 1), prices.of_rest(rest));
+                let (less, more) = (prices.value(rest - 1), prices.value(rest));
                 prop_assert!(more >= less && (0.0..=1000.0).contains(&more), "{rest}: {less} {more}");
             }
         }

@@ -2,25 +2,25 @@
 //! looked up beforehand.
 
 use crate::{
-    popularity::TaskType,
-    room::Room,
-    shape::{CARD, Kind},
+    node_capacity::NodeCapacity,
+    request_distribution::RequestClass,
+    shape::{CARD, CardKind},
 };
 
 /// A class of requests and its part of all.
 #[derive(Clone, Debug)]
-pub struct Type {
+pub struct PlannedClass {
     pub cpu_milli: i64,
     /// Thousandths of each card; 0: it asks for no GPU.
     pub milli: u16,
     pub cards: u16,
     /// Its probability.
-    pub p: f64,
+    pub probability: f64,
     /// Whether cards of a kind may serve it, by the kind's number.
     pub allowed: Box<[bool]>,
 }
 
-impl Type {
+impl PlannedClass {
     pub fn total_milli(&self) -> i64 {
         i64::from(self.milli) * i64::from(self.cards)
     }
@@ -34,41 +34,42 @@ impl Type {
 
     /// The idle thousandths of a node that it can make no use of: all where it cannot
     /// run, else those of cards with too little left.
-    pub fn unusable_milli(&self, room: &Room) -> i64 {
-        let all = !self.uses_gpu_of(room);
+    pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
+        let all = !self.can_use_gpu(capacity);
         let lost = |left: &&u16| all || **left < self.milli;
-        room.cards()
+        capacity
+            .cards()
             .iter()
             .filter(lost)
             .map(|c| i64::from(*c))
             .sum()
     }
 
-    fn uses_gpu_of(&self, room: &Room) -> bool {
-        self.milli > 0 && Types::runs_on(self, room)
+    fn can_use_gpu(&self, capacity: &NodeCapacity) -> bool {
+        self.milli > 0 && PlannedClasses::runs_on(self, capacity)
     }
 }
 
 /// The distribution that a policy plans for, against the kinds that there are.
 #[derive(Clone, Debug, Default)]
-pub struct Types(Vec<Type>);
+pub struct PlannedClasses(Vec<PlannedClass>);
 
-impl Types {
-    pub fn new(classes: &[(TaskType, f64)], kinds: &[Kind]) -> Self {
-        let class = |(class, p): &(TaskType, f64)| {
+impl PlannedClasses {
+    pub fn new(classes: &[(RequestClass, f64)], kinds: &[CardKind]) -> Self {
+        let class = |(class, p): &(RequestClass, f64)| {
             let shape = class.shape();
-            Type {
+            PlannedClass {
                 cpu_milli: class.cpu_milli,
                 milli: class.milli,
                 cards: class.cards,
-                p: *p,
+                probability: *p,
                 allowed: kinds.iter().map(|k| shape.allows(k)).collect(),
             }
         };
         Self(classes.iter().map(class).collect())
     }
 
-    pub fn iter(&self) -> std::slice::Iter<'_, Type> {
+    pub fn iter(&self) -> std::slice::Iter<'_, PlannedClass> {
         self.0.iter()
     }
 
@@ -84,18 +85,18 @@ impl Types {
     /// is expected not to be able to use (USENIX ATC 2023, section 4). A class that
     /// cannot run there can use none of it, one that can not the cards with too
     /// little left, one without GPU none at all.
-    pub fn fragmented_milli(&self, room: &Room) -> f64 {
-        self.fragmented(room.cpu_milli(), room.cards(), room.kind())
+    pub fn fragmented_milli(&self, capacity: &NodeCapacity) -> f64 {
+        self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
     }
 
     /// The same, card by card; together they are the node's.
-    pub fn fragmented_cards(&self, room: &Room) -> Vec<f64> {
-        let mut cards = vec![0.0; room.cards().len()];
+    pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
+        let mut cards = vec![0.0; capacity.cards().len()];
         for class in &self.0 {
-            let all = !class.uses_gpu_of(room);
-            for (lost, left) in cards.iter_mut().zip(room.cards()) {
+            let all = !class.can_use_gpu(capacity);
+            for (lost, left) in cards.iter_mut().zip(capacity.cards()) {
                 if all || *left < class.milli {
-                    *lost += class.p * f64::from(*left);
+                    *lost += class.probability * f64::from(*left);
                 }
             }
         }
@@ -116,9 +117,9 @@ impl Types {
                     &mut light
                 } else {
                     &mut light_no_cpu
-                }) += class.p * idle;
+                }) += class.probability * idle;
             } else if !class.may_run_on(kind) {
-                foreign += class.p * idle;
+                foreign += class.probability * idle;
             } else {
                 let (mut enough, mut small) = (0, 0_i64);
                 for left in cards {
@@ -129,10 +130,10 @@ impl Types {
                     }
                 }
                 match (enough >= class.cards, has_cpu) {
-                    (true, true) => runs += class.p * small as f64,
-                    (true, false) => no_cpu += class.p * idle,
-                    (false, true) => runs += class.p * idle,
-                    (false, false) => short += class.p * idle,
+                    (true, true) => runs += class.probability * small as f64,
+                    (true, false) => no_cpu += class.probability * idle,
+                    (false, true) => runs += class.probability * idle,
+                    (false, false) => short += class.probability * idle,
                 }
             }
         }
@@ -140,21 +141,25 @@ impl Types {
     }
 
     /// Whether a class could run on a node as it is.
-    pub fn runs_on(class: &Type, room: &Room) -> bool {
-        let enough = room.cards().iter().filter(|c| **c >= class.milli).count();
-        room.cpu_milli() >= class.cpu_milli
-            && class.may_run_on(room.kind())
+    pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
+        let enough = capacity
+            .cards()
+            .iter()
+            .filter(|c| **c >= class.milli)
+            .count();
+        capacity.cpu_milli() >= class.cpu_milli
+            && class.may_run_on(capacity.kind())
             && (class.milli == 0 || enough >= usize::from(class.cards))
     }
 }
 
 /// The card with least left that can still give the share, and the first of those;
 /// none for a shape without one.
-pub(crate) fn tightest(room: &Room, shape: &crate::shape::Shape) -> Option<u16> {
-    let able = |i: &usize| shape.share > 0 && room.can_share(shape, *i);
-    let card = (0..room.cards().len())
+pub(crate) fn tightest(capacity: &NodeCapacity, shape: &crate::shape::Shape) -> Option<u16> {
+    let able = |i: &usize| shape.share > 0 && capacity.can_give_share(shape, *i);
+    let card = (0..capacity.cards().len())
         .filter(able)
-        .min_by_key(|i| room.cards()[*i])?;
+        .min_by_key(|i| capacity.cards()[*i])?;
     Some(card as u16)
 }
 
@@ -168,7 +173,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{popularity::Popularity, shape::Shape};
+    use crate::{request_distribution::RequestDistribution, shape::Shape};
 
     proptest! {
         /// What each class cannot use, and what is useless of each card, are the
@@ -185,11 +190,11 @@ mod tests {
                 share: if *whole == 0 { *share } else { 0 },
                 ..Shape::default()
             }).collect();
-            let types = Types::new(&Popularity::of(&shapes).types(), &[Kind::default()]);
-            let room = Room::new(cpu * 1000, 0, 0, cards);
-            let whole = types.fragmented_milli(&room);
-            let classes: f64 = types.iter().map(|t| t.p * t.unusable_milli(&room) as f64).sum();
-            let cards: f64 = types.fragmented_cards(&room).iter().sum();
+            let types = PlannedClasses::new(&RequestDistribution::of(&shapes).classes(), &[CardKind::default()]);
+            let capacity = NodeCapacity::new(cpu * 1000, 0, 0, cards);
+            let whole = types.fragmented_milli(&capacity);
+            let classes: f64 = types.iter().map(|t| t.probability * t.unusable_milli(&capacity) as f64).sum();
+            let cards: f64 = types.fragmented_cards(&capacity).iter().sum();
             prop_assert!((whole - classes).abs() < 1e-6, "{whole} {classes}");
             prop_assert!((whole - cards).abs() < 1e-6, "{whole} {cards}");
         }

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::shape::{Lane, Shape};
+use crate::shape::{Shape, SharingMode};
 
 /// The most popular classes are kept until they are so much of all requests: what
 /// is rarer says nothing of the future (FGD, USENIX ATC 2023, section 5).
-const KEPT: f64 = 0.95;
+const COVERED: f64 = 0.95;
 /// Nor are there ever more: each costs every node's work.
-const MOST: usize = 512;
+const MAX_CLASSES: usize = 512;
 /// A request counts half as much once so many more have come.
 const HALF_LIFE_REQUESTS: f64 = 2_000.0;
 /// Beyond this, increments are scaled back before they lose precision.
@@ -16,16 +16,16 @@ const RESCALE: f64 = 1e12;
 
 /// A class of requests: those that are alike but for their memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TaskType {
+pub struct RequestClass {
     pub cpu_milli: i64,
     /// Thousandths of each card: 1000 for whole ones.
     pub milli: u16,
     pub cards: u16,
     pub models: Arc<[Arc<str>]>,
-    pub lane: Lane,
+    pub mode: SharingMode,
 }
 
-impl TaskType {
+impl RequestClass {
     /// A share that comes with whole cards counts as one card more.
     pub fn of(shape: &Shape) -> Self {
         let (cards, milli) = match (shape.whole, shape.share) {
@@ -40,7 +40,7 @@ impl TaskType {
             milli,
             cards,
             models: Arc::clone(&shape.models),
-            lane: shape.lane,
+            mode: shape.mode,
         }
     }
 
@@ -56,7 +56,7 @@ impl TaskType {
             memory_bytes: 0,
             whole,
             share: if whole == 0 { self.milli } else { 0 },
-            lane: self.lane,
+            mode: self.mode,
             models: Arc::clone(&self.models),
         }
     }
@@ -69,15 +69,15 @@ impl TaskType {
 
 /// How often each class has come, of late.
 #[derive(Clone, Debug)]
-pub struct Popularity {
-    counts: BTreeMap<TaskType, f64>,
+pub struct RequestDistribution {
+    counts: BTreeMap<RequestClass, f64>,
     total: f64,
     /// What the next request counts; grows instead of all others' shrinking.
     increment: f64,
     growth: f64,
 }
 
-impl Default for Popularity {
+impl Default for RequestDistribution {
     fn default() -> Self {
         Self {
             counts: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl Default for Popularity {
     }
 }
 
-impl Popularity {
+impl RequestDistribution {
     /// The distribution of a whole trace: every request counts the same.
     pub fn of<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
         let mut all = Self {
@@ -103,7 +103,7 @@ impl Popularity {
 
     /// One more request has come. To be told once for each pod.
     pub fn observe(&mut self, shape: &Shape) {
-        *self.counts.entry(TaskType::of(shape)).or_default() += self.increment;
+        *self.counts.entry(RequestClass::of(shape)).or_default() += self.increment;
         self.total += self.increment;
         self.increment *= self.growth;
         self.rescale();
@@ -111,7 +111,7 @@ impl Popularity {
 
     /// Requests that have come in an order that nobody knows: each counts the same,
     /// and together they count what they would have one after another.
-    pub fn observe_together(&mut self, shapes: &[Shape]) {
+    pub fn observe_unordered(&mut self, shapes: &[Shape]) {
         if shapes.is_empty() {
             return;
         }
@@ -125,7 +125,7 @@ impl Popularity {
         };
         let each = self.increment * sum / count;
         for shape in shapes {
-            *self.counts.entry(TaskType::of(shape)).or_default() += each;
+            *self.counts.entry(RequestClass::of(shape)).or_default() += each;
             self.total += each;
         }
         self.increment *= faded;
@@ -156,12 +156,12 @@ impl Popularity {
 
     /// The classes that matter with their probabilities, most popular first; equal
     /// ones in the reverse of their order.
-    pub fn types(&self) -> Vec<(TaskType, f64)> {
-        let mut all: Vec<(&TaskType, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
+    pub fn classes(&self) -> Vec<(RequestClass, f64)> {
+        let mut all: Vec<(&RequestClass, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
         let (mut sum, mut kept) = (0.0, Vec::new());
         for (class, count) in &all {
-            if sum >= KEPT * self.total || kept.len() == MOST {
+            if sum >= COVERED * self.total || kept.len() == MAX_CLASSES {
                 break;
             }
             sum += count;
@@ -176,8 +176,8 @@ impl Popularity {
     }
 
     /// How far two distributions are apart: 0 the same, 1 nothing in common.
-    pub fn distance(before: &[(TaskType, f64)], now: &[(TaskType, f64)]) -> f64 {
-        let map = |list: &[(TaskType, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
+    pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
+        let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
         let (a, b) = (map(before), map(now));
         let gone: f64 = b
             .iter()
@@ -208,7 +208,7 @@ mod tests {
         let mut shapes = vec![share(500); 96];
         shapes.extend(vec![share(250); 3]);
         shapes.push(share(100));
-        let types = Popularity::of(&shapes).types();
+        let types = RequestDistribution::of(&shapes).classes();
         assert_eq!(types.len(), 1);
         assert_eq!(types[0].0.milli, 500);
         assert!((types[0].1 - 1.0).abs() < 1e-9);
@@ -216,27 +216,27 @@ mod tests {
 
     #[test]
     fn what_came_long_ago_fades() {
-        let mut seen = Popularity::default();
+        let mut seen = RequestDistribution::default();
         for _ in 0..10_000 {
             seen.observe(&share(500));
         }
         for _ in 0..4_000 {
             seen.observe(&share(250));
         }
-        let types = seen.types();
+        let types = seen.classes();
         let half = types.iter().find(|t| t.0.milli == 500).unwrap();
         // Two half-lives on, a quarter is left of it.
         assert!((half.1 - 0.25).abs() < 0.03, "{types:?}");
-        assert!(Popularity::distance(&types, &types) < 1e-12);
+        assert!(RequestDistribution::distance(&types, &types) < 1e-12);
     }
 
     #[test]
     fn requests_without_an_order_count_the_same() {
         let shapes: Vec<Shape> = (0..9_000).map(|i| share(100 + i / 3_000 * 100)).collect();
-        let mut seen = Popularity::default();
-        seen.observe_together(&shapes);
+        let mut seen = RequestDistribution::default();
+        seen.observe_unordered(&shapes);
         assert!(
-            seen.types()
+            seen.classes()
                 .iter()
                 .all(|(_, p)| (p - 1.0 / 3.0).abs() < 1e-9)
         );
@@ -244,17 +244,17 @@ mod tests {
         for _ in 0..4_000 {
             seen.observe(&share(900));
         }
-        let new = seen.types().iter().find(|t| t.0.milli == 900).unwrap().1;
+        let new = seen.classes().iter().find(|t| t.0.milli == 900).unwrap().1;
         assert!((new - 0.75).abs() < 0.03, "{new}");
     }
 
     #[test]
     fn a_million_requests_lose_no_precision() {
-        let mut seen = Popularity::default();
+        let mut seen = RequestDistribution::default();
         for i in 0..1_000_000 {
             seen.observe(&share(if i % 4 == 0 { 250 } else { 500 }));
         }
-        let p = seen.types()[0].1;
+        let p = seen.classes()[0].1;
         assert!((p - 0.75).abs() < 1e-3, "{p}");
     }
 }
