@@ -70,7 +70,7 @@ impl TerminalStyle {
     pub(crate) fn legend(self) -> String {
         let g = self.glyphs();
         format!(
-            "{} used  {} free, of no use to what is expected next  {} free  {} lost",
+            "{} used  {} free, but not usable by the next expected request  {} free  {} lost",
             g.used, g.fragmented, g.free, g.lost
         )
     }

@@ -1,4 +1,4 @@
-//! Amounts and lanes as people read them.
+//! Text for amounts and sharing modes.
 
 use tautline_core::quantity;
 use tautline_gpu_placement::{CARD, RequestClass, SharingMode};
@@ -12,7 +12,7 @@ pub(crate) fn sharing_mode(lane: SharingMode) -> String {
     }
 }
 
-/// A lane for programs.
+/// A sharing mode in JSON.
 pub(crate) fn sharing_mode_name(lane: SharingMode) -> &'static str {
     match lane {
         SharingMode::Milli => "milli",

@@ -75,7 +75,7 @@ fn absent(inspection: &Inspection, name: &str) -> String {
         .filter(|n| has_gpus(n))
         .map(|n| &**n.name)
         .collect();
-    let mut mend = match with.as_slice() {
+    let mut fix = match with.as_slice() {
         [] => "no node has GPUs".to_owned(),
         some => format!(
             "nodes with GPUs are {}",
@@ -83,9 +83,9 @@ fn absent(inspection: &Inspection, name: &str) -> String {
         ),
     };
     if with.len() > SHOWN {
-        mend += &format!(" and {} more", with.len() - SHOWN);
+        fix += &format!(" and {} more", with.len() - SHOWN);
     }
-    format!("there is no node {name}; {mend}")
+    format!("node {name} does not exist; {fix}")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What each node says to a pod, the best first.
+//! The answers of nodes for a pod, the best first.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What is shown of a pod: its cards, and each rule with its answer.
+//! The report of `tautline gpu explain`: the pod's cards, and each rule with its answers.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! A pod's cards and what each node says to it.
+//! The text of `tautline gpu explain`.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -25,12 +25,13 @@ impl PodExplanation {
             let (offer, policy) = (&missing.offer, &missing.policy);
             out += &field(
                 "Warning",
-                &format!("offer {offer} names policy {policy}, which is not there"),
+                &format!("offer {offer} names policy {policy}, which does not exist"),
             );
         }
         if !self.other_rules.is_empty() {
             let rules = self.other_rules.join(", ");
-            let text = format!("{rules}: also asked when it is placed; see `tautline plan --pod`");
+            let text =
+                format!("{rules}: also apply when the pod is placed; see `tautline plan --pod`");
             out += &field("Other rules", &text);
         }
         for rule in &self.rules {
@@ -50,17 +51,17 @@ impl PodExplanation {
 
     fn place(&self) -> String {
         match (&self.node, self.usable_nodes.as_slice()) {
-            _ if self.finished => "none: it has finished, and holds nothing".into(),
+            _ if self.finished => "none: the pod has finished, and holds nothing".into(),
             (Some(node), _) => node.clone(),
-            (None, []) => "none: it waits, and no node can host it now".into(),
-            (None, [only]) => format!("none: it waits; {only} could host it now"),
+            (None, []) => "none: the pod waits, and no node can host it now".into(),
+            (None, [only]) => format!("none: the pod waits; {only} could host it now"),
             (None, some) => {
                 let all = some.len();
                 let best = match self.rules.as_slice() {
                     [_] => format!(", {} best", some[0]),
                     _ => String::new(),
                 };
-                format!("none: it waits; {all} nodes could host it now{best}")
+                format!("none: the pod waits; {all} nodes could host it now{best}")
             }
         }
     }
@@ -117,7 +118,7 @@ impl RuleReport {
 
     fn title(&self) -> String {
         let (Some(offer), Some(policy)) = (&self.offer, &self.policy) else {
-            return "none governs it; its own requests count".into();
+            return "no rule governs the pod; its own requests count".into();
         };
         let mut text = format!("gpu-slice of policy {policy}, offer {offer}");
         for (name, value) in [("request", &self.request), ("limit", &self.limit)] {
@@ -166,7 +167,7 @@ impl RequestReport {
             _ = write!(text, ", {} memory", format::bytes(self.memory_bytes));
         }
         if let Some(least) = &self.least {
-            _ = write!(text, "; {least} will do when the node degrades");
+            _ = write!(text, "; {least} is enough when the node degrades");
         }
         text
     }

@@ -14,7 +14,7 @@ impl Report {
         if !self.classes.is_empty() {
             let header = [
                 "REQUEST",
-                "LANE",
+                "MODE",
                 "SHARE",
                 "PODS",
                 "STILL FIT",
@@ -37,7 +37,7 @@ impl Report {
         };
         let header = [
             "PRODUCT",
-            "LANE",
+            "MODE",
             "NODES",
             "CARDS",
             "IDLE",
@@ -72,7 +72,7 @@ impl NodeCounts {
             (self.gpu_short, "GPU short"),
             (self.cpu_short, "CPU short"),
             (self.no_such_model, "no such model"),
-            (self.other_lane, "other lane"),
+            (self.other_lane, "other mode"),
         ];
         let there = all.into_iter().filter(|(n, _)| *n > 0);
         let texts: Vec<String> = there.map(|(n, what)| format!("{n} {what}")).collect();

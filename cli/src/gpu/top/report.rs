@@ -1,4 +1,4 @@
-//! What is shown of every node's cards.
+//! The report of `tautline gpu top`.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -89,12 +89,12 @@ pub(super) struct CountedTop {
     pub(super) free_units: i64,
 }
 
-/// The sum of one product in one lane, or of one counted resource.
+/// The sum of one product in one sharing mode, or of one counted resource.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Total {
     pub(super) product: String,
-    /// A lane's name, or a resource's.
+    /// A sharing mode, or a resource.
     pub(super) lane: String,
     pub(super) nodes: usize,
     #[serde(flatten)]
@@ -239,7 +239,7 @@ impl CountedTop {
     }
 }
 
-/// By product and lane; what is counted only comes last.
+/// By product and sharing mode; counted resources come last.
 fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let mut cards: BTreeMap<(String, String), Vec<&PoolTop>> = BTreeMap::new();
     let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();

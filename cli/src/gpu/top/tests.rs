@@ -95,7 +95,7 @@ fn nothing_is_no_error() {
 fn a_node_that_is_not_there_is_named_with_those_that_are() {
     let error = absent(&inspection(example()), "slice-9");
     assert!(
-        error.contains("no node slice-9; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),
+        error.contains("node slice-9 does not exist; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),
         "{error}"
     );
 }

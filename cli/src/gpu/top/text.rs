@@ -20,12 +20,12 @@ const HEADER: [&str; 10] = [
     "FRAGMENTED",
     "HEALTH",
     "PRODUCT",
-    "LANE",
+    "MODE",
     "HELD BY",
 ];
-/// What a narrow terminal does without, the first first: the second table has product
-/// and lane as well.
-const LEFT_OUT: [&str; 4] = ["LANE", "PRODUCT", "HEALTH", "FRAGMENTED"];
+/// Columns that a narrow terminal leaves out, in this order: the second table has product
+/// and mode as well.
+const LEFT_OUT: [&str; 4] = ["MODE", "PRODUCT", "HEALTH", "FRAGMENTED"];
 /// The least that is shown of HELD BY.
 const HELD_BY: usize = 20;
 
@@ -39,7 +39,7 @@ impl Top {
             out += &look.paint(&cards);
             let header = [
                 "PRODUCT",
-                "LANE",
+                "MODE",
                 "NODES",
                 "CARDS",
                 "UNHEALTHY",

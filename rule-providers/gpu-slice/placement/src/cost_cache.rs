@@ -1,5 +1,5 @@
-//! What each node would cost each shape, kept from question to question: a change
-//! of one node costs that node's work alone.
+//! The cost of each shape on each node, cached between requests: a change of one node costs
+//! that node's work alone.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,15 +11,15 @@ use crate::{
     shape::{CardKind, Shape},
 };
 
-/// So many shapes' costs are kept by default; the one asked longest ago goes first.
+/// Shapes whose costs are cached by default; the least recently used is replaced.
 const SHAPES: usize = 256;
 
 /// Why a node cannot serve a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementError {
-    /// No room is known by this number.
+    /// The cache has no capacity for this node.
     UnknownNode,
-    /// Its cards are of another lane or model.
+    /// Its cards have another sharing mode or model.
     OtherKind,
     Shortage(Shortage),
 }
@@ -47,7 +47,7 @@ struct Node {
     precomputed: Box<[f64]>,
 }
 
-/// The rooms of all nodes under one policy, by numbers that the caller gives out.
+/// The capacities of all nodes under one policy, by indexes that the caller assigns.
 #[derive(Debug)]
 pub struct CostCache {
     policy: Box<dyn Policy>,
@@ -59,7 +59,7 @@ pub struct CostCache {
     max_shapes: usize,
     clock: u64,
     epoch: u32,
-    /// How often all nodes were told of.
+    /// How often all costs became void.
     invalidations: u32,
 }
 
@@ -79,13 +79,13 @@ impl CostCache {
         }
     }
 
-    /// Keeps the costs of at least so many shapes.
+    /// Caches the costs of at least so many shapes.
     pub fn with_capacity_for(mut self, shapes: usize) -> Self {
         self.max_shapes = self.max_shapes.max(shapes);
         self
     }
 
-    /// The number of a kind, for [`Room::new`].
+    /// The index of a kind, for [`NodeCapacity::new`].
     pub fn kind_index(&mut self, kind: &CardKind) -> u16 {
         if let Some(known) = self.kinds.iter().position(|k| k == kind) {
             return known as u16;
@@ -99,7 +99,7 @@ impl CostCache {
         (self.kinds.len() - 1) as u16
     }
 
-    /// What the policy cannot tell apart: [`Policy::resolution`].
+    /// The policy's [resolution](Policy::resolution).
     pub fn resolution(&self) -> i64 {
         self.policy.resolution()
     }
@@ -108,7 +108,7 @@ impl CostCache {
         &self.kinds
     }
 
-    /// The distribution to plan for: every kept cost is void.
+    /// Sets the distribution to plan for. All cached costs become void.
     pub fn plan_for(&mut self, classes: Vec<(RequestClass, f64)>) {
         self.policy
             .plan_for(PlannedClasses::new(&classes, &self.kinds));
@@ -130,7 +130,7 @@ impl CostCache {
         }
     }
 
-    /// The distribution that is planned for.
+    /// The distribution to plan for.
     pub fn classes(&self) -> &[(RequestClass, f64)] {
         &self.classes
     }
@@ -144,8 +144,8 @@ impl CostCache {
         self.nodes.iter().enumerate().filter_map(capacity)
     }
 
-    /// Where a node stands in the order that policies may prefer nodes by, from 0
-    /// (first) to 1. To be told before its room.
+    /// Sets a node's position in the order of nodes, from 0 (first) to 1. To be called before
+    /// [`CostCache::set_capacity`].
     pub fn set_position(&mut self, node: usize, position: f64) {
         let at = self.node(node);
         if at.position != position {
@@ -161,7 +161,7 @@ impl CostCache {
         &mut self.nodes[node]
     }
 
-    /// A node's room is this now; `None`: the node has gone.
+    /// Sets a node's capacity; `None`: the node has gone.
     pub fn set_capacity(&mut self, node: usize, capacity: Option<NodeCapacity>) {
         self.node(node);
         let at = &mut self.nodes[node];
@@ -184,7 +184,7 @@ impl CostCache {
         at.capacity = capacity;
     }
 
-    /// What the node would cost the shape, and where on it.
+    /// The cheapest placement of a shape on a node.
     ///
     /// # Errors
     /// The node cannot serve it, and why.
@@ -193,7 +193,7 @@ impl CostCache {
         self.place_by_index(asked, node)
     }
 
-    /// The same for a shape that [`Board::ask`] gave the number of.
+    /// The same, by an index of [`CostCache::shape_index`].
     ///
     /// # Errors
     /// The node cannot serve it, and why.
@@ -208,7 +208,7 @@ impl CostCache {
         }
     }
 
-    /// The same for a room that is not on the board: what if the node's were so?
+    /// The same with another capacity than the cached one.
     ///
     /// # Errors
     /// It cannot serve the shape, and why.
@@ -235,8 +235,8 @@ impl CostCache {
         self.cheapest_with_ties(shape, |_| false)
     }
 
-    /// The cheapest node. Where one is as cheap as the one held, the nth such, `replaces`
-    /// says whether it takes its place.
+    /// The cheapest node. `replaces` decides whether the nth of equally cheap nodes replaces the
+    /// one found before.
     pub fn cheapest_with_ties(
         &mut self,
         shape: &Shape,
@@ -266,8 +266,8 @@ impl CostCache {
         best
     }
 
-    /// As long as it is the same, a node whose room and position have not changed
-    /// costs each shape the same.
+    /// While the version is the same, a node with the same capacity and position has the same
+    /// cost for each shape.
     pub fn version(&mut self) -> (u32, u32) {
         if self.policy.refresh() {
             self.invalidate_all();
@@ -276,8 +276,8 @@ impl CostCache {
         (self.invalidations, self.epoch)
     }
 
-    /// The number of a shape, for many questions about it; good until a room changes
-    /// or another shape is asked.
+    /// The index of a shape, for many nodes; valid until a capacity changes or another shape is
+    /// requested.
     pub fn shape_index(&mut self, shape: &Shape) -> usize {
         self.version();
         self.clock += 1;
@@ -366,9 +366,9 @@ mod tests {
     }
 
     proptest! {
-        /// Nodes that are alike cost the same but for where they stand, in any order.
+        /// Equal nodes cost the same except for their position.
         #[test]
-        fn alike_nodes_differ_by_their_order_alone(
+        fn equal_nodes_differ_by_position_cost_only(
             asks in prop::collection::vec((0..3_u16, 0..1000_u16), 1..9),
             cards in prop::collection::vec(0..=1000_u16, 1..9),
             positions in prop::collection::vec(0.0..1.0_f64, 6),
@@ -399,9 +399,9 @@ mod tests {
             }
         }
 
-        /// Kept costs are those that a board made afresh would give.
+        /// Cached costs equal those of a new cache.
         #[test]
-        fn kept_costs_are_fresh_ones(
+        fn cached_costs_equal_computed_costs(
             asks in prop::collection::vec((0..5_usize, 0..3_u16, 0..10_u16), 1..60)
         ) {
             let shapes: Vec<Shape> = asks.iter().map(|(_, w, s)| match w {
@@ -422,7 +422,7 @@ mod tests {
                         fresh.set_capacity(node, costs.capacity(node).cloned());
                     }
                     fresh.plan_for(costs.classes().to_vec());
-                    // Ours weighs classes anew only when they have drifted.
+                    // Tautline's policy updates its weights only after a drift.
                     if name != PolicyName::Tautline {
                         prop_assert_eq!(costs.cheapest(shape), fresh.cheapest(shape), "{}", name);
                     }

@@ -1,4 +1,4 @@
-//! The record of a pod's cards, as its annotation has it: `0:250`, `0:1000,1:1000`.
+//! The annotation that names a pod's cards: `0:250`, `0:1000,1:1000`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub struct CardShare {
     pub milli: u16,
 }
 
-/// Why a record says nothing.
+/// An annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
@@ -20,10 +20,10 @@ pub struct AnnotationError {
     part: String,
 }
 
-/// Reads a record. Without thousandths a card has `milli`.
+/// Reads the annotation. A card without thousandths gets `milli`.
 ///
 /// # Errors
-/// A part that is not of the form.
+/// A part that is malformed.
 pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
     // Other runtimes separate indexes by a dash.
     let dashed =
@@ -48,7 +48,7 @@ pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> 
         .collect()
 }
 
-/// Writes a record.
+/// The text of the annotation.
 pub fn format(parts: &[CardShare]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -60,7 +60,7 @@ pub fn format(parts: &[CardShare]) -> String {
     text
 }
 
-/// Writes the cards alone, as other runtimes read them: `0-1`.
+/// The cards alone, in the form that other runtimes read: `0-1`.
 pub fn format_indexes(parts: &[CardShare]) -> String {
     let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
     cards.join("-")
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_of_records() {
+    fn parse_accepts_all_forms() {
         let part = |card: &str, milli| CardShare {
             card: card.into(),
             milli,
@@ -101,14 +101,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD), 1..5)) {
+        fn parse_reads_what_format_writes(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD), 1..5)) {
             let parts: Vec<CardShare> = parts.into_iter()
                 .map(|(card, milli)| CardShare { card: card.into(), milli }).collect();
             prop_assert_eq!(parse(&format(&parts), CARD), Ok(parts));
         }
 
         #[test]
-        fn garbage_is_refused_or_read(text in ".{0,40}") {
+        fn parse_never_panics(text in ".{0,40}") {
             _ = parse(&text, CARD);
         }
     }

@@ -1,9 +1,8 @@
-//! Devices that DRA drivers publish (`resource.k8s.io/v1`), what claims hold of
-//! them, and what is left on a node.
+//! Devices of DRA drivers (`resource.k8s.io/v1`), their claims, and the free devices of a node.
 //!
-//! [`Pools`] keeps ResourceSlices, ResourceClaims and DeviceClasses; [`Pools::free`]
-//! gives a node's devices with what is left of each, and [`ask_of`] what a pod's
-//! claims want. Rules are those of the scheduler's own allocator in Kubernetes
+//! [`DeviceStore`] keeps ResourceSlices, ResourceClaims and DeviceClasses;
+//! [`DeviceStore::node_devices`] gives a node's devices with their free parts, and
+//! [`pending_requests`] the open requests of a pod's claims. The rules are those of the scheduler's own allocator in Kubernetes
 //! 1.36: KEP-4381 (structured parameters), KEP-4815 (partitionable devices),
 //! KEP-5075 (consumable capacity), KEP-5055 (device taints). CEL selectors are
 //! not evaluated: see [`Conditions`]. DeviceTaintRules are not read: they are off

@@ -1,8 +1,9 @@
-//! The GPUs of a cluster: what a node's devices are and what is left of them
-//! ([`inventory`], [`room`], [`mig`], [`dra`]), which requests come ([`popularity`]), and where
-//! the next one does least harm ([`policy`], [`board`]).
+//! The GPUs of a cluster: the devices of a node and their free capacity ([`inventory`],
+//! [`node_capacity`], [`mig`], [`dra`]), the distribution of requests
+//! ([`request_distribution`]), and the placement that does least harm ([`policy`],
+//! [`cost_cache`]).
 //!
-//! Pure: nothing here knows a cluster's API or waits.
+//! Pure: no I/O, no Kubernetes API, nothing that awaits.
 
 pub mod cost_cache;
 pub mod device_annotation;

@@ -1,9 +1,9 @@
-//! What is left of one node. It can only be taken through [`Room::take`], which
-//! gives no more than there is.
+//! The free capacity of one node. [`NodeCapacity::take`] is the only way to take from it, and
+//! never takes more than is free.
 
 use crate::shape::{CARD, Shape};
 
-/// What is left of a node: CPU, memory, and thousandths of each card.
+/// The free capacity of a node: CPU, memory, and thousandths of each card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCapacity {
     cpu_milli: i64,
@@ -12,14 +12,14 @@ pub struct NodeCapacity {
     cards: Vec<u16>,
 }
 
-/// The cards that a placement takes from: a share's card, and the whole ones.
+/// The cards that a placement takes: a share's card, and the whole ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardGrant {
     /// Card index and thousandths.
     pub parts: Vec<(u16, u16)>,
 }
 
-/// The node has not got it.
+/// The resource that a node has too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
     #[error("CPU")]
@@ -52,7 +52,7 @@ impl NodeCapacity {
         self.memory_bytes
     }
 
-    /// Which of the board's kinds its cards are.
+    /// The index of its cards' kind in the cost cache.
     pub fn kind(&self) -> u16 {
         self.kind
     }
@@ -67,10 +67,10 @@ impl NodeCapacity {
         self.cards.iter().map(|c| i64::from(*c)).sum()
     }
 
-    /// What of a shape the node is short of; kinds are the caller's to compare.
+    /// Checks that a shape fits; the caller compares kinds.
     ///
     /// # Errors
-    /// The first thing that it is short of.
+    /// The first resource that is short.
     pub fn fits(&self, shape: &Shape) -> Result<(), Shortage> {
         if self.cpu_milli < shape.cpu_milli {
             return Err(Shortage::Cpu);
@@ -85,8 +85,8 @@ impl NodeCapacity {
         }
     }
 
-    /// How many of a shape it has room for, one after another; `None`: it asks for
-    /// nothing, and there is no end.
+    /// How many pods of a shape fit, one after another; `None`: no limit, as the shape requests
+    /// nothing.
     pub fn max_copies(&self, shape: &Shape) -> Option<i64> {
         let of = |left: i64, each: i64| (each > 0).then(|| (left / each).max(0));
         let limits = [
@@ -129,7 +129,7 @@ impl NodeCapacity {
         whole > needed || self.cards.iter().any(|c| *c >= shape.share && *c < CARD)
     }
 
-    /// Whether a share could come from this card, with the whole ones served too.
+    /// Whether a share fits on this card while the whole cards are served from others.
     pub fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
         let Some(left) = self.cards.get(card) else {
             return false;
@@ -143,7 +143,7 @@ impl NodeCapacity {
     /// are free.
     ///
     /// # Errors
-    /// The node has not got it; it is as it was then.
+    /// The shape does not fit; nothing is changed.
     pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<CardGrant, Shortage> {
         self.fits(shape)?;
         let mut parts = Vec::new();
@@ -167,8 +167,8 @@ impl NodeCapacity {
         Ok(CardGrant { parts })
     }
 
-    /// Gives back what [`Room::take`] took. Cards that the node has not, or more
-    /// than a card holds, are left out.
+    /// Returns the cards that [`NodeCapacity::take`] took. Unknown cards, and more than a whole
+    /// card, are ignored.
     pub fn release(&mut self, shape: &Shape, grant: &CardGrant) {
         self.cpu_milli += shape.cpu_milli;
         self.memory_bytes += shape.memory_bytes;
@@ -200,7 +200,7 @@ mod tests {
         /// Whatever is taken and given back, in whatever order: the parts held of a
         /// card and what is left of it are one card.
         #[test]
-        fn a_card_is_never_given_twice(
+        fn take_never_gives_a_card_twice(
             asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40)
         ) {
             let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD; 6]);
@@ -242,7 +242,7 @@ mod tests {
         }
 
         #[test]
-        fn so_many_copies_fit_and_no_more(
+        fn max_copies_is_exact(
             shape in shapes(), cards in prop::collection::vec(0..=CARD, 0..8), cpu in 0..40_i64,
         ) {
             let mut capacity = NodeCapacity::new(cpu * 1000, 8 << 30, 0, cards);

@@ -1,5 +1,4 @@
-//! The classes of requests as the policies read them: with what each may run on
-//! looked up beforehand.
+//! The classes of requests that a policy plans for, with the kinds of cards that each may run on.
 
 use crate::{
     node_capacity::NodeCapacity,
@@ -7,16 +6,16 @@ use crate::{
     shape::{CARD, CardKind},
 };
 
-/// A class of requests and its part of all.
+/// A class of requests and its probability.
 #[derive(Clone, Debug)]
 pub struct PlannedClass {
     pub cpu_milli: i64,
     /// Thousandths of each card; 0: it asks for no GPU.
     pub milli: u16,
     pub cards: u16,
-    /// Its probability.
+    /// The part of all requests.
     pub probability: f64,
-    /// Whether cards of a kind may serve it, by the kind's number.
+    /// Whether cards of a kind may serve it, by the kind's index.
     pub allowed: Box<[bool]>,
 }
 
@@ -32,8 +31,8 @@ impl PlannedClass {
             .unwrap_or(false)
     }
 
-    /// The idle thousandths of a node that it can make no use of: all where it cannot
-    /// run, else those of cards with too little left.
+    /// The idle thousandths of a node that the class cannot use: all where it cannot run, else
+    /// those of cards with too little left.
     pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
         let all = !self.can_use_gpu(capacity);
         let lost = |left: &&u16| all || **left < self.milli;
@@ -50,7 +49,7 @@ impl PlannedClass {
     }
 }
 
-/// The distribution that a policy plans for, against the kinds that there are.
+/// The distribution of requests that a policy plans for.
 #[derive(Clone, Debug, Default)]
 pub struct PlannedClasses(Vec<PlannedClass>);
 
@@ -176,10 +175,9 @@ mod tests {
     use crate::{request_distribution::RequestDistribution, shape::Shape};
 
     proptest! {
-        /// What each class cannot use, and what is useless of each card, are the
-        /// published measure, taken apart.
+        /// The unusable parts by class, and by card, sum up to the published measure.
         #[test]
-        fn the_parts_are_the_measure(
+        fn fragmentation_is_the_sum_of_its_parts(
             asks in prop::collection::vec((0..3_u16, 0..1000_u16, 0..8_i64), 1..12),
             cards in prop::collection::vec(0..=CARD, 0..8),
             cpu in 0..8_i64,

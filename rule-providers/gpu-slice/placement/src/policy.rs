@@ -1,4 +1,4 @@
-//! How a policy tells nodes apart, and which policies there are.
+//! Placement policies: the cost of a shape on a node.
 
 mod best_fit;
 mod fgd;
@@ -14,12 +14,12 @@ pub use fgd::Fgd;
 
 use crate::{node_capacity::NodeCapacity, planned_classes::PlannedClasses, shape::Shape};
 
-/// Where on a node a shape would go, and what that costs.
+/// The cheapest placement of a shape on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCost {
     /// Lower is better; in the policy's own unit, the same for all nodes.
     pub cost: i64,
-    /// The part of the cost that is there for where the node stands in the order of nodes.
+    /// The part of the cost that comes from the node's position.
     pub position_cost: i64,
     /// The card of the share.
     pub card: Option<u16>,
@@ -29,9 +29,9 @@ pub struct PlacementCost {
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
     pub capacity: &'a NodeCapacity,
-    /// What [`Policy::base`] made of the room.
+    /// The result of [`Policy::precompute`] for the capacity.
     pub precomputed: &'a [f64],
-    /// Where it stands in the order of nodes, 0 to 1.
+    /// Position in the order of nodes, 0 to 1.
     pub position: f64,
 }
 
@@ -45,31 +45,32 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// A rule for choosing nodes and cards. What it knows beyond a node it keeps itself.
+/// A rule for choosing nodes and cards. It keeps its knowledge of other nodes itself.
 pub trait Policy: Send + Sync + fmt::Debug {
-    /// The distribution has changed; every node is told of again by [`Policy::moved`].
+    /// The distribution has changed; [`Policy::node_changed`] follows for every node.
     fn plan_for(&mut self, _types: PlannedClasses) {}
 
-    /// A node was one thing and is another; `None`: it was or is not there.
+    /// A node has changed; `None`: it did not exist before, or has gone.
     fn node_changed(&mut self, _before: Option<NodeView<'_>>, _after: Option<NodeView<'_>>) {}
 
-    /// Whether what it made of nodes is void: every base is then made anew, and every
-    /// node told of again. Asked before each question.
+    /// Updates the policy's terms before each request. Returns whether all precomputed values
+    /// are void: they are computed again, and [`Policy::node_changed`] follows for every node.
     fn refresh(&mut self) -> bool {
         false
     }
 
-    /// Costs of an earlier epoch are void. Asked before each question.
+    /// Costs of an earlier epoch are void. Called before each request.
     fn epoch(&mut self) -> u32 {
         0
     }
 
-    /// What of the room alone each of its costs is computed from.
+    /// Values that all costs on a node need and that depend on its capacity only.
     fn precompute(&self, _room: &NodeCapacity) -> Box<[f64]> {
         Box::default()
     }
 
-    /// Places whose costs without [`Place::by_order`] differ by no more are equally good.
+    /// Placements are equally good if their costs without [`PlacementCost::position_cost`] differ
+    /// by no more.
     fn resolution(&self) -> i64 {
         0
     }

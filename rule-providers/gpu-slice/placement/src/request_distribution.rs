@@ -1,20 +1,20 @@
-//! Which requests come, and how often: the distribution that placement plans for.
+//! The distribution of requests that placement plans for.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::shape::{Shape, SharingMode};
 
-/// The most popular classes are kept until they are so much of all requests: what
-/// is rarer says nothing of the future (FGD, USENIX ATC 2023, section 5).
+/// The most frequent classes that together are so much of all requests are planned for; rarer
+/// ones say nothing about the future (FGD, USENIX ATC 2023, section 5).
 const COVERED: f64 = 0.95;
-/// Nor are there ever more: each costs every node's work.
+/// The most classes to plan for: each costs work on every node.
 const MAX_CLASSES: usize = 512;
 /// A request counts half as much once so many more have come.
 const HALF_LIFE_REQUESTS: f64 = 2_000.0;
 /// Beyond this, increments are scaled back before they lose precision.
 const RESCALE: f64 = 1e12;
 
-/// A class of requests: those that are alike but for their memory.
+/// A class of requests that differ in memory only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestClass {
     pub cpu_milli: i64,
@@ -67,12 +67,12 @@ impl RequestClass {
     }
 }
 
-/// How often each class has come, of late.
+/// The recent frequency of each class.
 #[derive(Clone, Debug)]
 pub struct RequestDistribution {
     counts: BTreeMap<RequestClass, f64>,
     total: f64,
-    /// What the next request counts; grows instead of all others' shrinking.
+    /// The weight of the next request; it grows instead of all others shrinking.
     increment: f64,
     growth: f64,
 }
@@ -101,7 +101,7 @@ impl RequestDistribution {
         all
     }
 
-    /// One more request has come. To be told once for each pod.
+    /// Counts a request. To be called once for each pod.
     pub fn observe(&mut self, shape: &Shape) {
         *self.counts.entry(RequestClass::of(shape)).or_default() += self.increment;
         self.total += self.increment;
@@ -109,14 +109,14 @@ impl RequestDistribution {
         self.rescale();
     }
 
-    /// Requests that have come in an order that nobody knows: each counts the same,
-    /// and together they count what they would have one after another.
+    /// Counts requests in an unknown order: each has the same weight, and together they have the
+    /// weight of as many single requests.
     pub fn observe_unordered(&mut self, shapes: &[Shape]) {
         if shapes.is_empty() {
             return;
         }
         let count = shapes.len() as f64;
-        // Beyond this nothing is left of what came before.
+        // Beyond this the earlier requests have no weight left.
         let faded = self.growth.powf(count).min(1e30);
         let sum = if self.growth > 1.0 {
             (faded - 1.0) / (self.growth - 1.0)
@@ -149,13 +149,13 @@ impl RequestDistribution {
         self.counts.is_empty()
     }
 
-    /// How many classes there are, the rare ones too.
+    /// The number of classes, rare ones included.
     pub fn len(&self) -> usize {
         self.counts.len()
     }
 
-    /// The classes that matter with their probabilities, most popular first; equal
-    /// ones in the reverse of their order.
+    /// The classes to plan for with their probabilities, most frequent first; equally frequent
+    /// ones in reverse order.
     pub fn classes(&self) -> Vec<(RequestClass, f64)> {
         let mut all: Vec<(&RequestClass, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_classes_are_left_out_and_the_rest_sums_to_one() {
+    fn classes_leave_out_rare_ones_and_sum_to_one() {
         let mut shapes = vec![share(500); 96];
         shapes.extend(vec![share(250); 3]);
         shapes.push(share(100));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_long_ago_fades() {
+    fn observe_fades_old_requests() {
         let mut seen = RequestDistribution::default();
         for _ in 0..10_000 {
             seen.observe(&share(500));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_an_order_count_the_same() {
+    fn observe_unordered_weighs_all_equally() {
         let shapes: Vec<Shape> = (0..9_000).map(|i| share(100 + i / 3_000 * 100)).collect();
         let mut seen = RequestDistribution::default();
         seen.observe_unordered(&shapes);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_requests_lose_no_precision() {
+    fn observe_keeps_precision_over_a_million_requests() {
         let mut seen = RequestDistribution::default();
         for i in 0..1_000_000 {
             seen.observe(&share(if i % 4 == 0 { 250 } else { 500 }));

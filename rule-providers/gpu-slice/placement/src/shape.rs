@@ -1,16 +1,14 @@
-//! What a pod asks of a node: CPU, memory, and cards in one of three lanes.
+//! The shape of a request: CPU, memory, and cards in one of three sharing modes.
 
 use std::sync::Arc;
 
 /// The thousandths of one card.
 pub const CARD: u16 = 1000;
 
-/// How a node gives its cards away. A pod asks in one lane, and only cards of that
-/// lane can serve it.
+/// How a node shares its cards. A pod requests cards of one mode, and only those can serve it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SharingMode {
-    /// In thousandths, handed out by whoever binds the pod: whole cards and shares
-    /// from the same cards.
+    /// In thousandths, assigned when a pod is bound: whole cards and shares of the same cards.
     #[default]
     Milli,
     /// Whole cards, by a device plugin.
@@ -63,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// What it takes of all cards together, in thousandths.
+    /// The sum over all cards, in thousandths.
     pub fn milli(&self) -> i64 {
         i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
     }
@@ -81,15 +79,15 @@ impl Shape {
     }
 }
 
-/// What the cards of a node are: pods tell nodes apart by nothing else.
+/// The kind of a node's cards. Requests tell cards apart by nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CardKind {
     pub product: Arc<str>,
     pub mode: SharingMode,
 }
 
-/// What units of a shared resource are in thousandths: so many of them are a card,
-/// and three thirds a whole one.
+/// Units of a shared resource in thousandths of cards. Units that fill a card count as a whole
+/// one: three of 333 are 1000.
 pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
     let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
     let (whole, rest) = (units / a_card, units % a_card);
@@ -112,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_a_part_of_its_own() {
+    fn is_model_matches_whole_words() {
         assert!(is_model("NVIDIA-A100-SXM4-40GB", "A100"));
         assert!(!is_model("NVIDIA-L40S", "L4"));
     }
 
     #[test]
-    fn so_many_units_are_a_card() {
+    fn units_milli_counts_full_cards() {
         assert_eq!(units_milli(3, 333), 1000);
         assert_eq!(units_milli(4, 333), 1333);
         assert_eq!(units_milli(5, 250), 1250);
@@ -126,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_serves_its_lane_and_model() {
+    fn allows_compares_mode_and_model() {
         let kind = |product: &str, mode| CardKind {
             product: product.into(),
             mode,

@@ -57,7 +57,7 @@ fn provider(store: &ClusterStore) -> GpuSlice {
 }
 
 #[test]
-fn a_card_is_held_confirmed_and_then_the_pods() {
+fn reserve_holds_a_card_until_the_pod_has_it() {
     let store = ClusterStore::default();
     store.apply(node("n", 1));
     store.apply(pod("a", None, None));
@@ -93,7 +93,7 @@ fn a_card_is_held_confirmed_and_then_the_pods() {
 }
 
 #[test]
-fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
+fn reserve_without_confirm_expires() {
     let store = ClusterStore::default();
     store.apply(node("n", 1));
     let provider = provider(&store);
@@ -108,7 +108,7 @@ fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
 }
 
 #[test]
-fn a_pod_that_came_and_went_unseen_leaks_nothing() {
+fn confirmed_reservation_of_an_unseen_pod_ends() {
     let store = ClusterStore::default();
     store.apply(node("n", 1));
     let provider = provider(&store);
@@ -131,9 +131,9 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
     provider.reserve_at(later, ask("b", "n", "1")).unwrap();
 }
 
-/// While the watch rests nothing else can be known, but for what is reserved.
+/// A quiet watch brings no changes; reservations do.
 #[tokio::test]
-async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
+async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
     const REST: Duration = Duration::from_secs(60);
     let store = ClusterStore::default();
     store.apply(node("n", 1));
@@ -176,7 +176,7 @@ enum Step {
         node: u8,
         milli: u16,
     },
-    /// The Binding of a reservation is written, with its record.
+    /// The Binding of a reservation is written, with its annotation.
     Bind(u8),
     Confirm(u8),
     Release(u8),
@@ -184,7 +184,7 @@ enum Step {
     Watch(u8),
     Delete(u8),
     Wait,
-    /// The provider starts anew, once holds have passed.
+    /// The provider restarts after the longest hold.
     Restart,
 }
 
@@ -207,7 +207,7 @@ proptest! {
     /// Whatever the order of calls, of the watch and of restarts: what is bound by
     /// the API server's word never exceeds a card.
     #[test]
-    fn no_card_is_ever_over_committed(steps in steps()) {
+    fn reserve_never_over_commits_a_card(steps in steps()) {
         let store = ClusterStore::default();
         for name in ["n0", "n1"] {
             store.apply(node(name, 2));

@@ -13,7 +13,7 @@ const REQUESTS: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct RecentAnswers {
     requests: VecDeque<(GpuRequest, AnswerCache)>,
-    /// [`tautline_gpu_placement::Board::stamp`] at the last answer.
+    /// [`tautline_gpu_placement::CostCache::version`] at the last answer.
     version: (u32, u32),
     changes: ChangeLog,
 }

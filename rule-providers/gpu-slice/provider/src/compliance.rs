@@ -40,15 +40,15 @@ pub(crate) fn of_pod(
         Some(Err(error)) => Evaluation::new(
             Compliance::Error,
             format!(
-                "pod {}: its record of cards cannot be read: {error}",
+                "pod {}: its device annotation cannot be read: {error}",
                 pod.name
             ),
         ),
         None if lacks_annotation(inventory, request) => Evaluation::new(
             Compliance::Error,
             format!(
-                "pod {} has no record of the cards that the rule gives it on node {node}: \
-                 whoever bound it reserved none; run the extender with --bind",
+                "pod {} has no device annotation for the cards that the rule gives it on node \
+                 {node}: they were not reserved when it was bound; run the extender with --bind",
                 pod.name
             ),
         ),

@@ -1,4 +1,4 @@
-//! What nodes cost beside another rule: the answers planned as the extender plans them.
+//! Answers next to another rule, planned as the extender plans them.
 
 use tautline_core::{
     nodes::NodeSet,
@@ -75,7 +75,7 @@ const PAIRS: [[&str; 2]; 8] = [
 ];
 
 #[tokio::test]
-async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
+async fn near_node_wins_among_nodes_with_equal_gpus() {
     for order in [NodeOrder::Mixed, NodeOrder::Named] {
         for policy in PolicyName::ALL {
             for pair in PAIRS {
@@ -115,7 +115,7 @@ async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
 }
 
 #[tokio::test]
-async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
+async fn nodes_are_filled_in_order_without_other_rules() {
     for pair in PAIRS {
         let store = ClusterStore::default();
         for name in pair {
@@ -137,7 +137,7 @@ async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
 }
 
 #[tokio::test]
-async fn what_a_node_loses_counts_beside_other_rules() {
+async fn lost_gpu_counts_next_to_other_rules() {
     for pair in PAIRS {
         let store = ClusterStore::default();
         for name in pair {

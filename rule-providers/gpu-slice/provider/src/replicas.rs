@@ -1,26 +1,23 @@
-//! Replicas of an allocator that never grant the same twice: one of them, the
-//! holder of a Lease, grants, and the others pass Reserve, Confirm and Release on
-//! to it, in one hop.
+//! Replicas of an allocator that never grant the same card twice: the holder of a Lease grants,
+//! and the other replicas forward Reserve, Confirm and Release to it, in one hop.
 //!
-//! A Lease, and no owner by a hash of the node: each change of membership would
-//! hand nodes over with the same doubt about grants under way as a new holder has,
-//! and replicas would first have to agree on who they are. It costs no API write
-//! per pod, and the address of the holder stands in it. What it cannot do is
-//! spread the work, which is little: one lock and no I/O a grant.
+//! A Lease is simpler than owners by a hash of the node: with each change of membership nodes
+//! would change owners, with the same uncertainty about grants under way as a new holder has,
+//! and the replicas would first have to agree on their members. A Lease needs no API write per
+//! pod, and it names the holder's address. It does not spread the work, but that is small: one
+//! lock and no I/O per grant.
 //!
-//! A new holder does not know what its predecessor granted in its last moments:
-//! Bindings with that may be on their way for as long as the longest hold. So it
-//! grants nothing for so long, unless the Lease was handed over: who is asked to
-//! end waits until what it granted is confirmed, released or expired, and only
-//! then gives the Lease up. After a start without a Lease the same doubt holds
-//! about the former self.
+//! A new holder does not know the last grants of its predecessor: their Bindings may be under
+//! way for as long as the longest hold. So it grants nothing for that time, unless the Lease was
+//! handed over: a replica that is asked to stop waits until its grants are confirmed, released
+//! or expired, and only then gives up the Lease. A replica without a Lease waits after its start
+//! for the same reason.
 //!
-//! Why nothing is granted twice: whoever is answered counts the hold from before
-//! it asked, which was before the holder looked at its term. A term ends
-//! (`renew_deadline`) before another may begin (`duration`), and the new holder
-//! then lets a whole hold go by, and a Binding is written a second before the end
-//! of its hold or not at all. So what was bound is in the new holder's watch, if
-//! that is less than a second late; after a hand-over, less than [`CATCH_UP`].
+//! Proof that nothing is granted twice: a caller counts the hold from before its request, which
+//! is before the holder checks its term. A term ends (`renew_deadline`) before another may begin
+//! (`duration`), the new holder then waits for a whole hold, and a Binding is written at least a
+//! second before the end of its hold or not at all. So all bound pods are in the new holder's
+//! watch, if that is less than a second late; after a hand-over, less than [`CATCH_UP`].
 
 mod config;
 mod costs;
@@ -55,19 +52,19 @@ use self::{
     peer::{Peer, Peers},
 };
 
-/// After a hand-over, for the watch to show what was bound last.
+/// Wait after a hand-over, for the watch to show the last Bindings.
 const CATCH_UP: Duration = Duration::from_millis(500);
-/// How often a standby looks who holds the Lease.
+/// How often a standby reads the holder of the Lease.
 const HOLDER_POLL: Duration = Duration::from_secs(1);
-/// How often a holder that ends looks whether its grants have ended.
+/// How often a stopping holder checks its grants.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
-/// What a call under way may take beyond the longest hold.
+/// The time that a call under way may take beyond the longest hold.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
-/// What this replica does with a question.
+/// The role of this replica.
 enum Role {
     Granting(Granting),
-    /// Passes it on, if it knows to whom.
+    /// Forwards requests to the holder, if that is known.
     Standby(Option<Arc<Peer>>),
 }
 
@@ -143,7 +140,7 @@ impl<A: Allocator> Replicas<A> {
         let granting = Gauge::default();
         server.registry.register(
             "allocator_granting",
-            "1 if this replica reserves, 0 if it passes questions on",
+            "1 if this replica reserves, 0 if it forwards requests",
             granting.clone(),
         );
         Self {
@@ -165,7 +162,7 @@ impl<A: Allocator> Replicas<A> {
         self.role.store(Arc::new(role));
     }
 
-    /// Takes part in the election until told to stop, again after each lost term.
+    /// Takes part in the election until `stop`, again after each lost term.
     async fn run_election(
         &self,
         client: &Client,
@@ -181,7 +178,7 @@ impl<A: Allocator> Replicas<A> {
                 self.follow_terms(terms, &api, config, peers, stop),
             );
             if let Err(error) = ended {
-                tracing::warn!("{error:#}; this replica passes questions on from now");
+                tracing::warn!("{error:#}; this replica forwards requests from now on");
             }
         }
     }
@@ -231,9 +228,8 @@ impl<A: Allocator> Replicas<A> {
         }));
     }
 
-    /// Nothing is granted any more: the term is over. Who is asked to end first
-    /// waits until nothing that it granted, or may have been granted before it, is
-    /// under way, because the next holder grants at once.
+    /// Stops granting: the term is over. A replica that hands over first waits until no grant,
+    /// of itself or of its predecessor, is under way, because the next holder grants at once.
     async fn step_down(&self, handing_over: bool) {
         let latest = Instant::now() + self.hold + DRAIN_MARGIN;
         if let Role::Granting(granting) = &*self.role.load_full() {
@@ -246,7 +242,7 @@ impl<A: Allocator> Replicas<A> {
         self.set_role(Role::Standby(None));
     }
 
-    /// Who holds the Lease, if it is another.
+    /// Finds the holder of the Lease, if it is another replica.
     async fn find_holder(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
         let role = self.role.load_full();
         let Role::Standby(known) = &*role else {
@@ -264,7 +260,7 @@ impl<A: Allocator> Replicas<A> {
         self.set_role(Role::Standby(peer));
     }
 
-    /// What to pass a question on to.
+    /// The replica to forward a request to.
     fn forward_target<'a>(
         &self,
         peer: Option<&'a Arc<Peer>>,
@@ -282,7 +278,7 @@ impl<A: Allocator> Replicas<A> {
         granting: &Granting,
         mut ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
-        // Before the look at the term: who ends it then waits for this call.
+        // Before the check of the term: step_down then waits for this call.
         let call = self.open_grants.begin();
         let lost = || not_now("this replica is giving up the Lease");
         if !granting.holds() {

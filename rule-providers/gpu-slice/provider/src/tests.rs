@@ -91,7 +91,7 @@ fn usable(answer: &[(String, i64, String, bool)]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn whole_cards_go_where_they_leave_the_least() {
+async fn endpoint_cost_prefers_nodes_with_few_cards_left() {
     let answer = ask("true", &[(WHOLE, "2")]).await;
     assert_eq!(usable(&answer), ["part", "whole"]);
     let answer = ask("", &[(WHOLE, "4")]).await;
@@ -103,7 +103,7 @@ async fn whole_cards_go_where_they_leave_the_least() {
 }
 
 #[tokio::test]
-async fn shares_by_resource_by_rule_and_by_memory() {
+async fn endpoint_cost_accepts_shares_by_resource_rule_and_memory() {
     assert_eq!(usable(&ask("true", &[(SHARED[0], "5")]).await), ["shared"]);
     assert!(usable(&ask("true", &[(SHARED[0], "6")]).await).is_empty());
     let two = [(SHARED[0], "2")];
@@ -121,7 +121,7 @@ async fn shares_by_resource_by_rule_and_by_memory() {
         usable(&ask("mig-1g.10gb", &[("nvidia.com/mig-1g.10gb", "1")]).await),
         ["mig"]
     );
-    // Stated by the rule and not requested by the pod: nobody would count it.
+    // Stated by the rule and not requested by the pod: not counted by the device plugin.
     let uncounted = ask("750m", &two).await;
     let shared = uncounted.iter().find(|n| n.0 == "shared").unwrap();
     assert_eq!((shared.1, shared.2.as_str()), (-1, "NotRequested"));
@@ -132,12 +132,12 @@ async fn shares_by_resource_by_rule_and_by_memory() {
 }
 
 #[tokio::test]
-async fn a_pod_without_gpus_may_go_anywhere() {
+async fn endpoint_cost_accepts_all_nodes_without_gpus() {
     assert_eq!(usable(&ask("true", &[("cpu", "1")]).await).len(), 5);
 }
 
 #[tokio::test]
-async fn a_request_that_makes_no_sense_is_refused_with_the_mend() {
+async fn endpoint_cost_rejects_malformed_requests_with_a_fix() {
     for request in ["lots", "1500m", "250m,colour=red", "250m,model=", "-1"] {
         let rule = Rule {
             name: "gpu-slice".into(),
@@ -160,7 +160,7 @@ async fn a_request_that_makes_no_sense_is_refused_with_the_mend() {
 }
 
 #[tokio::test]
-async fn an_over_committed_node_is_a_violation() {
+async fn evaluate_reports_an_over_committed_node() {
     let provider = provider();
     let check = async || {
         let targets = [("default".to_owned(), Reference::pod("ml", "there"))].into();
@@ -201,7 +201,7 @@ async fn an_over_committed_node_is_a_violation() {
 }
 
 #[tokio::test]
-async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
+async fn evaluate_reports_a_missing_device_annotation() {
     let provider = provider();
     provider
         .store
@@ -229,7 +229,7 @@ async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
 }
 
 #[tokio::test]
-async fn a_pod_that_it_was_not_told_of_waits_unless_it_is_said_to_be_somewhere() {
+async fn evaluate_reports_unknown_pods_as_pending_or_error() {
     let provider = provider();
     for (node, compliance) in [
         (None, Compliance::Pending),
@@ -291,10 +291,10 @@ fn lines_by_node(answer: &CostAnswer) -> BTreeMap<String, Line> {
 }
 
 proptest! {
-    /// What is kept from answer to answer is what would be worked out anew, here and
-    /// with a caller that asks for changes only.
+    /// Cached answers equal answers computed again, also for a caller that requests changes
+    /// only.
     #[test]
-    fn kept_lines_are_fresh_ones(
+    fn cached_answers_equal_computed_answers(
         steps in proptest::collection::vec((0..6_u8, 0..4_usize, 0..6_usize, 1..5_i64), 1..40)
     ) {
         let names = ["a", "b", "c", "unknown"];

@@ -1,4 +1,4 @@
-//! In which order pods come, and nodes are looked at: as recorded, or drawn.
+//! The order of pods and nodes: recorded, or drawn at random.
 
 use crate::{
     error::Error,

@@ -23,7 +23,7 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// What is asked for: each workload with each seed and each policy.
+/// Runs of each workload with each seed and each policy.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub trace: Trace,
@@ -40,7 +40,7 @@ pub struct SeedRun {
     pub churn: Option<churn::ChurnPlan>,
 }
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     pub workload: String,
@@ -52,7 +52,7 @@ pub struct Figures {
     pub allocation_at_130: Option<f64>,
     /// GPU in percent that is idle and of no use to the expected next pod.
     pub fragmentation_at_100: Option<f64>,
-    /// Pods that fitted nowhere.
+    /// Pods that did not fit on any node.
     pub dropped: usize,
     pub seconds: f64,
     #[serde(flatten)]
@@ -122,7 +122,7 @@ impl Experiment {
     }
 
     /// All runs, `jobs` at a time, in the order of workloads, seeds and policies.
-    /// `tell` hears of progress, in arrivals.
+    /// `tell` receives progress, in arrivals.
     pub fn run(&self, jobs: NonZeroUsize, tell: &(dyn Fn(u64) + Sync)) -> Vec<RunResult> {
         let mut asked = Vec::new();
         for (workload, orders) in &self.workloads {

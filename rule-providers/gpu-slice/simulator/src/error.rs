@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, said so that it can be mended.
+//! Errors in a trace, each with its fix.
 
 use std::{fmt, io, path::PathBuf};
 

@@ -14,7 +14,7 @@ use crate::{
     ties::{TieBreaker, Ties},
 };
 
-/// What an amount is that nobody has said: no limit.
+/// An amount that is not given has no limit.
 const UNLIMITED: i64 = i64::MAX / 4;
 
 /// A node's cards of one kind, and what is left of them.
@@ -27,7 +27,7 @@ pub struct NodePool {
     pub cards: Vec<u16>,
 }
 
-/// Nodes with GPUs, and what pods ask of them.
+/// Nodes with GPUs, and the requests of pods.
 #[derive(Clone, Debug, Default)]
 pub struct OwnCluster {
     pub pools: Vec<NodePool>,
@@ -116,7 +116,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What a cluster came to under one policy.
+/// The result of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `now`, or the change.
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_filled_until_nothing_fits() {
+    fn fill_ends_when_nothing_fits() {
         let mode = SharingMode::Shared { unit_milli: 500 };
         let now = fill(&own(500, mode));
         assert_eq!(
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_reads_as_it_is_written() {
+    fn change_parses_and_displays() {
         for text in ["slices=250m", "add=10xh200x8"] {
             assert_eq!(text.parse::<Change>().unwrap().to_string(), text);
         }

@@ -12,10 +12,10 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// How often progress is told, in arrivals.
+/// Arrivals between two reports of progress.
 pub(crate) const PROGRESS_EVERY: usize = 256;
 
-/// The nodes of a run on a board, in the order of its arrivals.
+/// The nodes of a run, in the order of its arrivals.
 #[derive(Debug)]
 pub struct Cluster {
     pub costs: CostCache,
@@ -28,7 +28,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// All nodes free, and the popularity of the whole workload known.
+    /// All nodes free, with the distribution of the whole workload.
     pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
         let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
         let nodes: Vec<_> = order
@@ -121,14 +121,14 @@ impl Cluster {
     }
 }
 
-/// Where a placed pod is.
+/// The node and cards of a placed pod.
 #[derive(Clone, Debug)]
 pub struct PlacedPod {
     pub node: usize,
     pub grant: tautline_gpu_placement::CardGrant,
 }
 
-/// What is written down after each arrival.
+/// Figures after each arrival.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
     arrived_milli: i64,
@@ -156,7 +156,7 @@ impl RunRecord {
     }
 }
 
-/// Runs all arrivals; `tell` hears of progress, in arrivals.
+/// Runs all arrivals; `tell` receives progress, in arrivals.
 pub fn run(
     trace: &Trace,
     workload: &Workload,

@@ -67,7 +67,7 @@ impl PoolCounters {
         fits
     }
 
-    /// Counts what is already held; what there is no room for marks the counters
+    /// Counts what is already held; amounts beyond the total mark the counters
     /// as overdrawn.
     pub fn charge(&mut self, held: &[CounterSet]) {
         for set in held {

@@ -22,7 +22,7 @@ pub enum PoolError {
     DuplicateDevice(Arc<str>),
     #[error("counter set {0} is published twice; the driver must give each its own name")]
     DuplicateCounters(Box<str>),
-    #[error("device {device} consumes of counter set {set} what is not there; mend the driver")]
+    #[error("device {device} consumes counters that set {set} lacks; fix the driver")]
     NoCounters { device: Arc<str>, set: Box<str> },
 }
 

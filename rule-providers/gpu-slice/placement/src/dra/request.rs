@@ -1,4 +1,4 @@
-//! What a pod's claims want of a node.
+//! The open device requests of a pod's claims.
 
 use super::{
     model::{Claim, Count, ExactRequest},
@@ -8,39 +8,37 @@ use super::{
 };
 use crate::mig::Geometry;
 
-/// What a pod wants that it does not have yet, and what it has.
+/// The open requests of a pod's claims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PendingRequests {
-    /// For each request of its claims that are not allocated.
+    /// One for each request of its claims that are not allocated.
     pub requests: Vec<PendingRequest>,
-    /// It has claims that are allocated: their node selectors, which the
-    /// scheduler obeys, bind it to a node already.
+    /// Some of its claims are allocated: their node selectors bind it to a node already.
     pub bound: bool,
 }
 
-/// A request, by the first of its alternatives. Of the others only the number is
-/// kept: the scheduler tries them where the first cannot be had, and which node
-/// is best for that says little.
+/// An open request, by the first of its alternatives. The others are only counted: the scheduler
+/// tries them where the first is not available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingRequest {
     pub exact: ExactRequest,
-    /// What class and request both require, as far as it can be read.
+    /// The readable conditions of class and request.
     pub conditions: Conditions,
-    /// Its class is not known, so its devices are not either.
+    /// Its class does not exist: no device matches.
     pub unknown_class: bool,
     pub alternatives: usize,
 }
 
-/// Whether a device is one that a request means.
+/// Whether a device matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     No,
-    /// As far as can be read: selectors say more, which only CEL could judge.
+    /// The readable conditions match; the selectors have more, which only CEL could decide.
     Maybe,
     Yes,
 }
 
-/// The ask of a pod's claims ([`Pools::claims_of`]).
+/// The open requests of a pod's claims ([`DeviceStore::claims_of`]).
 pub fn pending_requests<'a>(
     pools: &DeviceStore,
     claims: impl IntoIterator<Item = &'a Claim>,
@@ -96,7 +94,7 @@ impl PendingRequest {
         }
     }
 
-    /// The driver whose devices it means, if its selectors say so.
+    /// The driver that its selectors require.
     pub fn driver(&self) -> Option<&str> {
         self.conditions.driver()
     }
@@ -129,7 +127,7 @@ impl PendingRequest {
         }
     }
 
-    /// Whether a device is one that it means.
+    /// Whether a device matches.
     pub fn matches(&self, offered: &NodeDevice) -> Match {
         if self.unknown_class {
             return Match::No;

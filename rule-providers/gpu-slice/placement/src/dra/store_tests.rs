@@ -111,7 +111,7 @@ fn pools_that_contradict_themselves_are_ignored() {
         why,
         [
             "device gpu-0 is published twice; the driver must give each its own name",
-            "device gpu-0 consumes of counter set other what is not there; mend the driver",
+            "device gpu-0 consumes counters that set other lacks; fix the driver",
         ]
     );
 }

@@ -11,12 +11,12 @@ use crate::{
     shape::{CARD, CardKind, SharingMode, units_milli},
 };
 
-/// More cards than any node has: a slip, not a node.
+/// More cards than any node has: a mistake in a label.
 const MAX_CARDS: i64 = 1_024;
-/// What a node offers that lists none of it.
+/// The amount of a resource that the node does not list.
 const UNLISTED: i64 = i64::MAX / 4;
 
-/// What is held on a node for a pod that is not seen there yet.
+/// Resources reserved on a node for a pod that the watch does not show there yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodReservation {
     pub pod: Box<str>,
@@ -25,7 +25,7 @@ pub struct PodReservation {
     pub parts: Vec<CardShare>,
 }
 
-/// The devices of `node` with what `pods` on it and reservations hold.
+/// The devices of `node`, and what its `pods` and reservations hold of them.
 pub fn read<'a>(
     names: &Names,
     node: &Node,
@@ -118,7 +118,7 @@ pub fn read<'a>(
                 });
             }
         }
-        // Last: those whose card is not known go where all others leave room.
+        // Last: pods whose card is not known go on the free parts.
         assign_annotated(names, &mut cards, pods.clone(), &mut all.warnings);
         all.pools.push(pool(SharingMode::Milli, None, cards));
     }
@@ -137,7 +137,7 @@ pub fn read<'a>(
     all
 }
 
-/// The record of cards that a pod carries, in any of the known annotations.
+/// The cards in a pod's annotation, in any of the known forms.
 pub fn assigned_cards(
     names: &Names,
     pod: &Pod,
@@ -193,9 +193,8 @@ fn counted<'a>(
     }
 }
 
-/// Puts thousandths on cards as the plugin would waste least: the largest asks first, all
-/// of one pod on the fullest card that has room for them, else whole cards and the
-/// remainder.
+/// Assigns thousandths to cards in the tightest packing: the largest requests first, each on the
+/// fullest card that can take all of it, else on whole cards and a remainder.
 fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
     let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
     asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
@@ -207,7 +206,7 @@ fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
                 .filter(|c| c.left_milli() >= part)
                 .min_by_key(|c| c.left_milli());
             let Some(card) = fullest else {
-                // More than the node has left: on the first, to be seen as too much.
+                // More than the node has left: on the first card, to show as over-committed.
                 if let Some(first) = cards.first_mut() {
                     first.holders.push(holder(pod, part, false));
                 }
@@ -219,8 +218,8 @@ fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
     }
 }
 
-/// Puts pods where their records say; those that ask without a record where they
-/// waste least.
+/// Assigns pods to the cards that their annotations name; pods without such an annotation where
+/// they pack tightest.
 fn assign_annotated<'a>(
     names: &Names,
     cards: &mut [Card],
@@ -234,9 +233,9 @@ fn assign_annotated<'a>(
                 for part in parts {
                     match cards.iter_mut().find(|c| c.name == part.card) {
                         Some(card) => card.holders.push(holder(pod, part.milli, true)),
-                        // A card that has gone is Evaluate's to tell.
+                        // Evaluate reports cards that have gone.
                         None if part.card.bytes().all(|b| b.is_ascii_digit()) => {}
-                        // By a UUID: some card of the node, and which is not known.
+                        // By UUID: a card of the node, but it is not known which.
                         None => unknown.push((pod, 1, part.milli)),
                     }
                 }
@@ -258,7 +257,8 @@ fn assign_annotated<'a>(
     }
 }
 
-/// How many cards annotations ask, and how much of each: a share of one, or whole ones.
+/// The number of cards that annotations request, and the thousandths of each: a share of one
+/// card, or whole cards.
 pub fn annotated_request<'a>(
     names: &Names,
     annotation: impl Fn(&str) -> Option<&'a str>,
@@ -270,7 +270,7 @@ pub fn annotated_request<'a>(
     }
     let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
     let count = count.unwrap_or(1);
-    // Parts of several cards are not handed out: whole ones are.
+    // Several cards are given as whole ones only.
     let milli = if count > 1 { CARD } else { milli };
     ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
 }

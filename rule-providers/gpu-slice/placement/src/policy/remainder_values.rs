@@ -1,4 +1,4 @@
-//! What the rest of a card is worth: dual prices of the cutting-stock linear
+//! The value of the remainder of a card: dual prices of the cutting-stock linear
 //! programme (Gilmore and Gomory, 1961): the fewest cards that hold the popular sizes
 //! in the proportions they come in.
 //!
@@ -13,7 +13,7 @@ const WHOLE: usize = CARD as usize;
 const PIVOTS: usize = 50;
 const EPSILON: f64 = 1e-9;
 
-/// The worth of each rest of a card, in thousandths.
+/// The value of each remainder of a card, in thousandths.
 #[derive(Clone, Debug)]
 pub(super) struct RemainderValues(Box<[f64]>);
 
@@ -24,7 +24,7 @@ impl Default for RemainderValues {
 }
 
 impl RemainderValues {
-    /// Of sizes (1 to 1000) with the parts that they come in.
+    /// From sizes (1 to 1000) with their frequencies.
     pub(super) fn of(mut demand: Vec<(u16, f64)>) -> Self {
         demand.retain(|(size, p)| (1..=CARD).contains(size) && *p > 0.0);
         demand.sort_by_key(|(size, _)| *size);
@@ -45,7 +45,7 @@ impl RemainderValues {
         Self(worth.into())
     }
 
-    /// What so many thousandths left are worth.
+    /// The value of so many thousandths left.
     pub(super) fn value(&self, milli: u16) -> f64 {
         self.0[usize::from(milli).min(WHOLE)]
     }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_worth_what_fills_it() {
+    fn value_is_that_of_the_sizes_that_fit() {
         let halves = [(500, 1.0), (250, 2.0)];
         let rests = [240, 250, 500, 749, 1000];
         assert_eq!(worth(&halves, &rests), [0, 250, 500, 500, 1000]);
@@ -195,9 +195,9 @@ mod tests {
     }
 
     proptest! {
-        /// More of a card is never worth less, and never more than a card.
+        /// A larger remainder is never worth less, and none is worth more than a card.
         #[test]
-        fn worth_grows_with_the_rest(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
+        fn value_grows_with_the_remainder(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
             let prices = RemainderValues::of(demand);
             for rest in 1..=CARD {
                 let (less, more) = (prices.value(rest - 1), prices.value(rest));

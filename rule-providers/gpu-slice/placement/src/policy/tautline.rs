@@ -1,13 +1,13 @@
-//! Tautline's policy: what a placement takes from the pods to come.
+//! Tautline's policy: the loss that a placement causes to the pods to come.
 //!
 //! cost =  Σ wₜ (uₜ(before) − uₜ(after))   GPU that class t can no longer use there
-//!      +  card (worth(left) − worth(left − share))   the rest of the card, see [`prices`](super::prices)
+//!      +  card (worth(left) − worth(left − share))   the rest of the card, see [`remainder_values`](super::remainder_values)
 //!      +  mix (m(before) − m(after))       GPU that the node's CPU can no longer feed
 //!      +  full · idle(after) / 8 cards     fuller and smaller nodes first
 //!      +  order · position                 one node after the other
 //!
 //! uₜ is what copies of the class could take of the node, by cards and by CPU; wₜ is
-//! the class's popularity, times how scarce it has become what it can use: idle GPU
+//! the class's probability, times the scarcity of the GPU that it can use: idle GPU
 //! of all nodes over Σ uₜ. m is the idle GPU that the node's CPU feeds with pods of the
 //! average mix. Filling nodes one after the other, in an order that mixes their makes,
 //! leaves whole nodes for those who need them; where pods leave as fast as they come it
@@ -91,15 +91,14 @@ impl Terms {
     }
 }
 
-/// Turnover is seen over about so many changes.
+/// Turnover is averaged over about so many changes.
 const TURNOVER_CHANGES: f64 = 1000.0;
-/// Idle GPU is seen over about so many changes.
+/// Idle GPU is averaged over about so many changes.
 const IDLE_CHANGES: f64 = 500.0;
-/// Parts of all GPU: with so little of it idle pressure is full, with so much there is
-/// none.
+/// Idle parts of all GPU at which pressure is full, and at which there is none.
 const FULL_PRESSURE_IDLE: f64 = 0.08;
 const NO_PRESSURE_IDLE: f64 = 0.11;
-/// Weights are made anew when one is off by so much.
+/// Weights are computed again when one is off by so much.
 const DRIFT: f64 = 0.03;
 /// Less than so many thousandths count as so many: the last cards are not infinitely
 /// scarce.
@@ -113,7 +112,7 @@ const SIZES: usize = 128;
 /// More groups than any mix has; the rest of a round needs no allocation.
 const GROUPS: usize = 128;
 
-/// The policy, with what it has seen of all nodes.
+/// The policy, with its sums over all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Tautline {
     types: PlannedClasses,
@@ -203,7 +202,7 @@ impl Tautline {
         p * (self.idle_milli.max(MIN_MILLI) / usable).powf(self.terms.scarcity)
     }
 
-    /// Idle GPU that so much CPU feeds with pods of the average mix.
+    /// Idle GPU that so much CPU can serve with pods of the average mix.
     fn fed_by_cpu(&self, cpu_milli: f64, idle_milli: f64) -> f64 {
         match self.cpu_per_gpu {
             rate if rate > 0.0 => idle_milli.min(cpu_milli / rate),
@@ -211,7 +210,7 @@ impl Tautline {
         }
     }
 
-    /// What the classes of the node lose.
+    /// The usable GPU that the classes of the node lose.
     fn lost_value(
         &self,
         capacity: &NodeCapacity,

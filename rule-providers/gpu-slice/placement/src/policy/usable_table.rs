@@ -1,4 +1,4 @@
-//! What each class of requests could still use of a node.
+//! The GPU of a node that each class of requests could still use.
 
 use crate::{
     node_capacity::NodeCapacity,
@@ -6,12 +6,13 @@ use crate::{
     shape::CARD,
 };
 
-/// How usable GPU is counted.
+/// Weights in the count of usable GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting {
-    /// A class counts so much CPU; 0: CPU is no matter beyond the next copy.
+    /// Weight of CPU; 0: CPU matters for the next copy only.
     pub(super) cpu_weight: f64,
-    /// 0: copies that fit; 1: as FGD, every card with enough left in full.
+    /// Weight of the remainder of a card: 0 counts copies that fit, 1 counts every card with
+    /// enough left in full, as FGD does.
     pub(super) remainder_weight: f64,
 }
 
@@ -19,18 +20,18 @@ pub(super) struct Counting {
 #[derive(Clone, Debug)]
 struct ClassEntry {
     cpu_milli: f64,
-    /// Thousandths of GPU that a thousandth of a core feeds.
+    /// Thousandths of GPU for each thousandth of a core.
     gpu_per_cpu: f64,
     group: usize,
     class: usize,
 }
 
-/// The classes laid out for counting: those that ask alike of cards are one group.
+/// The classes in groups: classes of one group request the same of cards.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsableTable {
     /// Thousandths of each card, and number of cards.
     groups: Vec<(u16, u16)>,
-    /// What a share group can use of a card with so much left: `[left][group]`.
+    /// The thousandths that a group of shares can use of a card with so much left: `[left][group]`.
     usable_of_card: Vec<f64>,
     remainder_weight: f64,
     by_kind: Vec<Vec<ClassEntry>>,
@@ -103,7 +104,7 @@ impl UsableTable {
         self.by_kind.get(usize::from(kind)).map_or(&[], |e| e)
     }
 
-    /// What each group could use of the cards if CPU were no matter.
+    /// The thousandths that each group could use of the cards with unlimited CPU.
     pub(super) fn usable_by_group(&self, cards: &[u16], out: &mut [f64]) {
         out.fill(0.0);
         for left in cards {
@@ -113,7 +114,7 @@ impl UsableTable {
         self.count_whole_cards(whole, out);
     }
 
-    /// A card's part for the groups of shares, more or less of it.
+    /// Adds a card to the groups of shares, or removes it (`sign` -1).
     pub(super) fn add_card(&self, out: &mut [f64], left: u16, sign: f64) {
         let at = usize::from(left.min(CARD)) * self.groups.len();
         for (x, part) in out.iter_mut().zip(&self.usable_of_card[at..]) {
@@ -121,7 +122,7 @@ impl UsableTable {
         }
     }
 
-    /// The groups of whole cards, with so many free.
+    /// Sets the groups of whole cards for so many free cards.
     pub(super) fn count_whole_cards(&self, free: usize, out: &mut [f64]) {
         for ((milli, cards), x) in self.groups.iter().zip(out) {
             if *milli == CARD {
@@ -133,7 +134,7 @@ impl UsableTable {
         }
     }
 
-    /// What each class of the kind could use, its CPU counted.
+    /// The thousandths that each class of the kind could use with the node's CPU.
     pub(super) fn usable_by_class(
         &self,
         kind: u16,
@@ -151,8 +152,7 @@ impl UsableTable {
         })
     }
 
-    /// What of a room all its costs are computed from: the groups' parts, then the
-    /// classes'.
+    /// The usable thousandths of a node, by group and then by class.
     pub(super) fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
         let mut all = vec![0.0; self.group_count()];
         self.usable_by_group(capacity.cards(), &mut all);

@@ -84,7 +84,7 @@ fn names(answer: &CostAnswer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_pod_that_was_never_seen_is_known_by_the_claims_that_it_names() {
+async fn claims_identify_an_unknown_pod() {
     let provider = provider();
     provider.set_claims(vec![claim("named", None), claim("made", Some("u"))]);
     assert_eq!(usable(&provider, &["named"]).await, ["has"]);
@@ -95,7 +95,7 @@ async fn a_pod_that_was_never_seen_is_known_by_the_claims_that_it_names() {
 }
 
 #[tokio::test]
-async fn what_holds_for_pods_without_claims_holds_for_no_other() {
+async fn answers_for_pods_with_claims_are_not_cached() {
     let store = ClusterStore::default();
     store.set_pods_quiet(std::time::Instant::now() + Duration::from_secs(60));
     let provider = GpuSlice::new(store, Config::default());
@@ -107,7 +107,7 @@ async fn what_holds_for_pods_without_claims_holds_for_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_told_late_is_waited_for_and_not_for_long() {
+async fn answer_waits_briefly_for_a_late_claim() {
     let provider = Arc::new(provider());
     let asking = tokio::spawn({
         let provider = Arc::clone(&provider);

@@ -77,7 +77,7 @@ fn inspect(objects: Vec<Object>) -> Inspection {
 }
 
 #[test]
-fn what_holds_and_what_rules_state_is_counted_once() {
+fn requests_count_holders_and_rules_once() {
     let inspection = inspect(objects("500m"));
     let counted: Vec<(String, u16, bool)> = inspection
         .requests()
@@ -102,7 +102,7 @@ fn what_holds_and_what_rules_state_is_counted_once() {
 }
 
 #[tokio::test]
-async fn it_answers_as_the_provider_does() {
+async fn fits_equal_the_provider_answers() {
     let store = ClusterStore::default();
     for object in objects("500m") {
         store.apply(object);
@@ -138,7 +138,7 @@ async fn it_answers_as_the_provider_does() {
 }
 
 #[test]
-fn a_rule_that_makes_no_sense_is_told_when_asked_about() {
+fn fits_report_a_malformed_rule() {
     let mut inspection = inspect(objects("lots"));
     let snapshot = Arc::clone(inspection.snapshot());
     let pod = snapshot.pod("ml", "waits-0").unwrap();

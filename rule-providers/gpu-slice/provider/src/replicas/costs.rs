@@ -49,7 +49,7 @@ mod tests {
     use crate::GpuSlice;
 
     #[tokio::test]
-    async fn only_the_replica_that_grants_numbers_its_answers() {
+    async fn only_the_granting_replica_versions_its_answers() {
         let store = ClusterStore::default();
         store.apply(Object::Node(model::Node {
             name: "n1".into(),

@@ -1,5 +1,5 @@
-//! What this replica granted and nobody has confirmed or released: what must end
-//! before another replica may grant without a wait.
+//! Grants of this replica that are neither confirmed nor released. They must end before another
+//! replica may grant without a wait.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quiet_is_when_every_grant_has_ended() {
+    fn is_quiet_once_every_grant_has_ended() {
         let (open, now) = (OpenGrants::default(), Instant::now());
         let later = now + Duration::from_secs(10);
         let call = open.begin();

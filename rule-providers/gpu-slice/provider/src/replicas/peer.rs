@@ -20,7 +20,7 @@ use tonic::{
 
 use super::PeerTls;
 
-/// Below the 500 ms that the extender gives a provider: it should hear why.
+/// Below the extender's provider deadline of 500 ms, so that it receives the reason.
 const DEADLINE: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,7 +51,7 @@ impl Peers {
     pub(super) fn register_metrics(&self, registry: &mut Registry) {
         registry.register(
             "allocator_passed_on",
-            "Reserve, Confirm and Release passed on to the replica that reserves",
+            "Reserve, Confirm and Release calls forwarded to the replica that reserves, by outcome",
             self.forwarded.clone(),
         );
     }
@@ -67,7 +67,7 @@ impl Peers {
         FileChanges::new(paths)
     }
 
-    /// Reads the files again; the next look makes a new channel of them.
+    /// Reads the files again; the next lookup of the holder makes a new channel.
     pub(super) fn reload(&self) {
         match self.tls.as_ref().map(read).transpose() {
             Ok(tls) => self.current.store(tls.map(Arc::new)),
@@ -98,7 +98,7 @@ impl Peers {
                 }))
             }
             Err(error) => {
-                tracing::warn!(%address, %error, "the address in the Lease's holderIdentity is none");
+                tracing::warn!(%address, %error, "the Lease's holderIdentity has no usable address");
                 None
             }
         }
@@ -180,7 +180,7 @@ impl Peer {
         let outcome = match &answer {
             Ok(_) => "answered",
             Err(AllocatorError::NotNow(_) | AllocatorError::Internal(_)) => "failed",
-            // Its own word on the question.
+            // Its own answer.
             Err(_) => "refused",
         };
         self.passed.get_or_create(&ForwardOutcome { outcome }).inc();
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Says whether it was passed on.
+    /// Returns whether the request was forwarded.
     struct Echo;
 
     impl RuleProvider for Echo {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_tls_of_both_sides_to_the_name_in_the_certificate() {
+    async fn peer_uses_mutual_tls_and_the_certificate_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         // One certificate that is its own CA, for the Service's name.

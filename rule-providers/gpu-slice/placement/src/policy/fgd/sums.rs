@@ -1,16 +1,16 @@
-//! The measure of a room that a placement would leave, summed without looking at
-//! every card for every class, and to the last bit as [`Types::fragmented_milli`].
+//! The fragmentation that a placement would leave, summed without a look at every card for
+//! every class, and to the last bit equal to [`PlannedClasses::fragmented_milli`].
 
 use smallvec::SmallVec;
 
 use crate::planned_classes::PlannedClasses;
 
-/// What cards have for classes that ask so many thousandths of a card.
+/// The cards of a node for classes that request one amount of a card.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CardSums {
     /// Cards that have enough.
     enough: u16,
-    /// What the others have left.
+    /// The sum of what the others have left.
     small: u32,
 }
 
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_the_measure_to_the_last_bit(
+        fn sums_equal_the_measure_to_the_last_bit(
             asked in prop::collection::vec(shapes(), 1..60),
             cards in prop::collection::vec(0..=CARD, 1..9),
             cpu in 0..64_000_i64,
