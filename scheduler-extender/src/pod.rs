@@ -87,7 +87,7 @@ pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> Plann
             .iter()
             .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
             .collect(),
-        resource_claims: convert::dra::pod_claims(pod).names,
+        resource_claims: convert::pod_claims(pod).names,
         nodes: Arc::new(nodes),
         scheduler_waits: true,
     }

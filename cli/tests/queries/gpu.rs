@@ -122,7 +122,7 @@ fn what_is_not_there_is_told_with_its_mend() {
         (
             &["gpu", "top", "--node", "n-9"][..],
             1,
-            "there is no node n-9; nodes with GPUs are n-1",
+            "node n-9 does not exist; nodes with GPUs are n-1",
         ),
         (
             &["gpu", "explain", "web-0", "-n", "other"],

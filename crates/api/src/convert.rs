@@ -24,12 +24,13 @@ use tautline_core::{
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
 pub use pod::{
-    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, labels, pod, relevant_annotations,
-    requests,
+    UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, WOKEN_ANNOTATION, affinity_term, labels_of, pod,
+    requests, told_annotations,
 };
+pub use pod_claims::{PodClaims, pod_claims};
 
-pub mod dra;
 mod pod;
+mod pod_claims;
 
 /// How often a binding is evaluated unless its offer says so.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);

@@ -3,17 +3,20 @@
 //! measures, and for tests.
 
 mod pattern;
+mod process;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tautline_api::{
-    CostProvider, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
+    CostProvider, Metadata, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
 };
 use tautline_core::TrustedNamespaces;
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
+
+pub use crate::process::{ProcessConfig, run};
 
 use crate::pattern::{NodePattern, TargetPattern};
 
@@ -98,8 +101,6 @@ impl Scripted {
         self.compliances.store(Arc::new(compiled.collect()));
     }
 }
-
-use tautline_api::Metadata;
 
 /// The highest priority first, then by namespace and name.
 fn order(priority: i64, meta: &Metadata) -> impl Ord + use<> {

@@ -12,7 +12,7 @@ use tautline_core::{
     selector::{Expression, Labels},
 };
 
-use super::{dra::pod_claims, labels_from, milli, name, namespace};
+use super::{labels_from, milli, name, namespace, pod_claims};
 
 /// Annotation prefixes that the index keeps of pods: records of devices given.
 const KEPT_ANNOTATIONS: [&str; 3] = [
@@ -227,7 +227,7 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
             .into_iter()
             .collect(),
         affinity: required.map_or_else(Vec::new, |r| {
-            r.node_selector_terms.iter().map(term).collect()
+            r.node_selector_terms.iter().map(affinity_term).collect()
         }),
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
         annotations: Labels::default(),
@@ -236,7 +236,8 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
     }
 }
 
-pub(super) fn term(term: &NodeSelectorTerm) -> AffinityTerm {
+/// One term of a node selector. A malformed expression matches nothing.
+pub fn affinity_term(term: &NodeSelectorTerm) -> AffinityTerm {
     let mut out = AffinityTerm::default();
     let mut malformed = false;
     for e in term.match_expressions.iter().flatten() {
