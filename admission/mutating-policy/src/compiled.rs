@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::cel::{CompileError, Declared, Environment, Program, Returns};
+use tautline_cel::{CompileError, Environment, Program, ResultType};
+
+use crate::environment::environment;
 use crate::known::Kinds;
 use crate::manifest::Problem;
 use crate::model::{Named, PatchType, Policy, Source};
@@ -32,30 +34,21 @@ impl Compiled {
     /// variable that does not compile is reported alone, not with its users.
     pub fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
         let mut found = Vec::new();
-        let mut environment = Environment::new(Declared {
-            params: policy.param_kind.is_some(),
-            authorizer: true,
-            ..Declared::default()
-        });
-        let mut patching = Environment::new(Declared {
-            params: policy.param_kind.is_some(),
-            authorizer: true,
-            patch_types: true,
-            ..Declared::default()
-        });
-        let mut compile = |environment: &Environment, source: &Source, returns| {
-            let program = environment.compile(source.text.trim(), returns);
+        let mut plain = environment(policy.param_kind.is_some());
+        let mut patching = plain.clone().with_patch_types();
+        let mut compile = |environment: &Environment, source: &Source, result_type| {
+            let program = environment.compile(source.text.trim(), result_type);
             program
-                .map_err(|error| found.extend(problems(&policy.name, source, &error)))
+                .map_err(|error| found.extend(problems(&policy, source, &error)))
                 .ok()
         };
         let mut variables = Vec::new();
         for Named { name, source } in &policy.variables {
-            let program = compile(&environment, source, Returns::Any);
+            let program = compile(&plain, source, ResultType::Any);
             // Whoever uses a variable at fault is not at fault for that.
             let Some(program) = program else { continue };
-            environment.declare(name, program.clone());
-            patching.declare(name, program.clone());
+            plain.declare_variable(name, program.clone());
+            patching.declare_variable(name, program.clone());
             let name = name.clone();
             variables.push(Variable { name, program });
         }
@@ -63,12 +56,12 @@ impl Compiled {
         let (mut conditions, mut mutators) = (Vec::new(), Vec::new());
         if complete {
             for Named { name, source } in &policy.conditions {
-                let program = compile(&environment, source, Returns::Bool);
+                let program = compile(&plain, source, ResultType::Bool);
                 let name = name.clone();
                 conditions.extend(program.map(|program| Condition { name, program }));
             }
             for mutation in &policy.mutations {
-                let program = compile(&patching, &mutation.source, returns(mutation.patch));
+                let program = compile(&patching, &mutation.source, result_type(mutation.patch));
                 mutators.extend(program.map(|program| Mutator {
                     field: mutation.source.field.clone(),
                     patch: mutation.patch,
@@ -96,33 +89,29 @@ impl Compiled {
         let Some(kinds) = Kinds::of(&policy.constraints) else {
             return Vec::new();
         };
-        let variables = self.variables.iter();
-        let checking = Environment::new(Declared {
-            params: policy.param_kind.is_some(),
-            authorizer: true,
-            patch_types: true,
-            variables: variables
-                .map(|v| (v.name.clone(), v.program.clone()))
-                .collect(),
-            fields: Some(Arc::new(kinds)),
-        });
+        let mut checking = environment(policy.param_kind.is_some())
+            .with_patch_types()
+            .with_object_schema(Arc::new(kinds));
+        for variable in &self.variables {
+            checking.declare_variable(&variable.name, variable.program.clone());
+        }
         let found = policy.mutations.iter().flat_map(|mutation| {
             let text = mutation.source.text.trim();
-            let found = checking.compile(text, returns(mutation.patch)).err();
-            found.map_or_else(Vec::new, |e| problems(&policy.name, &mutation.source, &e))
+            let found = checking.compile(text, result_type(mutation.patch)).err();
+            found.map_or_else(Vec::new, |e| problems(policy, &mutation.source, &e))
         });
         found.collect()
     }
 }
 
-fn returns(patch: PatchType) -> Returns {
+fn result_type(patch: PatchType) -> ResultType {
     match patch {
-        PatchType::ApplyConfiguration => Returns::Configuration,
-        PatchType::JsonPatch => Returns::JsonPatch,
+        PatchType::ApplyConfiguration => ResultType::Configuration,
+        PatchType::JsonPatch => ResultType::JsonPatch,
     }
 }
 
-fn problems(policy: &str, source: &Source, error: &CompileError) -> Vec<Problem> {
+fn problems(policy: &Policy, source: &Source, error: &CompileError) -> Vec<Problem> {
     let first = (error.line, error.column, &error.message);
     let more = error.more.iter().map(|f| (f.line, f.column, &f.message));
     // The text as it stands in the manifest may begin with blank lines.
@@ -134,10 +123,14 @@ fn problems(policy: &str, source: &Source, error: &CompileError) -> Vec<Problem>
     let all = std::iter::once(first).chain(more);
     all.map(|(line, column, message)| {
         let column = if line == 1 { column + indent } else { column };
+        let hint = match message.as_str() {
+            "undeclared reference to 'params'" => ": the policy has no paramKind",
+            _ => "",
+        };
         Problem {
-            object: format!("policy {policy}"),
+            object: format!("policy {}", policy.name),
             field: source.field.clone(),
-            message: format!("line {}, column {column}: {message}", line + lines),
+            message: format!("line {}, column {column}: {message}{hint}", line + lines),
         }
     })
     .collect()

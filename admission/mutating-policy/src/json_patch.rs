@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use tautline_structured_merge::MAX_DEPTH;
 
-use crate::cel::{Budget, Patch, RunError};
+use tautline_cel::{Budget, EvaluationError, Patch};
 
 /// Bytes that all `copy` operations of a patch may add: the API server's bound.
 const COPY_BYTES: usize = 3 << 20;
@@ -34,14 +34,14 @@ pub enum PatchError {
     },
     /// A bound of the budget is reached.
     #[error("{0}")]
-    Exhausted(RunError),
+    Exhausted(EvaluationError),
     /// A value has no JSON.
     #[error("the value for {path:?}: {error}")]
     Value {
         /// The operation's path.
         path: String,
         /// Why it has none.
-        error: RunError,
+        error: EvaluationError,
     },
 }
 
@@ -327,7 +327,7 @@ mod tests {
             op: op.into(),
             path: path.into(),
             from: from.into(),
-            value: value.map(crate::cel::Value::Int),
+            value: value.map(tautline_cel::Value::Int),
         }
     }
 

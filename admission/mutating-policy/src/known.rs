@@ -3,9 +3,9 @@
 
 use tautline_structured_merge::{Schema, Schemas, Shape};
 
-use crate::cel::Fields;
 use crate::model::MatchResources;
 use crate::request::plural;
+use tautline_cel::ObjectSchema;
 
 /// The types of all kinds that a policy matches.
 pub(crate) struct Kinds(Vec<Schema>);
@@ -40,9 +40,9 @@ fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
     schemas.kind(group, version, kind)
 }
 
-impl Fields for Kinds {
+impl ObjectSchema for Kinds {
     /// Whether one of the kinds has the field; none beyond what types tell.
-    fn has(&self, path: &[&str]) -> Option<bool> {
+    fn has_field(&self, path: &[&str]) -> Option<bool> {
         let mut known = Some(false);
         for schema in &self.0 {
             match has(schema, path) {
@@ -108,15 +108,21 @@ mod tests {
     fn fields_are_followed_through_lists() {
         let pods = kinds(&[""], &["pods"]).unwrap();
         assert_eq!(
-            pods.has(&["spec", "containers", "env", "value"]),
+            pods.has_field(&["spec", "containers", "env", "value"]),
             Some(true)
         );
-        assert_eq!(pods.has(&["metadata", "labels", "any", "thing"]), None);
-        assert_eq!(pods.has(&["spec", "contianers"]), Some(false));
-        assert_eq!(pods.has(&["spec", "containers", "name", "x"]), Some(false));
-        assert_eq!(pods.has(&["data"]), Some(false));
+        assert_eq!(
+            pods.has_field(&["metadata", "labels", "any", "thing"]),
+            None
+        );
+        assert_eq!(pods.has_field(&["spec", "contianers"]), Some(false));
+        assert_eq!(
+            pods.has_field(&["spec", "containers", "name", "x"]),
+            Some(false)
+        );
+        assert_eq!(pods.has_field(&["data"]), Some(false));
         let both = kinds(&[""], &["pods", "configmaps"]).unwrap();
-        assert_eq!(both.has(&["data"]), Some(true));
-        assert_eq!(both.has(&["dada"]), Some(false));
+        assert_eq!(both.has_field(&["data"]), Some(true));
+        assert_eq!(both.has_field(&["dada"]), Some(false));
     }
 }

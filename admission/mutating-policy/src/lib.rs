@@ -9,10 +9,10 @@
 //! bounded, but not by the API server's exact figures; a policy that matches
 //! another version of a resource sees the object in the version in which it came.
 
-pub mod cel;
 mod compiled;
 pub mod defaults;
 mod draft;
+mod environment;
 mod json_patch;
 mod known;
 mod manifest;
@@ -31,55 +31,16 @@ mod usual;
 mod world;
 
 pub use compiled::Compiled;
+pub use environment::environment;
 pub use manifest::Problem;
 pub use matching::Mismatch;
 pub use outcome::{End, Fault, FaultKind, Invocation, Outcome, PassedOver, Refusal, Step, Verdict};
 pub use policies::{Loaded, Policies, Report, check};
 pub use request::{Kind, Request, Resource};
 pub use run::Settings;
+pub use tautline_cel::Limits;
 pub use world::{By, Lies, Objects, Wanted, World};
 
-/// Compiles a text as every kind of expression and works it out: for the fuzz
-/// target, and for the replay of its corpus.
-#[doc(hidden)]
-pub fn fuzz_source(data: &[u8]) {
-    use cel::{Budget, Declared, Environment, Limits, Names, Returns, RunError, Value};
-
-    struct Any(Value);
-    impl Names for Any {
-        fn get(&self, _: &str, _: &mut Budget) -> Option<Result<Value, RunError>> {
-            Some(Ok(self.0.clone()))
-        }
-    }
-    let Ok(source) = std::str::from_utf8(data) else {
-        return;
-    };
-    let environment = Environment::new(Declared {
-        params: true,
-        authorizer: true,
-        patch_types: true,
-        ..Declared::default()
-    });
-    let object = serde_json::json!({"metadata": {"name": "a", "labels": {"a/b": "c"}},
-        "spec": {"containers": [{"name": "a", "image": "b", "resources": {"limits": {"cpu": "1"}}}],
-            "items": [1, 2.5, null, "x", true, []]}});
-    let names = Any((&object).into());
-    for returns in [
-        Returns::Any,
-        Returns::Bool,
-        Returns::Configuration,
-        Returns::JsonPatch,
-    ] {
-        let Ok(program) = environment.compile(source, returns) else {
-            continue;
-        };
-        let limits = Limits {
-            cost_units: 100_000,
-            ..Limits::default()
-        };
-        let mut budget = Budget::new(limits);
-        if let Ok(value) = program.run(&names, &mut budget) {
-            _ = value.to_json();
-        }
-    }
-}
+/// Expression results are at most as deep as the objects that are merged.
+const _: () =
+    assert!(tautline_cel::MAX_RESULT_DEPTH as usize == tautline_structured_merge::MAX_DEPTH);

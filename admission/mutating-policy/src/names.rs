@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::cel::{
-    Budget, Check, Decision, Key, Map, Names, Program, ResourceCheck, RunError, Subject, Value,
-};
 use crate::draft::{Fields, catch_up, same_names};
 use crate::request::Request;
 use crate::world::World;
+use tautline_cel::{
+    AccessCheck, Budget, Decision, EvaluationError, Key, Map, Program, Resolver, ResourceCheck,
+    Subject, Value,
+};
 
 /// An object as JSON, and as a value of expressions once one asks.
 pub(crate) struct View {
@@ -159,7 +160,7 @@ pub(crate) struct Scope<'a> {
     pub variables: &'a [Variable],
     /// Conditions do not see the Namespace.
     pub namespace: bool,
-    memo: RefCell<Vec<Option<Result<Value, RunError>>>>,
+    memo: RefCell<Vec<Option<Result<Value, EvaluationError>>>>,
 }
 
 impl<'a> Scope<'a> {
@@ -180,18 +181,21 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn variable(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, RunError>> {
+    fn variable(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, EvaluationError>> {
         let i = self.variables.iter().position(|v| v.name == name)?;
         if let Some(known) = &self.memo.borrow()[i] {
             return Some(known.clone());
         }
         let variable = &self.variables[i];
-        let value = variable.program.run(self, budget).map_err(|e| match e {
-            RunError::Failed(why) => RunError::Failed(format!(
-                "composited variable {name:?} fails to evaluate: {why}"
-            )),
-            exhausted => exhausted,
-        });
+        let value = variable
+            .program
+            .evaluate(self, budget)
+            .map_err(|e| match e {
+                EvaluationError::Failed(why) => EvaluationError::Failed(format!(
+                    "composited variable {name:?} fails to evaluate: {why}"
+                )),
+                exhausted => exhausted,
+            });
         self.memo.borrow_mut()[i] = Some(value.clone());
         Some(value)
     }
@@ -210,12 +214,12 @@ impl<'a> Scope<'a> {
 }
 
 /// What the request itself asks for, as a question to the authorizer.
-fn asked(request: &Request) -> Check {
+fn asked(request: &Request) -> AccessCheck {
     let resource = request
         .request_resource
         .as_ref()
         .unwrap_or(&request.resource);
-    Check::Resource(ResourceCheck {
+    AccessCheck::Resource(ResourceCheck {
         subject: Arc::new(Subject::Requester),
         group: resource.group.as_str().into(),
         resource: resource.resource.as_str().into(),
@@ -227,8 +231,8 @@ fn asked(request: &Request) -> Check {
     })
 }
 
-impl Names for Scope<'_> {
-    fn get(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, RunError>> {
+impl Resolver for Scope<'_> {
+    fn resolve(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, EvaluationError>> {
         if let Some(variable) = name.strip_prefix("variables.") {
             return self.variable(variable, budget);
         }
@@ -240,12 +244,14 @@ impl Names for Scope<'_> {
             "namespaceObject" if self.namespace => self.around.namespace.value(),
             "namespaceObject" => Value::Null,
             "authorizer" => Value::Authorizer(Arc::new(Subject::Requester)),
-            "authorizer.requestResource" => Value::Check(Arc::new(asked(self.around.request))),
+            "authorizer.requestResource" => {
+                Value::AccessCheck(Arc::new(asked(self.around.request)))
+            }
             _ => return None,
         }))
     }
 
-    fn authorize(&self, check: &Check, verb: &str) -> Result<Decision, RunError> {
+    fn authorize(&self, check: &AccessCheck, verb: &str) -> Result<Decision, EvaluationError> {
         let around = self.around;
         around.world.authorize(around.request, check, verb)
     }

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::cel::Limits;
 use crate::draft::Draft;
 use crate::matching::Subject;
 use crate::model::{Binding, FailurePolicy, PatchType};
@@ -20,6 +19,7 @@ use crate::request::Request;
 use crate::step::Known;
 use crate::typed;
 use crate::world::World;
+use tautline_cel::Limits;
 
 /// How far a request may go, and what is told of it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,13 +4,13 @@
 use serde_json::Value as Json;
 use tautline_structured_merge::Schema;
 
-use crate::cel::{Budget, Program, RunError, Value};
 use crate::draft::Draft;
 use crate::json_patch::{self, PatchError};
 use crate::model::PatchType;
 use crate::names::Scope;
 use crate::outcome::FaultKind;
 use crate::strict;
+use tautline_cel::{Budget, EvaluationError, Program, Value};
 
 /// Why a mutation failed.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) enum StepError {
     Abort(String),
 }
 
-impl From<RunError> for StepError {
-    fn from(error: RunError) -> Self {
+impl From<EvaluationError> for StepError {
+    fn from(error: EvaluationError) -> Self {
         let kind = if error.is_exhausted() {
             FaultKind::Budget
         } else {
@@ -66,7 +66,7 @@ impl Mutator {
         draft: &mut Draft,
         budget: &mut Budget,
     ) -> Result<bool, StepError> {
-        let value = self.program.run(scope, budget)?;
+        let value = self.program.evaluate(scope, budget)?;
         let object = &*scope.object.json;
         match self.patch {
             PatchType::ApplyConfiguration => configure(object, &value, known, draft),

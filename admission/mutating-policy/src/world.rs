@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tautline_core::selector::Selector;
 use tautline_structured_merge::{Schema, Schemas};
 
-use crate::cel::{Check, Decision, RunError};
 use crate::model::ParamKind;
 use crate::request::{Kind, Request};
+use tautline_cel::{AccessCheck, Decision, EvaluationError};
 
 /// Whether objects of a kind lie in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,10 @@ pub trait World {
     fn authorize(
         &self,
         _request: &Request,
-        _check: &Check,
+        _check: &AccessCheck,
         _verb: &str,
-    ) -> Result<Decision, RunError> {
-        Err(RunError::failed(
+    ) -> Result<Decision, EvaluationError> {
+        Err(EvaluationError::failed(
             "questions to the authorizer are turned off",
         ))
     }

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{Ends, Hostile};
-use tautline_mutating_policy::cel::Limits;
-use tautline_mutating_policy::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{
+    FaultKind, Limits, Objects, Outcome, Policies, Request, Settings, Verdict,
+};
 
 /// Names the policy that a process is to try.
 const ONE: &str = "TAUTLINE_HOSTILE";

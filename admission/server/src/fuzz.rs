@@ -70,26 +70,18 @@ fn policies() -> &'static Policies {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     #[test]
-    fn the_corpora_of_the_fuzz_targets_are_harmless() {
-        assert!(super::policies().len() == 1, "the policy is not in force");
-        type Target = (&'static str, fn(&[u8]));
-        let targets: [Target; 2] = [
-            ("admission_review", super::review),
-            ("cel_source", tautline_mutating_policy::fuzz_source),
-        ];
-        for (target, run) in targets {
-            let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../../tests/fuzz/corpus")
-                .join(target);
-            let mut replayed = 0;
-            for entry in std::fs::read_dir(&corpus).unwrap() {
-                run(&std::fs::read(entry.unwrap().path()).unwrap());
-                replayed += 1;
-            }
-            assert!(replayed >= 5, "{} has {replayed} files", corpus.display());
+    fn fuzz_corpus_does_not_panic() {
+        assert!(super::policies().len() == 1, "the policy is not active");
+        let corpus = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fuzz/corpus/admission_review"
+        );
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            super::review(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
         }
+        assert!(replayed >= 5, "{corpus} has {replayed} files");
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{Due, Session, Stop, refusal};
-use crate::cel::{Budget, Exhausted, RunError, Value};
 use crate::json_patch::{BYTES_A_UNIT, size};
 use crate::model::Reinvocation;
 use crate::names::Scope;
 use crate::outcome::{End, FaultKind, Invocation, Step};
 use crate::params;
 use crate::step::{Mutator, StepError};
+use tautline_cel::{Budget, EvaluationError, Exhausted, Value};
 
 /// Bytes of the largest object that a mutation may make: the API server takes 3
 /// MiB.
@@ -89,7 +89,7 @@ impl Session<'_> {
         let mut budget = self.budget(&policy.name);
         let mut errors = Vec::new();
         for condition in &policy.conditions {
-            let result = condition.program.run(&scope, &mut budget);
+            let result = condition.program.evaluate(&scope, &mut budget);
             invocation.condition_cost_units = budget.cost_units();
             match result {
                 Ok(Value::Bool(true)) => {}
@@ -98,7 +98,7 @@ impl Session<'_> {
                     invocation.condition = Some(condition.name.clone());
                     return Ok(false);
                 }
-                Ok(_) => errors.push(RunError::failed("the condition is no bool")),
+                Ok(_) => errors.push(EvaluationError::failed("the condition is no bool")),
                 Err(error) => errors.push(error),
             }
         }
@@ -130,7 +130,7 @@ impl Session<'_> {
             true,
         );
         let result = if self.late() {
-            Err(RunError::Exhausted(Exhausted::Deadline).into())
+            Err(EvaluationError::Exhausted(Exhausted::Deadline).into())
         } else {
             mutator.run(&scope, &self.known, &mut self.draft, &mut budget)
         };

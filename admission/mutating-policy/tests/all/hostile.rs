@@ -9,8 +9,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline_mutating_policy::cel::Limits;
-use tautline_mutating_policy::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{
+    FaultKind, Limits, Objects, Outcome, Policies, Request, Settings, Verdict,
+};
 
 fn policy(name: &str, failure: &str, variables: Value, mutation: Value) -> [Value; 2] {
     let policy = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy",

@@ -9,10 +9,8 @@ use std::{
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tautline_mutating_policy::{
-    Request,
-    cel::{Check, Decision, RunError, Subject},
-};
+use tautline_cel::{AccessCheck, Decision, EvaluationError, Subject};
+use tautline_mutating_policy::Request;
 use tokio::runtime::Handle;
 
 use crate::access;
@@ -40,9 +38,9 @@ impl Authorizer {
     pub(crate) fn ask(
         &self,
         request: &Request,
-        check: &Check,
+        check: &AccessCheck,
         verb: &str,
-    ) -> Result<Decision, RunError> {
+    ) -> Result<Decision, EvaluationError> {
         let spec = spec(request, check, verb)?;
         let key = spec.to_string();
         let now = Instant::now();
@@ -62,10 +60,10 @@ impl Authorizer {
         Ok(decision)
     }
 
-    async fn review(&self, spec: Value) -> Result<Decision, RunError> {
+    async fn review(&self, spec: Value) -> Result<Decision, EvaluationError> {
         let answer = access::review(&self.client, spec).await;
-        let status =
-            answer.map_err(|e| RunError::failed(format!("the authorizer cannot be asked: {e}")))?;
+        let status = answer
+            .map_err(|e| EvaluationError::failed(format!("the authorizer cannot be asked: {e}")))?;
         Ok(Decision {
             allowed: status.allowed,
             reason: status.reason.unwrap_or_default(),
@@ -75,14 +73,14 @@ impl Authorizer {
 }
 
 /// The review's spec.
-fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError> {
+fn spec(request: &Request, check: &AccessCheck, verb: &str) -> Result<Value, EvaluationError> {
     let (subject, attributes, of) = match check {
-        Check::Path { subject, path } => (
+        AccessCheck::Path { subject, path } => (
             subject,
             "nonResourceAttributes",
             json!({"path": &**path, "verb": verb}),
         ),
-        Check::Resource(r) => {
+        AccessCheck::Resource(r) => {
             let mut of = json!({
                 "group": &*r.group, "version": "*", "resource": &*r.resource,
                 "subresource": &*r.subresource, "namespace": &*r.namespace, "name": &*r.name,
@@ -97,8 +95,10 @@ fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError>
             }
             (&r.subject, "resourceAttributes", of)
         }
-        Check::Group { .. } => {
-            return Err(RunError::failed("a question names a resource or a path"));
+        AccessCheck::Group { .. } => {
+            return Err(EvaluationError::failed(
+                "a question names a resource or a path",
+            ));
         }
     };
     let mut spec = match &**subject {
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-    use tautline_mutating_policy::cel::ResourceCheck;
+    use tautline_cel::ResourceCheck;
 
     use super::*;
 
@@ -128,7 +128,7 @@ mod tests {
             user_info: json!({"username": "ann", "groups": ["dev"]}),
             ..Request::default()
         };
-        let path = Check::Path {
+        let path = AccessCheck::Path {
             subject: Arc::new(Subject::Requester),
             path: "/healthz".into(),
         };
@@ -142,7 +142,7 @@ mod tests {
             namespace: "shop".into(),
             name: "bot".into(),
         };
-        let resource = Check::Resource(ResourceCheck {
+        let resource = AccessCheck::Resource(ResourceCheck {
             subject: Arc::new(account),
             group: "apps".into(),
             resource: "deployments".into(),

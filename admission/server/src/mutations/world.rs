@@ -5,11 +5,8 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::TypeMeta};
 use serde_json::Value;
-use tautline_mutating_policy::{
-    By, Kind, Lies, Request, Wanted, World,
-    cel::{Check, Decision, RunError},
-    model::ParamKind,
-};
+use tautline_cel::{AccessCheck, Decision, EvaluationError};
+use tautline_mutating_policy::{By, Kind, Lies, Request, Wanted, World, model::ParamKind};
 use tautline_structured_merge::Schema;
 use tokio_util::sync::CancellationToken;
 
@@ -122,12 +119,12 @@ impl World for Around {
     fn authorize(
         &self,
         request: &Request,
-        check: &Check,
+        check: &AccessCheck,
         verb: &str,
-    ) -> Result<Decision, RunError> {
+    ) -> Result<Decision, EvaluationError> {
         match &self.cluster.authorizer {
             Some(authorizer) => authorizer.ask(request, check, verb),
-            None => Err(RunError::failed(
+            None => Err(EvaluationError::failed(
                 "questions to the authorizer are turned off; start the server with --authorizer",
             )),
         }
