@@ -15,7 +15,7 @@ pub(crate) enum Ir {
     Select {
         operand: Box<Ir>,
         field: Arc<str>,
-        mode: Mode,
+        mode: SelectMode,
     },
     Call {
         dispatch: Dispatch,
@@ -28,7 +28,7 @@ pub(crate) enum Ir {
     /// Condition, then, otherwise.
     Choice(Box<[Ir; 3]>),
     /// `.or(..)`, or with `unwrap` `.orValue(..)`: the second only if the first is none.
-    Otherwise {
+    OrElse {
         both: Box<[Ir; 2]>,
         unwrap: bool,
     },
@@ -57,7 +57,7 @@ pub(crate) struct Item {
 
 /// How a field is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum SelectMode {
     /// `a.b`
     Plain,
     /// `a.?b`

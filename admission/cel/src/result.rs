@@ -69,7 +69,7 @@ fn measure(
     match value {
         Value::List(list) => list.iter().try_for_each(inner),
         Value::Map(map) => map.iter().try_for_each(|(key, value)| {
-            inner(&key.value())?;
+            inner(&key.to_value())?;
             inner(value)
         }),
         Value::Object(object) => object.fields.iter().try_for_each(|(name, value)| {

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use tautline_cel::{CompileError, Environment, Program, ResultType};
 
 use crate::environment::environment;
-use crate::known::Kinds;
 use crate::manifest::Problem;
-use crate::model::{Named, PatchType, Policy, Source};
-use crate::names::Variable;
-use crate::step::Mutator;
+use crate::matched_kinds::MatchedKinds;
+use crate::model::{ExpressionSource, NamedExpression, PatchType, Policy};
+use crate::mutation::CompiledMutation;
+use crate::resolver::Variable;
 
 /// A policy that is ready to run.
-pub struct Compiled {
+pub struct CompiledPolicy {
     /// The policy as it was read.
     pub policy: Policy,
     pub(crate) name: Arc<str>,
-    pub(crate) conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<CompiledCondition>,
     pub(crate) variables: Vec<Variable>,
-    pub(crate) mutators: Vec<Mutator>,
+    pub(crate) mutations: Vec<CompiledMutation>,
 }
 
-pub(crate) struct Condition {
+pub(crate) struct CompiledCondition {
     pub name: String,
     pub program: Program,
 }
 
-impl Compiled {
+impl CompiledPolicy {
     /// Compiles every expression of a policy.
     ///
     /// # Errors
@@ -36,14 +36,14 @@ impl Compiled {
         let mut found = Vec::new();
         let mut plain = environment(policy.param_kind.is_some());
         let mut patching = plain.clone().with_patch_types();
-        let mut compile = |environment: &Environment, source: &Source, result_type| {
+        let mut compile = |environment: &Environment, source: &ExpressionSource, result_type| {
             let program = environment.compile(source.text.trim(), result_type);
             program
                 .map_err(|error| found.extend(problems(&policy, source, &error)))
                 .ok()
         };
         let mut variables = Vec::new();
-        for Named { name, source } in &policy.variables {
+        for NamedExpression { name, source } in &policy.variables {
             let program = compile(&plain, source, ResultType::Any);
             // Whoever uses a variable at fault is not at fault for that.
             let Some(program) = program else { continue };
@@ -55,14 +55,14 @@ impl Compiled {
         let complete = variables.len() == policy.variables.len();
         let (mut conditions, mut mutators) = (Vec::new(), Vec::new());
         if complete {
-            for Named { name, source } in &policy.conditions {
+            for NamedExpression { name, source } in &policy.conditions {
                 let program = compile(&plain, source, ResultType::Bool);
                 let name = name.clone();
-                conditions.extend(program.map(|program| Condition { name, program }));
+                conditions.extend(program.map(|program| CompiledCondition { name, program }));
             }
             for mutation in &policy.mutations {
                 let program = compile(&patching, &mutation.source, result_type(mutation.patch));
-                mutators.extend(program.map(|program| Mutator {
+                mutators.extend(program.map(|program| CompiledMutation {
                     field: mutation.source.field.clone(),
                     patch: mutation.patch,
                     program,
@@ -77,7 +77,7 @@ impl Compiled {
             policy,
             conditions,
             variables,
-            mutators,
+            mutations: mutators,
         })
     }
 
@@ -86,7 +86,7 @@ impl Compiled {
     /// makes such an object: so this is odd, and not wrong.
     pub(crate) fn unknown_fields(&self) -> Vec<Problem> {
         let policy = &self.policy;
-        let Some(kinds) = Kinds::of(&policy.constraints) else {
+        let Some(kinds) = MatchedKinds::from_constraints(&policy.constraints) else {
             return Vec::new();
         };
         let mut checking = environment(policy.param_kind.is_some())
@@ -111,7 +111,7 @@ fn result_type(patch: PatchType) -> ResultType {
     }
 }
 
-fn problems(policy: &Policy, source: &Source, error: &CompileError) -> Vec<Problem> {
+fn problems(policy: &Policy, source: &ExpressionSource, error: &CompileError) -> Vec<Problem> {
     let first = (error.line, error.column, &error.message);
     let more = error.more.iter().map(|f| (f.line, f.column, &f.message));
     // The text as it stands in the manifest may begin with blank lines.

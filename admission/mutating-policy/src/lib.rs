@@ -9,37 +9,40 @@
 //! bounded, but not by the API server's exact figures; a policy that matches
 //! another version of a resource sees the object in the version in which it came.
 
+mod canonical_quantity;
+mod cluster;
 mod compiled;
 pub mod defaults;
-mod draft;
 mod environment;
+mod evaluation;
 mod json_patch;
-mod known;
 mod manifest;
+mod matched_kinds;
 mod matching;
 pub mod model;
-mod names;
+mod mutation;
 mod outcome;
 mod params;
 mod policies;
+mod pruning;
 mod request;
-mod run;
-mod step;
-mod strict;
-mod typed;
-mod usual;
-mod world;
+mod resolver;
+mod strict_decoding;
+mod working_copy;
 
-pub use compiled::Compiled;
+pub use cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope, StaticCluster};
+pub use compiled::CompiledPolicy;
 pub use environment::environment;
+pub use evaluation::Settings;
 pub use manifest::Problem;
 pub use matching::Mismatch;
-pub use outcome::{End, Fault, FaultKind, Invocation, Outcome, PassedOver, Refusal, Step, Verdict};
-pub use policies::{Loaded, Policies, Report, check};
+pub use outcome::{
+    Denial, Fault, FaultKind, InvocationEnd, InvocationReport, MutationReport, Outcome,
+    SkippedPolicy, Verdict,
+};
+pub use policies::{LoadReport, LoadedObject, Policies, check};
 pub use request::{Kind, Request, Resource};
-pub use run::Settings;
 pub use tautline_cel::Limits;
-pub use world::{By, Lies, Objects, Wanted, World};
 
 /// Expression results are at most as deep as the objects that are merged.
 const _: () =

@@ -5,9 +5,9 @@
 use serde_json::Value;
 use tautline_core::selector::{Labels, Selector};
 
-use crate::model::{MatchPolicy, MatchResources, Rule, Scope};
+use crate::cluster::ClusterView;
+use crate::model::{MatchPolicy, MatchResources, Rule, ScopeType};
 use crate::request::{Request, Resource};
-use crate::world::World;
 
 /// Why a request is not one for a policy or binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -26,19 +26,19 @@ pub enum Mismatch {
 /// A Namespace that is not there although its labels matter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespaces {0:?} not found")]
-pub struct NoNamespace(pub String);
+pub struct NamespaceNotFound(pub String);
 
 /// What matching looks at, taken from a request once for all policies.
-pub(crate) struct Subject<'a> {
+pub(crate) struct MatchInput<'a> {
     request: &'a Request,
     object: Option<Labels>,
     old: Option<Labels>,
-    namespace: Result<Option<Labels>, NoNamespace>,
+    namespace: Result<Option<Labels>, NamespaceNotFound>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> MatchInput<'a> {
     /// `object` is the request's, or what has become of it.
-    pub fn new(request: &'a Request, object: &Value, world: &dyn World) -> Self {
+    pub fn new(request: &'a Request, object: &Value, world: &dyn ClusterView) -> Self {
         let of = |o: &Value| (!o.is_null()).then(|| labels(o));
         Self {
             request,
@@ -49,7 +49,10 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether the request is one for `resources`: the reason if it is not.
-    pub fn matches(&self, resources: &MatchResources) -> Result<Option<Mismatch>, NoNamespace> {
+    pub fn matches(
+        &self,
+        resources: &MatchResources,
+    ) -> Result<Option<Mismatch>, NamespaceNotFound> {
         // A missing Namespace counts only once everything else matches.
         let mut missing = None;
         if resources.namespaces != Selector::default() {
@@ -95,9 +98,9 @@ impl<'a> Subject<'a> {
                 && resource.version == "v1"
                 && resource.resource == "namespaces";
         let scope = match rule.scope {
-            Scope::All => true,
-            Scope::Cluster => cluster_wide,
-            Scope::Namespaced => !cluster_wide,
+            ScopeType::All => true,
+            ScopeType::Cluster => cluster_wide,
+            ScopeType::Namespaced => !cluster_wide,
         };
         let named = |pattern: &String| {
             let (name, sub) = pattern.split_once('/').unwrap_or((pattern, ""));
@@ -117,8 +120,8 @@ impl<'a> Subject<'a> {
 fn namespace_labels(
     request: &Request,
     object: &Value,
-    world: &dyn World,
-) -> Result<Option<Labels>, NoNamespace> {
+    world: &dyn ClusterView,
+) -> Result<Option<Labels>, NamespaceNotFound> {
     let of_namespaces = request.resource.resource == "namespaces";
     if request.namespace.is_empty() && !of_namespaces {
         return Ok(None);
@@ -129,7 +132,7 @@ fn namespace_labels(
         return Ok(Some(labels(object)));
     }
     let namespace = world.namespace(&request.namespace);
-    let namespace = namespace.ok_or_else(|| NoNamespace(request.namespace.clone()))?;
+    let namespace = namespace.ok_or_else(|| NamespaceNotFound(request.namespace.clone()))?;
     Ok(Some(labels(&namespace)))
 }
 
@@ -145,7 +148,7 @@ pub(crate) fn labels(object: &Value) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Objects;
+    use crate::cluster::StaticCluster;
     use serde_json::json;
 
     fn resources(rule: Value, more: Value) -> MatchResources {
@@ -157,7 +160,7 @@ mod tests {
             "metadata": {"name": "p"}, "spec": {"matchConstraints": constraints,
                 "reinvocationPolicy": "Never",
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}});
-        match crate::model::read(&manifest).unwrap().document {
+        match crate::model::parse(&manifest).unwrap().document {
             crate::model::Document::Policy(policy) => policy.constraints,
             crate::model::Document::Binding(_) => panic!(),
         }
@@ -176,15 +179,15 @@ mod tests {
         Request::create(pod).unwrap()
     }
 
-    fn world() -> Objects {
+    fn world() -> StaticCluster {
         let blue = json!({"kind": "Namespace", "metadata": {"name": "blue",
             "labels": {"team": "x", "kubernetes.io/metadata.name": "blue"}}});
-        Objects::from_iter([blue])
+        StaticCluster::from_iter([blue])
     }
 
     fn of(request: &Request, resources: &MatchResources) -> Option<Mismatch> {
         let (object, world) = (request.object.clone(), world());
-        let subject = Subject::new(request, &object, &world);
+        let subject = MatchInput::new(request, &object, &world);
         subject.matches(resources).unwrap()
     }
 
@@ -294,26 +297,32 @@ mod tests {
     #[test]
     fn a_missing_namespace_is_an_error_only_if_all_else_matches() {
         struct Empty;
-        impl World for Empty {
+        impl ClusterView for Empty {
             fn namespace(&self, _: &str) -> Option<std::sync::Arc<Value>> {
                 None
             }
-            fn lies(&self, _: &crate::model::ParamKind) -> Option<crate::world::Lies> {
+            fn resource_scope(
+                &self,
+                _: &crate::model::ParamKind,
+            ) -> Option<crate::cluster::ResourceScope> {
                 None
             }
             fn params(
                 &self,
                 _: &crate::model::ParamKind,
-                _: crate::world::Wanted<'_>,
+                _: crate::cluster::ParamQuery<'_>,
             ) -> Vec<std::sync::Arc<Value>> {
                 Vec::new()
             }
         }
         let request = pod();
-        let subject = Subject::new(&request, &request.object, &Empty);
+        let subject = MatchInput::new(&request, &request.object, &Empty);
         let more = || json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
         let matching = resources(rule("resources", json!(["pods"])), more());
-        assert_eq!(subject.matches(&matching), Err(NoNamespace("blue".into())));
+        assert_eq!(
+            subject.matches(&matching),
+            Err(NamespaceNotFound("blue".into()))
+        );
         let other = resources(rule("resources", json!(["services"])), more());
         assert_eq!(subject.matches(&other), Ok(Some(Mismatch::ResourceRules)));
         let none = resources(rule("resources", json!(["pods"])), json!({}));

@@ -16,11 +16,12 @@ pub struct Outcome {
     /// The answer.
     pub verdict: Verdict,
     /// What ran, in order, both passes.
-    pub invocations: Vec<Invocation>,
+    pub invocations: Vec<InvocationReport>,
     /// Errors, in order; those that FailurePolicy Ignore left out too.
     pub faults: Vec<Fault>,
     /// Policies and bindings that were not for this request; only in full detail.
-    pub passed_over: Vec<PassedOver>,
+    #[serde(rename = "passedOver")]
+    pub skipped: Vec<SkippedPolicy>,
 }
 
 /// The answer to a request.
@@ -38,13 +39,13 @@ pub enum Verdict {
         patch: Patch,
     },
     /// The request must not go on.
-    Refused(Refusal),
+    Refused(Denial),
 }
 
 /// Why a request must not go on, as the API server says it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Refusal {
+pub struct Denial {
     /// HTTP status: 403, 404 or 500.
     pub code: u16,
     /// The machine's reason, such as `Invalid`.
@@ -58,7 +59,7 @@ pub struct Refusal {
 /// One policy with one binding and one parameter, or none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Invocation {
+pub struct InvocationReport {
     /// The policy.
     pub policy: Arc<str>,
     /// The binding.
@@ -68,19 +69,19 @@ pub struct Invocation {
     /// 1, or 2 when it was asked again because the object had changed.
     pub pass: u8,
     /// How it ended.
-    pub end: End,
+    pub end: InvocationEnd,
     /// The condition that was false, if one was.
     pub condition: Option<String>,
     /// Cost units of its conditions.
     pub condition_cost_units: u64,
     /// Its mutations, as far as they ran.
-    pub steps: Vec<Step>,
+    pub steps: Vec<MutationReport>,
 }
 
 /// How an invocation ended; [`End::code`] names it in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum End {
+pub enum InvocationEnd {
     /// The object changed.
     Changed,
     /// It ran, and the object stayed.
@@ -91,7 +92,7 @@ pub enum End {
     Failed,
 }
 
-impl End {
+impl InvocationEnd {
     /// A word for metrics.
     pub fn code(self) -> &'static str {
         match self {
@@ -106,14 +107,14 @@ impl End {
 /// One mutation of an invocation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct MutationReport {
     /// Where its expression stands.
     pub field: String,
     /// Cost units of the expression and the variables it used.
     pub cost_units: u64,
     /// The variables it used, with their values or why they have none; only in
     /// full detail.
-    #[serde(serialize_with = "by_name")]
+    #[serde(serialize_with = "variables_by_name")]
     pub variables: Vec<(String, Result<Value, String>)>,
     /// What it changed (RFC 6902), defaults included; only in full detail.
     pub diff: Option<Patch>,
@@ -194,7 +195,7 @@ impl std::fmt::Display for Fault {
 /// A policy, or one of its bindings, that was not for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PassedOver {
+pub struct SkippedPolicy {
     /// The policy.
     pub policy: Arc<str>,
     /// The binding, if it was not the policy itself.
@@ -207,7 +208,10 @@ impl Outcome {
     /// What the audit log is told: which invocations changed the object, and
     /// which errors were left out. Values stay below 4 KiB.
     pub fn audit_annotations(&self) -> Vec<(&'static str, String)> {
-        let changed = self.invocations.iter().filter(|i| i.end == End::Changed);
+        let changed = self
+            .invocations
+            .iter()
+            .filter(|i| i.end == InvocationEnd::Changed);
         let changed = changed.map(|i| match &i.param {
             Some(param) => format!("{}/{}({param})", i.policy, i.binding),
             None => format!("{}/{}", i.policy, i.binding),
@@ -224,7 +228,7 @@ impl Outcome {
 
     /// Cost units of everything that ran.
     pub fn cost_units(&self) -> u64 {
-        let of = |i: &Invocation| {
+        let of = |i: &InvocationReport| {
             let steps = i.steps.iter().map(|s| s.cost_units);
             i.condition_cost_units + steps.sum::<u64>()
         };
@@ -233,7 +237,7 @@ impl Outcome {
 }
 
 /// `{"NAME": {"value": …}}`, or `{"NAME": {"error": "…"}}`.
-fn by_name<S: Serializer>(
+fn variables_by_name<S: Serializer>(
     variables: &[(String, Result<Value, String>)],
     to: S,
 ) -> Result<S::Ok, S::Error> {
@@ -306,7 +310,7 @@ mod tests {
                 _ => {}
             }
         }
-        let step = Step {
+        let step = MutationReport {
             field: String::new(),
             cost_units: 1,
             variables: Vec::new(),
@@ -314,21 +318,21 @@ mod tests {
             changed: false,
             error: None,
         };
-        let invocation = Invocation {
+        let invocation = InvocationReport {
             policy: "p".into(),
             binding: "b".into(),
             param: None,
             pass: 1,
-            end: End::Unchanged,
+            end: InvocationEnd::Unchanged,
             condition: None,
             condition_cost_units: 1,
             steps: vec![step],
         };
         let outcome = Outcome {
-            verdict: Verdict::Refused(Refusal::default()),
+            verdict: Verdict::Refused(Denial::default()),
             invocations: vec![invocation],
             faults: vec![fault(String::new())],
-            passed_over: vec![PassedOver {
+            skipped: vec![SkippedPolicy {
                 policy: "p".into(),
                 binding: None,
                 why: Mismatch::NamespaceSelector,

@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::compiled::Compiled;
+use crate::cluster::ClusterView;
+use crate::compiled::CompiledPolicy;
+use crate::evaluation::{Evaluation, Settings};
 use crate::manifest::Problem;
 use crate::model::{self, Binding, Document};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::run::{Session, Settings};
-use crate::world::World;
 
 /// Policies, each with its bindings, in the order in which they run: by name.
 /// A change is a new value of this type; compiled policies are shared.
 #[derive(Clone, Default)]
-pub struct Policies(Arc<[Bound]>);
+pub struct Policies(Arc<[BoundPolicy]>);
 
 /// A policy and its bindings, by name.
-pub(crate) struct Bound {
-    pub policy: Arc<Compiled>,
+pub(crate) struct BoundPolicy {
+    pub policy: Arc<CompiledPolicy>,
     pub bindings: Vec<Arc<Binding>>,
 }
 
 /// What loading found beside policies.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct LoadReport {
     /// What is wrong: the objects named here are not in force.
     pub faults: Vec<Problem>,
     /// What is odd.
@@ -36,13 +36,13 @@ pub struct Report {
 impl Policies {
     /// Puts policies and bindings together. Bindings without a policy wait.
     pub fn new(
-        policies: impl IntoIterator<Item = Arc<Compiled>>,
+        policies: impl IntoIterator<Item = Arc<CompiledPolicy>>,
         bindings: impl IntoIterator<Item = Arc<Binding>>,
     ) -> Self {
-        let mut bound: BTreeMap<String, Bound> = BTreeMap::new();
+        let mut bound: BTreeMap<String, BoundPolicy> = BTreeMap::new();
         for policy in policies {
             let bindings = Vec::new();
-            bound.insert(policy.policy.name.clone(), Bound { policy, bindings });
+            bound.insert(policy.policy.name.clone(), BoundPolicy { policy, bindings });
         }
         for binding in bindings {
             if let Some(bound) = bound.get_mut(&binding.policy) {
@@ -59,19 +59,22 @@ impl Policies {
 
     /// Reads and compiles manifests. One that is at fault is left out and
     /// reported; the others are in force. Objects of other kinds are passed over.
-    pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, Report) {
-        let mut report = Report::default();
-        let mut policies: BTreeMap<String, Arc<Compiled>> = BTreeMap::new();
+    pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, LoadReport) {
+        let mut report = LoadReport::default();
+        let mut policies: BTreeMap<String, Arc<CompiledPolicy>> = BTreeMap::new();
         let mut bindings: BTreeMap<String, Arc<Binding>> = BTreeMap::new();
-        for manifest in manifests.into_iter().filter(|m| model::is_ours(m)) {
+        for manifest in manifests
+            .into_iter()
+            .filter(|m| model::is_policy_or_binding(m))
+        {
             let loaded = check(manifest).map(|(loaded, warnings)| {
                 report.warnings.extend(warnings);
                 match loaded {
-                    Loaded::Policy(policy) => {
+                    LoadedObject::Policy(policy) => {
                         let name = policy.policy.name.clone();
                         policies.insert(name, policy).map(|p| p.policy.name.clone())
                     }
-                    Loaded::Binding(binding) => {
+                    LoadedObject::Binding(binding) => {
                         let old = bindings.insert(binding.name.clone(), binding);
                         old.map(|b| b.name.clone())
                     }
@@ -111,8 +114,13 @@ impl Policies {
 
     /// Works out what becomes of a request. Never blocks but for what `world`
     /// does, and never panics; a policy's errors stay its own.
-    pub fn mutate(&self, request: &Request, world: &dyn World, settings: &Settings) -> Outcome {
-        Session::new(request, world, settings).run(&self.0)
+    pub fn mutate(
+        &self,
+        request: &Request,
+        world: &dyn ClusterView,
+        settings: &Settings,
+    ) -> Outcome {
+        Evaluation::new(request, world, settings).run(&self.0)
     }
 
     /// How many policies are in force, those without a binding not counted.
@@ -128,9 +136,9 @@ impl Policies {
 
 /// A policy or a binding that is fit for use.
 #[derive(Clone)]
-pub enum Loaded {
+pub enum LoadedObject {
     /// A policy.
-    Policy(Arc<Compiled>),
+    Policy(Arc<CompiledPolicy>),
     /// A binding.
     Binding(Arc<Binding>),
 }
@@ -140,16 +148,16 @@ pub enum Loaded {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn check(manifest: &Value) -> Result<(Loaded, Vec<Problem>), Vec<Problem>> {
-    let read = model::read(manifest)?;
+pub fn check(manifest: &Value) -> Result<(LoadedObject, Vec<Problem>), Vec<Problem>> {
+    let read = model::parse(manifest)?;
     let mut warnings = read.warnings;
     let loaded = match read.document {
         Document::Policy(policy) => {
-            let policy = Compiled::new(policy)?;
+            let policy = CompiledPolicy::new(policy)?;
             warnings.extend(policy.unknown_fields());
-            Loaded::Policy(Arc::new(policy))
+            LoadedObject::Policy(Arc::new(policy))
         }
-        Document::Binding(binding) => Loaded::Binding(Arc::new(binding)),
+        Document::Binding(binding) => LoadedObject::Binding(Arc::new(binding)),
     };
     Ok((loaded, warnings))
 }

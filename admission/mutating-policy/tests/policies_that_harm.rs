@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{Ends, Hostile};
 use tautline_mutating_policy::{
-    FaultKind, Limits, Objects, Outcome, Policies, Request, Settings, Verdict,
+    FaultKind, Limits, Outcome, Policies, Request, Settings, StaticCluster, Verdict,
 };
 
 /// Names the policy that a process is to try.
@@ -50,7 +50,7 @@ fn outcome(hostile: &Hostile) -> (Vec<String>, Outcome) {
     };
     (
         faults,
-        policies.mutate(&request, &Objects::default(), &settings),
+        policies.mutate(&request, &StaticCluster::default(), &settings),
     )
 }
 

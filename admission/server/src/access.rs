@@ -11,19 +11,21 @@ use serde_json::{Value, json};
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// What the API server says to a review of this spec.
-pub(crate) async fn review(
+pub(crate) async fn subject_access_review(
     client: &Client,
     spec: Value,
 ) -> Result<SubjectAccessReviewStatus, String> {
     let review = json!({"metadata": {}, "spec": spec});
     let review: SubjectAccessReview = serde_json::from_value(review).map_err(|e| e.to_string())?;
     let (api, params) = (Api::all(client.clone()), PostParams::default());
-    let answer: SubjectAccessReview = within(api.create(&params, &review)).await?;
+    let answer: SubjectAccessReview = with_deadline(api.create(&params, &review)).await?;
     Ok(answer.status.unwrap_or_default())
 }
 
 /// What the API server answers in time; its refusal in its own words.
-pub(crate) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+pub(crate) async fn with_deadline<T>(
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, String> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),

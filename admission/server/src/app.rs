@@ -21,15 +21,14 @@ use tokio::{
 };
 
 use crate::{
-    bundle,
-    certificates::{Keeper, Published},
+    certificates::{CertificateOutputs, CertificateRotator},
     config::{Certificate, Config},
-    feeds, governed,
-    job::{Route, Routes},
+    constraint_kinds, governed, gpu_sharing,
+    handler::{Route, Routes},
     metrics::Metrics,
-    models, mutations, own,
+    model_registry, mutations,
     server::{self, Shared},
-    slices,
+    watches, webhook_writer,
 };
 
 /// What the server waits for beside its watches.
@@ -58,8 +57,8 @@ impl App {
         );
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
-        readiness.expect(feeds::SLICES);
-        readiness.expect(feeds::PARAMS);
+        readiness.expect(watches::SLICE_POLICY);
+        readiness.expect(watches::PARAMS);
         let (events, queue) = Events::new();
         Ok(Self {
             events,
@@ -102,7 +101,7 @@ impl App {
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(ours);
         self.events.register(ours);
-        let gauges = slices::Gauges::register(ours);
+        let gauges = gpu_sharing::Gauges::register(ours);
         let policy_counters = mutations::Counters::register(ours);
         let feed = ClusterStore::default();
         let watch = Watch {
@@ -124,20 +123,24 @@ impl App {
         });
 
         let mut routes = Routes::new();
-        let mut route = |path, name, job| _ = routes.insert(path, Route { name, job });
+        let mut route = |path, name, job| _ = routes.insert(path, Route { name, handler: job });
         route(
             "/validate-constraint",
             "validate-constraint",
-            Arc::new(own::Validate {
-                feed: feed.clone(),
+            Arc::new(constraint_kinds::Validate {
+                store: feed.clone(),
                 client: self.client.clone(),
                 trusted: self.config.trusted.clone(),
             }),
         );
-        route("/mutate-constraint", "mutate-constraint", own::default());
+        route(
+            "/mutate-constraint",
+            "mutate-constraint",
+            constraint_kinds::default_handler(),
+        );
         if self.config.governed {
-            let left = governed::Left {
-                feed: feed.clone(),
+            let left = governed::UngatedPods {
+                store: feed.clone(),
                 client: self.client.clone(),
                 events: Arc::clone(&self.events),
             };
@@ -146,18 +149,21 @@ impl App {
                 left.run(end).await;
                 Ok(())
             });
-            let job = governed::job(feed.clone(), self.config.exempt.clone());
+            let job = governed::handler(feed.clone(), self.config.exempt.clone());
             route("/mutate-governed", "governed", job);
         }
-        let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events), gauges));
-        feeds::slices(&self.config, &self.client, &policy, &self.readiness, tasks);
-        let counters = slices::Counters::register(&mut self.registry);
+        let policy = Arc::new(gpu_sharing::PolicyStore::new(
+            Arc::clone(&self.events),
+            gauges,
+        ));
+        watches::slice_policy(&self.config, &self.client, &policy, &self.readiness, tasks);
+        let counters = gpu_sharing::Counters::register(&mut self.registry);
         let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
-        let job = slices::job(gpus, policy, exempt, counters);
+        let job = gpu_sharing::handler(gpus, policy, exempt, counters);
         let name = "gpu-slices";
-        routes.insert("/mutate-v1-pod", Route { name, job });
-        models::routes(&self.client, &mut routes);
-        let job = feeds::mutations(
+        routes.insert("/mutate-v1-pod", Route { name, handler: job });
+        model_registry::routes(&self.client, &mut routes);
+        let job = watches::mutation_policies(
             &self.config,
             &self.client,
             policy_counters,
@@ -167,7 +173,7 @@ impl App {
         );
         let in_force = job.store.changes();
         let name = "mutation-policies";
-        routes.insert("/mutate-policies", Route { name, job });
+        routes.insert("/mutate-policies", Route { name, handler: job });
         let tls = certificates(&self.config, &self.client, &metrics, in_force, tasks)?;
         let most = self.config.max_body_bytes;
         let port = http::Port::new(self.config.limits, most, port_metrics);
@@ -213,18 +219,18 @@ fn certificates(
     config: &Config,
     client: &Client,
     metrics: &Metrics,
-    in_force: watch::Receiver<Arc<mutations::InForce>>,
+    in_force: watch::Receiver<Arc<mutations::ActivePolicies>>,
     tasks: &mut Tasks,
 ) -> Result<oneshot::Receiver<ServerTls>> {
     let (sender, tls) = oneshot::channel();
     let stop = tasks.stop_token();
     let (bundle, wanted) = watch::channel(None);
     let (held, trusted) = watch::channel(Vec::new());
-    let inputs = bundle::Inputs {
+    let inputs = webhook_writer::Inputs {
         bundle: wanted,
-        in_force,
+        active: in_force,
     };
-    let keep = bundle::keep(client.clone(), inputs, held, metrics.clone(), stop.clone());
+    let keep = webhook_writer::run(client.clone(), inputs, held, metrics.clone(), stop.clone());
     tasks.spawn("webhook configurations", async move {
         keep.await;
         Ok(())
@@ -250,7 +256,7 @@ fn certificates(
             names,
             times,
         } => {
-            let keeper = Keeper {
+            let keeper = CertificateRotator {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
                 secret: secret.clone(),
@@ -258,7 +264,7 @@ fn certificates(
                 times: *times,
                 metrics: metrics.clone(),
             };
-            let published = Published {
+            let published = CertificateOutputs {
                 bundle,
                 trusted,
                 tls: sender,

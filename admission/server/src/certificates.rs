@@ -3,8 +3,8 @@
 //! sign anything else with it. A Secret holds the generations, so that replicas
 //! share them.
 
-mod generation;
-mod keeper;
+mod certificate_set;
+mod rotator;
 
-pub use generation::{CertificateError, Generation, Generations, Times};
-pub(crate) use keeper::{Keeper, Published};
+pub use certificate_set::{CertificateError, CertificateSet, CertificateSets, Times};
+pub(crate) use rotator::{CertificateOutputs, CertificateRotator};

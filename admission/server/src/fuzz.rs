@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value, json};
 use tautline_gpu_sharing::{Names, Policy, decide};
 use tautline_model_registry::{Kind, defaults, review as judged};
-use tautline_mutating_policy::{Objects, Policies, Settings};
+use tautline_mutating_policy::{Policies, Settings, StaticCluster};
 use tautline_structured_merge::Schemas;
 
 use crate::review;
@@ -47,7 +47,7 @@ pub(crate) fn review(data: &[u8]) {
     };
     (asked.object, asked.old_object) =
         (Arc::clone(&request.object), Arc::clone(&request.old_object));
-    _ = policies().mutate(&asked, &Objects::default(), &Settings::default());
+    _ = policies().mutate(&asked, &StaticCluster::default(), &Settings::default());
 }
 
 /// One of each kind of mutation, for everything.

@@ -8,20 +8,20 @@
 
 mod access;
 pub mod app;
-mod bundle;
 pub mod certificates;
 pub mod config;
-mod feeds;
+mod constraint_kinds;
 mod fuzz;
 mod governed;
-pub mod job;
+mod gpu_sharing;
+pub mod handler;
 mod metrics;
-mod models;
+mod model_registry;
 mod mutations;
-mod own;
 pub mod review;
 mod server;
-mod slices;
+mod watches;
+mod webhook_writer;
 pub mod webhooks;
 
 pub use app::App;

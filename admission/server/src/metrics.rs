@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::job::Verdict;
+use crate::handler::Response;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
@@ -29,7 +29,7 @@ struct Review {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfJob {
+struct HandlerLabel {
     job: &'static str,
 }
 
@@ -41,7 +41,7 @@ struct Result {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
-    seconds: Family<OfJob, Histogram, fn() -> Histogram>,
+    seconds: Family<HandlerLabel, Histogram, fn() -> Histogram>,
     reviews: Family<Review, Counter>,
     rotations: Family<Result, Counter>,
     writes: Family<Result, Counter>,
@@ -95,14 +95,14 @@ impl Metrics {
     pub(crate) fn request(&self, job: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&Request { job, status }).inc();
         self.seconds
-            .get_or_create(&OfJob { job })
+            .get_or_create(&HandlerLabel { job })
             .observe(took.as_secs_f64());
     }
 
-    pub(crate) fn review(&self, job: &'static str, verdict: &Verdict) {
+    pub(crate) fn review(&self, job: &'static str, verdict: &Response) {
         let label = Review {
             job,
-            outcome: verdict.outcome.as_str(),
+            outcome: verdict.kind.as_str(),
             code: verdict.code,
         };
         self.reviews.get_or_create(&label).inc();

@@ -3,14 +3,14 @@
 //! is watched or fetched before it runs.
 
 mod authorizer;
+mod cluster;
+mod executor;
 mod metrics;
 mod objects;
 mod params;
 mod raw;
 mod schemas;
 mod store;
-mod work;
-mod world;
 
 use std::{
     collections::BTreeSet,
@@ -22,64 +22,64 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use tautline_mutating_policy::{Outcome, Verdict as Became};
 
+pub(crate) use cluster::Cluster;
+pub(crate) use executor::Executor;
+use executor::{EvaluationTask, Stopping};
 pub(crate) use metrics::Counters;
-pub(crate) use raw::Raw;
-pub(crate) use store::{InForce, Store, told};
-pub(crate) use work::Worker;
-use work::{Stopping, Task};
-pub(crate) use world::Cluster;
+pub(crate) use raw::RawObject;
+pub(crate) use store::{ActivePolicies, PolicyStore, lines};
 
 use crate::{
-    job::{Job, Verdict},
+    handler::{Handler, Response},
     review::Request,
 };
 
 /// The job.
-pub(crate) struct Mutations {
-    pub store: Arc<Store>,
+pub(crate) struct MutationHandler {
+    pub store: Arc<PolicyStore>,
     pub cluster: Arc<Cluster>,
     pub exempt: BTreeSet<String>,
     pub counters: Counters,
     /// For a whole request.
     pub deadline: Duration,
-    pub worker: Worker,
+    pub executor: Executor,
 }
 
-impl Job for Mutations {
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
-        Box::pin(async move { self.judge(&request).await })
+impl Handler for MutationHandler {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
+        Box::pin(async move { self.evaluate(&request).await })
     }
 }
 
-impl Mutations {
-    async fn judge(&self, request: &Request) -> Verdict {
+impl MutationHandler {
+    async fn evaluate(&self, request: &Request) -> Response {
         let by = Instant::now() + self.deadline;
         if self.exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
-            return Verdict::bypass("ExemptNamespace", text);
+            return Response::bypass("ExemptNamespace", text);
         }
-        let in_force = self.store.now();
+        let in_force = self.store.active();
         if in_force.policies.is_empty() {
-            return Verdict::allow("NoPolicies", "no policy is in force");
+            return Response::allow("NoPolicies", "no policy is in force");
         }
         let asked = match read(request) {
             Ok(asked) => asked,
-            Err(error) => return Verdict::malformed(format!("the request: {error}")),
+            Err(error) => return Response::malformed(format!("the request: {error}")),
         };
-        let task = Task {
-            in_force,
-            world: self.cluster.around(&asked).await,
+        let task = EvaluationTask {
+            active: in_force,
+            cluster: self.cluster.for_request(&asked).await,
             request: asked,
             bytes: request.bytes,
-            by,
-            waits: self.cluster.asks(),
+            deadline: by,
+            may_block: self.cluster.authorizer_enabled(),
         };
-        let outcome = match self.worker.outcome(task).await {
+        let outcome = match self.executor.evaluate(task).await {
             Ok(outcome) => outcome,
-            Err(Stopping) => return Verdict::bypass("Stopping", "the server is stopping"),
+            Err(Stopping) => return Response::bypass("Stopping", "the server is stopping"),
         };
         self.counters.count(&outcome);
-        verdict(outcome)
+        response(outcome)
     }
 }
 
@@ -91,29 +91,29 @@ fn read(request: &Request) -> Result<tautline_mutating_policy::Request, serde_js
     })
 }
 
-fn verdict(outcome: Outcome) -> Verdict {
+fn response(outcome: Outcome) -> Response {
     let annotations = outcome.audit_annotations();
     let ignored = outcome.faults.iter().filter(|f| f.ignored).count();
     let verdict = match outcome.verdict {
         Became::Unchanged if ignored > 0 => {
             let text = format!("{ignored} errors are left out by failurePolicy Ignore");
-            Verdict::bypass("ErrorsIgnored", text)
+            Response::bypass("ErrorsIgnored", text)
         }
         Became::Unchanged if outcome.invocations.is_empty() => {
-            Verdict::allow("NotMatched", "no policy is for it")
+            Response::allow("NotMatched", "no policy is for it")
         }
-        Became::Unchanged => Verdict::allow("Unchanged", "the policies change nothing"),
+        Became::Unchanged => Response::allow("Unchanged", "the policies change nothing"),
         Became::Changed { patch, .. } => {
             let code = if ignored > 0 {
                 "MutatedInPart"
             } else {
                 "Mutated"
             };
-            Verdict::mutate(code, format!("{} changes", patch.len()), &patch)
+            Response::mutate(code, format!("{} changes", patch.len()), &patch)
         }
-        Became::Refused(refusal) => Verdict {
+        Became::Refused(refusal) => Response {
             status: (refusal.code, refusal.reason),
-            ..Verdict::refuse("PolicyFailed", refusal.message)
+            ..Response::refuse("PolicyFailed", refusal.message)
         },
     };
     annotations
@@ -124,10 +124,10 @@ fn verdict(outcome: Outcome) -> Verdict {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutating_policy::{Objects, Policies, Settings};
+    use tautline_mutating_policy::{Policies, Settings, StaticCluster};
 
     use super::*;
-    use crate::job::Outcome as Ends;
+    use crate::handler::ResponseKind as Ends;
 
     fn policies(expression: &str, failure: &str) -> Policies {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
@@ -143,7 +143,7 @@ mod tests {
         policies
     }
 
-    fn review(expression: &str, failure: &str, kind: &str) -> Verdict {
+    fn review(expression: &str, failure: &str, kind: &str) -> Response {
         let rest = json!({"uid": "u", "operation": "CREATE", "namespace": "shop", "userInfo": {},
             "kind": {"group": "", "version": "v1", "kind": kind},
             "resource": {"group": "", "version": "v1", "resource": format!("{}s", kind.to_lowercase())}});
@@ -154,16 +154,19 @@ mod tests {
             ..Request::default()
         };
         let asked = read(&request).unwrap();
-        let outcome =
-            policies(expression, failure).mutate(&asked, &Objects::default(), &Settings::default());
-        verdict(outcome)
+        let outcome = policies(expression, failure).mutate(
+            &asked,
+            &StaticCluster::default(),
+            &Settings::default(),
+        );
+        response(outcome)
     }
 
     #[test]
     fn outcomes_become_verdicts() {
         let label = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.name}}}";
         let changed = review(label, "Fail", "Pod");
-        assert_eq!((changed.outcome, changed.code), (Ends::Mutate, "Mutated"));
+        assert_eq!((changed.kind, changed.code), (Ends::Mutate, "Mutated"));
         assert_eq!(changed.details["changed-by"], "p/b");
         // Defaults follow: an object gets them after each mutation.
         let first = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"a"}},"#;
@@ -171,7 +174,7 @@ mod tests {
         assert_eq!(review(label, "Fail", "Node").code, "NotMatched");
         let broken = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.nothing}}}";
         let refused = review(broken, "Fail", "Pod");
-        assert_eq!(refused.outcome, Ends::Refuse);
+        assert_eq!(refused.kind, Ends::Refuse);
         assert!(
             refused
                 .text
@@ -180,7 +183,7 @@ mod tests {
         );
         let ignored = review(broken, "Ignore", "Pod");
         assert_eq!(
-            (ignored.outcome, ignored.code),
+            (ignored.kind, ignored.code),
             (Ends::Bypass, "ErrorsIgnored")
         );
     }

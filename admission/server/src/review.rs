@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::job::{Outcome, Verdict};
+use crate::handler::{Response, ResponseKind};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 
@@ -137,15 +137,15 @@ fn text_at(value: Option<&Value>, key: &str) -> String {
 /// An AdmissionReview with an answer; fields in the order of their names.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReviewBody<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Response<'a>,
+    response: ResponseBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct ResponseBody<'a> {
     allowed: bool,
     audit_annotations: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,23 +163,23 @@ struct Response<'a> {
 ///
 /// # Errors
 /// None that is known: everything in it has a JSON.
-pub fn answer(uid: &str, verdict: &Verdict) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode(uid: &str, verdict: &Response) -> Result<Vec<u8>, serde_json::Error> {
     let refused = || {
         json!({"status": "Failure", "code": verdict.status.0, "reason": verdict.status.1,
                "message": verdict.text})
     };
-    let patch = (verdict.outcome == Outcome::Mutate)
+    let patch = (verdict.kind == ResponseKind::Mutate)
         .then(|| ByteString(verdict.patch.clone().into_bytes()));
-    let response = Response {
-        allowed: !matches!(verdict.outcome, Outcome::Refuse | Outcome::Malformed),
+    let response = ResponseBody {
+        allowed: !matches!(verdict.kind, ResponseKind::Refuse | ResponseKind::Malformed),
         audit_annotations: verdict.audit(),
         patch_type: patch.is_some().then_some("JSONPatch"),
         patch,
-        status: (verdict.outcome == Outcome::Refuse).then(refused),
+        status: (verdict.kind == ResponseKind::Refuse).then(refused),
         uid,
         warnings: &verdict.warnings,
     };
-    serde_json::to_vec(&Answer {
+    serde_json::to_vec(&ReviewBody {
         api_version: API_VERSION,
         kind: "AdmissionReview",
         response,
@@ -198,8 +198,8 @@ mod tests {
             .into_bytes()
     }
 
-    fn told(uid: &str, verdict: &Verdict) -> Value {
-        serde_json::from_slice(&answer(uid, verdict).unwrap()).unwrap()
+    fn told(uid: &str, verdict: &Response) -> Value {
+        serde_json::from_slice(&encode(uid, verdict).unwrap()).unwrap()
     }
 
     #[test]
@@ -242,10 +242,10 @@ mod tests {
     fn answers_of_each_outcome() {
         let patch = [json!({"op": "remove", "path": "/a"})];
         let verdicts = [
-            Verdict::allow("NotOptedIn", "no annotation").warn("look out".into()),
-            Verdict::mutate("Annotation", "ratio 4", &patch),
-            Verdict::refuse("BadRatio", "castops.io/slice-ratio: 65 is above 64"),
-            Verdict::bypass("Exempt", "kube-system"),
+            Response::allow("NotOptedIn", "no annotation").warn("look out".into()),
+            Response::mutate("Annotation", "ratio 4", &patch),
+            Response::refuse("BadRatio", "castops.io/slice-ratio: 65 is above 64"),
+            Response::bypass("Exempt", "kube-system"),
         ];
         let answers: Vec<Value> = verdicts.iter().map(|v| told("u", v)).collect();
         let text = serde_json::to_string_pretty(&answers).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         #[test]
         fn the_uid_comes_back(uid in "\\PC{1,40}") {
             let request = Request::read(&body(json!({"uid": uid, "operation": "CREATE"}))).unwrap();
-            let answer = told(&request.uid, &Verdict::allow("X", ""));
+            let answer = told(&request.uid, &Response::allow("X", ""));
             prop_assert_eq!(answer["response"]["uid"].as_str(), Some(uid.as_str()));
         }
     }

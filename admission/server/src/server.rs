@@ -13,13 +13,13 @@ use tokio::sync::Semaphore;
 
 use crate::{
     config::Config,
-    job::{Outcome, Route, Routes},
+    handler::{ResponseKind, Route, Routes},
     metrics::Metrics,
     review,
 };
 
 /// Two of the largest objects that the API server takes have fewer JSON values.
-const MOST_VALUES: usize = 500_000;
+const MAX_VALUES: usize = 500_000;
 /// What a value takes once it is read, beside its text; of hostile JSON three times that.
 const VALUE_BYTES: usize = 200;
 
@@ -94,21 +94,25 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
         Err(error) => return text(400, format!("{error}\n")),
     };
     drop(body);
-    judge(shared, route, request).await
+    review(shared, route, request).await
 }
 
 /// A review is held as a tree, which takes many times its text.
 fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
     let values = body.iter().filter(|b| matches!(b, b',' | b'{')).count();
-    if values > MOST_VALUES {
-        let error = format!("the review has {values} JSON values; {MOST_VALUES} are taken\n");
+    if values > MAX_VALUES {
+        let error = format!("the review has {values} JSON values; {MAX_VALUES} are taken\n");
         return Some(text(413, error));
     }
     charge(connection, body.len() + values * VALUE_BYTES)
 }
 
-async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> HttpResponse {
-    let (job, asked) = (Arc::clone(&route.job), Arc::clone(&request));
+async fn review(
+    shared: &Arc<Shared>,
+    route: &Route,
+    request: Arc<review::Request>,
+) -> HttpResponse {
+    let (job, asked) = (Arc::clone(&route.handler), Arc::clone(&request));
     let review = async move { job.review(asked).await };
     // A defect there costs this answer and no connection. What it leaves behind is
     // the request, which goes with it.
@@ -121,19 +125,19 @@ async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request
         }
     };
     shared.metrics.review(route.name, &verdict);
-    let (outcome, code) = (verdict.outcome.as_str(), verdict.code);
-    match verdict.outcome {
-        Outcome::Refuse | Outcome::Malformed => tracing::info!(
+    let (outcome, code) = (verdict.kind.as_str(), verdict.code);
+    match verdict.kind {
+        ResponseKind::Refuse | ResponseKind::Malformed => tracing::info!(
             job = route.name, object = %request.object_name(), code, reason = %verdict.text, "refused"
         ),
         _ => tracing::debug!(
             job = route.name, object = %request.object_name(), outcome, code, reason = %verdict.text, "reviewed"
         ),
     }
-    if verdict.outcome == Outcome::Malformed {
+    if verdict.kind == ResponseKind::Malformed {
         return text(400, verdict.text);
     }
-    match review::answer(&request.uid, &verdict) {
+    match review::encode(&request.uid, &verdict) {
         Ok(body) => respond(200, "application/json", body),
         Err(error) => text(500, format!("{error}\n")),
     }
@@ -153,7 +157,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::job::{Job, Now, Verdict};
+    use crate::handler::{Handler, Response, SyncHandler};
 
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
@@ -161,8 +165,8 @@ mod tests {
     /// Never answers.
     struct Slow;
 
-    impl Job for Slow {
-        fn review(self: Arc<Self>, _: Arc<review::Request>) -> BoxFuture<'static, Verdict> {
+    impl Handler for Slow {
+        fn review(self: Arc<Self>, _: Arc<review::Request>) -> BoxFuture<'static, Response> {
             Box::pin(std::future::pending())
         }
     }
@@ -170,23 +174,31 @@ mod tests {
     /// The server's address, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
     async fn start() -> std::net::SocketAddr {
         let mut routes: Routes = BTreeMap::new();
-        let jobs: [(&str, Arc<dyn Job>); 4] = [
+        let jobs: [(&str, Arc<dyn Handler>); 4] = [
             (
                 "/allow",
-                Arc::new(Now(|_: &review::Request| Verdict::allow("Ok", ""))),
+                Arc::new(SyncHandler(|_: &review::Request| Response::allow("Ok", ""))),
             ),
             ("/slow", Arc::new(Slow)),
             (
                 "/broken",
-                Arc::new(Now(|_: &review::Request| panic!("on purpose"))),
+                Arc::new(SyncHandler(|_: &review::Request| panic!("on purpose"))),
             ),
             (
                 "/odd",
-                Arc::new(Now(|_: &review::Request| Verdict::malformed("no pod"))),
+                Arc::new(SyncHandler(|_: &review::Request| {
+                    Response::malformed("no pod")
+                })),
             ),
         ];
         for (path, job) in jobs {
-            routes.insert(path, Route { name: "test", job });
+            routes.insert(
+                path,
+                Route {
+                    name: "test",
+                    handler: job,
+                },
+            );
         }
         let config = Config {
             max_body_bytes: 600_000,
@@ -235,7 +247,7 @@ mod tests {
         assert_eq!(answer["response"]["uid"], "u-1");
         assert_eq!(answer["response"]["auditAnnotations"]["code"], "Ok");
         let large = "x".repeat(601_000);
-        let many = format!("[{}]", ",".repeat(MOST_VALUES + 1));
+        let many = format!("[{}]", ",".repeat(MAX_VALUES + 1));
         let cases = [
             ("POST", "/allow", "{", 400, "no AdmissionReview"),
             ("POST", "/allow", large.as_str(), 413, "--max-body"),

@@ -3,10 +3,10 @@
 use super::{Checker, Typed, constant_string};
 use crate::budget::Budget;
 use crate::error::EvaluationError;
-use crate::ir::{Dispatch, Ir, Loop, LoopKind, Mode};
+use crate::ir::{Dispatch, Ir, Loop, LoopKind, SelectMode};
 use crate::library::{CallContext, Implementation, Overload, check_format};
 use crate::pattern::Pattern;
-use crate::syntax::ast::{Kind, Node};
+use crate::syntax::ast::{Node, NodeKind};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -77,7 +77,7 @@ impl Checker<'_> {
                 .map(|of| self.inference.fresh_copy(of, &mut names))
                 .collect();
             let returns = self.inference.fresh_copy(&overload.result, &mut names);
-            if !self.inference.fits_all(&wanted, &types) {
+            if !self.inference.all_assignable(&wanted, &types) {
                 continue;
             }
             let returns = self.inference.resolve(&returns, false);
@@ -130,7 +130,7 @@ impl Checker<'_> {
         let Some(last) = arguments.first() else {
             return;
         };
-        if let ("format", Some(Kind::Literal(Value::String(pattern))), Kind::List(_)) =
+        if let ("format", Some(NodeKind::Literal(Value::String(pattern))), NodeKind::List(_)) =
             (name, target.map(|node| &node.kind), &last.kind)
         {
             let types: Vec<Type> = self
@@ -191,19 +191,19 @@ impl Checker<'_> {
                 return None;
             };
             return Some(match &argument.kind {
-                Kind::Select {
+                NodeKind::Select {
                     operand,
                     field: _,
                     optional: false,
-                } if matches!(&operand.kind, Kind::Name(name) if name == "variables") => {
+                } if matches!(&operand.kind, NodeKind::Name(name) if name == "variables") => {
                     self.check(argument);
                     (Ir::Constant(Value::Bool(true)), Type::Bool)
                 }
-                Kind::Select {
+                NodeKind::Select {
                     operand,
                     field,
                     optional: false,
-                } => self.select_from(argument.at, operand, field, Mode::Test),
+                } => self.select_from(argument.at, operand, field, SelectMode::Test),
                 _ => self.issue(
                     argument.at,
                     "invalid argument to has() macro: it takes a field, as in has(a.b)",
@@ -235,7 +235,7 @@ impl Checker<'_> {
         let mut names = Vec::new();
         for argument in &arguments[..1 + usize::from(two)] {
             match &argument.kind {
-                Kind::Name(name) if !names.contains(name) => names.push(name.clone()),
+                NodeKind::Name(name) if !names.contains(name) => names.push(name.clone()),
                 _ => {
                     return Some(self.issue(
                         argument.at,
@@ -336,7 +336,7 @@ impl Checker<'_> {
         let [variable, body] = arguments else {
             return self.issue(at, "optMap takes a name and an expression");
         };
-        let Kind::Name(name) = &variable.kind else {
+        let NodeKind::Name(name) = &variable.kind else {
             return self.issue(variable.at, "argument must be a simple name");
         };
         let (range, of) = self.check(target);
@@ -348,7 +348,7 @@ impl Checker<'_> {
                 format!("found no matching overload for 'hasValue' applied to '{shown}.()'"),
             );
         }
-        let inside = match self.inference.look(&of) {
+        let inside = match self.inference.head(&of) {
             Type::Dyn => Type::Dyn,
             _ => self.inference.resolve(&inside, false),
         };
@@ -409,7 +409,7 @@ fn special(name: &str, irs: Vec<Ir>, dispatch: Dispatch) -> Ir {
         },
         "or" | "orValue" => match <[Ir; 2]>::try_from(irs) {
             Ok(both) => {
-                return Ir::Otherwise {
+                return Ir::OrElse {
                     both: Box::new(both),
                     unwrap: name == "orValue",
                 };

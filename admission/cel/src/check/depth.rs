@@ -5,7 +5,7 @@
 
 use crate::declarations::Declarations;
 use crate::ir::Levels;
-use crate::syntax::ast::{Kind, MAX_DEPTH, Node};
+use crate::syntax::ast::{MAX_DEPTH, Node, NodeKind};
 
 /// The levels of a tree.
 ///
@@ -58,20 +58,20 @@ pub(crate) fn levels(node: &Node, declarations: &Declarations) -> Result<Levels,
 /// The name in `variables.name`.
 fn variable(node: &Node) -> Option<&str> {
     match &node.kind {
-        Kind::Select { operand, field, .. } => {
-            matches!(&operand.kind, Kind::Name(name) if name == "variables").then_some(field)
+        NodeKind::Select { operand, field, .. } => {
+            matches!(&operand.kind, NodeKind::Name(name) if name == "variables").then_some(field)
         }
         _ => None,
     }
 }
 
 /// Whether this may be `range.loop(x, ..)`: anything that looks like it.
-fn is_loop(kind: &Kind) -> bool {
+fn is_loop(kind: &NodeKind) -> bool {
     match kind {
-        Kind::Call {
+        NodeKind::Call {
             target, arguments, ..
         } => {
-            let named = matches!(arguments.first().map(|a| &a.kind), Some(Kind::Name(_)));
+            let named = matches!(arguments.first().map(|a| &a.kind), Some(NodeKind::Name(_)));
             target.is_some() && named && arguments.len() > 1
         }
         _ => false,
@@ -79,14 +79,14 @@ fn is_loop(kind: &Kind) -> bool {
 }
 
 /// Whether the value may be one level deeper than the values of the parts.
-fn wraps(kind: &Kind) -> bool {
+fn wraps(kind: &NodeKind) -> bool {
     match kind {
-        Kind::Literal(_) | Kind::Name(_) | Kind::Logic { .. } => false,
-        Kind::Select { optional, .. } => *optional,
-        Kind::Call { name, .. } => {
+        NodeKind::Literal(_) | NodeKind::Name(_) | NodeKind::Logic { .. } => false,
+        NodeKind::Select { optional, .. } => *optional,
+        NodeKind::Call { name, .. } => {
             let operator = name.contains('_') && !name.starts_with(char::is_alphabetic);
             name == "_[?_]" || !operator && name != "@in"
         }
-        Kind::List(_) | Kind::Map(_) | Kind::Struct { .. } => true,
+        NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Struct { .. } => true,
     }
 }

@@ -34,7 +34,7 @@ impl Inference {
     }
 
     /// What the type is, one step.
-    pub(crate) fn look(&self, of: &Type) -> Type {
+    pub(crate) fn head(&self, of: &Type) -> Type {
         self.steps.set(self.steps.get().saturating_add(1));
         let mut here = of.clone();
         while let Type::Unknown(number) = here {
@@ -48,7 +48,7 @@ impl Inference {
 
     /// The type with everything known put in; what stays unknown is dyn if so asked.
     pub(crate) fn resolve(&self, of: &Type, to_dyn: bool) -> Type {
-        match self.look(of) {
+        match self.head(of) {
             Type::Unknown(_) if to_dyn => Type::Dyn,
             _ if self.exhausted() => Type::Dyn,
             other => other.with(&mut |part| self.resolve(part, to_dyn)),
@@ -65,13 +65,13 @@ impl Inference {
 
     /// Whether every one of the types may stand for its counterpart; learns from
     /// it only if so.
-    pub(crate) fn fits_all(&mut self, wanted: &[Type], given: &[Type]) -> bool {
+    pub(crate) fn all_assignable(&mut self, wanted: &[Type], given: &[Type]) -> bool {
         self.trail.clear();
         let fits = wanted.len() == given.len()
             && wanted
                 .iter()
                 .zip(given)
-                .all(|(wanted, given)| self.fits(given, wanted));
+                .all(|(wanted, given)| self.is_assignable(given, wanted));
         if !fits {
             for (number, before) in std::mem::take(&mut self.trail).into_iter().rev() {
                 match before {
@@ -83,13 +83,13 @@ impl Inference {
         fits
     }
 
-    fn learn(&mut self, number: u32, of: Type) {
+    fn bind(&mut self, number: u32, of: Type) {
         let before = self.of.insert(number, of);
         self.trail.push((number, before));
     }
 
     /// Whether the first type may stand for the second.
-    fn fits(&mut self, a: &Type, b: &Type) -> bool {
+    fn is_assignable(&mut self, a: &Type, b: &Type) -> bool {
         self.steps.set(self.steps.get().saturating_add(1));
         if self.exhausted() {
             return false;
@@ -117,9 +117,11 @@ impl Inference {
             ),
             (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => {
-                self.fits(a, b)
+                self.is_assignable(a, b)
             }
-            (Type::Map(a, c), Type::Map(b, d)) => self.fits(a, b) && self.fits(c, d),
+            (Type::Map(a, c), Type::Map(b, d)) => {
+                self.is_assignable(a, b) && self.is_assignable(c, d)
+            }
             (Type::Object { name: a, .. }, Type::Object { name: b, .. }) => a == b,
             _ => a == b,
         }
@@ -137,14 +139,14 @@ impl Inference {
             if *a == known {
                 return (true, true);
             }
-            if self.fits(a, &known) {
+            if self.is_assignable(a, &known) {
                 let general = if less_specific(a, &known) {
                     a.clone()
                 } else {
                     known
                 };
                 if !self.mentions(&general, *number) {
-                    self.learn(*number, general);
+                    self.bind(*number, general);
                 }
                 return (true, true);
             }
@@ -153,12 +155,12 @@ impl Inference {
         if self.mentions(a, *number) {
             return (false, false);
         }
-        self.learn(*number, a.clone());
+        self.bind(*number, a.clone());
         (true, false)
     }
 
     fn mentions(&self, of: &Type, number: u32) -> bool {
-        match self.look(of) {
+        match self.head(of) {
             Type::Unknown(other) => other == number,
             _ if self.exhausted() => true,
             other => other
@@ -175,7 +177,7 @@ impl Inference {
         let Some(before) = before else {
             return Some(next.clone());
         };
-        if !self.fits_all(std::slice::from_ref(next), std::slice::from_ref(&before)) {
+        if !self.all_assignable(std::slice::from_ref(next), std::slice::from_ref(&before)) {
             return None;
         }
         Some(if less_specific(&before, next) {

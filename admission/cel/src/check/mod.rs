@@ -8,9 +8,9 @@ mod objects;
 use std::sync::Arc;
 
 use crate::declarations::Declarations;
-use crate::ir::{Ir, Item, Mode};
+use crate::ir::{Ir, Item, SelectMode};
 use crate::library::{Overload, library};
-use crate::syntax::ast::{Element, Kind, Node};
+use crate::syntax::ast::{Element, Node, NodeKind};
 use crate::types::Type;
 use crate::value::Value;
 use inference::Inference;
@@ -67,7 +67,7 @@ impl<'a> Checker<'a> {
     /// Whether a value of type `given` may be used as `wanted`; infers types if so.
     pub(crate) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
         self.inference
-            .fits_all(std::slice::from_ref(wanted), std::slice::from_ref(given))
+            .all_assignable(std::slice::from_ref(wanted), std::slice::from_ref(given))
     }
 
     /// Refuses literals with elements of several types, `dyn` and another one included.
@@ -89,25 +89,25 @@ impl<'a> Checker<'a> {
     /// Checks one part.
     pub(crate) fn check(&mut self, node: &Node) -> Typed {
         match &node.kind {
-            Kind::Literal(value) => (Ir::Constant(value.clone()), literal_type(value)),
-            Kind::Name(name) => self.name(node.at, name),
-            Kind::Select {
+            NodeKind::Literal(value) => (Ir::Constant(value.clone()), literal_type(value)),
+            NodeKind::Name(name) => self.name(node.at, name),
+            NodeKind::Select {
                 operand,
                 field,
                 optional,
             } => self.select(node, operand, field, *optional),
-            Kind::Call {
+            NodeKind::Call {
                 target,
                 name,
                 arguments,
             } => self.call(node.at, target.as_deref(), name, arguments),
-            Kind::Logic { any, terms } => {
+            NodeKind::Logic { any, terms } => {
                 let terms = terms.iter().map(|term| self.check_bool(term)).collect();
                 (Ir::Logic { any: *any, terms }, Type::Bool)
             }
-            Kind::List(elements) => self.list(elements),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Struct { name, fields } => self.object(node.at, name, fields),
+            NodeKind::List(elements) => self.list(elements),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Struct { name, fields } => self.object(node.at, name, fields),
         }
     }
 
@@ -177,9 +177,9 @@ impl<'a> Checker<'a> {
             return found;
         }
         let mode = if optional {
-            Mode::Optional
+            SelectMode::Optional
         } else {
-            Mode::Plain
+            SelectMode::Plain
         };
         self.select_from(node.at, operand, field, mode)
     }
@@ -190,12 +190,12 @@ impl<'a> Checker<'a> {
         at: u32,
         operand: &Node,
         field: &str,
-        mode: Mode,
+        mode: SelectMode,
     ) -> Typed {
         let (ir, of) = self.check(operand);
         let of = self.inference.resolve(&of, false);
         let (inside, was_optional) = match &of {
-            Type::Optional(inner) => (self.inference.look(inner), true),
+            Type::Optional(inner) => (self.inference.head(inner), true),
             other => (other.clone(), false),
         };
         let result = match &inside {
@@ -218,10 +218,10 @@ impl<'a> Checker<'a> {
             }
         };
         let result = match mode {
-            Mode::Test => Type::Bool,
-            Mode::Optional => Type::optional(result),
-            Mode::Plain if was_optional => Type::optional(result),
-            Mode::Plain => result,
+            SelectMode::Test => Type::Bool,
+            SelectMode::Optional => Type::optional(result),
+            SelectMode::Plain if was_optional => Type::optional(result),
+            SelectMode::Plain => result,
         };
         (
             Ir::Select {
@@ -238,7 +238,7 @@ impl<'a> Checker<'a> {
         let (ir, of) = self.check(&element.node);
         let mut inside = of;
         if element.optional {
-            inside = match self.inference.look(&inside) {
+            inside = match self.inference.head(&inside) {
                 Type::Optional(inner) => (*inner).clone(),
                 Type::Dyn => Type::Dyn,
                 other => {
@@ -300,7 +300,7 @@ impl<'a> Checker<'a> {
     /// out; its type would double, with that of the values, at every turn of
     /// `.map(x, {x: x})`, so it is left open.
     fn key(&mut self, of: Type) -> Type {
-        match self.inference.look(&of) {
+        match self.inference.head(&of) {
             Type::List(_) | Type::Map(..) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
             Type::Unknown(_) => {
                 self.fits(&Type::Dyn, &of);

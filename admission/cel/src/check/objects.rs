@@ -100,7 +100,7 @@ impl Checker<'_> {
 
     /// Refuses a value whose type name differs from the field path.
     fn check_type_name(&mut self, at: u32, place: &str, of: &Type) {
-        match self.inference.look(of) {
+        match self.inference.head(of) {
             Type::List(inner) | Type::Optional(inner) => self.check_type_name(at, place, &inner),
             Type::Map(_, value) => self.check_type_name(at, place, &value),
             Type::Object {

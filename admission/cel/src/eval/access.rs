@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::budget::Budget;
 use crate::error::EvaluationError;
-use crate::ir::Mode;
+use crate::ir::SelectMode;
 use crate::types::Type;
 use crate::value::{Key, Value};
 
@@ -12,7 +12,7 @@ use crate::value::{Key, Value};
 pub(crate) fn key(value: &Value) -> Result<Key, EvaluationError> {
     match value {
         Value::Double(_) => None,
-        other => Key::of(other),
+        other => Key::from_value(other),
     }
     .ok_or_else(|| EvaluationError::failed(format!("unsupported key type: {}", value.type_name())))
 }
@@ -35,7 +35,7 @@ pub(crate) fn charge_key(budget: &mut Budget, value: &Value) -> Result<(), Evalu
 pub(crate) fn select(
     operand: &Value,
     field: &Arc<str>,
-    mode: Mode,
+    mode: SelectMode,
 ) -> Result<Value, EvaluationError> {
     match operand {
         Value::Map(map) => {
@@ -53,17 +53,21 @@ pub(crate) fn select(
                 _ => None,
             };
             let empty = matches!(&found, Some(Value::String(text)) if &**field != "value" && text.is_empty());
-            selected(found.filter(|_| mode == Mode::Plain || !empty), field, mode)
+            selected(
+                found.filter(|_| mode == SelectMode::Plain || !empty),
+                field,
+                mode,
+            )
         }
         Value::Optional(None) => match mode {
-            Mode::Test => Ok(Value::Bool(false)),
+            SelectMode::Test => Ok(Value::Bool(false)),
             _ => Ok(Value::Optional(None)),
         },
         Value::Optional(Some(inner)) => match mode {
-            Mode::Plain => select(inner, field, Mode::Optional),
+            SelectMode::Plain => select(inner, field, SelectMode::Optional),
             _ => select(inner, field, mode),
         },
-        _ if mode == Mode::Optional => Ok(Value::Optional(None)),
+        _ if mode == SelectMode::Optional => Ok(Value::Optional(None)),
         other => Err(EvaluationError::failed(format!(
             "no such overload: {}.{field}",
             other.type_name()
@@ -81,7 +85,7 @@ pub(crate) fn index(
         Value::Optional(None) => return Ok(Value::Optional(None)),
         Value::Optional(Some(inner)) => return self::index(inner, index, true),
         Value::List(list) => {
-            let Some(Key::Int(place)) = Key::of(index) else {
+            let Some(Key::Int(place)) = Key::from_value(index) else {
                 return Err(EvaluationError::failed(format!(
                     "unsupported index type '{}' in list",
                     index.type_name()
@@ -99,7 +103,7 @@ pub(crate) fn index(
                 found => found.cloned(),
             }
         }
-        Value::Map(map) => match Key::of(index).and_then(|key| map.get(&key)) {
+        Value::Map(map) => match Key::from_value(index).and_then(|key| map.get(&key)) {
             None if !optional => {
                 return Err(EvaluationError::failed(format!(
                     "no such key: {}",
@@ -111,9 +115,9 @@ pub(crate) fn index(
         Value::Object(object) => match index {
             Value::String(field) => {
                 let mode = if optional {
-                    Mode::Optional
+                    SelectMode::Optional
                 } else {
-                    Mode::Plain
+                    SelectMode::Plain
                 };
                 return selected(object.fields.get(field).cloned(), field, mode);
             }
@@ -125,9 +129,9 @@ pub(crate) fn index(
                     operand,
                     field,
                     if optional {
-                        Mode::Optional
+                        SelectMode::Optional
                     } else {
-                        Mode::Plain
+                        SelectMode::Plain
                     },
                 );
             }
@@ -176,11 +180,11 @@ pub(crate) fn is_a(value: &Value, of: &Type) -> bool {
 }
 
 /// What `has`, `?.` and `.` find.
-fn selected(found: Option<Value>, field: &str, mode: Mode) -> Result<Value, EvaluationError> {
+fn selected(found: Option<Value>, field: &str, mode: SelectMode) -> Result<Value, EvaluationError> {
     match mode {
-        Mode::Test => Ok(Value::Bool(found.is_some())),
-        Mode::Optional => Ok(found.map_or(Value::Optional(None), Value::some)),
-        Mode::Plain => {
+        SelectMode::Test => Ok(Value::Bool(found.is_some())),
+        SelectMode::Optional => Ok(found.map_or(Value::Optional(None), Value::some)),
+        SelectMode::Plain => {
             found.ok_or_else(|| EvaluationError::failed(format!("no such key: {field}")))
         }
     }

@@ -21,7 +21,9 @@ pub(crate) fn run(evaluator: &mut Evaluator<'_>, looped: &Loop) -> Result<Value,
             over(evaluator, looped, pairs)
         }
         Value::Map(map) => {
-            let pairs = map.iter().map(|(key, value)| (key.value(), value.clone()));
+            let pairs = map
+                .iter()
+                .map(|(key, value)| (key.to_value(), value.clone()));
             over(evaluator, looped, pairs)
         }
         other => Err(EvaluationError::failed(format!(
@@ -94,7 +96,7 @@ fn over(
             LoopKind::Entries => match result? {
                 Value::Map(entries) => {
                     for (key, value) in entries.iter() {
-                        evaluator.insert(&mut map, &key.value(), value.clone())?;
+                        evaluator.insert(&mut map, &key.to_value(), value.clone())?;
                     }
                 }
                 _ => return Err(EvaluationError::no_overload()),

@@ -61,7 +61,7 @@ impl Evaluator<'_> {
                 Value::Bool(false) => self.eval(&three[2]),
                 _ => Err(EvaluationError::no_overload()),
             },
-            Ir::Otherwise { both, unwrap } => match self.eval(&both[0])? {
+            Ir::OrElse { both, unwrap } => match self.eval(&both[0])? {
                 Value::Optional(None) => self.eval(&both[1]),
                 Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
                 value @ Value::Optional(_) if !unwrap => Ok(value),

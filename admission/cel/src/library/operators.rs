@@ -183,7 +183,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             [a, Value::Map(map)] => {
                 access::charge_key(context.budget, a)?;
                 Ok(Value::Bool(
-                    Key::of(a).is_some_and(|key| map.contains_key(&key)),
+                    Key::from_value(a).is_some_and(|key| map.contains_key(&key)),
                 ))
             }
             _ => Err(EvaluationError::no_overload()),

@@ -15,12 +15,12 @@ pub(crate) struct Node {
     /// Levels from here down, itself included.
     pub depth: u16,
     /// What it is.
-    pub kind: Kind,
+    pub kind: NodeKind,
 }
 
 /// The kinds of nodes. Operators are calls named as `_+_`.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Literal(Value),
     Name(String),
     Select {
@@ -53,7 +53,7 @@ pub(crate) struct Element {
     pub optional: bool,
 }
 
-impl Kind {
+impl NodeKind {
     /// The parts, that to which a call belongs first.
     pub(crate) fn parts(&self) -> Vec<&Node> {
         match self {
@@ -86,8 +86,8 @@ impl Node {
     /// The dotted name this spells, if it is one: `a.b.c`.
     pub(crate) fn qualified(&self) -> Option<String> {
         match &self.kind {
-            Kind::Name(name) => Some(name.clone()),
-            Kind::Select {
+            NodeKind::Name(name) => Some(name.clone()),
+            NodeKind::Select {
                 operand,
                 field,
                 optional: false,

@@ -6,12 +6,12 @@ use crate::syntax::literals;
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub at: u32,
-    pub kind: Kind,
+    pub kind: TokenKind,
 }
 
 /// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     Name(String),
     /// The digits as written, `0x` included: a sign before them is the parser's.
     Int(String),
@@ -60,11 +60,11 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
                         .bytes()
                         .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
                         .count();
-                    (Kind::Name(rest[..length].to_owned()), length)
+                    (TokenKind::Name(rest[..length].to_owned()), length)
                 }
             },
             _ => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-                Some(symbol) if *symbol != "=" => (Kind::Symbol(symbol), symbol.len()),
+                Some(symbol) if *symbol != "=" => (TokenKind::Symbol(symbol), symbol.len()),
                 _ => {
                     let odd = rest.chars().next().unwrap_or_default();
                     return Err((
@@ -82,12 +82,12 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
     }
     found.push(Token {
         at: at as u32,
-        kind: Kind::End,
+        kind: TokenKind::End,
     });
     Ok(found)
 }
 
-fn number(rest: &str) -> Result<(Kind, usize), String> {
+fn number(rest: &str) -> Result<(TokenKind, usize), String> {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     if let Some(digits) = rest.strip_prefix("0x") {
         let length = 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -117,22 +117,22 @@ fn number(rest: &str) -> Result<(Kind, usize), String> {
         ));
     }
     match rest[..length].parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok((Kind::Double(value), length)),
+        Ok(value) if value.is_finite() => Ok((TokenKind::Double(value), length)),
         _ => Err("invalid double literal".to_owned()),
     }
 }
 
 /// An integer; an unsigned one that does not fit is left to the parser to refuse.
-fn integer(text: &str, unsigned: bool) -> (Kind, usize) {
+fn integer(text: &str, unsigned: bool) -> (TokenKind, usize) {
     if !unsigned {
-        return (Kind::Int(text.to_owned()), text.len());
+        return (TokenKind::Int(text.to_owned()), text.len());
     }
     let value = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
     match value {
-        Ok(value) => (Kind::Uint(value), text.len() + 1),
-        Err(_) => (Kind::Int(format!("{text}u")), text.len() + 1),
+        Ok(value) => (TokenKind::Uint(value), text.len() + 1),
+        Err(_) => (TokenKind::Int(format!("{text}u")), text.len() + 1),
     }
 }

@@ -1,8 +1,8 @@
 //! String and bytes literals: quotes, prefixes and escapes.
 
-use crate::syntax::lexer::Kind;
+use crate::syntax::lexer::TokenKind;
 
-type Literal = Result<(Kind, usize), String>;
+type Literal = Result<(TokenKind, usize), String>;
 
 /// The literal that starts with a prefix of `r` and `b`, if the text does.
 pub(crate) fn prefixed(rest: &str) -> Option<Literal> {
@@ -57,10 +57,10 @@ fn literal(rest: &str, raw: bool, bytes: bool) -> Literal {
         unescape(text, bytes)?
     };
     if bytes {
-        return Ok((Kind::Bytes(content), length));
+        return Ok((TokenKind::Bytes(content), length));
     }
     match String::from_utf8(content) {
-        Ok(content) => Ok((Kind::String(content), length)),
+        Ok(content) => Ok((TokenKind::String(content), length)),
         Err(_) => Err("Syntax error: a string that is no UTF-8".to_owned()),
     }
 }

@@ -1,6 +1,6 @@
 //! Tokens to a tree of bounded depth, by precedence climbing.
 
-use super::ast::{Element, Kind, MAX_DEPTH, Node};
+use super::ast::{Element, MAX_DEPTH, Node, NodeKind};
 use super::lexer::{self, Token};
 use crate::value::Value;
 
@@ -50,7 +50,7 @@ pub(crate) fn parse(source: &str) -> Result<Node, Issue> {
     };
     let node = parser.expression()?;
     match parser.peek() {
-        lexer::Kind::End => Ok(node),
+        lexer::TokenKind::End => Ok(node),
         _ => Err(parser.unexpected("the end of the expression")),
     }
 }
@@ -69,7 +69,7 @@ fn too_deep(at: u32) -> Issue {
 }
 
 /// A node, unless it is too deep.
-fn node(at: u32, kind: Kind) -> Result<Node, Issue> {
+fn node(at: u32, kind: NodeKind) -> Result<Node, Issue> {
     let depth = kind.depth() + 1;
     if depth > MAX_DEPTH {
         Err(too_deep(at))
@@ -81,7 +81,7 @@ fn node(at: u32, kind: Kind) -> Result<Node, Issue> {
 fn call(at: u32, name: &str, arguments: Vec<Node>) -> Result<Node, Issue> {
     node(
         at,
-        Kind::Call {
+        NodeKind::Call {
             target: None,
             name: name.to_owned(),
             arguments,
@@ -90,10 +90,10 @@ fn call(at: u32, name: &str, arguments: Vec<Node>) -> Result<Node, Issue> {
 }
 
 impl Parser {
-    fn peek(&self) -> &lexer::Kind {
+    fn peek(&self) -> &lexer::TokenKind {
         self.tokens
             .get(self.next)
-            .map_or(&lexer::Kind::End, |token| &token.kind)
+            .map_or(&lexer::TokenKind::End, |token| &token.kind)
     }
 
     fn at(&self) -> u32 {
@@ -103,14 +103,14 @@ impl Parser {
             .map_or(0, |token| token.at)
     }
 
-    fn take(&mut self) -> lexer::Kind {
+    fn take(&mut self) -> lexer::TokenKind {
         let kind = self.peek().clone();
         self.next += 1;
         kind
     }
 
     fn accept(&mut self, symbol: &str) -> bool {
-        let found = matches!(self.peek(), lexer::Kind::Symbol(found) if *found == symbol);
+        let found = matches!(self.peek(), lexer::TokenKind::Symbol(found) if *found == symbol);
         self.next += usize::from(found);
         found
     }
@@ -125,9 +125,9 @@ impl Parser {
 
     fn unexpected(&self, wanted: &str) -> Issue {
         let found = match self.peek() {
-            lexer::Kind::End => "the end".to_owned(),
-            lexer::Kind::Symbol(symbol) => format!("'{symbol}'"),
-            lexer::Kind::Name(name) => format!("'{name}'"),
+            lexer::TokenKind::End => "the end".to_owned(),
+            lexer::TokenKind::Symbol(symbol) => format!("'{symbol}'"),
+            lexer::TokenKind::Name(name) => format!("'{name}'"),
             _ => "a literal".to_owned(),
         };
         (
@@ -173,7 +173,7 @@ impl Parser {
             (1, Some(only)) => Ok(only),
             (_, last) => {
                 terms.extend(last);
-                node(at, Kind::Logic { any, terms })
+                node(at, NodeKind::Logic { any, terms })
             }
         }
     }
@@ -182,8 +182,8 @@ impl Parser {
     /// sums, 2 products.
     fn operator(&self, level: u8) -> Option<(&'static str, u8)> {
         let (name, binds) = match self.peek() {
-            lexer::Kind::Name(name) if name == "in" => ("@in", 0),
-            lexer::Kind::Symbol(symbol) => match *symbol {
+            lexer::TokenKind::Name(name) if name == "in" => ("@in", 0),
+            lexer::TokenKind::Symbol(symbol) => match *symbol {
                 "==" => ("_==_", 0),
                 "!=" => ("_!=_", 0),
                 "<" => ("_<_", 0),
@@ -216,15 +216,18 @@ impl Parser {
     fn unary(&mut self) -> Result<Node, Issue> {
         let at = self.at();
         let (symbol, name) = match self.peek() {
-            lexer::Kind::Symbol("!") => ("!", "!_"),
-            lexer::Kind::Symbol("-") => ("-", "-_"),
+            lexer::TokenKind::Symbol("!") => ("!", "!_"),
+            lexer::TokenKind::Symbol("-") => ("-", "-_"),
             _ => return self.member(false),
         };
         let mut count = 0_usize;
         while self.accept(symbol) {
             count += 1;
         }
-        let number = matches!(self.peek(), lexer::Kind::Int(_) | lexer::Kind::Double(_));
+        let number = matches!(
+            self.peek(),
+            lexer::TokenKind::Int(_) | lexer::TokenKind::Double(_)
+        );
         let signed = symbol == "-" && number;
         let operand = self.member(signed)?;
         // Two of them undo each other, as in Kubernetes' parser.
@@ -248,7 +251,7 @@ impl Parser {
                     let arguments = self.arguments()?;
                     node(
                         at,
-                        Kind::Call {
+                        NodeKind::Call {
                             target: Some(operand_box),
                             name: field,
                             arguments,
@@ -257,7 +260,7 @@ impl Parser {
                 } else {
                     node(
                         at,
-                        Kind::Select {
+                        NodeKind::Select {
                             operand: operand_box,
                             field,
                             optional,
@@ -269,14 +272,14 @@ impl Parser {
                 let index = self.expression()?;
                 self.expect("]")?;
                 operand = call(at, name, vec![operand, index])?;
-            } else if matches!(self.peek(), lexer::Kind::Symbol("{"))
+            } else if matches!(self.peek(), lexer::TokenKind::Symbol("{"))
                 && operand.qualified().is_some()
             {
                 let name = operand.qualified().unwrap_or_default();
                 self.next += 1;
                 operand = node(
                     start,
-                    Kind::Struct {
+                    NodeKind::Struct {
                         name,
                         fields: self.fields()?,
                     },
@@ -289,7 +292,7 @@ impl Parser {
 
     fn field(&mut self) -> Result<String, Issue> {
         match self.peek() {
-            lexer::Kind::Name(name)
+            lexer::TokenKind::Name(name)
                 if !matches!(name.as_str(), "in" | "true" | "false" | "null") =>
             {
                 let name = name.clone();
@@ -303,36 +306,36 @@ impl Parser {
     fn primary(&mut self, negative: bool) -> Result<Node, Issue> {
         let at = self.at();
         let literal = match self.take() {
-            lexer::Kind::Int(text) => {
+            lexer::TokenKind::Int(text) => {
                 Value::Int(integer(&text, negative).ok_or((at, "invalid int literal".to_owned()))?)
             }
-            lexer::Kind::Uint(value) => Value::Uint(value),
-            lexer::Kind::Double(value) => Value::Double(if negative { -value } else { value }),
-            lexer::Kind::String(text) => Value::string(text),
-            lexer::Kind::Bytes(bytes) => Value::Bytes(bytes.into()),
-            lexer::Kind::Name(name) => match name.as_str() {
+            lexer::TokenKind::Uint(value) => Value::Uint(value),
+            lexer::TokenKind::Double(value) => Value::Double(if negative { -value } else { value }),
+            lexer::TokenKind::String(text) => Value::string(text),
+            lexer::TokenKind::Bytes(bytes) => Value::Bytes(bytes.into()),
+            lexer::TokenKind::Name(name) => match name.as_str() {
                 "true" => Value::Bool(true),
                 "false" => Value::Bool(false),
                 "null" => Value::Null,
                 _ => return self.name(at, name),
             },
-            lexer::Kind::Symbol(".") => match self.take() {
-                lexer::Kind::Name(name) => return self.name(at, name),
+            lexer::TokenKind::Symbol(".") => match self.take() {
+                lexer::TokenKind::Name(name) => return self.name(at, name),
                 _ => return Err((at, "Syntax error: expected a name after '.'".to_owned())),
             },
-            lexer::Kind::Symbol("(") => {
+            lexer::TokenKind::Symbol("(") => {
                 let inner = self.expression()?;
                 self.expect(")")?;
                 return Ok(inner);
             }
-            lexer::Kind::Symbol("[") => return self.list(at),
-            lexer::Kind::Symbol("{") => return self.map(at),
+            lexer::TokenKind::Symbol("[") => return self.list(at),
+            lexer::TokenKind::Symbol("{") => return self.map(at),
             _ => {
                 self.next -= 1;
                 return Err(self.unexpected("an expression"));
             }
         };
-        node(at, Kind::Literal(literal))
+        node(at, NodeKind::Literal(literal))
     }
 
     fn name(&mut self, at: u32, name: String) -> Result<Node, Issue> {
@@ -343,14 +346,14 @@ impl Parser {
             let arguments = self.arguments()?;
             return node(
                 at,
-                Kind::Call {
+                NodeKind::Call {
                     target: None,
                     name,
                     arguments,
                 },
             );
         }
-        node(at, Kind::Name(name))
+        node(at, NodeKind::Name(name))
     }
 
     fn arguments(&mut self) -> Result<Vec<Node>, Issue> {
@@ -376,7 +379,7 @@ impl Parser {
                 break;
             }
         }
-        node(at, Kind::List(all))
+        node(at, NodeKind::List(all))
     }
 
     fn element(&mut self) -> Result<Element, Issue> {
@@ -407,7 +410,7 @@ impl Parser {
                 break;
             }
         }
-        node(at, Kind::Map(all))
+        node(at, NodeKind::Map(all))
     }
 
     fn fields(&mut self) -> Result<Vec<(String, Element)>, Issue> {

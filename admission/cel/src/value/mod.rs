@@ -176,7 +176,7 @@ impl Value {
 
 impl Key {
     /// The value as a key; none if it can be no key.
-    pub fn of(value: &Value) -> Option<Self> {
+    pub fn from_value(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Bool(flag) => Self::Bool(*flag),
             Value::Int(number) => Self::Int(i128::from(*number)),
@@ -191,7 +191,7 @@ impl Key {
     }
 
     /// The key as a value.
-    pub fn value(&self) -> Value {
+    pub fn to_value(&self) -> Value {
         match self {
             Self::Bool(flag) => Value::Bool(*flag),
             Self::Int(number) => match i64::try_from(*number) {

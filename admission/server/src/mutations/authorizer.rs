@@ -16,26 +16,26 @@ use tokio::runtime::Handle;
 use crate::access;
 
 /// As long as an answer counts.
-const KEPT: Duration = Duration::from_secs(10);
+const CACHE_TTL: Duration = Duration::from_secs(10);
 /// Answers kept at most.
-const MANY: usize = 4096;
+const CACHE_SIZE: usize = 4096;
 
 /// Asks for whoever may make reviews.
 pub(crate) struct Authorizer {
     client: Client,
-    known: Mutex<HashMap<String, (Decision, Instant)>>,
+    cache: Mutex<HashMap<String, (Decision, Instant)>>,
 }
 
 impl Authorizer {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            known: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
     /// Waits for the answer: to be called where that is allowed.
-    pub(crate) fn ask(
+    pub(crate) fn authorize(
         &self,
         request: &Request,
         check: &AccessCheck,
@@ -44,24 +44,24 @@ impl Authorizer {
         let spec = spec(request, check, verb)?;
         let key = spec.to_string();
         let now = Instant::now();
-        if let Some((known, until)) = self.known.lock().get(&key)
+        if let Some((known, until)) = self.cache.lock().get(&key)
             && now < *until
         {
             return Ok(known.clone());
         }
         let decision = Handle::current().block_on(self.review(spec))?;
-        let mut known = self.known.lock();
-        if known.len() >= MANY {
+        let mut known = self.cache.lock();
+        if known.len() >= CACHE_SIZE {
             known.retain(|_, (_, until)| now < *until);
         }
-        if known.len() < MANY {
-            known.insert(key, (decision.clone(), now + KEPT));
+        if known.len() < CACHE_SIZE {
+            known.insert(key, (decision.clone(), now + CACHE_TTL));
         }
         Ok(decision)
     }
 
     async fn review(&self, spec: Value) -> Result<Decision, EvaluationError> {
-        let answer = access::review(&self.client, spec).await;
+        let answer = access::subject_access_review(&self.client, spec).await;
         let status = answer
             .map_err(|e| EvaluationError::failed(format!("the authorizer cannot be asked: {e}")))?;
         Ok(Decision {

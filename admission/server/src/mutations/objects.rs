@@ -24,12 +24,12 @@ type Key = (String, String);
 
 /// All objects of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Objects {
+pub(crate) struct ObjectCache {
     all: RwLock<BTreeMap<Key, Arc<Value>>>,
     listed: AtomicBool,
 }
 
-impl Objects {
+impl ObjectCache {
     /// Whether all are known: what is not found is not there.
     pub(crate) fn listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
@@ -61,7 +61,7 @@ impl Objects {
     }
 
     /// Follows until the kind cannot be watched any more, and says why.
-    pub(crate) async fn follow(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
+    pub(crate) async fn watch(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
         let mut listing = BTreeMap::new();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
         while let Some(event) = events.next().await {
@@ -120,7 +120,7 @@ mod tests {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
         };
-        let objects = Objects::default();
+        let objects = ObjectCache::default();
         for (namespace, name, tier) in [("a", "x", "one"), ("a", "y", "two"), ("b", "x", "one")] {
             let object = json!({"metadata": {"namespace": namespace, "name": name,
                 "labels": {"tier": tier}, "managedFields": [{}]}, "data": {"k": "v"}});

@@ -18,11 +18,11 @@ use kube::{
     error::DiscoveryError,
 };
 use parking_lot::RwLock;
-use tautline_mutating_policy::{Lies, model::ParamKind};
+use tautline_mutating_policy::{ResourceScope, model::ParamKind};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{objects::Objects, store::InForce};
+use super::{objects::ObjectCache, store::ActivePolicies};
 
 /// Between two looks whether a kind is served by now.
 const LOOK: Duration = Duration::from_secs(3);
@@ -33,36 +33,37 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// One kind.
 #[derive(Default)]
-pub(crate) struct Followed {
-    pub objects: Objects,
-    lies: RwLock<Option<Lies>>,
+pub(crate) struct WatchedKind {
+    pub objects: ObjectCache,
+    scope: RwLock<Option<ResourceScope>>,
     /// The API server has said that there is nothing for us: it does not serve the
     /// kind, or we may not read it. That may change.
-    withheld: AtomicBool,
+    unavailable: AtomicBool,
 }
 
 /// Every kind that is followed.
 #[derive(Default)]
-pub(crate) struct Params(RwLock<HashMap<ParamKind, Arc<Followed>>>);
+pub(crate) struct ParamWatches(RwLock<HashMap<ParamKind, Arc<WatchedKind>>>);
 
-impl Params {
-    pub(crate) fn of(&self, kind: &ParamKind) -> Option<Arc<Followed>> {
+impl ParamWatches {
+    pub(crate) fn get(&self, kind: &ParamKind) -> Option<Arc<WatchedKind>> {
         self.0.read().get(kind).cloned()
     }
 
     /// `None`: the kind is not known, or not all of its objects are.
-    pub(crate) fn lies(&self, kind: &ParamKind) -> Option<Lies> {
-        let followed = self.of(kind)?;
-        let lies = *followed.lies.read();
+    pub(crate) fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
+        let followed = self.get(kind)?;
+        let lies = *followed.scope.read();
         lies.filter(|_| followed.objects.listed())
     }
 
     /// Kinds that `in_force` needs of which not all objects are known, and may be in
     /// a moment; `None`: nobody knows yet what it needs.
-    fn missing(&self, in_force: &InForce) -> Option<Vec<String>> {
-        let withheld = |f: Arc<Followed>| f.withheld.load(Ordering::Acquire);
-        let unknown =
-            |kind: &&ParamKind| self.lies(kind).is_none() && !self.of(kind).is_some_and(withheld);
+    fn missing(&self, in_force: &ActivePolicies) -> Option<Vec<String>> {
+        let withheld = |f: Arc<WatchedKind>| f.unavailable.load(Ordering::Acquire);
+        let unknown = |kind: &&ParamKind| {
+            self.resource_scope(kind).is_none() && !self.get(kind).is_some_and(withheld)
+        };
         let names = in_force.params.iter().filter(unknown);
         let names = names.map(|k| format!("{} {}", k.api_version, k.kind));
         in_force.complete.then(|| names.collect())
@@ -70,9 +71,9 @@ impl Params {
 
     /// Waits until every policy in force finds its parameters, or there are none for
     /// us to find; for `patience` at most.
-    pub(crate) async fn listed(
+    pub(crate) async fn wait_until_listed(
         &self,
-        in_force: &watch::Receiver<Arc<InForce>>,
+        in_force: &watch::Receiver<Arc<ActivePolicies>>,
         patience: Duration,
     ) {
         let all = async {
@@ -92,10 +93,10 @@ impl Params {
     }
 
     /// Follows what `in_force` needs until told to stop.
-    pub(crate) async fn follow(
+    pub(crate) async fn watch_kinds(
         &self,
         client: Client,
-        mut in_force: watch::Receiver<Arc<InForce>>,
+        mut in_force: watch::Receiver<Arc<ActivePolicies>>,
         stop: CancellationToken,
     ) {
         let mut running: HashMap<ParamKind, DropGuard> = HashMap::new();
@@ -107,7 +108,7 @@ impl Params {
                 if running.contains_key(&kind) {
                     continue;
                 }
-                let followed = Arc::new(Followed::default());
+                let followed = Arc::new(WatchedKind::default());
                 self.0.write().insert(kind.clone(), Arc::clone(&followed));
                 let end = stop.child_token();
                 running.insert(kind.clone(), end.clone().drop_guard());
@@ -115,7 +116,7 @@ impl Params {
                 tokio::spawn(async move {
                     tokio::select! {
                         () = end.cancelled() => {}
-                        () = one(&client, &kind, &followed) => {}
+                        () = watch_kind(&client, &kind, &followed) => {}
                     }
                 });
             }
@@ -127,19 +128,19 @@ impl Params {
     }
 }
 
-async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
+async fn watch_kind(client: &Client, kind: &ParamKind, followed: &WatchedKind) {
     let types = TypeMeta {
         api_version: kind.api_version.clone(),
         kind: kind.kind.clone(),
     };
     let mut said = String::new();
     loop {
-        let (why, withheld) = match timeout(DEADLINE, found(client, &types)).await {
+        let (why, withheld) = match timeout(DEADLINE, discover(client, &types)).await {
             Ok(Ok((api, lies))) => {
-                followed.withheld.store(false, Ordering::Release);
-                *followed.lies.write() = Some(lies);
+                followed.unavailable.store(false, Ordering::Release);
+                *followed.scope.write() = Some(lies);
                 // It comes back when the API server refuses.
-                (followed.objects.follow(api, &types).await, true)
+                (followed.objects.watch(api, &types).await, true)
             }
             Ok(Err((why, withheld))) => (why, withheld),
             Err(_) => (
@@ -147,7 +148,7 @@ async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
                 false,
             ),
         };
-        followed.withheld.store(withheld, Ordering::Release);
+        followed.unavailable.store(withheld, Ordering::Release);
         if said != why {
             tracing::warn!(kind = %kind.kind, %why, "parameters cannot be watched; may tautline-admission list and watch them?");
             said = why;
@@ -157,10 +158,10 @@ async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
 }
 
 /// The error says whether there is nothing for us to find.
-async fn found(
+async fn discover(
     client: &Client,
     types: &TypeMeta,
-) -> Result<(Api<kube::api::DynamicObject>, Lies), (String, bool)> {
+) -> Result<(Api<kube::api::DynamicObject>, ResourceScope), (String, bool)> {
     let gvk = GroupVersionKind::try_from(types).map_err(|e| (e.to_string(), true))?;
     let found = pinned_kind(client, &gvk).await;
     let (resource, capabilities) = found.map_err(|error| {
@@ -172,8 +173,8 @@ async fn found(
         (error.to_string(), unserved)
     })?;
     let lies = match capabilities.scope {
-        Scope::Namespaced => Lies::InNamespaces,
-        Scope::Cluster => Lies::ClusterWide,
+        Scope::Namespaced => ResourceScope::Namespaced,
+        Scope::Cluster => ResourceScope::Cluster,
     };
     Ok((Api::all_with(client.clone(), &resource), lies))
 }
@@ -188,26 +189,26 @@ mod tests {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
         };
-        let (params, start) = (Params::default(), tokio::time::Instant::now());
-        let (sender, in_force) = watch::channel(Arc::new(InForce::default()));
+        let (params, start) = (ParamWatches::default(), tokio::time::Instant::now());
+        let (sender, in_force) = watch::channel(Arc::new(ActivePolicies::default()));
         let patience = Duration::from_secs(30);
-        params.listed(&in_force, patience).await;
+        params.wait_until_listed(&in_force, patience).await;
         assert!(start.elapsed() >= patience, "the policies are not known");
-        sender.send_replace(Arc::new(InForce {
+        sender.send_replace(Arc::new(ActivePolicies {
             params: [kind.clone()].into(),
             complete: true,
-            ..InForce::default()
+            ..ActivePolicies::default()
         }));
-        let followed = Arc::new(Followed::default());
-        *followed.lies.write() = Some(Lies::InNamespaces);
+        let followed = Arc::new(WatchedKind::default());
+        *followed.scope.write() = Some(ResourceScope::Namespaced);
         params.0.write().insert(kind, Arc::clone(&followed));
-        params.listed(&in_force, patience).await;
+        params.wait_until_listed(&in_force, patience).await;
         assert!(start.elapsed() >= 2 * patience, "nothing is listed");
-        followed.withheld.store(true, Ordering::Release);
-        params.listed(&in_force, patience).await;
-        followed.withheld.store(false, Ordering::Release);
+        followed.unavailable.store(true, Ordering::Release);
+        params.wait_until_listed(&in_force, patience).await;
+        followed.unavailable.store(false, Ordering::Release);
         followed.objects.set_listed();
-        params.listed(&in_force, patience).await;
+        params.wait_until_listed(&in_force, patience).await;
         assert!(start.elapsed() < 3 * patience);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// An object of kind `K`, its spec unread.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound = "")]
-pub(crate) struct Raw<K> {
+pub(crate) struct RawObject<K> {
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: Value,
@@ -19,7 +19,7 @@ pub(crate) struct Raw<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Resource<DynamicType = ()>> Raw<K> {
+impl<K: Resource<DynamicType = ()>> RawObject<K> {
     /// As a manifest has it.
     pub(crate) fn manifest(&self) -> Value {
         json!({
@@ -29,7 +29,7 @@ impl<K: Resource<DynamicType = ()>> Raw<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Raw<K> {
+impl<K: Resource<DynamicType = ()>> Resource for RawObject<K> {
     type DynamicType = ();
     type Scope = K::Scope;
 

@@ -28,25 +28,25 @@ fn path_of(kind: &Kind) -> String {
 
 /// A document; `None`: the API server has none.
 #[derive(Default)]
-struct Held {
+struct Document {
     /// The document's address, with a hash of its contents in it.
     url: String,
     schemas: Option<Schemas>,
 }
 
 /// What has been fetched.
-pub(crate) struct Fetched {
+pub(crate) struct SchemaCache {
     client: Client,
-    held: RwLock<HashMap<String, Held>>,
+    documents: RwLock<HashMap<String, Document>>,
     /// One fetch at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Fetched {
+impl SchemaCache {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            held: RwLock::default(),
+            documents: RwLock::default(),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -54,7 +54,7 @@ impl Fetched {
     /// The type of a kind as it is known now.
     pub(crate) fn kind(&self, kind: &Kind) -> Option<Schema> {
         let of = |s: &Schemas| s.kind(&kind.group, &kind.version, &kind.kind);
-        let held = self.held.read();
+        let held = self.documents.read();
         let fetched = held
             .get(&path_of(kind))
             .and_then(|h| of(h.schemas.as_ref()?));
@@ -62,15 +62,15 @@ impl Fetched {
     }
 
     /// Fetches the type of a kind that nobody has asked for yet; waits a moment.
-    pub(crate) async fn ensure(&self, kind: &Kind) {
+    pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
         let path = path_of(kind);
-        if self.kind(kind).is_some() || self.held.read().contains_key(&path) {
+        if self.kind(kind).is_some() || self.documents.read().contains_key(&path) {
             return;
         }
         let fetch = async {
             let _turn = self.turn.lock().await;
-            if !self.held.read().contains_key(&path) {
-                self.held.write().insert(path, Held::default());
+            if !self.documents.read().contains_key(&path) {
+                self.documents.write().insert(path, Document::default());
                 self.refresh().await;
             }
         };
@@ -78,9 +78,11 @@ impl Fetched {
     }
 
     /// Keeps what has been asked for in step until told to stop.
-    pub(crate) async fn follow(&self, stop: CancellationToken) {
+    pub(crate) async fn keep_fresh(&self, stop: CancellationToken) {
         for path in ["api/v1", "apis/apps/v1"] {
-            self.held.write().insert(path.to_owned(), Held::default());
+            self.documents
+                .write()
+                .insert(path.to_owned(), Document::default());
         }
         loop {
             let turn = async {
@@ -109,7 +111,7 @@ impl Fetched {
         };
         let index: Value = serde_json::from_str(&index).unwrap_or_default();
         let paths: Vec<(String, String)> = {
-            let held = self.held.read();
+            let held = self.documents.read();
             let known = held.iter().map(|(path, held)| (path, &held.url));
             let changed = known.filter_map(|(path, before)| {
                 let url = index["paths"][path]["serverRelativeURL"]
@@ -131,7 +133,9 @@ impl Fetched {
                 },
             };
             tracing::debug!(group = %path, "types are read");
-            self.held.write().insert(path, Held { url, schemas });
+            self.documents
+                .write()
+                .insert(path, Document { url, schemas });
         }
     }
 

@@ -7,13 +7,13 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// The usual form of `quantity`. What is none stays as it is, and so does what is
 /// written with an exponent or finer than a billionth.
-pub(crate) fn usual(quantity: &str) -> String {
-    rewritten(quantity).unwrap_or_else(|| quantity.to_owned())
+pub(crate) fn canonical(quantity: &str) -> String {
+    canonicalize(quantity).unwrap_or_else(|| quantity.to_owned())
 }
 
 /// None for what stays as it is because it is no quantity, or one of a digit or
 /// two, which has no other form.
-pub(crate) fn rewritten(quantity: &str) -> Option<String> {
+pub(crate) fn canonicalize(quantity: &str) -> Option<String> {
     if quantity.len() < 3 && quantity.bytes().all(|b| b.is_ascii_digit()) {
         let usual = !quantity.is_empty() && (quantity == "0" || !quantity.starts_with('0'));
         if usual {
@@ -102,20 +102,20 @@ mod tests {
             ("5n", "5n"),
             ("0.5n", "0.5n"),
         ] {
-            assert_eq!(usual(given), expected, "{given}");
+            assert_eq!(canonical(given), expected, "{given}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn the_usual_form_is_its_own(number in "[0-9]{1,6}(\\.[0-9]{1,3})?", suffix in "(m|k|M|Ki|Gi)?") {
-            let once = usual(&format!("{number}{suffix}"));
-            proptest::prop_assert_eq!(usual(&once), once);
+            let once = canonical(&format!("{number}{suffix}"));
+            proptest::prop_assert_eq!(canonical(&once), once);
         }
 
         #[test]
         fn nothing_is_a_panic(text in "\\PC{0,30}") {
-            usual(&text);
+            canonical(&text);
         }
     }
 }

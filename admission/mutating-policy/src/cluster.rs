@@ -12,24 +12,24 @@ use tautline_cel::{AccessCheck, Decision, EvaluationError};
 
 /// Whether objects of a kind lie in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lies {
+pub enum ResourceScope {
     /// In namespaces.
-    InNamespaces,
+    Namespaced,
     /// Cluster-wide.
-    ClusterWide,
+    Cluster,
 }
 
 /// The cluster as policies see it. Answers come from what is already known: none
 /// of these waits on the network, but for [`World::authorize`] where it is on.
-pub trait World {
+pub trait ClusterView {
     /// The Namespace of this name.
     fn namespace(&self, name: &str) -> Option<Arc<Value>>;
 
     /// Where objects of a parameter kind lie; none if the kind is not known (yet).
-    fn lies(&self, kind: &ParamKind) -> Option<Lies>;
+    fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope>;
 
     /// The parameters that `wanted` names, in any order.
-    fn params(&self, kind: &ParamKind, wanted: Wanted<'_>) -> Vec<Arc<Value>>;
+    fn params(&self, kind: &ParamKind, wanted: ParamQuery<'_>) -> Vec<Arc<Value>>;
 
     /// The type of a kind; the bundled one unless there is a better one.
     fn schema(&self, kind: &Kind) -> Option<Schema> {
@@ -60,16 +60,16 @@ pub trait World {
 
 /// Which parameters are looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct ParamQuery<'a> {
     /// Their namespace; none for a kind that is cluster-wide.
     pub namespace: Option<&'a str>,
     /// By name or labels.
-    pub by: By<'a>,
+    pub selector: ParamSelector<'a>,
 }
 
 /// By what parameters are looked for.
 #[derive(Clone, Copy, Debug)]
-pub enum By<'a> {
+pub enum ParamSelector<'a> {
     /// The one of this name.
     Name(&'a str),
     /// All with such labels.
@@ -79,15 +79,15 @@ pub enum By<'a> {
 /// A world of a few objects, as for a trial on the command line, in tests and in
 /// benchmarks: Namespaces and parameters are what was put in.
 #[derive(Clone, Debug, Default)]
-pub struct Objects(Vec<Arc<Value>>);
+pub struct StaticCluster(Vec<Arc<Value>>);
 
-impl FromIterator<Value> for Objects {
+impl FromIterator<Value> for StaticCluster {
     fn from_iter<I: IntoIterator<Item = Value>>(objects: I) -> Self {
         Self(objects.into_iter().map(Arc::new).collect())
     }
 }
 
-impl World for Objects {
+impl ClusterView for StaticCluster {
     /// One that was not put in has only the label that every Namespace has.
     fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         let is = |o: &&Arc<Value>| o["kind"] == "Namespace" && o["metadata"]["name"] == name;
@@ -98,32 +98,34 @@ impl World for Objects {
         }))
     }
 
-    fn lies(&self, kind: &ParamKind) -> Option<Lies> {
+    fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
         let cluster_wide = self
-            .of(kind)
+            .of_kind(kind)
             .any(|o| o["metadata"].get("namespace").is_none());
         Some(if cluster_wide {
-            Lies::ClusterWide
+            ResourceScope::Cluster
         } else {
-            Lies::InNamespaces
+            ResourceScope::Namespaced
         })
     }
 
-    fn params(&self, kind: &ParamKind, wanted: Wanted<'_>) -> Vec<Arc<Value>> {
-        let found = self.of(kind).filter(|object| {
+    fn params(&self, kind: &ParamKind, wanted: ParamQuery<'_>) -> Vec<Arc<Value>> {
+        let found = self.of_kind(kind).filter(|object| {
             let meta = &object["metadata"];
             meta["namespace"].as_str() == wanted.namespace
-                && match wanted.by {
-                    By::Name(name) => meta["name"] == name,
-                    By::Labels(selector) => selector.matches(&crate::matching::labels(object)),
+                && match wanted.selector {
+                    ParamSelector::Name(name) => meta["name"] == name,
+                    ParamSelector::Labels(selector) => {
+                        selector.matches(&crate::matching::labels(object))
+                    }
                 }
         });
         found.cloned().collect()
     }
 }
 
-impl Objects {
-    fn of(&self, kind: &ParamKind) -> impl Iterator<Item = &Arc<Value>> {
+impl StaticCluster {
+    fn of_kind(&self, kind: &ParamKind) -> impl Iterator<Item = &Arc<Value>> {
         let is = |o: &&Arc<Value>| o["apiVersion"] == *kind.api_version && o["kind"] == *kind.kind;
         self.0.iter().filter(is)
     }

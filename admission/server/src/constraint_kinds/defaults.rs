@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::job::add;
+use crate::handler::add_operation;
 
 /// A JSON Patch and the fields that it fills in.
 type Filled = (Vec<Value>, Vec<String>);
@@ -14,7 +14,9 @@ fn fill(object: &Value, at: &str, fields: &[(&str, Value)], filled: &mut Filled)
     };
     let missing = |f: &&(&str, Value)| map.get(f.0).is_none_or(Value::is_null);
     for (field, value) in fields.iter().filter(missing) {
-        filled.0.push(add(format!("{at}/{field}"), value.clone()));
+        filled
+            .0
+            .push(add_operation(format!("{at}/{field}"), value.clone()));
         let path = format!("{at}/{field}")
             .trim_start_matches('/')
             .replace('/', ".");
@@ -73,10 +75,13 @@ mod tests {
             "spec.targets.0.apiVersion",
         ];
         assert_eq!(filled, expected);
-        assert_eq!(patch[0], add("/spec/period".into(), json!("1m")));
+        assert_eq!(patch[0], add_operation("/spec/period".into(), json!("1m")));
         let (patch, _) =
             policy(&json!({"spec": {"rules": [{"name": "a", "weight": 0}, {"name": "b"}]}}));
-        assert_eq!(patch, [add("/spec/rules/1/weight".into(), json!(1))]);
+        assert_eq!(
+            patch,
+            [add_operation("/spec/rules/1/weight".into(), json!(1))]
+        );
     }
 
     #[test]

@@ -10,58 +10,58 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tautline_mutating_policy::{Outcome, Request, Settings, World};
+use tautline_mutating_policy::{ClusterView, Outcome, Request, Settings};
 
-use super::store::InForce;
+use super::store::ActivePolicies;
 
 /// What takes longer keeps other requests of its thread waiting too long.
-const SHORT: Duration = Duration::from_millis(3);
+const INLINE_TIME: Duration = Duration::from_millis(3);
 /// A single step on a larger object may.
-const SMALL_BYTES: usize = 32 << 10;
+const INLINE_BYTES: usize = 32 << 10;
 /// After one that took longer so many are not tried: trying is lost time then.
-const UNTRIED: u32 = 16;
+const SKIPPED_AFTER_TIMEOUT: u32 = 16;
 
 /// The server is stopping.
 pub(super) struct Stopping;
 
 /// One request with all that it needs.
-pub(super) struct Task<W> {
-    pub in_force: Arc<InForce>,
+pub(super) struct EvaluationTask<W> {
+    pub active: Arc<ActivePolicies>,
     pub request: Request,
-    pub world: W,
+    pub cluster: W,
     /// Of the review that it came in.
     pub bytes: usize,
     /// When it must be done.
-    pub by: Instant,
+    pub deadline: Instant,
     /// Whether it may wait for others.
-    pub waits: bool,
+    pub may_block: bool,
 }
 
-impl<W: World> Task<W> {
+impl<W: ClusterView> EvaluationTask<W> {
     fn run(&self, by: Instant) -> Outcome {
         let mut settings = Settings::default();
         settings.limits.deadline = Some(by);
-        let policies = &self.in_force.policies;
-        policies.mutate(&self.request, &self.world, &settings)
+        let policies = &self.active.policies;
+        policies.mutate(&self.request, &self.cluster, &settings)
     }
 }
 
 /// Works requests out.
 #[derive(Default)]
-pub(crate) struct Worker {
+pub(crate) struct Executor {
     /// Requests that are still not to be tried.
-    untried: AtomicU32,
+    inline_skips_left: AtomicU32,
 }
 
-impl Worker {
-    pub(super) async fn outcome<W>(&self, task: Task<W>) -> Result<Outcome, Stopping>
+impl Executor {
+    pub(super) async fn evaluate<W>(&self, task: EvaluationTask<W>) -> Result<Outcome, Stopping>
     where
-        W: World + Send + Sync + 'static,
+        W: ClusterView + Send + Sync + 'static,
     {
-        if let Some(outcome) = self.tried(&task) {
+        if let Some(outcome) = self.try_inline(&task) {
             return Ok(outcome);
         }
-        match tokio::task::spawn_blocking(move || task.run(task.by)).await {
+        match tokio::task::spawn_blocking(move || task.run(task.deadline)).await {
             Ok(outcome) => Ok(outcome),
             // It becomes a failed review: HTTP 500 and a log line.
             Err(error) => match error.try_into_panic() {
@@ -72,21 +72,22 @@ impl Worker {
     }
 
     /// The outcome, if there is one in a short time: nothing was stopped then.
-    fn tried<W: World>(&self, task: &Task<W>) -> Option<Outcome> {
-        if task.waits || task.bytes > SMALL_BYTES {
+    fn try_inline<W: ClusterView>(&self, task: &EvaluationTask<W>) -> Option<Outcome> {
+        if task.may_block || task.bytes > INLINE_BYTES {
             return None;
         }
         let less = |n: u32| n.checked_sub(1);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.untried.fetch_update(set, get, less).is_ok() {
+        if self.inline_skips_left.fetch_update(set, get, less).is_ok() {
             return None;
         }
-        let by = task.by.min(Instant::now() + SHORT);
+        let by = task.deadline.min(Instant::now() + INLINE_TIME);
         let outcome = task.run(by);
         if Instant::now() < by {
             return Some(outcome);
         }
-        self.untried.store(UNTRIED, Ordering::Relaxed);
+        self.inline_skips_left
+            .store(SKIPPED_AFTER_TIMEOUT, Ordering::Relaxed);
         None
     }
 }
@@ -94,11 +95,11 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutating_policy::{FaultKind, Objects, Policies};
+    use tautline_mutating_policy::{FaultKind, Policies, StaticCluster};
 
     use super::*;
 
-    fn task(bytes: usize, waits: bool, left: Duration) -> Task<Objects> {
+    fn task(bytes: usize, waits: bool, left: Duration) -> EvaluationTask<StaticCluster> {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]});
         let label = "Object{metadata: Object.metadata{labels: {'a': object.metadata.name}}}";
         let of = |kind, spec| json!({"apiVersion": "tautline.io/v1alpha1", "kind": kind, "metadata": {"name": "p"}, "spec": spec});
@@ -109,25 +110,25 @@ mod tests {
         let binding = of("MutationPolicyBinding", json!({"policyName": "p"}));
         let policies = Policies::load([&policy, &binding]).0;
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"}});
-        Task {
-            in_force: Arc::new(InForce {
+        EvaluationTask {
+            active: Arc::new(ActivePolicies {
                 policies,
-                ..InForce::default()
+                ..ActivePolicies::default()
             }),
             request: Request::create(pod).unwrap(),
-            world: Objects::default(),
+            cluster: StaticCluster::default(),
             bytes,
-            by: Instant::now() + left,
-            waits,
+            deadline: Instant::now() + left,
+            may_block: waits,
         }
     }
 
     #[tokio::test]
     async fn the_outcome_is_the_same_wherever_it_is_worked_out() {
-        let worker = Worker::default();
+        let worker = Executor::default();
         let long = Duration::from_secs(60);
-        for (bytes, waits) in [(0, false), (0, true), (SMALL_BYTES + 1, false)] {
-            let outcome = worker.outcome(task(bytes, waits, long)).await;
+        for (bytes, waits) in [(0, false), (0, true), (INLINE_BYTES + 1, false)] {
+            let outcome = worker.evaluate(task(bytes, waits, long)).await;
             let changed = &outcome.ok().unwrap().audit_annotations()[0];
             assert_eq!(*changed, ("changed-by", "p/p".to_owned()), "{bytes}");
         }
@@ -135,12 +136,18 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_long_is_not_tried_for_a_while() {
-        let worker = Worker::default();
-        let late = worker.outcome(task(0, false, Duration::ZERO)).await;
+        let worker = Executor::default();
+        let late = worker.evaluate(task(0, false, Duration::ZERO)).await;
         assert_eq!(late.ok().unwrap().faults[0].kind, FaultKind::Budget);
-        assert_eq!(worker.untried.load(Ordering::Relaxed), UNTRIED);
+        assert_eq!(
+            worker.inline_skips_left.load(Ordering::Relaxed),
+            SKIPPED_AFTER_TIMEOUT
+        );
         let long = Duration::from_secs(60);
-        assert!(worker.tried(&task(0, false, long)).is_none());
-        assert_eq!(worker.untried.load(Ordering::Relaxed), UNTRIED - 1);
+        assert!(worker.try_inline(&task(0, false, long)).is_none());
+        assert_eq!(
+            worker.inline_skips_left.load(Ordering::Relaxed),
+            SKIPPED_AFTER_TIMEOUT - 1
+        );
     }
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
-    mutations::InForce,
+    mutations::ActivePolicies,
     webhooks::{MUTATING, POLICIES, VALIDATING},
 };
 
@@ -77,18 +77,18 @@ struct Hook {
 /// A configuration, as kind and name.
 type Key = (&'static str, &'static str);
 /// The webhooks of one; `None`: the configuration is not there.
-type Held = Option<Vec<Hook>>;
+type KnownHooks = Option<Vec<Hook>>;
 
 /// What the webhooks are to hold.
 pub(crate) struct Inputs {
     /// The CAs; `None`: somebody else's to write.
     pub bundle: watch::Receiver<Option<String>>,
-    pub in_force: watch::Receiver<Arc<InForce>>,
+    pub active: watch::Receiver<Arc<ActivePolicies>>,
 }
 
 /// Keeps every configuration of ours in step until told to stop; `trusted` gets the
 /// CAs that their webhooks hold.
-pub(crate) async fn keep(
+pub(crate) async fn run(
     client: Client,
     mut inputs: Inputs,
     trusted: watch::Sender<Vec<String>>,
@@ -97,16 +97,26 @@ pub(crate) async fn keep(
 ) {
     let (sender, mut seen) = mpsc::channel(64);
     for name in MUTATING {
-        follow::<MutatingWebhookConfiguration>(&client, ("mutating", name), &sender, &stop);
+        watch_configuration::<MutatingWebhookConfiguration>(
+            &client,
+            ("mutating", name),
+            &sender,
+            &stop,
+        );
     }
     for name in VALIDATING {
-        follow::<ValidatingWebhookConfiguration>(&client, ("validating", name), &sender, &stop);
+        watch_configuration::<ValidatingWebhookConfiguration>(
+            &client,
+            ("validating", name),
+            &sender,
+            &stop,
+        );
     }
     drop(sender);
-    let mut all: BTreeMap<Key, Held> = BTreeMap::new();
+    let mut all: BTreeMap<Key, KnownHooks> = BTreeMap::new();
     loop {
         let bundle = inputs.bundle.borrow_and_update().clone();
-        let in_force = inputs.in_force.borrow_and_update().clone();
+        let in_force = inputs.active.borrow_and_update().clone();
         let held: Vec<&Hook> = all.values().flatten().flatten().collect();
         let bundles: Vec<String> = held.iter().map(|h| h.bundle.clone()).collect();
         trusted.send_if_modified(|before| {
@@ -117,7 +127,7 @@ pub(crate) async fn keep(
         let mut failed = false;
         for (key, hooks) in &all {
             let patches = hooks.iter().flatten();
-            let patches = patches.filter_map(|h| mend(h, bundle.as_deref(), &in_force));
+            let patches = patches.filter_map(|h| patch_for(h, bundle.as_deref(), &in_force));
             let patches: Vec<Value> = patches.collect();
             if patches.is_empty() {
                 continue;
@@ -141,7 +151,7 @@ pub(crate) async fn keep(
         tokio::select! {
             () = stop.cancelled() => return,
             Ok(()) = inputs.bundle.changed() => {}
-            Ok(()) = inputs.in_force.changed() => {}
+            Ok(()) = inputs.active.changed() => {}
             found = seen.recv() => match found {
                 Some((key, held)) => _ = all.insert(key, held),
                 None => return,
@@ -152,7 +162,7 @@ pub(crate) async fn keep(
 }
 
 /// What is to be written into a webhook, if anything is.
-fn mend(hook: &Hook, bundle: Option<&str>, in_force: &InForce) -> Option<Value> {
+fn patch_for(hook: &Hook, bundle: Option<&str>, in_force: &ActivePolicies) -> Option<Value> {
     let mut patch = json!({"name": hook.name});
     if let Some(bundle) = bundle.filter(|b| !b.is_empty() && *b != hook.bundle) {
         let bytes = ByteString(bundle.as_bytes().to_vec());
@@ -170,10 +180,10 @@ fn mend(hook: &Hook, bundle: Option<&str>, in_force: &InForce) -> Option<Value> 
     (patch.as_object()?.len() > 1).then_some(patch)
 }
 
-fn follow<K: Configuration + 'static>(
+fn watch_configuration<K: Configuration + 'static>(
     client: &Client,
     key: Key,
-    seen: &mpsc::Sender<(Key, Held)>,
+    seen: &mpsc::Sender<(Key, KnownHooks)>,
     stop: &CancellationToken,
 ) {
     let (api, seen, stop) = (Api::<K>::all(client.clone()), seen.clone(), stop.clone());
@@ -242,11 +252,11 @@ mod tests {
             }],
         }))
         .unwrap();
-        let none = InForce {
+        let none = ActivePolicies {
             complete: true,
-            ..InForce::default()
+            ..ActivePolicies::default()
         };
-        let patch = mend(&applied.hooks()[0], None, &none);
+        let patch = patch_for(&applied.hooks()[0], None, &none);
         let expected = json!({"name": POLICIES, "failurePolicy": "Ignore"});
         assert_eq!(patch, Some(expected));
     }
@@ -259,10 +269,10 @@ mod tests {
             rules: json!([]),
             fail: false,
         };
-        let mut in_force = InForce::default();
-        assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
-        assert_eq!(mend(&hook("a"), None, &in_force), None);
-        let patch = mend(&hook("a"), Some("CB"), &in_force).unwrap();
+        let mut in_force = ActivePolicies::default();
+        assert_eq!(patch_for(&hook("a"), Some("CA"), &in_force), None);
+        assert_eq!(patch_for(&hook("a"), None, &in_force), None);
+        let patch = patch_for(&hook("a"), Some("CB"), &in_force).unwrap();
         assert_eq!(
             patch,
             json!({"name": "a", "clientConfig": {"caBundle": "Q0I="}})
@@ -270,10 +280,10 @@ mod tests {
         in_force.rules = vec![json!({"resources": ["pods"]})];
         in_force.fail = true;
         // Rules are kept for policies alone.
-        assert_eq!(mend(&hook("a"), Some("CA"), &in_force), None);
-        assert_eq!(mend(&hook(POLICIES), Some("CA"), &in_force), None);
+        assert_eq!(patch_for(&hook("a"), Some("CA"), &in_force), None);
+        assert_eq!(patch_for(&hook(POLICIES), Some("CA"), &in_force), None);
         in_force.complete = true;
-        let patch = mend(&hook(POLICIES), Some("CA"), &in_force).unwrap();
+        let patch = patch_for(&hook(POLICIES), Some("CA"), &in_force).unwrap();
         assert_eq!(patch["failurePolicy"], "Fail");
         assert_eq!(patch["rules"][0]["resources"][0], "pods");
     }

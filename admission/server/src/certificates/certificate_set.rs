@@ -43,7 +43,7 @@ impl Default for Times {
 /// A CA and the one certificate that it has signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Generation {
+pub struct CertificateSet {
     /// When it was made, in Unix time.
     pub made_unix: u64,
     /// When it ends.
@@ -58,12 +58,12 @@ pub struct Generation {
     pub key: String,
 }
 
-impl Generation {
+impl CertificateSet {
     /// Makes one, valid from now on (and some time before, for clocks that differ).
     ///
     /// # Errors
     /// A name that is neither a DNS name nor an IP address.
-    pub fn make(
+    pub fn generate(
         names: &BTreeSet<String>,
         now_unix: u64,
         lifetime: Duration,
@@ -117,17 +117,17 @@ impl Generation {
 
 /// Generations, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generations(pub Vec<Generation>);
+pub struct CertificateSets(pub Vec<CertificateSet>);
 
-impl Generations {
-    fn living(&self, now_unix: u64) -> impl DoubleEndedIterator<Item = &Generation> {
+impl CertificateSets {
+    fn living(&self, now_unix: u64) -> impl DoubleEndedIterator<Item = &CertificateSet> {
         self.0.iter().filter(move |g| now_unix < g.ends_unix)
     }
 
     /// For whom the next generation is to be made, if it is time: none lives, the
     /// newest has lived two thirds of its life, or is not for all of `names`. Names
     /// that the newest has are kept: other replicas may serve under them.
-    pub fn wanted(
+    pub fn needs_rotation(
         &self,
         names: &BTreeSet<String>,
         now_unix: u64,
@@ -143,7 +143,7 @@ impl Generations {
     }
 
     /// With `next`, and without those that have ended.
-    pub fn with(&self, next: Generation, now_unix: u64) -> Self {
+    pub fn with(&self, next: CertificateSet, now_unix: u64) -> Self {
         Self(
             self.living(now_unix)
                 .cloned()
@@ -164,8 +164,8 @@ impl Generations {
         now_unix: u64,
         times: Times,
         trusted: impl Fn(&str) -> bool,
-    ) -> Option<&Generation> {
-        let settled = |g: &&Generation| {
+    ) -> Option<&CertificateSet> {
+        let settled = |g: &&CertificateSet| {
             now_unix >= g.made_unix.saturating_add(times.overlap.as_secs()) && trusted(&g.ca)
         };
         let newest = self.living(now_unix).rev().find(settled);
@@ -188,8 +188,8 @@ mod tests {
         list.iter().map(|n| (*n).to_owned()).collect()
     }
 
-    fn fake(made_unix: u64, of: &[&str]) -> Generation {
-        Generation {
+    fn fake(made_unix: u64, of: &[&str]) -> CertificateSet {
+        CertificateSet {
             made_unix,
             ends_unix: made_unix + 300,
             names: names(of),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_made_and_serves() {
-        let made = Generation::make(
+        let made = CertificateSet::generate(
             &names(&["a.b.svc", "127.0.0.1"]),
             1_800_000_000,
             Duration::from_secs(60),
@@ -220,14 +220,17 @@ mod tests {
     #[test]
     fn a_rotation_step_by_step() {
         let wanted = names(&["a"]);
-        let none = Generations::default();
-        assert_eq!(none.wanted(&wanted, 0, TIMES), Some(wanted.clone()));
+        let none = CertificateSets::default();
+        assert_eq!(none.needs_rotation(&wanted, 0, TIMES), Some(wanted.clone()));
         let first = none.with(fake(0, &["a"]), 0);
-        assert_eq!(first.wanted(&wanted, 199, TIMES), None);
+        assert_eq!(first.needs_rotation(&wanted, 199, TIMES), None);
         // Served at once: there is nothing else.
-        let made = |g: Option<&Generation>| g.map(|g| g.made_unix);
+        let made = |g: Option<&CertificateSet>| g.map(|g| g.made_unix);
         assert_eq!(made(first.served(0, TIMES, |_| false)), Some(0));
-        assert_eq!(first.wanted(&wanted, 200, TIMES), Some(wanted.clone()));
+        assert_eq!(
+            first.needs_rotation(&wanted, 200, TIMES),
+            Some(wanted.clone())
+        );
         let two = first.with(fake(200, &["a"]), 200);
         assert_eq!(two.bundle(200), "CA 0\nCA 200\n");
         assert_eq!(made(two.served(219, TIMES, |_| true)), Some(0));
@@ -241,11 +244,11 @@ mod tests {
 
     #[test]
     fn new_names_join_the_old() {
-        let one = Generations::default().with(fake(0, &["a"]), 0);
-        let wanted = one.wanted(&names(&["b"]), 1, TIMES);
+        let one = CertificateSets::default().with(fake(0, &["a"]), 0);
+        let wanted = one.needs_rotation(&names(&["b"]), 1, TIMES);
         assert_eq!(wanted, Some(names(&["a", "b"])));
         let two = one.with(fake(1, &["a", "b"]), 1);
-        assert_eq!(two.wanted(&names(&["a"]), 2, TIMES), None);
+        assert_eq!(two.needs_rotation(&names(&["a"]), 2, TIMES), None);
     }
 
     proptest! {
@@ -256,11 +259,11 @@ mod tests {
         ) {
             let wanted = names(&["a"]);
             let mut now = 1000;
-            let mut all = Generations::default();
+            let mut all = CertificateSets::default();
             let mut bundles: Vec<(u64, String)> = Vec::new();
             for step in steps {
                 now += step;
-                if all.wanted(&wanted, now, TIMES).is_some() {
+                if all.needs_rotation(&wanted, now, TIMES).is_some() {
                     all = all.with(fake(now, &["a"]), now);
                 }
                 bundles.push((now, all.bundle(now)));

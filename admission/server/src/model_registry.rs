@@ -15,19 +15,19 @@ use tautline_model_registry::{
 };
 
 use crate::{
-    job::{Job, Now, Route, Routes, Verdict},
+    handler::{Handler, Response, Route, Routes, SyncHandler},
     review::Request,
 };
 
 /// The most that looking for a binding's policy may take.
-const LOOK: Duration = Duration::from_secs(3);
+const LOOKUP_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Kthena's paths, of then and now.
 pub(crate) fn routes(client: &Client, routes: &mut Routes) {
-    let validate: Arc<dyn Job> = Arc::new(Validate {
+    let validate: Arc<dyn Handler> = Arc::new(Validate {
         client: client.clone(),
     });
-    let mutate: Arc<dyn Job> = Arc::new(Now(fill));
+    let mutate: Arc<dyn Handler> = Arc::new(SyncHandler(set_defaults));
     let validated = [
         "/validate-registry-volcano-sh-v1alpha1-model",
         "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
@@ -48,33 +48,33 @@ pub(crate) fn routes(client: &Client, routes: &mut Routes) {
     for (name, job, paths) in jobs {
         for path in paths {
             let job = Arc::clone(job);
-            routes.insert(path, Route { name, job });
+            routes.insert(path, Route { name, handler: job });
         }
     }
 }
 
-fn other(request: &Request) -> Verdict {
+fn other_kind(request: &Request) -> Response {
     let text = format!("{} is no kind of the registry", request.kind[2]);
-    Verdict::bypass("OtherKind", text)
+    Response::bypass("OtherKind", text)
 }
 
-fn fill(request: &Request) -> Verdict {
+fn set_defaults(request: &Request) -> Response {
     let Some(kind) = Kind::named(&request.kind[2]) else {
-        return other(request);
+        return other_kind(request);
     };
     if request.object.is_null() {
-        return Verdict::allow("Deleted", "");
+        return Response::allow("Deleted", "");
     }
     let old = Some(&*request.old_object).filter(|o| !o.is_null());
     let errors = review(kind, &request.object, old).err().unwrap_or_default();
     if errors.iter().any(FieldError::is_malformed) {
-        return Verdict::malformed(message(&errors));
+        return Response::malformed(message(&errors));
     }
     let patch = defaults(kind, &request.object);
     let paths: Vec<&str> = patch.iter().filter_map(|op| op["path"].as_str()).collect();
     match paths.is_empty() {
-        true => Verdict::allow("Complete", ""),
-        false => Verdict::mutate("Defaulted", paths.join(", "), &patch),
+        true => Response::allow("Complete", ""),
+        false => Response::mutate("Defaulted", paths.join(", "), &patch),
     }
 }
 
@@ -82,26 +82,26 @@ struct Validate {
     client: Client,
 }
 
-impl Job for Validate {
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
+impl Handler for Validate {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
         Box::pin(async move { self.judge(&request).await })
     }
 }
 
 impl Validate {
-    async fn judge(&self, request: &Request) -> Verdict {
+    async fn judge(&self, request: &Request) -> Response {
         let Some(kind) = Kind::named(&request.kind[2]) else {
-            return other(request);
+            return other_kind(request);
         };
         if request.object.is_null() {
-            return Verdict::allow("Deleted", "");
+            return Response::allow("Deleted", "");
         }
         let old = Some(&*request.old_object).filter(|o| !o.is_null());
         let mut errors = review(kind, &request.object, old).err().unwrap_or_default();
         if errors.iter().any(FieldError::is_malformed) {
-            return Verdict::malformed(message(&errors));
+            return Response::malformed(message(&errors));
         }
-        let mut verdict = Verdict::allow("Valid", "");
+        let mut verdict = Response::allow("Valid", "");
         let name = policy_ref(&request.object);
         let known = old.is_some_and(|old| policy_ref(old) == name);
         if kind == Kind::AutoscalingPolicyBinding && !name.is_empty() && !known {
@@ -116,7 +116,7 @@ impl Validate {
         }
         match errors.is_empty() {
             true => verdict,
-            false => Verdict::refuse("Invalid", message(&errors)),
+            false => Response::refuse("Invalid", message(&errors)),
         }
     }
 
@@ -130,7 +130,7 @@ impl Validate {
         let resource = ApiResource::from_gvk_with_plural(&gvk, "autoscalingpolicies");
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &request.namespace, &resource);
-        match tokio::time::timeout(LOOK, api.get_metadata(name)).await {
+        match tokio::time::timeout(LOOKUP_DEADLINE, api.get_metadata(name)).await {
             Ok(Ok(_)) => Some(true),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 // Of a kind that is not served the answer names no object.
@@ -151,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::Outcome;
+    use crate::handler::ResponseKind;
 
     #[test]
     fn what_cannot_be_decoded_is_not_filled_in() {
@@ -162,8 +162,8 @@ mod tests {
             object: json!({"spec": {"metrics": [], "behavior": "fast"}}).into(),
             ..Request::default()
         };
-        let verdict = fill(&request);
-        assert_eq!(verdict.outcome, Outcome::Malformed);
+        let verdict = set_defaults(&request);
+        assert_eq!(verdict.kind, ResponseKind::Malformed);
         assert!(verdict.text.contains("spec.behavior"), "{}", verdict.text);
         // Its finalizers must come off.
         let mut dying = (*request.object).clone();
@@ -173,12 +173,12 @@ mod tests {
             object: dying.into(),
             ..request.clone()
         };
-        assert_ne!(fill(&dying).outcome, Outcome::Malformed);
+        assert_ne!(set_defaults(&dying).kind, ResponseKind::Malformed);
         let gone = Request {
             object: json!(null).into(),
             ..request
         };
-        assert_eq!(fill(&gone).outcome, Outcome::Allow);
+        assert_eq!(set_defaults(&gone).kind, ResponseKind::Allow);
     }
 
     #[test]
@@ -189,15 +189,18 @@ mod tests {
             object: json!({"spec": spec}).into(),
             ..Request::default()
         };
-        let filled = fill(&request("AutoscalingPolicy", json!({"metrics": []})));
+        let filled = set_defaults(&request("AutoscalingPolicy", json!({"metrics": []})));
         assert_eq!(
-            (filled.outcome, filled.code),
-            (Outcome::Mutate, "Defaulted")
+            (filled.kind, filled.code),
+            (ResponseKind::Mutate, "Defaulted")
         );
         assert_eq!(
-            fill(&request("Model", json!({"backends": []}))).code,
+            set_defaults(&request("Model", json!({"backends": []}))).code,
             "Complete"
         );
-        assert_eq!(fill(&request("Pod", json!({}))).outcome, Outcome::Bypass);
+        assert_eq!(
+            set_defaults(&request("Pod", json!({}))).kind,
+            ResponseKind::Bypass
+        );
     }
 }

@@ -8,12 +8,12 @@ use crate::request::plural;
 use tautline_cel::ObjectSchema;
 
 /// The types of all kinds that a policy matches.
-pub(crate) struct Kinds(Vec<Schema>);
+pub(crate) struct MatchedKinds(Vec<Schema>);
 
-impl Kinds {
+impl MatchedKinds {
     /// None unless every rule names nothing but resources of the API server's own
     /// whose types are bundled.
-    pub fn of(constraints: &MatchResources) -> Option<Self> {
+    pub fn from_constraints(constraints: &MatchResources) -> Option<Self> {
         let mut all = Vec::new();
         for rule in &constraints.rules {
             for group in &rule.groups {
@@ -40,7 +40,7 @@ fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
     schemas.kind(group, version, kind)
 }
 
-impl ObjectSchema for Kinds {
+impl ObjectSchema for MatchedKinds {
     /// Whether one of the kinds has the field; none beyond what types tell.
     fn has_field(&self, path: &[&str]) -> Option<bool> {
         let mut known = Some(false);
@@ -77,9 +77,9 @@ mod tests {
     use super::*;
     use crate::model::Rule;
 
-    fn kinds(groups: &[&str], resources: &[&str]) -> Option<Kinds> {
+    fn kinds(groups: &[&str], resources: &[&str]) -> Option<MatchedKinds> {
         let all = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();
-        Kinds::of(&MatchResources {
+        MatchedKinds::from_constraints(&MatchResources {
             rules: vec![Rule {
                 groups: all(groups),
                 versions: vec!["v1".to_owned()],

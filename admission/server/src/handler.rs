@@ -10,7 +10,7 @@ use crate::review::Request;
 
 /// What becomes of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum ResponseKind {
     /// As it is.
     Allow,
     /// Changed.
@@ -23,7 +23,7 @@ pub enum Outcome {
     Malformed,
 }
 
-impl Outcome {
+impl ResponseKind {
     /// As metrics and audit annotations have it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,9 +38,9 @@ impl Outcome {
 
 /// An answer, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct Response {
     /// What becomes of the request.
-    pub outcome: Outcome,
+    pub kind: ResponseKind,
     /// A stable code, one of few: it is a label of a metric.
     pub code: &'static str,
     /// Why, for people. Of a refusal it is all that they see.
@@ -61,10 +61,10 @@ const WARNINGS: usize = 12;
 /// Of one audit annotation; what is longer is cut.
 const AUDIT_BYTES: usize = 4096;
 
-impl Verdict {
-    fn new(outcome: Outcome, code: &'static str, text: impl Into<String>) -> Self {
+impl Response {
+    fn new(outcome: ResponseKind, code: &'static str, text: impl Into<String>) -> Self {
         Self {
-            outcome,
+            kind: outcome,
             code,
             text: text.into(),
             status: (422, "Invalid"),
@@ -76,7 +76,7 @@ impl Verdict {
 
     /// It may pass as it is.
     pub fn allow(code: &'static str, text: impl Into<String>) -> Self {
-        Self::new(Outcome::Allow, code, text)
+        Self::new(ResponseKind::Allow, code, text)
     }
 
     /// It passes with a change; without any operation it passes as it is.
@@ -87,7 +87,7 @@ impl Verdict {
         match serde_json::to_string(patch) {
             Ok(patch) => Self {
                 patch,
-                ..Self::new(Outcome::Mutate, code, text)
+                ..Self::new(ResponseKind::Mutate, code, text)
             },
             Err(error) => Self::malformed(format!("the patch: {error}")),
         }
@@ -95,17 +95,17 @@ impl Verdict {
 
     /// It may not pass.
     pub fn refuse(code: &'static str, text: impl Into<String>) -> Self {
-        Self::new(Outcome::Refuse, code, text)
+        Self::new(ResponseKind::Refuse, code, text)
     }
 
     /// It passes unseen.
     pub fn bypass(code: &'static str, text: impl Into<String>) -> Self {
-        Self::new(Outcome::Bypass, code, text)
+        Self::new(ResponseKind::Bypass, code, text)
     }
 
     /// It is no object of its kind.
     pub fn malformed(text: impl Into<String>) -> Self {
-        Self::new(Outcome::Malformed, "Malformed", text)
+        Self::new(ResponseKind::Malformed, "Malformed", text)
     }
 
     /// Tells the client something beside the answer; more than a dozen are not sent.
@@ -128,7 +128,7 @@ impl Verdict {
     /// What the audit log gets; texts are cut at 4 KiB.
     pub fn audit(&self) -> BTreeMap<&'static str, String> {
         let mut all = self.details.clone();
-        all.insert("outcome", self.outcome.as_str().to_owned());
+        all.insert("outcome", self.kind.as_str().to_owned());
         all.insert("code", self.code.to_owned());
         if !self.text.is_empty() {
             all.insert("reason", self.text.clone());
@@ -144,16 +144,16 @@ impl Verdict {
 }
 
 /// What answers on a path.
-pub trait Job: Send + Sync {
+pub trait Handler: Send + Sync {
     /// The verdict on a request; what is in it is whoever's who may create objects.
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict>;
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response>;
 }
 
 /// A job that needs to wait for nothing.
-pub(crate) struct Now<F>(pub F);
+pub(crate) struct SyncHandler<F>(pub F);
 
-impl<F: Fn(&Request) -> Verdict + Send + Sync> Job for Now<F> {
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
+impl<F: Fn(&Request) -> Response + Send + Sync> Handler for SyncHandler<F> {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
         let verdict = (self.0)(&request);
         Box::pin(std::future::ready(verdict))
     }
@@ -165,19 +165,19 @@ pub struct Route {
     /// The job's name in metrics and logs.
     pub name: &'static str,
     /// The job.
-    pub job: Arc<dyn Job>,
+    pub handler: Arc<dyn Handler>,
 }
 
 /// Every path that answers.
 pub type Routes = BTreeMap<&'static str, Route>;
 
 /// A JSON Patch operation that adds or replaces.
-pub(crate) fn add(path: String, value: Value) -> Value {
+pub(crate) fn add_operation(path: String, value: Value) -> Value {
     serde_json::json!({"op": "add", "path": path, "value": value})
 }
 
 /// A name as a segment of a JSON Pointer (RFC 6901).
-pub(crate) fn segment(name: &str) -> String {
+pub(crate) fn pointer_segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_audit_log_gets_what_it_can_hold() {
-        let told = |text: String| Verdict::refuse("Invalid", text).audit()["reason"].clone();
+        let told = |text: String| Response::refuse("Invalid", text).audit()["reason"].clone();
         let long = told("é".repeat(5000));
         assert!(long.ends_with("é...") && long.len() <= AUDIT_BYTES && long.len() > 4090);
         let fits = "e".repeat(AUDIT_BYTES);

@@ -7,28 +7,28 @@ use tautline_api::{
 };
 use tautline_core::{Snapshot, trust::TrustedNamespaces};
 
-use super::warn;
-use crate::{job::Verdict, mutations, review::Request};
+use super::warnings;
+use crate::{handler::Response, mutations, review::Request};
 
 /// Nothing is wrong with what is new.
 pub(super) const VALID: &str = "Valid";
 
 /// The verdict on one of our objects.
-pub(crate) fn verdict(
+pub(crate) fn validate(
     request: &Request,
     snapshot: &Snapshot,
     trusted: &TrustedNamespaces,
-) -> Verdict {
+) -> Response {
     let (object, old) = (&request.object, &request.old_object);
     if object.is_null() {
-        return Verdict::allow("Deleted", "");
+        return Response::allow("Deleted", "");
     }
     // Finalizers must come off whatever else is in it.
     if !object["metadata"]["deletionTimestamp"].is_null() {
-        return Verdict::allow("Terminating", "");
+        return Response::allow("Terminating", "");
     }
     if !old.is_null() && object["spec"] == old["spec"] {
-        return Verdict::allow("SpecUnchanged", "");
+        return Response::allow("SpecUnchanged", "");
     }
     let namespace = request.namespace.as_str();
     let checked = match request.kind[2].as_str() {
@@ -36,14 +36,14 @@ pub(crate) fn verdict(
         "ConstraintPolicyOffer" => offer(object, namespace, snapshot, trusted),
         "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
         "MutationPolicy" | "MutationPolicyBinding" => mutation(object),
-        kind => return Verdict::bypass("OtherKind", format!("{kind} is none of ours")),
+        kind => return Response::bypass("OtherKind", format!("{kind} is none of ours")),
     };
     match checked {
         Ok(warnings) => {
-            let allowed = Verdict::allow(VALID, "");
-            warnings.into_iter().fold(allowed, Verdict::warn)
+            let allowed = Response::allow(VALID, "");
+            warnings.into_iter().fold(allowed, Response::warn)
         }
-        Err(text) => Verdict::refuse("Invalid", super::told(request, &text)),
+        Err(text) => Response::refuse("Invalid", super::message(request, &text)),
     }
 }
 
@@ -66,7 +66,7 @@ fn policy(
     let mut policy: ConstraintPolicy = typed(object)?;
     in_namespace(&mut policy.metadata, namespace);
     let policy = convert::policy(&policy).map_err(|e| e.to_string())?;
-    Ok(warn::policy(&policy, snapshot, trusted))
+    Ok(warnings::policy(&policy, snapshot, trusted))
 }
 
 fn offer(
@@ -78,7 +78,7 @@ fn offer(
     let mut offer: ConstraintPolicyOffer = typed(object)?;
     in_namespace(&mut offer.metadata, namespace);
     let offer = convert::offer(&offer).map_err(|e| e.to_string())?;
-    Ok(warn::offer(&offer, snapshot, trusted))
+    Ok(warnings::offer(&offer, snapshot, trusted))
 }
 
 fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
@@ -96,14 +96,14 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
             return Err(format!("spec.targets[{name}].{field}: is empty"));
         }
     }
-    Ok(warn::binding(&spec.offer, namespace, snapshot))
+    Ok(warnings::binding(&spec.offer, namespace, snapshot))
 }
 
 /// A policy compiles, and every field of either is one that is known.
 fn mutation(object: &Value) -> Checked {
     match tautline_mutating_policy::check(object) {
-        Ok((_, warnings)) => Ok(mutations::told(&warnings)),
-        Err(problems) => Err(mutations::told(&problems).join("\n")),
+        Ok((_, warnings)) => Ok(mutations::lines(&warnings)),
+        Err(problems) => Err(mutations::lines(&problems).join("\n")),
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::job::Outcome;
+    use crate::handler::ResponseKind;
 
     fn request(kind: &str, spec: Value) -> Request {
         let group = "constraint.ciena.com".to_owned();
@@ -133,8 +133,8 @@ mod tests {
         }
     }
 
-    fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Verdict {
-        verdict(
+    fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Response {
+        validate(
             &request(kind, spec),
             snapshot,
             &TrustedNamespaces::default(),
@@ -184,7 +184,7 @@ mod tests {
         let mut told = String::new();
         for (kind, spec) in cases {
             let verdict = judge(kind, spec, &Snapshot::default());
-            assert_eq!(verdict.outcome, Outcome::Refuse, "{verdict:?}");
+            assert_eq!(verdict.kind, ResponseKind::Refuse, "{verdict:?}");
             told += &format!("{}\n", verdict.text);
         }
         insta::assert_snapshot!("refusals", told);
@@ -241,7 +241,7 @@ mod tests {
         let good = judge("ConstraintPolicyOffer", offer, &index.snapshot());
         assert_eq!(good.warnings, Vec::<String>::new());
         let all = [empty, unprovided, policy, odd, binding];
-        assert!(all.iter().all(|v| v.outcome == Outcome::Allow), "{all:?}");
+        assert!(all.iter().all(|v| v.kind == ResponseKind::Allow), "{all:?}");
         let told: Vec<String> = all.iter().map(|v| v.warnings.join("\n")).collect();
         insta::assert_snapshot!("warnings", told.join("\n\n"));
     }
@@ -257,7 +257,7 @@ mod tests {
             "2026-01-01T00:00:00Z".into();
         for (request, code) in [(same, "SpecUnchanged"), (going, "Terminating")] {
             assert_eq!(
-                verdict(
+                validate(
                     &request,
                     &Snapshot::default(),
                     &TrustedNamespaces::default()

@@ -1,17 +1,17 @@
 //! `/mutate-v1-pod`: pods that ask whole GPUs get shares of them, by CastSlice's
 //! contract. An adapter onto `tautline-gpu-sharing`.
 
-mod policy;
+mod policy_store;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 use tautline_gpu_sharing::{Decision, Names, Source, Unchanged, decide};
 
-pub(crate) use policy::{Gauges, Holder, MAP};
+pub(crate) use policy_store::{Gauges, MAP, PolicyStore};
 
 use crate::{
-    job::{Job, Now, Verdict},
+    handler::{Handler, Response, SyncHandler},
     review::Request,
 };
 
@@ -38,14 +38,14 @@ impl Counters {
     }
 }
 
-pub(crate) fn job(
+pub(crate) fn handler(
     names: Names,
-    policy: Arc<Holder>,
+    policy: Arc<PolicyStore>,
     exempt: BTreeSet<String>,
     counters: Counters,
-) -> Arc<dyn Job> {
-    Arc::new(Now(move |request: &Request| {
-        let verdict = judge(&names, &policy, &exempt, request);
+) -> Arc<dyn Handler> {
+    Arc::new(SyncHandler(move |request: &Request| {
+        let verdict = review(&names, &policy, &exempt, request);
         // What the API server only tries out is no pod.
         if !request.dry_run {
             count(&counters, &verdict);
@@ -54,7 +54,7 @@ pub(crate) fn job(
     }))
 }
 
-fn count(counters: &Counters, verdict: &Verdict) {
+fn count(counters: &Counters, verdict: &Response) {
     match verdict.code {
         BY_RULE => {
             counters.enforced.inc();
@@ -70,18 +70,23 @@ const BY_RULE: &str = "SlicedByRule";
 const BY_ANNOTATION: &str = "SlicedByAnnotation";
 const REFUSED: &str = "BadRatio";
 
-fn judge(names: &Names, holder: &Holder, exempt: &BTreeSet<String>, request: &Request) -> Verdict {
+fn review(
+    names: &Names,
+    holder: &PolicyStore,
+    exempt: &BTreeSet<String>,
+    request: &Request,
+) -> Response {
     if request.kind[2] != "Pod" || request.operation != "CREATE" || !request.subresource.is_empty()
     {
-        return Verdict::bypass("NotAPod", "only pods that are created are looked at");
+        return Response::bypass("NotAPod", "only pods that are created are looked at");
     }
     if exempt.contains(&request.namespace) {
-        return Verdict::bypass(
+        return Response::bypass(
             "ExemptNamespace",
             format!("{} is exempt", request.namespace),
         );
     }
-    let held = holder.now();
+    let held = holder.current();
     match decide(
         names,
         held.policy.as_deref(),
@@ -91,19 +96,19 @@ fn judge(names: &Names, holder: &Holder, exempt: &BTreeSet<String>, request: &Re
         Decision::Unchanged(why) => {
             let text = why.to_string();
             match (why, &held.fault) {
-                (Unchanged::NoCards, _) => Verdict::allow("NoCards", text),
-                (Unchanged::OptedOut(_), _) => Verdict::allow("OptedOut", text),
+                (Unchanged::NoCards, _) => Response::allow("NoCards", text),
+                (Unchanged::OptedOut(_), _) => Response::allow("OptedOut", text),
                 // A rule might have matched: nobody knows.
                 (Unchanged::NotAsked { .. }, Some(fault)) if held.policy.is_none() => {
-                    Verdict::bypass("PolicyUnusable", format!("the slice policy: {fault}"))
+                    Response::bypass("PolicyUnusable", format!("the slice policy: {fault}"))
                 }
-                (Unchanged::NotAsked { unclear: None }, _) => Verdict::allow("NotAsked", text),
+                (Unchanged::NotAsked { unclear: None }, _) => Response::allow("NotAsked", text),
                 (Unchanged::NotAsked { unclear: Some(_) }, _) => {
-                    Verdict::allow("NotAsked", text.clone()).warn(text)
+                    Response::allow("NotAsked", text.clone()).warn(text)
                 }
             }
         }
-        Decision::Refuse(refusal) => Verdict::refuse(REFUSED, refusal.to_string()),
+        Decision::Refuse(refusal) => Response::refuse(REFUSED, refusal.to_string()),
         Decision::Mutate(mutation) => {
             let code = match mutation.policy_enforced() {
                 true => BY_RULE,
@@ -120,7 +125,7 @@ fn judge(names: &Names, holder: &Holder, exempt: &BTreeSet<String>, request: &Re
                 .iter()
                 .map(|c| format!("{} {} -> {}", c.container, c.cards, c.units))
                 .collect();
-            let verdict = Verdict::mutate(code, changes.join(", "), &mutation.patch);
+            let verdict = Response::mutate(code, changes.join(", "), &mutation.patch);
             let told = mutation.audit().into_iter();
             told.fold(verdict, |v, (key, value)| v.detail(key, value))
                 .detail("source", source)
@@ -134,7 +139,7 @@ mod tests {
     use tautline_runtime::events::Events;
 
     use super::*;
-    use crate::job::Outcome;
+    use crate::handler::ResponseKind;
 
     fn request(namespace: &str, annotations: Value) -> Request {
         Request {
@@ -148,17 +153,17 @@ mod tests {
         }
     }
 
-    fn holder(json: Option<&str>) -> Holder {
-        let holder = Holder::new(Events::new().0, Gauges::default());
+    fn holder(json: Option<&str>) -> PolicyStore {
+        let holder = PolicyStore::new(Events::new().0, Gauges::default());
         let map = json!({"metadata": {"name": MAP, "namespace": "tautline-system", "uid": "u"},
                          "data": json.map(|j| json!({"policy.json": j}))});
-        holder.see(serde_json::from_value(map).ok());
+        holder.update(serde_json::from_value(map).ok());
         holder
     }
 
-    fn review(holder: &Holder, request: &Request) -> Verdict {
+    fn review(holder: &PolicyStore, request: &Request) -> Response {
         let exempt = ["kube-system".to_owned()].into();
-        judge(&Names::default(), holder, &exempt, request)
+        super::review(&Names::default(), holder, &exempt, request)
     }
 
     #[test]
@@ -167,29 +172,29 @@ mod tests {
         let holder = holder(Some(rules));
         let optimize = json!({"castops.io/optimize": "true", "castops.io/slice-ratio": "3"});
         let cases = [
-            (request("shop", json!({})), "NotAsked", Outcome::Allow),
-            (request("ml", json!({})), BY_RULE, Outcome::Mutate),
-            (request("shop", optimize), BY_ANNOTATION, Outcome::Mutate),
-            (request("bad", json!({})), REFUSED, Outcome::Refuse),
+            (request("shop", json!({})), "NotAsked", ResponseKind::Allow),
+            (request("ml", json!({})), BY_RULE, ResponseKind::Mutate),
+            (
+                request("shop", optimize),
+                BY_ANNOTATION,
+                ResponseKind::Mutate,
+            ),
+            (request("bad", json!({})), REFUSED, ResponseKind::Refuse),
             (
                 request("ml", json!({"castops.io/optimize": "false"})),
                 "OptedOut",
-                Outcome::Allow,
+                ResponseKind::Allow,
             ),
             (
                 request("kube-system", json!({})),
                 "ExemptNamespace",
-                Outcome::Bypass,
+                ResponseKind::Bypass,
             ),
         ];
         let counters = Counters::default();
         for (request, code, outcome) in cases {
             let verdict = review(&holder, &request);
-            assert_eq!(
-                (verdict.code, verdict.outcome),
-                (code, outcome),
-                "{verdict:?}"
-            );
+            assert_eq!((verdict.code, verdict.kind), (code, outcome), "{verdict:?}");
             count(&counters, &verdict);
         }
         assert_eq!(

@@ -6,33 +6,33 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::draft::{Fields, catch_up, same_names};
+use crate::cluster::ClusterView;
 use crate::request::Request;
-use crate::world::World;
+use crate::working_copy::{JsonObject, sync, sync_keys};
 use tautline_cel::{
     AccessCheck, Budget, Decision, EvaluationError, Key, Map, Program, Resolver, ResourceCheck,
     Subject, Value,
 };
 
 /// An object as JSON, and as a value of expressions once one asks.
-pub(crate) struct View {
+pub(crate) struct LazyValue {
     pub json: Arc<Json>,
     value: OnceCell<Value>,
 }
 
-impl View {
+impl LazyValue {
     pub fn new(json: Arc<Json>) -> Self {
         let value = OnceCell::new();
         Self { json, value }
     }
 
     /// The object has become `json`: what stayed the same is not worked out again.
-    pub fn follow(&mut self, json: &Json) {
+    pub fn update(&mut self, json: &Json) {
         let mine = Arc::make_mut(&mut self.json);
         match self.value.get() {
-            None => catch_up(mine, json),
+            None => sync(mine, json),
             Some(value) => {
-                if let Some(value) = renew(mine, json, value) {
+                if let Some(value) = update_value(mine, json, value) {
                     self.value = value.into();
                 }
             }
@@ -46,16 +46,16 @@ impl View {
 
 /// Makes `old` equal to `new`, and gives the value of that, which shares with the
 /// value of `old` what is equal; none if all is. Each part is looked at once.
-fn renew(old: &mut Json, new: &Json, value: &Value) -> Option<Value> {
+fn update_value(old: &mut Json, new: &Json, value: &Value) -> Option<Value> {
     match (old, new, value) {
         (Json::Object(old), Json::Object(new), Value::Map(values)) => {
             if !old.keys().eq(new.keys()) {
-                return Some(renew_fields(old, new, values));
+                return Some(update_fields(old, new, values));
             }
             let mut renewed: Option<Map> = None;
             let all = old.values_mut().zip(new.values()).zip(values.iter());
             for ((old, new), (key, value)) in all {
-                if let Some(value) = renew(old, new, value) {
+                if let Some(value) = update_value(old, new, value) {
                     let renewed = renewed.get_or_insert_with(|| Map::clone(values));
                     renewed.insert(key.clone(), value);
                 }
@@ -69,7 +69,9 @@ fn renew(old: &mut Json, new: &Json, value: &Value) -> Option<Value> {
                 renewed = Some(values.iter().take(new.len()).cloned().collect());
             }
             for (i, (old, new)) in old.iter_mut().zip(new).enumerate() {
-                let value = values.get(i).and_then(|value| renew(old, new, value));
+                let value = values
+                    .get(i)
+                    .and_then(|value| update_value(old, new, value));
                 if let Some(value) = value {
                     renewed.get_or_insert_with(|| Vec::clone(values))[i] = value;
                 }
@@ -89,36 +91,36 @@ fn renew(old: &mut Json, new: &Json, value: &Value) -> Option<Value> {
 }
 
 /// The same for objects that have not the same fields.
-fn renew_fields(old: &mut Fields, new: &Fields, values: &Map) -> Value {
+fn update_fields(old: &mut JsonObject, new: &JsonObject, values: &Map) -> Value {
     // All are in the order of their names.
     let mut olds = old.iter_mut().zip(values.iter()).peekable();
     let entries = new.iter().map(|(name, new)| {
         while olds.next_if(|((old, _), _)| *old < name).is_some() {}
         match olds.next_if(|((old, _), _)| *old == name) {
             Some(((_, old), (key, value))) => {
-                let renewed = renew(old, new, value);
+                let renewed = update_value(old, new, value);
                 (key.clone(), renewed.unwrap_or_else(|| value.clone()))
             }
             None => (Key::String(name.as_str().into()), new.into()),
         }
     });
     let renewed = Value::map(entries.collect());
-    same_names(old, new);
+    sync_keys(old, new);
     renewed
 }
 
 /// What stays the same during a request.
-pub(crate) struct Around<'a> {
+pub(crate) struct RequestContext<'a> {
     pub request: &'a Request,
-    pub world: &'a dyn World,
+    pub cluster: &'a dyn ClusterView,
     /// The Namespace; null for what lies in none.
-    pub namespace: View,
-    old: View,
-    described: OnceCell<Value>,
+    pub namespace: LazyValue,
+    old: LazyValue,
+    value_of_request: OnceCell<Value>,
 }
 
-impl<'a> Around<'a> {
-    pub fn new(request: &'a Request, world: &'a dyn World) -> Self {
+impl<'a> RequestContext<'a> {
+    pub fn new(request: &'a Request, world: &'a dyn ClusterView) -> Self {
         let namespace = if request.namespace.is_empty() || request.is_namespace() {
             None
         } else {
@@ -126,22 +128,22 @@ impl<'a> Around<'a> {
         };
         Self {
             request,
-            world,
-            namespace: View::new(namespace.unwrap_or_default()),
-            old: View::new(request.old_object.clone()),
-            described: OnceCell::new(),
+            cluster: world,
+            namespace: LazyValue::new(namespace.unwrap_or_default()),
+            old: LazyValue::new(request.old_object.clone()),
+            value_of_request: OnceCell::new(),
         }
     }
 
     /// Whether the request lies in a namespace that is not there.
-    pub fn lacks_namespace(&self) -> bool {
+    pub fn namespace_missing(&self) -> bool {
         let named = !self.request.namespace.is_empty() && !self.request.is_namespace();
         named && self.namespace.json.is_null()
     }
 
-    fn described(&self) -> Value {
+    fn request_value(&self) -> Value {
         let describe = || (&self.request.to_json()).into();
-        self.described.get_or_init(describe).clone()
+        self.value_of_request.get_or_init(describe).clone()
     }
 }
 
@@ -153,37 +155,37 @@ pub(crate) struct Variable {
 
 /// The names of one evaluation: of all conditions of an invocation, or of one
 /// of its mutations. Variables are worked out at most once in it.
-pub(crate) struct Scope<'a> {
-    pub around: &'a Around<'a>,
-    pub object: &'a View,
-    pub params: Option<&'a View>,
+pub(crate) struct PolicyResolver<'a> {
+    pub context: &'a RequestContext<'a>,
+    pub object: &'a LazyValue,
+    pub params: Option<&'a LazyValue>,
     pub variables: &'a [Variable],
     /// Conditions do not see the Namespace.
     pub namespace: bool,
-    memo: RefCell<Vec<Option<Result<Value, EvaluationError>>>>,
+    cache: RefCell<Vec<Option<Result<Value, EvaluationError>>>>,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> PolicyResolver<'a> {
     pub fn new(
-        around: &'a Around<'a>,
-        object: &'a View,
-        params: Option<&'a View>,
+        around: &'a RequestContext<'a>,
+        object: &'a LazyValue,
+        params: Option<&'a LazyValue>,
         variables: &'a [Variable],
         namespace: bool,
     ) -> Self {
         Self {
-            around,
+            context: around,
             object,
             params,
             variables,
             namespace,
-            memo: RefCell::new(vec![None; variables.len()]),
+            cache: RefCell::new(vec![None; variables.len()]),
         }
     }
 
     fn variable(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, EvaluationError>> {
         let i = self.variables.iter().position(|v| v.name == name)?;
-        if let Some(known) = &self.memo.borrow()[i] {
+        if let Some(known) = &self.cache.borrow()[i] {
             return Some(known.clone());
         }
         let variable = &self.variables[i];
@@ -196,13 +198,13 @@ impl<'a> Scope<'a> {
                 )),
                 exhausted => exhausted,
             });
-        self.memo.borrow_mut()[i] = Some(value.clone());
+        self.cache.borrow_mut()[i] = Some(value.clone());
         Some(value)
     }
 
     /// The variables that were used, with their values as JSON.
-    pub fn used(&self) -> Vec<(String, Result<Json, String>)> {
-        let memo = self.memo.borrow();
+    pub fn used_variables(&self) -> Vec<(String, Result<Json, String>)> {
+        let memo = self.cache.borrow();
         let used = self.variables.iter().zip(memo.iter());
         used.filter_map(|(variable, value)| {
             let json = value.as_ref()?.as_ref().map_err(ToString::to_string);
@@ -214,7 +216,7 @@ impl<'a> Scope<'a> {
 }
 
 /// What the request itself asks for, as a question to the authorizer.
-fn asked(request: &Request) -> AccessCheck {
+fn request_resource_check(request: &Request) -> AccessCheck {
     let resource = request
         .request_resource
         .as_ref()
@@ -231,29 +233,29 @@ fn asked(request: &Request) -> AccessCheck {
     })
 }
 
-impl Resolver for Scope<'_> {
+impl Resolver for PolicyResolver<'_> {
     fn resolve(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, EvaluationError>> {
         if let Some(variable) = name.strip_prefix("variables.") {
             return self.variable(variable, budget);
         }
         Some(Ok(match name {
             "object" => self.object.value(),
-            "oldObject" => self.around.old.value(),
-            "request" => self.around.described(),
-            "params" => self.params.map_or(Value::Null, View::value),
-            "namespaceObject" if self.namespace => self.around.namespace.value(),
+            "oldObject" => self.context.old.value(),
+            "request" => self.context.request_value(),
+            "params" => self.params.map_or(Value::Null, LazyValue::value),
+            "namespaceObject" if self.namespace => self.context.namespace.value(),
             "namespaceObject" => Value::Null,
             "authorizer" => Value::Authorizer(Arc::new(Subject::Requester)),
             "authorizer.requestResource" => {
-                Value::AccessCheck(Arc::new(asked(self.around.request)))
+                Value::AccessCheck(Arc::new(request_resource_check(self.context.request)))
             }
             _ => return None,
         }))
     }
 
     fn authorize(&self, check: &AccessCheck, verb: &str) -> Result<Decision, EvaluationError> {
-        let around = self.around;
-        around.world.authorize(around.request, check, verb)
+        let around = self.context;
+        around.cluster.authorize(around.request, check, verb)
     }
 }
 
@@ -282,10 +284,10 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn a_changed_object_is_worth_what_a_new_one_is(old in json(), new in json()) {
-            let mut view = View::new(Arc::new(json!({"a": old, "b": new})));
+            let mut view = LazyValue::new(Arc::new(json!({"a": old, "b": new})));
             for json in [json!({"a": new, "b": new}), json!({"a": new, "b": old})] {
                 view.value();
-                view.follow(&json);
+                view.update(&json);
                 proptest::prop_assert_eq!(&*view.json, &json);
                 let expected: Value = (&json).into();
                 proptest::prop_assert_eq!(format!("{:?}", view.value()), format!("{expected:?}"));

@@ -10,12 +10,12 @@ use crate::{FieldError, error::Errors};
 pub(crate) type Nanos = i128;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct FieldRef<'a> {
     pub(crate) path: String,
     value: Option<&'a Value>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FieldRef<'a> {
     pub(crate) fn root(object: &'a Value) -> Self {
         Self {
             path: String::new(),
@@ -27,20 +27,20 @@ impl<'a> Place<'a> {
     pub(crate) fn field(&self, name: &str) -> Self {
         let value = self.value.and_then(|v| v.get(name));
         Self {
-            path: self.path_of(name),
+            path: self.child_path(name),
             value: value.filter(|v| !v.is_null()),
         }
     }
 
     /// The path of a field.
-    pub(crate) fn path_of(&self, name: &str) -> String {
+    pub(crate) fn child_path(&self, name: &str) -> String {
         match self.path.as_str() {
             "" => name.to_owned(),
             path => format!("{path}.{name}"),
         }
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_present(&self) -> bool {
         self.value.is_some()
     }
 
@@ -157,7 +157,7 @@ mod tests {
         let read = |text: &str| {
             let value = json!({"d": text});
             let mut errors = Errors::default();
-            let read = Place::root(&value).field("d").duration(&mut errors);
+            let read = FieldRef::root(&value).field("d").duration(&mut errors);
             (read, errors.into_result().is_ok())
         };
         for (text, seconds) in [
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn wrong_types_are_told() {
         let value = json!({"n": "1", "t": 1, "o": [], "l": {}, "m": [1], "f": 1.5});
-        let root = Place::root(&value);
+        let root = FieldRef::root(&value);
         let mut errors = Errors::default();
         assert_eq!(root.field("n").int(&mut errors), 0);
         assert_eq!(root.field("f").int(&mut errors), 0);
         assert_eq!(root.field("t").text(&mut errors), None);
-        assert!(!root.field("o").object(&mut errors).is_there());
+        assert!(!root.field("o").object(&mut errors).is_present());
         assert!(root.field("l").objects(&mut errors).is_empty());
         assert_eq!(root.field("m").objects(&mut errors).len(), 1);
         let errors = errors.into_result().unwrap_err();
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn nothing_is_no_error() {
         let value = json!({"n": null});
-        let root = Place::root(&value);
+        let root = FieldRef::root(&value);
         let mut errors = Errors::default();
         assert_eq!(root.field("n").int(&mut errors), 0);
         assert_eq!(root.field("n").text(&mut errors), None);
@@ -211,6 +211,6 @@ mod tests {
         assert_eq!(errors.into_result(), Ok(()));
         let most = json!({"n": u64::MAX});
         let mut errors = Errors::default();
-        assert_eq!(Place::root(&most).field("n").int(&mut errors), i64::MAX);
+        assert_eq!(FieldRef::root(&most).field("n").int(&mut errors), i64::MAX);
     }
 }

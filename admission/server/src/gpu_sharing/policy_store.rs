@@ -14,7 +14,7 @@ const KEY: &str = "policy.json";
 
 /// What pods are judged by.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct LoadedPolicy {
     /// `None`: there is none, or there never was a good one.
     pub policy: Option<Arc<Policy>>,
     /// Why what is in the ConfigMap now cannot be used.
@@ -47,33 +47,33 @@ impl Gauges {
 
 /// Takes what the watch brings.
 #[derive(Debug)]
-pub(crate) struct Holder {
-    held: ArcSwap<Held>,
+pub(crate) struct PolicyStore {
+    current: ArcSwap<LoadedPolicy>,
     events: Arc<Events>,
     gauges: Gauges,
 }
 
-impl Holder {
+impl PolicyStore {
     pub(crate) fn new(events: Arc<Events>, gauges: Gauges) -> Self {
         Self {
-            held: ArcSwap::default(),
+            current: ArcSwap::default(),
             events,
             gauges,
         }
     }
 
-    pub(crate) fn now(&self) -> Arc<Held> {
-        self.held.load_full()
+    pub(crate) fn current(&self) -> Arc<LoadedPolicy> {
+        self.current.load_full()
     }
 
     /// The ConfigMap as it is now; `None`: there is none.
-    pub(crate) fn see(&self, map: Option<ConfigMap>) {
+    pub(crate) fn update(&self, map: Option<ConfigMap>) {
         let text = map.as_ref().and_then(|m| m.data.as_ref()?.get(KEY));
         let (Some(map), Some(text)) = (&map, text) else {
-            if self.now().policy.is_some() {
+            if self.current().policy.is_some() {
                 tracing::info!("the slice policy is gone; annotations alone count");
             }
-            self.hold(Held::default());
+            self.set(LoadedPolicy::default());
             return;
         };
         match Policy::parse(text) {
@@ -81,26 +81,26 @@ impl Holder {
                 tracing::info!(rules = policy.rules(), "slice policy loaded");
                 for bad in policy.bad_rules() {
                     let text = format!("{KEY}: {bad}; pods that it matches first are refused");
-                    self.say(map, "BadRule", text);
+                    self.publish_event(map, "BadRule", text);
                 }
                 for warning in policy.warnings() {
-                    self.say(map, "Doubtful", format!("{KEY}: {warning}"));
+                    self.publish_event(map, "Doubtful", format!("{KEY}: {warning}"));
                 }
-                self.hold(Held {
+                self.set(LoadedPolicy {
                     policy: Some(Arc::new(policy)),
                     fault: None,
                 });
             }
             Err(error) => {
-                let kept = self.now().policy.clone();
+                let kept = self.current().policy.clone();
                 let stays = match kept {
                     Some(_) => "the last good policy stays",
                     None => "annotations alone count",
                 };
                 let fault = format!("{KEY}: {error}");
                 tracing::warn!(%error, "the slice policy cannot be used; {stays}");
-                self.say(map, "PolicyUnusable", format!("{fault}; {stays}"));
-                self.hold(Held {
+                self.publish_event(map, "PolicyUnusable", format!("{fault}; {stays}"));
+                self.set(LoadedPolicy {
                     policy: kept,
                     fault: Some(fault),
                 });
@@ -108,16 +108,16 @@ impl Holder {
         }
     }
 
-    fn hold(&self, held: Held) {
+    fn set(&self, held: LoadedPolicy) {
         let bad = held.policy.as_ref().map_or(0, |p| p.bad_rules().len());
         self.gauges.unusable.set(held.fault.is_some().into());
         self.gauges
             .bad_rules
             .set(i64::try_from(bad).unwrap_or(i64::MAX));
-        self.held.store(Arc::new(held));
+        self.current.store(Arc::new(held));
     }
 
-    fn say(&self, map: &ConfigMap, reason: &str, text: String) {
+    fn publish_event(&self, map: &ConfigMap, reason: &str, text: String) {
         let meta = &map.metadata;
         self.events.publish(EventNote {
             regarding: ObjectReference {
@@ -150,20 +150,20 @@ mod tests {
     #[test]
     fn the_last_good_policy_stays_until_the_map_goes() {
         let gauges = Gauges::default();
-        let holder = Holder::new(Events::new().0, gauges.clone());
+        let holder = PolicyStore::new(Events::new().0, gauges.clone());
         let counted = || (gauges.unusable.get(), gauges.bad_rules.get());
-        let rules = || holder.now().policy.as_ref().map(|p| p.rules());
-        holder.see(map("{\"rules\": 1}"));
+        let rules = || holder.current().policy.as_ref().map(|p| p.rules());
+        holder.update(map("{\"rules\": 1}"));
         assert_eq!(rules(), None);
-        assert!(holder.now().fault.is_some());
+        assert!(holder.current().fault.is_some());
         assert_eq!(counted(), (1, 0));
-        holder.see(map("{\"rules\": [{\"sliceRatio\": 99}]}"));
+        holder.update(map("{\"rules\": [{\"sliceRatio\": 99}]}"));
         assert_eq!((rules(), counted()), (Some(1), (0, 1)));
-        holder.see(map("{"));
+        holder.update(map("{"));
         assert_eq!((rules(), counted()), (Some(1), (1, 1)));
-        assert!(holder.now().fault.is_some());
-        holder.see(None);
+        assert!(holder.current().fault.is_some());
+        holder.update(None);
         assert_eq!((rules(), counted()), (None, (0, 0)));
-        assert!(holder.now().fault.is_none());
+        assert!(holder.current().fault.is_none());
     }
 }

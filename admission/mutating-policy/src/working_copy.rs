@@ -4,58 +4,58 @@
 
 use serde_json::{Map, Value};
 
-pub(crate) type Fields = Map<String, Value>;
+pub(crate) type JsonObject = Map<String, Value>;
 
 /// A copy of the object, once one is needed.
 #[derive(Default)]
-pub(crate) struct Draft {
+pub(crate) struct WorkingCopy {
     copy: Value,
     /// Whether it is as the object is.
-    in_step: bool,
+    synced: bool,
 }
 
-impl Draft {
+impl WorkingCopy {
     /// A copy of the object, to be changed.
-    pub fn of(&mut self, object: &Value) -> &mut Value {
-        if !std::mem::take(&mut self.in_step) {
-            catch_up(&mut self.copy, object);
+    pub fn copy_of(&mut self, object: &Value) -> &mut Value {
+        if !std::mem::take(&mut self.synced) {
+            sync(&mut self.copy, object);
         }
         &mut self.copy
     }
 
     /// The copy as it was left.
-    pub fn made(&self) -> &Value {
+    pub fn get(&self) -> &Value {
         &self.copy
     }
 
     /// The same, to be changed further.
-    pub fn made_mut(&mut self) -> &mut Value {
-        self.in_step = false;
+    pub fn get_mut(&mut self) -> &mut Value {
+        self.synced = false;
         &mut self.copy
     }
 
     /// The object has become what this is.
-    pub fn taken(&mut self) {
-        self.in_step = true;
+    pub fn mark_synced(&mut self) {
+        self.synced = true;
     }
 }
 
 /// Makes `old` equal to `new`; what is equal stays where it is.
-pub(crate) fn catch_up(old: &mut Value, new: &Value) {
+pub(crate) fn sync(old: &mut Value, new: &Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             if !old.keys().eq(new.keys()) {
-                same_names(old, new);
+                sync_keys(old, new);
             }
             // Both are in the order of their names.
             for (old, new) in old.values_mut().zip(new.values()) {
-                catch_up(old, new);
+                sync(old, new);
             }
         }
         (Value::Array(old), Value::Array(new)) => {
             old.truncate(new.len());
             for (old, new) in old.iter_mut().zip(new) {
-                catch_up(old, new);
+                sync(old, new);
             }
             old.extend_from_slice(&new[old.len()..]);
         }
@@ -68,7 +68,7 @@ pub(crate) fn catch_up(old: &mut Value, new: &Value) {
 }
 
 /// Makes `old` have the fields of `new`; what is in both is left alone.
-pub(crate) fn same_names(old: &mut Fields, new: &Fields) {
+pub(crate) fn sync_keys(old: &mut JsonObject, new: &JsonObject) {
     old.retain(|name, _| new.contains_key(name));
     for (name, value) in new {
         if !old.contains_key(name) {

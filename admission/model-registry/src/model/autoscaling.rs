@@ -4,14 +4,19 @@
 use serde_json::Value;
 
 use super::{Backend, has_policy};
-use crate::{FieldError, error::Errors, place::Place};
+use crate::{FieldError, error::Errors, field_ref::FieldRef};
 
 /// Where `scalingCost` is reported.
 const COST: &str = "cost";
 const GRACE: &str = "scaleToZeroGracePeriod";
 const RATE: &str = "costExpansionRatePercent";
 
-pub(super) fn review(spec: &Place<'_>, backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
+pub(super) fn review(
+    spec: &FieldRef<'_>,
+    backends: &[Backend<'_>],
+    list: bool,
+    errors: &mut Errors,
+) {
     for policy in ["autoscalingPolicy", "autoscalingPolicyRef"] {
         spec.field(policy).object(errors);
     }
@@ -29,7 +34,7 @@ pub(super) fn review(spec: &Place<'_>, backends: &[Backend<'_>], list: bool, err
 }
 
 fn no_model_policy(
-    rate: &Place<'_>,
+    rate: &FieldRef<'_>,
     backends: &[Backend<'_>],
     of_a_backend: bool,
     errors: &mut Errors,
@@ -40,18 +45,18 @@ fn no_model_policy(
     };
     for backend in backends {
         if backend.cost != 0 {
-            errors.push(forbid(&backend.at.path_of(COST), "scalingCost"));
+            errors.push(forbid(&backend.at.child_path(COST), "scalingCost"));
         }
         if backend.has_grace {
-            errors.push(forbid(&backend.at.path_of(GRACE), GRACE));
+            errors.push(forbid(&backend.at.child_path(GRACE), GRACE));
         }
     }
-    if rate.is_there() {
+    if rate.is_present() {
         errors.push(forbid(&rate.path, RATE));
     }
     for backend in backends.iter().filter(|b| b.has_policy && b.min < 1) {
         errors.push(FieldError::invalid(
-            &backend.at.path_of("minReplicas"),
+            &backend.at.child_path("minReplicas"),
             &backend.min.into(),
             "must be at least 1, as the backend has an autoscaling policy of its own",
         ));
@@ -68,7 +73,7 @@ fn no_model_policy(
     }
 }
 
-fn model_policy(rate: &Place<'_>, backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
+fn model_policy(rate: &FieldRef<'_>, backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
     let require = |path: &str, field: &str| {
         let detail = format!("set {field}, as the model has an autoscaling policy");
         FieldError::required(path, detail)
@@ -76,16 +81,16 @@ fn model_policy(rate: &Place<'_>, backends: &[Backend<'_>], list: bool, errors: 
     for backend in backends {
         if backend.min < 0 {
             errors.push(FieldError::invalid(
-                &backend.at.path_of("minReplicas"),
+                &backend.at.child_path("minReplicas"),
                 &backend.min.into(),
                 "must be at least 0",
             ));
         }
         if backend.cost == 0 {
-            errors.push(require(&backend.at.path_of(COST), "scalingCost"));
+            errors.push(require(&backend.at.child_path(COST), "scalingCost"));
         }
         if !backend.has_grace {
-            errors.push(require(&backend.at.path_of(GRACE), GRACE));
+            errors.push(require(&backend.at.child_path(GRACE), GRACE));
         }
     }
     let sum = backends.iter().fold(0i64, |s, b| s.saturating_add(b.min));
@@ -98,7 +103,7 @@ fn model_policy(rate: &Place<'_>, backends: &[Backend<'_>], list: bool, errors: 
         let detail = "minReplicas of all backends must be at least 1 together";
         errors.push(FieldError::invalid(path, &Value::from(sum), detail));
     }
-    if !rate.is_there() {
+    if !rate.is_present() {
         errors.push(require(&rate.path, RATE));
     }
 }

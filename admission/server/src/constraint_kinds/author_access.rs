@@ -12,14 +12,14 @@ use kube::{
 use serde_json::{Value, json};
 use tautline_api::MutationPolicy;
 
-use crate::{access, mutations::Raw, review::Request};
+use crate::{access, mutations::RawObject, review::Request};
 
 /// They may do anything, and are asked nothing.
 const MASTERS: &str = "system:masters";
 
 /// A right to read parameters.
 #[derive(Debug, PartialEq)]
-struct Right {
+struct RequiredAccess {
     /// The field that asks for it.
     field: &'static str,
     verb: &'static str,
@@ -35,7 +35,7 @@ struct Right {
 }
 
 /// What the author of a policy or a binding may not read; `None` if nothing is.
-pub(super) async fn lacking(client: &Client, request: &Request) -> Option<String> {
+pub(super) async fn missing_access(client: &Client, request: &Request) -> Option<String> {
     let user = &request.rest.get("userInfo").cloned().unwrap_or_default();
     let groups = user["groups"].as_array();
     if groups.is_some_and(|all| all.iter().any(|group| group == MASTERS)) {
@@ -43,9 +43,11 @@ pub(super) async fn lacking(client: &Client, request: &Request) -> Option<String
     }
     let (object, old) = (&request.object["spec"], &request.old_object["spec"]);
     let right = match request.kind[2].as_str() {
-        "MutationPolicy" if changes(object, old, &["paramKind"]) => of_policy(client, object).await,
+        "MutationPolicy" if changes(object, old, &["paramKind"]) => {
+            policy_access(client, object).await
+        }
         "MutationPolicyBinding" if changes(object, old, &["paramRef", "policyName"]) => {
-            of_binding(client, object).await
+            binding_access(client, object).await
         }
         _ => return None,
     };
@@ -55,9 +57,13 @@ pub(super) async fn lacking(client: &Client, request: &Request) -> Option<String
         "resource": right.resource, "namespace": right.namespace, "name": right.name,
     });
     let name = user["username"].as_str().unwrap_or_default();
-    match access::review(client, spec).await {
+    match access::subject_access_review(client, spec).await {
         Ok(status) if status.allowed => None,
-        Ok(_) => Some(format!("{}: user {name:?} {}", right.field, right.told())),
+        Ok(_) => Some(format!(
+            "{}: user {name:?} {}",
+            right.field,
+            right.message()
+        )),
         Err(error) => Some(format!(
             "{}: whether user {name:?} may {} {} cannot be told: {error}; may tautline-admission \
              create subjectaccessreviews?",
@@ -71,38 +77,38 @@ fn changes(object: &Value, old: &Value, fields: &[&str]) -> bool {
     !object[fields[0]].is_null() && fields.iter().any(|f| object[f] != old[f])
 }
 
-async fn of_policy(client: &Client, spec: &Value) -> Right {
-    let right = Right {
+async fn policy_access(client: &Client, spec: &Value) -> RequiredAccess {
+    let right = RequiredAccess {
         field: "spec.paramKind",
         verb: "get",
-        ..Right::all("*")
+        ..RequiredAccess::all("*")
     };
-    right.on(client, &spec["paramKind"]).await
+    right.for_kind(client, &spec["paramKind"]).await
 }
 
-async fn of_binding(client: &Client, spec: &Value) -> Right {
+async fn binding_access(client: &Client, spec: &Value) -> RequiredAccess {
     let reference = &spec["paramRef"];
     let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
     let name = text("name");
-    let right = Right {
+    let right = RequiredAccess {
         field: "spec.paramRef",
         verb: if name.is_empty() { "list" } else { "get" },
         namespace: text("namespace"),
         name,
-        ..Right::all("")
+        ..RequiredAccess::all("")
     };
     let policy = spec["policyName"].as_str().unwrap_or_default();
-    let api: Api<Raw<MutationPolicy>> = Api::all(client.clone());
-    match access::within(api.get(policy)).await {
+    let api: Api<RawObject<MutationPolicy>> = Api::all(client.clone());
+    match access::with_deadline(api.get(policy)).await {
         Ok(found) => match &found.spec["paramKind"] {
-            Value::Null => right.wider(format!("MutationPolicy {policy} has no paramKind")),
-            kind => right.on(client, kind).await,
+            Value::Null => right.widened(format!("MutationPolicy {policy} has no paramKind")),
+            kind => right.for_kind(client, kind).await,
         },
-        Err(error) => right.wider(format!("MutationPolicy {policy} cannot be read: {error}")),
+        Err(error) => right.widened(format!("MutationPolicy {policy} cannot be read: {error}")),
     }
 }
 
-impl Right {
+impl RequiredAccess {
     /// On everything that there is.
     fn all(which: &str) -> Self {
         let any = || "*".to_owned();
@@ -118,20 +124,20 @@ impl Right {
         }
     }
 
-    fn wider(mut self, why: String) -> Self {
+    fn widened(mut self, why: String) -> Self {
         self.wider = Some(why);
         self
     }
 
     /// On that kind, as far as it is known.
-    async fn on(self, client: &Client, kind: &Value) -> Self {
+    async fn for_kind(self, client: &Client, kind: &Value) -> Self {
         let text = |field: &str| kind[field].as_str().unwrap_or_default();
         let (of, kind) = (text("apiVersion"), text("kind"));
         let Ok(GroupVersion { group, version }) = of.parse() else {
-            return self.wider(format!("{of:?} is no apiVersion"));
+            return self.widened(format!("{of:?} is no apiVersion"));
         };
         let gvk = GroupVersionKind::gvk(&group, &version, kind);
-        let found = access::within(pinned_kind(client, &gvk)).await;
+        let found = access::with_deadline(pinned_kind(client, &gvk)).await;
         let right = Self {
             group,
             version,
@@ -142,12 +148,12 @@ impl Right {
                 resource: resource.plural,
                 ..right
             },
-            Err(_) => right.wider(format!("{of} {kind} is not known to the API server")),
+            Err(_) => right.widened(format!("{of} {kind} is not known to the API server")),
         }
     }
 
     /// What is to be granted, and why.
-    fn told(&self) -> String {
+    fn message(&self) -> String {
         let any = |text: &str| text.is_empty() || text == "*";
         let resource = match self.group.as_str() {
             "" | "*" => self.resource.clone(),
@@ -191,26 +197,26 @@ mod tests {
 
     #[test]
     fn what_is_to_be_granted_is_told() {
-        let one = Right {
+        let one = RequiredAccess {
             verb: "get",
             group: "example.com".into(),
             resource: "limits".into(),
             namespace: "shop".into(),
             name: "a".into(),
-            ..Right::all("")
+            ..RequiredAccess::all("")
         };
-        let all = Right {
+        let all = RequiredAccess {
             verb: "list",
             group: String::new(),
-            ..Right::all("").wider("nothing is known".into())
+            ..RequiredAccess::all("").widened("nothing is known".into())
         };
         let why = ": whoever writes policies can read their parameters by them";
         assert_eq!(
-            one.told(),
+            one.message(),
             format!("must be allowed to get limits.example.com \"a\" in namespace shop{why}")
         );
         assert_eq!(
-            all.told(),
+            all.message(),
             format!("must be allowed to list all * in all namespaces (nothing is known){why}")
         );
     }

@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use super::{Due, Session, Stop, refusal};
+use super::{Abort, Evaluation, Invocation, refusal};
 use crate::json_patch::{BYTES_A_UNIT, size};
 use crate::model::Reinvocation;
-use crate::names::Scope;
-use crate::outcome::{End, FaultKind, Invocation, Step};
+use crate::mutation::{CompiledMutation, MutationError};
+use crate::outcome::{FaultKind, InvocationEnd, InvocationReport, MutationReport};
 use crate::params;
-use crate::step::{Mutator, StepError};
+use crate::resolver::PolicyResolver;
 use tautline_cel::{Budget, EvaluationError, Exhausted, Value};
 
 /// Bytes of the largest object that a mutation may make: the API server takes 3
 /// MiB.
 const OBJECT_BYTES: usize = 4 << 20;
 /// What a policy may spend on one request, in what one expression may.
-const SHARES: u64 = 3;
+const POLICY_BUDGET_FACTOR: u64 = 3;
 
-impl Session<'_> {
-    pub(super) fn invoke(&mut self, due: &Due<'_>, pass: u8) -> Result<(), Stop> {
+impl Evaluation<'_> {
+    pub(super) fn invoke(&mut self, due: &Invocation<'_>, pass: u8) -> Result<(), Abort> {
         let policy = &due.bound.policy;
-        let mut invocation = Invocation {
+        let mut invocation = InvocationReport {
             policy: policy.name.clone(),
             binding: due.binding.name.as_str().into(),
             param: due.param.as_ref().map(|p| params::name(&p.json)),
             pass,
-            end: End::Unchanged,
+            end: InvocationEnd::Unchanged,
             condition: None,
             condition_cost_units: 0,
             steps: Vec::new(),
@@ -43,23 +43,23 @@ impl Session<'_> {
             }
             Err((kind, message)) => {
                 self.fault(due.bound, Some(due.binding), kind, message);
-                invocation.end = End::Failed;
+                invocation.end = InvocationEnd::Failed;
                 self.outcome.invocations.push(invocation);
                 return Ok(());
             }
         }
         let key = due.key();
-        if pass > 1 && !self.again.contains(&key) {
+        if pass > 1 && !self.reinvocable.contains(&key) {
             return Ok(());
         }
         if policy.policy.reinvocation == Reinvocation::IfNeeded {
-            self.again.insert(key);
+            self.reinvocable.insert(key);
         }
         let mut stop = Ok(());
         // There is nothing to change in what has no object.
         if !self.object.json.is_null() {
-            for mutator in &policy.mutators {
-                stop = self.step(due, mutator, &mut invocation);
+            for mutator in &policy.mutations {
+                stop = self.mutate(due, mutator, &mut invocation);
                 if stop.is_err() {
                     break;
                 }
@@ -72,15 +72,15 @@ impl Session<'_> {
     /// Whether all conditions hold. One that is false outweighs any error.
     fn conditions(
         &self,
-        due: &Due<'_>,
-        invocation: &mut Invocation,
+        due: &Invocation<'_>,
+        invocation: &mut InvocationReport,
     ) -> Result<bool, (FaultKind, String)> {
         let policy = &due.bound.policy;
         if policy.conditions.is_empty() {
             return Ok(true);
         }
-        let scope = Scope::new(
-            &self.around,
+        let scope = PolicyResolver::new(
+            &self.context,
             &self.object,
             due.param.as_ref(),
             &policy.variables,
@@ -94,7 +94,7 @@ impl Session<'_> {
             match result {
                 Ok(Value::Bool(true)) => {}
                 Ok(Value::Bool(false)) => {
-                    invocation.end = End::Skipped;
+                    invocation.end = InvocationEnd::Skipped;
                     invocation.condition = Some(condition.name.clone());
                     return Ok(false);
                 }
@@ -115,31 +115,35 @@ impl Session<'_> {
 
     /// One mutation. An error leaves the object as it was, and the next mutation
     /// has its turn all the same.
-    fn step(
+    fn mutate(
         &mut self,
-        due: &Due<'_>,
-        mutator: &Mutator,
-        invocation: &mut Invocation,
-    ) -> Result<(), Stop> {
+        due: &Invocation<'_>,
+        mutator: &CompiledMutation,
+        invocation: &mut InvocationReport,
+    ) -> Result<(), Abort> {
         let mut budget = self.budget(&due.bound.policy.name);
-        let scope = Scope::new(
-            &self.around,
+        let scope = PolicyResolver::new(
+            &self.context,
             &self.object,
             due.param.as_ref(),
             &due.bound.policy.variables,
             true,
         );
-        let result = if self.late() {
+        let result = if self.deadline_passed() {
             Err(EvaluationError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.run(&scope, &self.known, &mut self.draft, &mut budget)
+            mutator.apply(&scope, &self.state, &mut self.working_copy, &mut budget)
         };
-        let (result, copied) = self.bounded(result);
+        let (result, copied) = self.check_object_size(result);
         let full = self.settings.full_detail;
-        let mut step = Step {
+        let mut step = MutationReport {
             field: mutator.field.clone(),
             cost_units: budget.cost_units(),
-            variables: if full { scope.used() } else { Vec::new() },
+            variables: if full {
+                scope.used_variables()
+            } else {
+                Vec::new()
+            },
             diff: None,
             changed: false,
             error: None,
@@ -147,15 +151,15 @@ impl Session<'_> {
         self.spend(&due.bound.policy.name, budget.cost_units() + copied);
         match result {
             Ok(made) => {
-                if self.settle(made, mutator.patch) {
-                    let object = self.draft.made();
+                if self.set_defaults(made, mutator.patch) {
+                    let object = self.working_copy.get();
                     step.changed = true;
                     step.diff = full.then(|| json_patch::diff(&self.object.json, object));
-                    self.object.follow(object);
-                    self.draft.taken();
+                    self.object.update(object);
+                    self.working_copy.mark_synced();
                     self.changed = true;
-                    if invocation.end == End::Unchanged {
-                        invocation.end = End::Changed;
+                    if invocation.end == InvocationEnd::Unchanged {
+                        invocation.end = InvocationEnd::Changed;
                     }
                 }
                 invocation.steps.push(step);
@@ -163,15 +167,15 @@ impl Session<'_> {
             }
             Err(error) => {
                 let (kind, message) = match error {
-                    StepError::Fault(kind, message) => (kind, message),
-                    StepError::Abort(message) => (FaultKind::Object, message),
+                    MutationError::Fault(kind, message) => (kind, message),
+                    MutationError::Abort(message) => (FaultKind::Object, message),
                 };
                 step.error = Some(message.clone());
                 invocation.steps.push(step);
-                invocation.end = End::Failed;
+                invocation.end = InvocationEnd::Failed;
                 self.fault(due.bound, Some(due.binding), kind, message.clone());
                 if kind == FaultKind::Object {
-                    return Err(Stop(refusal(500, "InternalError", vec![message])));
+                    return Err(Abort(refusal(500, "InternalError", vec![message])));
                 }
                 Ok(())
             }
@@ -180,33 +184,36 @@ impl Session<'_> {
 
     /// Refuses what grew beyond any object; the units of copying it, or, where
     /// there is no new one, of the copy that was made in vain.
-    fn bounded(&self, result: Result<bool, StepError>) -> (Result<bool, StepError>, u64) {
+    fn check_object_size(
+        &self,
+        result: Result<bool, MutationError>,
+    ) -> (Result<bool, MutationError>, u64) {
         let units = |bytes: usize| (bytes / BYTES_A_UNIT) as u64;
         let bytes = match &result {
-            Ok(true) => size(self.draft.made()),
-            Ok(false) | Err(StepError::Fault(FaultKind::Patch, _)) => {
+            Ok(true) => size(self.working_copy.get()),
+            Ok(false) | Err(MutationError::Fault(FaultKind::Patch, _)) => {
                 return (result, units(size(&self.object.json)));
             }
             Err(_) => return (result, 0),
         };
         if bytes > OBJECT_BYTES && bytes > size(&self.object.json) {
             let message = format!("the object would have more than {OBJECT_BYTES} bytes");
-            let fault = StepError::Fault(FaultKind::Budget, message);
+            let fault = MutationError::Fault(FaultKind::Budget, message);
             return (Err(fault), units(bytes));
         }
         (result, units(bytes))
     }
 
     fn spend(&mut self, policy: &Arc<str>, units: u64) {
-        let spent = self.spent.entry(policy.clone()).or_default();
+        let spent = self.spent_units.entry(policy.clone()).or_default();
         *spent = spent.saturating_add(units);
     }
 
     /// A budget for some expressions of a policy, within what is left to it.
     fn budget(&self, policy: &Arc<str>) -> Budget {
         let mut limits = self.settings.limits;
-        let all = limits.cost_units.saturating_mul(SHARES);
-        let left = all.saturating_sub(self.spent.get(policy).copied().unwrap_or(0));
+        let all = limits.cost_units.saturating_mul(POLICY_BUDGET_FACTOR);
+        let left = all.saturating_sub(self.spent_units.get(policy).copied().unwrap_or(0));
         limits.cost_units = limits.cost_units.min(left);
         Budget::new(limits)
     }

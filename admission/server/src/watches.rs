@@ -11,12 +11,12 @@ use tautline_runtime::{
 
 use crate::{
     config::Config,
-    mutations::{self, Mutations, Raw},
-    slices,
+    gpu_sharing,
+    mutations::{self, MutationHandler, RawObject},
 };
 
 /// What readiness waits for beside the watches.
-pub(crate) const SLICES: &str = "slice policy";
+pub(crate) const SLICE_POLICY: &str = "slice policy";
 /// Likewise.
 pub(crate) const PARAMS: &str = "parameters of mutation policies";
 /// After so long without a word of the slice policy pods are judged without it:
@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PARAMS_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keeps the slice policy in step with its ConfigMap.
-pub(crate) fn slices(
+pub(crate) fn slice_policy(
     config: &Config,
     client: &Client,
-    policy: &Arc<slices::Holder>,
+    policy: &Arc<gpu_sharing::PolicyStore>,
     readiness: &Readiness,
     tasks: &mut Tasks,
 ) {
@@ -38,15 +38,15 @@ pub(crate) fn slices(
     tasks.spawn("slice policy", async move {
         let patience = async {
             tokio::time::sleep(PATIENCE).await;
-            ready.done(SLICES);
+            ready.done(SLICE_POLICY);
             std::future::pending::<()>().await;
         };
         let see = |map| {
-            policy.see(map);
-            ready.done(SLICES);
+            policy.update(map);
+            ready.done(SLICE_POLICY);
         };
         tokio::select! {
-            () = single_watch::watch_single(api, slices::MAP, stop, see) => {}
+            () = single_watch::watch_single(api, gpu_sharing::MAP, stop, see) => {}
             () = patience => {}
         }
         Ok(())
@@ -54,39 +54,42 @@ pub(crate) fn slices(
 }
 
 /// Keeps the mutation policies in step, and what they need of the cluster.
-pub(crate) fn mutations(
+pub(crate) fn mutation_policies(
     config: &Config,
     client: &Client,
     counters: mutations::Counters,
     events: &Arc<Events>,
     readiness: &Readiness,
     tasks: &mut Tasks,
-) -> Arc<Mutations> {
-    let store = Arc::new(mutations::Store::new(Arc::clone(events), counters.clone()));
+) -> Arc<MutationHandler> {
+    let store = Arc::new(mutations::PolicyStore::new(
+        Arc::clone(events),
+        counters.clone(),
+    ));
     let cluster = Arc::new(mutations::Cluster::new(client.clone(), config.authorizer));
     let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
-    let api: Api<DeserializeGuard<Raw<MutationPolicy>>> = Api::all(client.clone());
+    let api: Api<DeserializeGuard<RawObject<MutationPolicy>>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |all| {
-        policies.see_policies(&all)
+        policies.update_policies(&all)
     });
-    let api: Api<DeserializeGuard<Raw<MutationPolicyBinding>>> = Api::all(client.clone());
+    let api: Api<DeserializeGuard<RawObject<MutationPolicyBinding>>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |all| {
-        bindings.see_bindings(&all)
+        bindings.update_bindings(&all)
     });
     let stop = tasks.stop_token();
     let (namespaces, end) = (Arc::clone(&cluster), stop.clone());
     tasks.spawn("watch namespaces", async move {
-        namespaces.follow_namespaces(end).await;
+        namespaces.watch_namespaces(end).await;
         Ok(())
     });
     let (schemas, end) = (Arc::clone(&cluster), stop.clone());
     tasks.spawn("types", async move {
-        schemas.schemas.follow(end).await;
+        schemas.schemas.keep_fresh(end).await;
         Ok(())
     });
     let (params, client, in_force) = (Arc::clone(&cluster), client.clone(), store.changes());
     tasks.spawn("parameters", async move {
-        params.params.follow(client, in_force, stop).await;
+        params.params.watch_kinds(client, in_force, stop).await;
         Ok(())
     });
     let (params, in_force, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
@@ -94,20 +97,20 @@ pub(crate) fn mutations(
     tasks.spawn("parameters at start", async move {
         // Before they are listed, policies with failurePolicy Fail would refuse.
         tokio::select! {
-            () = params.params.listed(&in_force, PARAMS_PATIENCE) => ready.done(PARAMS),
+            () = params.params.wait_until_listed(&in_force, PARAMS_PATIENCE) => ready.done(PARAMS),
             () = end.cancelled() => {}
         }
         // A task that ends stops the server.
         end.cancelled().await;
         Ok(())
     });
-    Arc::new(Mutations {
+    Arc::new(MutationHandler {
         store,
         cluster,
         exempt: config.exempt.clone(),
         counters,
         // What is left is for the answer.
         deadline: config.deadline.mul_f64(0.75),
-        worker: mutations::Worker::default(),
+        executor: mutations::Executor::default(),
     })
 }

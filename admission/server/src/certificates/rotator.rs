@@ -19,7 +19,7 @@ use tautline_runtime::{
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::generation::{Generation, Generations, Times};
+use super::certificate_set::{CertificateSet, CertificateSets, Times};
 use crate::metrics::Metrics;
 
 /// The key of the Secret that holds the generations.
@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const ALPN: [&str; 1] = ["http/1.1"];
 
 /// What the rest of the server learns and says.
-pub(crate) struct Published {
+pub(crate) struct CertificateOutputs {
     /// The CAs that the configurations are to hold.
     pub bundle: watch::Sender<Option<String>>,
     /// What each webhook of our configurations holds.
@@ -42,7 +42,7 @@ pub(crate) struct Published {
 }
 
 /// Which Secret, for whom.
-pub(crate) struct Keeper {
+pub(crate) struct CertificateRotator {
     pub client: Client,
     pub namespace: String,
     pub secret: String,
@@ -51,13 +51,17 @@ pub(crate) struct Keeper {
     pub metrics: Metrics,
 }
 
-impl Keeper {
+impl CertificateRotator {
     /// Makes, rotates and serves certificates until told to stop.
     ///
     /// # Errors
     /// Names that no certificate can be made for.
-    pub(crate) async fn run(self, published: Published, stop: CancellationToken) -> Result<()> {
-        let Published {
+    pub(crate) async fn run(
+        self,
+        published: CertificateOutputs,
+        stop: CancellationToken,
+    ) -> Result<()> {
+        let CertificateOutputs {
             bundle,
             mut trusted,
             tls,
@@ -70,7 +74,7 @@ impl Keeper {
             let see = |secret: Option<Secret>| _ = sender.send_replace(Some(secret.map(Arc::new)));
             single_watch::watch_single(follow, &name, end, see).await;
         });
-        let mut server = Server::new(tls);
+        let mut server = ServedCertificate::new(tls);
         loop {
             let secret = seen.borrow_and_update().clone();
             let mut pause = self.tick();
@@ -112,13 +116,13 @@ impl Keeper {
         &self,
         api: &Api<Secret>,
         secret: Option<&Secret>,
-    ) -> Result<Option<Generations>> {
+    ) -> Result<Option<CertificateSets>> {
         let held = secret.map(read).unwrap_or_default();
         let now = now_unix();
-        let Some(names) = held.wanted(&self.names, now, self.times) else {
+        let Some(names) = held.needs_rotation(&self.names, now, self.times) else {
             return Ok(Some(held));
         };
-        let made = Generation::make(&names, now, self.times.lifetime)?;
+        let made = CertificateSet::generate(&names, now, self.times.lifetime)?;
         let next = held.with(made, now);
         let written = self.write(api, secret, &next, now).await;
         match written {
@@ -140,7 +144,7 @@ impl Keeper {
         &self,
         api: &Api<Secret>,
         before: Option<&Secret>,
-        next: &Generations,
+        next: &CertificateSets,
         now: u64,
     ) -> Result<()> {
         let data = BTreeMap::from([
@@ -186,24 +190,24 @@ impl Keeper {
 }
 
 /// The generations that a Secret holds; one that cannot be read holds none.
-fn read(secret: &Secret) -> Generations {
+fn read(secret: &Secret) -> CertificateSets {
     let Some(json) = secret.data.as_ref().and_then(|d| d.get(GENERATIONS)) else {
-        return Generations::default();
+        return CertificateSets::default();
     };
     serde_json::from_slice(&json.0).unwrap_or_else(|error| {
         tracing::warn!(%error, "the Secret's {GENERATIONS} cannot be read; making a new one");
-        Generations::default()
+        CertificateSets::default()
     })
 }
 
 /// What new connections get.
-struct Server {
+struct ServedCertificate {
     first: Option<oneshot::Sender<ServerTls>>,
     tls: Option<ServerTls>,
     served: String,
 }
 
-impl Server {
+impl ServedCertificate {
     fn new(first: oneshot::Sender<ServerTls>) -> Self {
         Self {
             first: Some(first),
@@ -212,7 +216,7 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, generation: &Generation, metrics: &Metrics) {
+    fn serve(&mut self, generation: &CertificateSet, metrics: &Metrics) {
         if generation.cert == self.served {
             return;
         }

@@ -4,17 +4,17 @@
 use serde_json::Value as Json;
 use tautline_structured_merge::Schema;
 
-use crate::draft::Draft;
 use crate::json_patch::{self, PatchError};
 use crate::model::PatchType;
-use crate::names::Scope;
 use crate::outcome::FaultKind;
-use crate::strict;
+use crate::resolver::PolicyResolver;
+use crate::strict_decoding;
+use crate::working_copy::WorkingCopy;
 use tautline_cel::{Budget, EvaluationError, Program, Value};
 
 /// Why a mutation failed.
 #[derive(Debug)]
-pub(crate) enum StepError {
+pub(crate) enum MutationError {
     /// The failurePolicy says what follows.
     Fault(FaultKind, String),
     /// The request ends here, whatever the failurePolicy: the API server takes
@@ -22,7 +22,7 @@ pub(crate) enum StepError {
     Abort(String),
 }
 
-impl From<EvaluationError> for StepError {
+impl From<EvaluationError> for MutationError {
     fn from(error: EvaluationError) -> Self {
         let kind = if error.is_exhausted() {
             FaultKind::Budget
@@ -35,37 +35,37 @@ impl From<EvaluationError> for StepError {
 
 /// What is known of the object and its type.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct ObjectState {
     /// The kind's type.
     pub schema: Option<Schema>,
     /// That again if the kind is one of the API server's own.
-    pub own: Option<Schema>,
+    pub built_in: Option<Schema>,
     /// Whether the object is of the kind's type, as a merge has left it.
-    pub sound: bool,
+    pub matches_schema: bool,
     /// Whether it is what the strict decoder takes.
-    pub strict: bool,
+    pub strictly_valid: bool,
     /// Whether it has its defaults: setting them again changes nothing.
-    pub settled: bool,
+    pub defaulted: bool,
 }
 
 /// A mutation, compiled.
-pub(crate) struct Mutator {
+pub(crate) struct CompiledMutation {
     pub field: String,
     pub patch: PatchType,
     pub program: Program,
 }
 
-impl Mutator {
+impl CompiledMutation {
     /// Makes the draft the object after the mutation, without new defaults; false if
     /// nothing is merged into it, a patch leaves a settled one as it is, or its
     /// `test` failed.
-    pub fn run(
+    pub fn apply(
         &self,
-        scope: &Scope<'_>,
-        known: &Known,
-        draft: &mut Draft,
+        scope: &PolicyResolver<'_>,
+        known: &ObjectState,
+        draft: &mut WorkingCopy,
         budget: &mut Budget,
-    ) -> Result<bool, StepError> {
+    ) -> Result<bool, MutationError> {
         let value = self.program.evaluate(scope, budget)?;
         let object = &*scope.object.json;
         match self.patch {
@@ -78,10 +78,10 @@ impl Mutator {
 fn configure(
     object: &Json,
     value: &Value,
-    known: &Known,
-    draft: &mut Draft,
-) -> Result<bool, StepError> {
-    let fault = |message: String| StepError::Fault(FaultKind::Patch, message);
+    known: &ObjectState,
+    draft: &mut WorkingCopy,
+) -> Result<bool, MutationError> {
+    let fault = |message: String| MutationError::Fault(FaultKind::Patch, message);
     let Some(schema) = &known.schema else {
         let message = format!(
             "the schema of {} {} is not known, so nothing can be merged into it",
@@ -94,44 +94,44 @@ fn configure(
         return Err(fault("the configuration is no object".to_owned()));
     }
     let checked =
-        tautline_structured_merge::check_apply(schema, object, configuration, known.sound)
+        tautline_structured_merge::check_apply(schema, object, configuration, known.matches_schema)
             .map_err(|error| fault(format!("error applying patch: {error}")))?;
     let Some(checked) = checked else {
         return Ok(false);
     };
-    checked.merge_into(draft.of(object));
+    checked.merge_into(draft.copy_of(object));
     Ok(true)
 }
 
 fn patch(
     object: &Json,
     value: &Value,
-    known: &Known,
-    draft: &mut Draft,
+    known: &ObjectState,
+    draft: &mut WorkingCopy,
     budget: &mut Budget,
-) -> Result<bool, StepError> {
+) -> Result<bool, MutationError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is no list of JSONPatch".to_owned();
-        return Err(StepError::Fault(FaultKind::Expression, message));
+        return Err(MutationError::Fault(FaultKind::Expression, message));
     };
     let operations = operations.iter().map(|operation| match operation {
         Value::Patch(patch) => Ok(&**patch),
         other => {
             let message = format!("{} in the list, which holds JSONPatch", other.type_name());
-            Err(StepError::Fault(FaultKind::Expression, message))
+            Err(MutationError::Fault(FaultKind::Expression, message))
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
-    if known.strict && known.settled && operations.is_empty() {
+    if known.strictly_valid && known.defaulted && operations.is_empty() {
         return Ok(false);
     }
-    let patched = draft.of(object);
+    let patched = draft.copy_of(object);
     match json_patch::apply(patched, &operations, budget) {
         Ok(()) => {}
         Err(PatchError::Test(_)) => return Ok(false),
         Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
-            return Err(StepError::Fault(
+            return Err(MutationError::Fault(
                 FaultKind::Patch,
                 format!("JSON Patch: {error}"),
             ));
@@ -139,15 +139,21 @@ fn patch(
     }
     for field in ["apiVersion", "kind"] {
         if patched.get(field) != object.get(field) {
-            return Err(StepError::Abort(format!("a JSON patch changes {field}")));
+            return Err(MutationError::Abort(format!(
+                "a JSON patch changes {field}"
+            )));
         }
     }
-    if known.strict && known.settled && patched == object {
+    if known.strictly_valid && known.defaulted && patched == object {
         return Ok(false);
     }
-    if let Some(own) = &known.own {
-        let before = if known.strict { object } else { &Json::Null };
-        strict::check(own, patched, before).map_err(StepError::Abort)?;
+    if let Some(own) = &known.built_in {
+        let before = if known.strictly_valid {
+            object
+        } else {
+            &Json::Null
+        };
+        strict_decoding::check(own, patched, before).map_err(MutationError::Abort)?;
     }
     Ok(true)
 }

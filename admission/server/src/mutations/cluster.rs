@@ -6,11 +6,15 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::TypeMeta};
 use serde_json::Value;
 use tautline_cel::{AccessCheck, Decision, EvaluationError};
-use tautline_mutating_policy::{By, Kind, Lies, Request, Wanted, World, model::ParamKind};
+use tautline_mutating_policy::{
+    ClusterView, Kind, ParamQuery, ParamSelector, Request, ResourceScope, model::ParamKind,
+};
 use tautline_structured_merge::Schema;
 use tokio_util::sync::CancellationToken;
 
-use super::{authorizer::Authorizer, objects::Objects, params::Params, schemas::Fetched};
+use super::{
+    authorizer::Authorizer, objects::ObjectCache, params::ParamWatches, schemas::SchemaCache,
+};
 
 /// For a Namespace that the watch has not brought yet.
 const LOOK: Duration = Duration::from_secs(2);
@@ -18,9 +22,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What is watched and fetched for policies.
 pub(crate) struct Cluster {
     client: Client,
-    namespaces: Objects,
-    pub params: Params,
-    pub schemas: Fetched,
+    namespaces: ObjectCache,
+    pub params: ParamWatches,
+    pub schemas: SchemaCache,
     /// `None`: questions to the authorizer are off.
     authorizer: Option<Authorizer>,
 }
@@ -28,21 +32,21 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn new(client: Client, authorizer: bool) -> Self {
         Self {
-            schemas: Fetched::new(client.clone()),
+            schemas: SchemaCache::new(client.clone()),
             authorizer: authorizer.then(|| Authorizer::new(client.clone())),
             client,
-            namespaces: Objects::default(),
-            params: Params::default(),
+            namespaces: ObjectCache::default(),
+            params: ParamWatches::default(),
         }
     }
 
     /// Whether policies may ask the authorizer, and wait for its answer.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn authorizer_enabled(&self) -> bool {
         self.authorizer.is_some()
     }
 
     /// Follows the Namespaces until told to stop.
-    pub(crate) async fn follow_namespaces(&self, stop: CancellationToken) {
+    pub(crate) async fn watch_namespaces(&self, stop: CancellationToken) {
         let types = TypeMeta {
             api_version: "v1".to_owned(),
             kind: "Namespace".to_owned(),
@@ -52,7 +56,7 @@ impl Cluster {
             let api = Api::all_with(self.client.clone(), &resource);
             tokio::select! {
                 () = stop.cancelled() => return,
-                why = self.namespaces.follow(api, &types) => {
+                why = self.namespaces.watch(api, &types) => {
                     tracing::warn!(%why, "Namespaces cannot be watched");
                 }
             }
@@ -64,8 +68,8 @@ impl Cluster {
     }
 
     /// The world of one request: what it needs and is not there yet is fetched.
-    pub(crate) async fn around(self: &Arc<Self>, request: &Request) -> Around {
-        self.schemas.ensure(&request.kind).await;
+    pub(crate) async fn for_request(self: &Arc<Self>, request: &Request) -> RequestCluster {
+        self.schemas.fetch_if_missing(&request.kind).await;
         let name = request.namespace.as_str();
         let mut namespace = self.namespaces.get("", name);
         if namespace.is_none() && !name.is_empty() {
@@ -76,7 +80,7 @@ impl Cluster {
                 .and_then(|n| serde_json::to_value(n).ok())
                 .map(Arc::new);
         }
-        Around {
+        RequestCluster {
             cluster: Arc::clone(self),
             namespace: namespace.map(|n| (name.to_owned(), n)),
         }
@@ -84,12 +88,12 @@ impl Cluster {
 }
 
 /// The cluster, and the request's own Namespace.
-pub(crate) struct Around {
+pub(crate) struct RequestCluster {
     cluster: Arc<Cluster>,
     namespace: Option<(String, Arc<Value>)>,
 }
 
-impl World for Around {
+impl ClusterView for RequestCluster {
     fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         match &self.namespace {
             Some((own, namespace)) if own == name => Some(Arc::clone(namespace)),
@@ -97,18 +101,20 @@ impl World for Around {
         }
     }
 
-    fn lies(&self, kind: &ParamKind) -> Option<Lies> {
-        self.cluster.params.lies(kind)
+    fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
+        self.cluster.params.resource_scope(kind)
     }
 
-    fn params(&self, kind: &ParamKind, wanted: Wanted<'_>) -> Vec<Arc<Value>> {
-        let Some(followed) = self.cluster.params.of(kind) else {
+    fn params(&self, kind: &ParamKind, wanted: ParamQuery<'_>) -> Vec<Arc<Value>> {
+        let Some(followed) = self.cluster.params.get(kind) else {
             return Vec::new();
         };
         let namespace = wanted.namespace.unwrap_or_default();
-        match wanted.by {
-            By::Name(name) => followed.objects.get(namespace, name).into_iter().collect(),
-            By::Labels(selector) => followed.objects.selected(namespace, selector),
+        match wanted.selector {
+            ParamSelector::Name(name) => {
+                followed.objects.get(namespace, name).into_iter().collect()
+            }
+            ParamSelector::Labels(selector) => followed.objects.selected(namespace, selector),
         }
     }
 
@@ -123,7 +129,7 @@ impl World for Around {
         verb: &str,
     ) -> Result<Decision, EvaluationError> {
         match &self.cluster.authorizer {
-            Some(authorizer) => authorizer.ask(request, check, verb),
+            Some(authorizer) => authorizer.authorize(request, check, verb),
             None => Err(EvaluationError::failed(
                 "questions to the authorizer are turned off; start the server with --authorizer",
             )),

@@ -8,17 +8,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::draft::Draft;
-use crate::matching::Subject;
+use crate::cluster::ClusterView;
+use crate::matching::MatchInput;
 use crate::model::{Binding, FailurePolicy, PatchType};
-use crate::names::{Around, View};
-use crate::outcome::{Fault, FaultKind, Outcome, PassedOver, Refusal, Verdict};
+use crate::mutation::ObjectState;
+use crate::outcome::{Denial, Fault, FaultKind, Outcome, SkippedPolicy, Verdict};
 use crate::params;
-use crate::policies::Bound;
+use crate::policies::BoundPolicy;
+use crate::pruning;
 use crate::request::Request;
-use crate::step::Known;
-use crate::typed;
-use crate::world::World;
+use crate::resolver::{LazyValue, RequestContext};
+use crate::working_copy::WorkingCopy;
 use tautline_cel::Limits;
 
 /// How far a request may go, and what is told of it.
@@ -34,30 +34,30 @@ pub struct Settings {
 }
 
 /// One request under way.
-pub(crate) struct Session<'a> {
-    around: Around<'a>,
+pub(crate) struct Evaluation<'a> {
+    context: RequestContext<'a>,
     settings: &'a Settings,
-    known: Known,
-    object: View,
-    draft: Draft,
+    state: ObjectState,
+    object: LazyValue,
+    working_copy: WorkingCopy,
     changed: bool,
     /// Which invocations may run again: policy, binding, parameter.
-    again: HashSet<Key>,
+    reinvocable: HashSet<Key>,
     /// Units that each policy has spent so far, over all its invocations.
-    spent: HashMap<Arc<str>, u64>,
+    spent_units: HashMap<Arc<str>, u64>,
     outcome: Outcome,
 }
 
 type Key = (Arc<str>, String, Option<String>);
 
 /// A policy, a binding of it and a parameter that are for the request.
-struct Due<'p> {
-    bound: &'p Bound,
+struct Invocation<'p> {
+    bound: &'p BoundPolicy,
     binding: &'p Binding,
-    param: Option<View>,
+    param: Option<LazyValue>,
 }
 
-impl Due<'_> {
+impl Invocation<'_> {
     fn key(&self) -> Key {
         let param = self.param.as_ref().map(|p| params::name(&p.json));
         let policy = self.bound.policy.name.clone();
@@ -66,24 +66,24 @@ impl Due<'_> {
 }
 
 /// The request ends here.
-struct Stop(Refusal);
+struct Abort(Denial);
 
-impl<'a> Session<'a> {
-    pub fn new(request: &'a Request, world: &'a dyn World, settings: &'a Settings) -> Self {
+impl<'a> Evaluation<'a> {
+    pub fn new(request: &'a Request, world: &'a dyn ClusterView, settings: &'a Settings) -> Self {
         Self {
-            around: Around::new(request, world),
+            context: RequestContext::new(request, world),
             settings,
-            known: Known::default(),
-            object: View::new(request.object.clone()),
-            draft: Draft::default(),
+            state: ObjectState::default(),
+            object: LazyValue::new(request.object.clone()),
+            working_copy: WorkingCopy::default(),
             changed: false,
-            again: HashSet::new(),
-            spent: HashMap::new(),
+            reinvocable: HashSet::new(),
+            spent_units: HashMap::new(),
             outcome: Outcome::default(),
         }
     }
 
-    pub fn run(mut self, policies: &[Bound]) -> Outcome {
+    pub fn run(mut self, policies: &[BoundPolicy]) -> Outcome {
         let passed = self.pass(policies, 1).and_then(|()| {
             if self.changed && self.refusal().is_none() {
                 return self.pass(policies, 2);
@@ -91,10 +91,10 @@ impl<'a> Session<'a> {
             Ok(())
         });
         let refusal = match passed {
-            Err(Stop(refusal)) => Some(refusal),
+            Err(Abort(refusal)) => Some(refusal),
             Ok(()) => self.refusal(),
         };
-        let before = &self.around.request.object;
+        let before = &self.context.request.object;
         self.outcome.verdict = match refusal {
             Some(refusal) => Verdict::Refused(refusal),
             None if self.object.json == *before => Verdict::Unchanged,
@@ -107,23 +107,27 @@ impl<'a> Session<'a> {
     }
 
     /// One pass over all policies. What is due is settled before any of it runs.
-    fn pass(&mut self, policies: &[Bound], pass: u8) -> Result<(), Stop> {
-        let subject = Subject::new(self.around.request, &self.object.json, self.around.world);
+    fn pass(&mut self, policies: &[BoundPolicy], pass: u8) -> Result<(), Abort> {
+        let subject = MatchInput::new(
+            self.context.request,
+            &self.object.json,
+            self.context.cluster,
+        );
         let mut due = Vec::new();
         for bound in policies {
-            self.due(bound, &subject, &mut due);
+            self.collect_invocations(bound, &subject, &mut due);
         }
         if due.is_empty() {
             return Ok(());
         }
-        if self.around.lacks_namespace() {
-            let message = format!("namespaces {:?} not found", self.around.request.namespace);
-            return Err(Stop(refusal(404, "NotFound", vec![message])));
+        if self.context.namespace_missing() {
+            let message = format!("namespaces {:?} not found", self.context.request.namespace);
+            return Err(Abort(refusal(404, "NotFound", vec![message])));
         }
         if pass == 1 {
-            let kind = &self.around.request.kind;
-            self.known.schema = self.around.world.schema(kind);
-            self.known.own = typed::own(kind);
+            let kind = &self.context.request.kind;
+            self.state.schema = self.context.cluster.schema(kind);
+            self.state.built_in = pruning::built_in_schema(kind);
         }
         for due in due {
             self.invoke(&due, pass)?;
@@ -132,21 +136,26 @@ impl<'a> Session<'a> {
     }
 
     /// Adds the invocations of one policy that are for the request.
-    fn due<'p>(&mut self, bound: &'p Bound, subject: &Subject<'_>, due: &mut Vec<Due<'p>>) {
+    fn collect_invocations<'p>(
+        &mut self,
+        bound: &'p BoundPolicy,
+        subject: &MatchInput<'_>,
+        due: &mut Vec<Invocation<'p>>,
+    ) {
         let policy = &bound.policy.policy;
         match subject.matches(&policy.constraints) {
             Ok(None) => {}
-            Ok(Some(why)) => return self.pass_over(bound, None, why),
+            Ok(Some(why)) => return self.skip(bound, None, why),
             Err(error) => {
                 let message = format!("failed to configure policy: {error}");
                 return self.fault(bound, None, FaultKind::Namespace, message);
             }
         }
-        let world = self.around.world;
+        let world = self.context.cluster;
         if let Some(kind) = policy
             .param_kind
             .as_ref()
-            .filter(|k| world.lies(k).is_none())
+            .filter(|k| world.resource_scope(k).is_none())
         {
             let message = format!(
                 "failed to configure policy: failed to find resource referenced by paramKind: '{}, Kind={}'",
@@ -159,7 +168,7 @@ impl<'a> Session<'a> {
             match matched.unwrap_or(Ok(None)) {
                 Ok(None) => {}
                 Ok(Some(why)) => {
-                    self.pass_over(bound, Some(binding), why);
+                    self.skip(bound, Some(binding), why);
                     continue;
                 }
                 Err(error) => {
@@ -169,12 +178,12 @@ impl<'a> Session<'a> {
                 }
             }
             let (kind, reference) = (policy.param_kind.as_ref(), binding.params.as_ref());
-            let namespace = &self.around.request.namespace;
+            let namespace = &self.context.request.namespace;
             match params::collect(kind, reference, namespace, world) {
-                Ok(params) => due.extend(params.into_iter().map(|param| Due {
+                Ok(params) => due.extend(params.into_iter().map(|param| Invocation {
                     bound,
                     binding,
-                    param: param.map(View::new),
+                    param: param.map(LazyValue::new),
                 })),
                 Err(error) => {
                     let message = format!("failed to configure binding: {error}");
@@ -184,14 +193,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn pass_over(
+    fn skip(
         &mut self,
-        bound: &Bound,
+        bound: &BoundPolicy,
         binding: Option<&Binding>,
         why: crate::matching::Mismatch,
     ) {
         if self.settings.full_detail {
-            self.outcome.passed_over.push(PassedOver {
+            self.outcome.skipped.push(SkippedPolicy {
                 policy: bound.policy.name.clone(),
                 binding: binding.map(|b| b.name.as_str().into()),
                 why,
@@ -201,7 +210,7 @@ impl<'a> Session<'a> {
 
     fn fault(
         &mut self,
-        bound: &Bound,
+        bound: &BoundPolicy,
         binding: Option<&Binding>,
         kind: FaultKind,
         message: String,
@@ -216,7 +225,7 @@ impl<'a> Session<'a> {
     }
 
     /// The refusal that the faults so far amount to.
-    fn refusal(&self) -> Option<Refusal> {
+    fn refusal(&self) -> Option<Denial> {
         let faults: Vec<&Fault> = self.outcome.faults.iter().filter(|f| !f.ignored).collect();
         // A misconfiguration is forbidden; what fails to run is invalid.
         let reason = match faults.first()?.kind {
@@ -228,43 +237,43 @@ impl<'a> Session<'a> {
     }
 
     /// Whether the time for the whole request is over.
-    fn late(&self) -> bool {
+    fn deadline_passed(&self) -> bool {
         let deadline = self.settings.limits.deadline;
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
     /// Sets new defaults in the draft that a mutation of this type made (or did not:
     /// it is the object as it was): whether that is another object.
-    fn settle(&mut self, made: bool, patch: PatchType) -> bool {
+    fn set_defaults(&mut self, made: bool, patch: PatchType) -> bool {
         let merged = patch == PatchType::ApplyConfiguration;
-        if !made && (self.known.settled || !merged) {
-            self.known.sound |= merged;
+        if !made && (self.state.defaulted || !merged) {
+            self.state.matches_schema |= merged;
             return false;
         }
         let before = &*self.object.json;
         let draft = match made {
-            true => self.draft.made_mut(),
-            false => self.draft.of(before),
+            true => self.working_copy.get_mut(),
+            false => self.working_copy.copy_of(before),
         };
-        let kind = &self.around.request.kind;
-        let own = self.known.own.as_ref();
+        let kind = &self.context.request.kind;
+        let own = self.state.built_in.as_ref();
         // A null that goes may have been an element's key.
-        let whole = own.is_none_or(|own| typed::prune(own, draft, before));
-        self.around.world.set_defaults(kind, draft);
-        self.known.settled = true;
-        self.known.strict |= !merged;
+        let whole = own.is_none_or(|own| pruning::prune(own, draft, before));
+        self.context.cluster.set_defaults(kind, draft);
+        self.state.defaulted = true;
+        self.state.strictly_valid |= !merged;
         if draft == before {
-            self.known.sound |= merged;
+            self.state.matches_schema |= merged;
             return false;
         }
-        self.known.sound = merged && whole;
-        self.known.strict = !merged;
+        self.state.matches_schema = merged && whole;
+        self.state.strictly_valid = !merged;
         true
     }
 }
 
-fn refusal(code: u16, reason: &'static str, causes: Vec<String>) -> Refusal {
-    Refusal {
+fn refusal(code: u16, reason: &'static str, causes: Vec<String>) -> Denial {
+    Denial {
         code,
         reason,
         message: causes.first().cloned().unwrap_or_default(),

@@ -34,21 +34,21 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Changes are gathered for so long.
 const GATHER: Duration = Duration::from_secs(1);
 /// Names told at most.
-const TOLD: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// Namespace and name of an offer.
 type Key = (Arc<str>, Arc<str>);
 
 /// Tells offers of the pods that they cannot reach, until told to stop.
-pub(crate) struct Left {
-    pub feed: ClusterStore,
+pub(crate) struct UngatedPods {
+    pub store: ClusterStore,
     pub client: Client,
     pub events: Arc<Events>,
 }
 
-impl Left {
+impl UngatedPods {
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut changes = self.feed.changes();
+        let mut changes = self.store.changes();
         let mut before = None;
         // What was told of each offer, by its UID.
         let mut told: BTreeMap<Key, (Box<str>, Vec<String>)> = BTreeMap::new();
@@ -56,26 +56,26 @@ impl Left {
             let now = *changes.borrow_and_update();
             if before.is_none_or(|b| now.changed(&b, &[Kind::Pod, Kind::Offer])) {
                 before = Some(now);
-                let snapshot = self.feed.snapshot();
+                let snapshot = self.store.snapshot();
                 told.retain(|(ns, name), (uid, _)| {
                     snapshot
                         .offer(ns, name)
                         .is_some_and(|e| e.offer.uid == *uid)
                 });
-                for (key, entry, names) in waiting(&snapshot) {
+                for (key, entry, names) in find_ungated(&snapshot) {
                     let known = told.get(&key).map(|(_, names)| names);
                     if known == Some(&names) {
                         continue;
                     }
-                    match self.tell(entry, &names).await {
+                    match self.report(entry, &names).await {
                         Ok(()) => _ = told.insert(key, (entry.offer.uid.clone(), names)),
                         Err(error) => {
                             // Looked at again with the next change, or in a while.
                             before = None;
                             match error {
                                 // Most likely another replica told of it.
-                                Failed::Conflict => {}
-                                Failed::Call(error) => {
+                                WriteError::Conflict => {}
+                                WriteError::Call(error) => {
                                     tracing::warn!(offer = %key.1, %error, "its condition is not written");
                                 }
                             }
@@ -96,10 +96,10 @@ impl Left {
         }
     }
 
-    async fn tell(&self, entry: &OfferEntry, names: &[String]) -> Result<(), Failed> {
+    async fn report(&self, entry: &OfferEntry, names: &[String]) -> Result<(), WriteError> {
         let (offer, namespace) = (&entry.offer, &*entry.offer.namespace);
         let api: Api<ConstraintPolicyOffer> = Api::namespaced(self.client.clone(), namespace);
-        let Some(found) = within(api.get_opt(&offer.name)).await? else {
+        let Some(found) = with_deadline(api.get_opt(&offer.name)).await? else {
             return Ok(());
         };
         let version = found.metadata.resource_version;
@@ -135,7 +135,7 @@ impl Left {
         });
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(patch);
-        within(api.patch_status(&offer.name, &params, &patch)).await?;
+        with_deadline(api.patch_status(&offer.name, &params, &patch)).await?;
         if !names.is_empty() {
             self.events.publish(EventNote {
                 regarding: reference_to_own(
@@ -156,34 +156,34 @@ impl Left {
 }
 
 /// Why a condition is not written.
-enum Failed {
+enum WriteError {
     /// The offer has changed since it was read.
     Conflict,
     Call(String),
 }
 
-async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
+async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(result)) => Ok(result),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
-        Ok(Err(error)) => Err(Failed::Call(error.to_string())),
-        Err(_) => Err(Failed::Call(
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
+        Ok(Err(error)) => Err(WriteError::Call(error.to_string())),
+        Err(_) => Err(WriteError::Call(
             "the API server did not answer in time".to_owned(),
         )),
     }
 }
 
 fn message(names: &[String]) -> String {
-    let Some(more) = names.len().checked_sub(TOLD).filter(|m| *m > 0) else {
+    let Some(more) = names.len().checked_sub(MAX_NAMES).filter(|m| *m > 0) else {
         return match names {
             [] => format!("every waiting pod asks for {RESOURCE}"),
-            names => told(names, ""),
+            names => message_for(names, ""),
         };
     };
-    told(&names[..TOLD], &format!(" and {more} more"))
+    message_for(&names[..MAX_NAMES], &format!(" and {more} more"))
 }
 
-fn told(names: &[String], more: &str) -> String {
+fn message_for(names: &[String], more: &str) -> String {
     format!(
         "waiting pods came before the offer and do not ask for {RESOURCE}: {}{more}; the \
          scheduler places them without asking the extender: delete them and let them be made again",
@@ -192,7 +192,7 @@ fn told(names: &[String], more: &str) -> String {
 }
 
 /// Every offer with the waiting pods it selects that do not ask, by name.
-fn waiting(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
+fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
     let unasked = |pod: &Pod| {
         let waits = pod.node.is_none() && !pod.finished && !pod.terminating;
         waits && pod.requests.milli(RESOURCE) == 0
@@ -243,7 +243,7 @@ mod tests {
         index.apply(pod("old-b", None, 0));
         index.apply(pod("old-a", None, 0));
         let snapshot = index.snapshot();
-        let found = waiting(&snapshot);
+        let found = find_ungated(&snapshot);
         assert_eq!(found[0].2, ["old-a", "old-b"]);
         assert!(message(&found[0].2).contains("governed: old-a, old-b; the scheduler"));
         let many: Vec<String> = (0..12).map(|i| format!("p{i}")).collect();

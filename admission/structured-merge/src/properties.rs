@@ -4,7 +4,7 @@ use fastrand::Rng;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Schema, Schemas, apply, check_apply, element::identity, generate, scalar::settled};
+use crate::{Schema, Schemas, apply, check_apply, element::identity, generate, scalar::normalized};
 
 fn kinds() -> impl Strategy<Value = (Schema, Rng)> {
     let kinds = [
@@ -31,7 +31,7 @@ fn nothing_is_lost(schema: &Schema, before: &Value, after: &Value) -> bool {
                 })
         }),
         (Value::Array(before), Value::Array(after)) => {
-            let Some(list) = schema.place().list() else {
+            let Some(list) = schema.type_ref().list() else {
                 return false;
             };
             let of = |each| identity(&schema.definitions, list, each).ok().flatten();
@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn nothing_is_removed((schema, mut rng) in kinds()) {
         // Written whole, so that keys compare as they are.
-        let live = settled(generate::live(&schema, &mut rng));
+        let live = normalized(generate::live(&schema, &mut rng));
         let asked = generate::configuration(&schema, &live, &mut rng);
         if let Ok(merged) = apply(&schema, &live, &asked) {
             prop_assert!(nothing_is_lost(&schema, &live, &merged), "{live}\n{asked}\n{merged}");
@@ -100,7 +100,7 @@ proptest! {
         let live = generate::live(&schema, &mut rng);
         let asked = generate::configuration(&schema, &live, &mut rng);
         if let Ok(merged) = apply(&schema, &json!({}), &asked) {
-            prop_assert_eq!(merged, settled(asked));
+            prop_assert_eq!(merged, normalized(asked));
         }
     }
 

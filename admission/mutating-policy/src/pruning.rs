@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 64;
 
 /// The type of one of the API server's own kinds. Objects of other kinds are
 /// kept as they are written.
-pub(crate) fn own(kind: &Kind) -> Option<Schema> {
+pub(crate) fn built_in_schema(kind: &Kind) -> Option<Schema> {
     Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
 }
 
@@ -19,12 +19,17 @@ pub(crate) fn own(kind: &Kind) -> Option<Schema> {
 /// structs stay: they mean something. Whether no null was left out.
 pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) -> bool {
     if let Value::Object(fields) = object {
-        return struct_(schema, fields, before, 0);
+        return prune_struct(schema, fields, before, 0);
     }
     true
 }
 
-fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, depth: usize) -> bool {
+fn prune_struct(
+    schema: &Schema,
+    fields: &mut Map<String, Value>,
+    before: &Value,
+    depth: usize,
+) -> bool {
     if depth > MAX_DEPTH {
         return true;
     }
@@ -50,15 +55,15 @@ fn struct_(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, dep
             whole &= !value.is_null();
             return false;
         }
-        whole &= below(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
+        whole &= prune_value(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
         true
     });
     whole
 }
 
-fn below(schema: &Schema, value: &mut Value, before: &Value, depth: usize) -> bool {
+fn prune_value(schema: &Schema, value: &mut Value, before: &Value, depth: usize) -> bool {
     match value {
-        Value::Object(fields) => struct_(schema, fields, before, depth),
+        Value::Object(fields) => prune_struct(schema, fields, before, depth),
         Value::Array(items) => {
             let Some(inner) = schema.element() else {
                 return true;
@@ -67,7 +72,7 @@ fn below(schema: &Schema, value: &mut Value, before: &Value, depth: usize) -> bo
             for (i, item) in items.iter_mut().enumerate() {
                 let was = before.get(i).unwrap_or(&Value::Null);
                 if item != was {
-                    whole &= below(&inner, item, was, depth + 1);
+                    whole &= prune_value(&inner, item, was, depth + 1);
                 }
             }
             whole
