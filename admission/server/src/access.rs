@@ -1,4 +1,4 @@
-//! Who may do what, asked of the API server: a SubjectAccessReview each.
+//! SubjectAccessReviews.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
 
 use std::time::Duration;
@@ -7,10 +7,10 @@ use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessRevi
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
-/// For one answer.
+/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// What the API server says to a review of this spec.
+/// Creates a SubjectAccessReview with this spec.
 pub(crate) async fn subject_access_review(
     client: &Client,
     spec: Value,
@@ -22,7 +22,7 @@ pub(crate) async fn subject_access_review(
     Ok(answer.status.unwrap_or_default())
 }
 
-/// What the API server answers in time; its refusal in its own words.
+/// The result of a call within the deadline; an error is the API server's message.
 pub(crate) async fn with_deadline<T>(
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, String> {
@@ -34,7 +34,7 @@ pub(crate) async fn with_deadline<T>(
     }
 }
 
-/// A review's spec so far: whoever sent a request, by its `userInfo`.
+/// The user fields of a review's spec, from a request's `userInfo`.
 pub(crate) fn requester(user: &Value) -> Value {
     json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"],
            "extra": user["extra"]})

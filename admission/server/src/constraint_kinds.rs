@@ -1,5 +1,5 @@
-//! Our own resources: what their schema cannot say is refused with the field and
-//! the mend, what is only odd is a warning, and what is optional is filled in.
+//! The kinds of Tautline: validation beyond their schemas, with the field and the fix,
+//! warnings, and defaults.
 
 mod author_access;
 mod check;
@@ -28,19 +28,19 @@ pub(crate) struct Validate {
 impl Handler for Validate {
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
         Box::pin(async move {
-            let verdict = check::validate(&request, &self.store.snapshot(), &self.trusted);
-            if verdict.code != check::VALID {
-                return verdict;
+            let response = check::validate(&request, &self.store.snapshot(), &self.trusted);
+            if response.code != check::VALID {
+                return response;
             }
             match author_access::missing_access(&self.client, &request).await {
-                None => verdict,
+                None => response,
                 Some(text) => Response::refuse("AuthorMayNotRead", message(&request, &text)),
             }
         })
     }
 }
 
-/// What is wrong, of what.
+/// Prefixes a message with kind and name of the object.
 fn message(request: &Request, text: &str) -> String {
     format!("{} {}: {text}", request.kind[2], request.object_name())
 }

@@ -1,5 +1,5 @@
-//! `/mutate-governed`: pods that an offer selects ask for a resource of the whole
-//! cluster, so that kube-scheduler calls the extender for them and for no others.
+//! `/mutate-governed`: governed pods get a request for an extended resource, so that
+//! kube-scheduler calls the extender for these pods only.
 
 mod ungated_pods;
 
@@ -19,23 +19,23 @@ use crate::{
 
 pub(crate) use ungated_pods::UngatedPods;
 
-/// The resource, as the scheduler's `managedResources` names it.
+/// The resource in the scheduler's `managedResources`.
 pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
 
-pub(crate) fn handler(feed: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Handler> {
+pub(crate) fn handler(store: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Handler> {
     Arc::new(SyncHandler(move |request: &Request| {
         if exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
             return Response::bypass("ExemptNamespace", text);
         }
-        review(request, &feed.snapshot())
+        review(request, &store.snapshot())
     }))
 }
 
 fn review(request: &Request, snapshot: &Snapshot) -> Response {
     let pod = &request.object;
     if request.kind[2] != "Pod" || request.operation != "CREATE" {
-        return Response::bypass("NotAPod", "only pods that are created are looked at");
+        return Response::bypass("NotAPod", "only the creation of pods is reviewed");
     }
     let labels = pod["metadata"]["labels"].as_object();
     let labels = labels.into_iter().flatten();
@@ -49,7 +49,7 @@ fn review(request: &Request, snapshot: &Snapshot) -> Response {
         return Response::allow("Ungoverned", "no offer selects the pod");
     }
     if containers(pod).any(|c| !c["resources"]["requests"][RESOURCE].is_null()) {
-        return Response::allow("Asked", format!("it asks for {RESOURCE} already"));
+        return Response::allow("Asked", format!("the pod already requests {RESOURCE}"));
     }
     let Some(first) = containers(pod).next() else {
         return Response::allow("NoContainers", "");
@@ -67,8 +67,8 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
-/// Requests and limits of the first container, which may lack either; an extended
-/// resource needs both alike.
+/// Adds the resource to requests and limits of the first container: extended resources
+/// need both, with equal values.
 fn patch(container: &Value) -> Vec<Value> {
     let at = "/spec/containers/0/resources";
     let resources = &container["resources"];
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exempt_namespaces_are_left_alone() {
-        let job = |exempt: &str| handler(ClusterStore::default(), [exempt.to_owned()].into());
+    async fn exempt_namespaces_are_bypassed() {
+        let handler = |exempt: &str| handler(ClusterStore::default(), [exempt.to_owned()].into());
         let pod = Arc::new(request("shop", "web", json!({})));
-        let exempt = job("shop").review(Arc::clone(&pod)).await;
+        let exempt = handler("shop").review(Arc::clone(&pod)).await;
         assert_eq!(exempt.code, "ExemptNamespace");
-        assert_eq!(job("other").review(pod).await.code, "Ungoverned");
+        assert_eq!(handler("other").review(pod).await.code, "Ungoverned");
     }
 
     fn request(namespace: &str, app: &str, container: Value) -> Request {
@@ -156,12 +156,12 @@ mod tests {
         }
     }
 
-    fn operations(verdict: &Response) -> Vec<Value> {
-        serde_json::from_str(&verdict.patch).unwrap()
+    fn operations(response: &Response) -> Vec<Value> {
+        serde_json::from_str(&response.patch).unwrap()
     }
 
     #[test]
-    fn governed_pods_ask_and_others_do_not() {
+    fn governed_pods_get_the_request() {
         assert_eq!(review("shop", "db", json!({})).code, "Ungoverned");
         assert_eq!(review("other", "web", json!({})).code, "Ungoverned");
         let asked = json!({"resources": {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}});

@@ -1,5 +1,5 @@
-//! `/mutate-v1-pod`: pods that ask whole GPUs get shares of them, by CastSlice's
-//! contract. An adapter onto `tautline-gpu-sharing`.
+//! `/mutate-v1-pod`: requests for whole GPUs become requests for shares, by CastSlice's
+//! contract. An adapter to `tautline-gpu-sharing`.
 
 mod policy_store;
 
@@ -15,7 +15,7 @@ use crate::{
     review::Request,
 };
 
-/// Counters under CastSlice's names: without our prefix.
+/// Counters under CastSlice's names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     enforced: Counter,
@@ -45,17 +45,17 @@ pub(crate) fn handler(
     counters: Counters,
 ) -> Arc<dyn Handler> {
     Arc::new(SyncHandler(move |request: &Request| {
-        let verdict = review(&names, &policy, &exempt, request);
-        // What the API server only tries out is no pod.
+        let response = review(&names, &policy, &exempt, request);
+        // A dry run creates no pod.
         if !request.dry_run {
-            count(&counters, &verdict);
+            count(&counters, &response);
         }
-        verdict
+        response
     }))
 }
 
-fn count(counters: &Counters, verdict: &Response) {
-    match verdict.code {
+fn count(counters: &Counters, response: &Response) {
+    match response.code {
         BY_RULE => {
             counters.enforced.inc();
             counters.mutations.inc();
@@ -72,13 +72,13 @@ const REFUSED: &str = "BadRatio";
 
 fn review(
     names: &Names,
-    holder: &PolicyStore,
+    store: &PolicyStore,
     exempt: &BTreeSet<String>,
     request: &Request,
 ) -> Response {
     if request.kind[2] != "Pod" || request.operation != "CREATE" || !request.subresource.is_empty()
     {
-        return Response::bypass("NotAPod", "only pods that are created are looked at");
+        return Response::bypass("NotAPod", "only the creation of pods is reviewed");
     }
     if exempt.contains(&request.namespace) {
         return Response::bypass(
@@ -86,7 +86,7 @@ fn review(
             format!("{} is exempt", request.namespace),
         );
     }
-    let held = holder.current();
+    let held = store.current();
     match decide(
         names,
         held.policy.as_deref(),
@@ -98,7 +98,7 @@ fn review(
             match (why, &held.fault) {
                 (Unchanged::NoCards, _) => Response::allow("NoCards", text),
                 (Unchanged::OptedOut(_), _) => Response::allow("OptedOut", text),
-                // A rule might have matched: nobody knows.
+                // A rule of the unusable policy could have matched.
                 (Unchanged::NotAsked { .. }, Some(fault)) if held.policy.is_none() => {
                     Response::bypass("PolicyUnusable", format!("the slice policy: {fault}"))
                 }
@@ -125,9 +125,9 @@ fn review(
                 .iter()
                 .map(|c| format!("{} {} -> {}", c.container, c.cards, c.units))
                 .collect();
-            let verdict = Response::mutate(code, changes.join(", "), &mutation.patch);
+            let response = Response::mutate(code, changes.join(", "), &mutation.patch);
             let told = mutation.audit().into_iter();
-            told.fold(verdict, |v, (key, value)| v.detail(key, value))
+            told.fold(response, |v, (key, value)| v.detail(key, value))
                 .detail("source", source)
         }
     }
@@ -153,23 +153,23 @@ mod tests {
         }
     }
 
-    fn holder(json: Option<&str>) -> PolicyStore {
-        let holder = PolicyStore::new(Events::new().0, Gauges::default());
+    fn store(json: Option<&str>) -> PolicyStore {
+        let store = PolicyStore::new(Events::new().0, Gauges::default());
         let map = json!({"metadata": {"name": MAP, "namespace": "tautline-system", "uid": "u"},
                          "data": json.map(|j| json!({"policy.json": j}))});
-        holder.update(serde_json::from_value(map).ok());
-        holder
+        store.update(serde_json::from_value(map).ok());
+        store
     }
 
-    fn review(holder: &PolicyStore, request: &Request) -> Response {
+    fn review(store: &PolicyStore, request: &Request) -> Response {
         let exempt = ["kube-system".to_owned()].into();
-        super::review(&Names::default(), holder, &exempt, request)
+        super::review(&Names::default(), store, &exempt, request)
     }
 
     #[test]
-    fn each_way_has_a_code_of_its_own() {
+    fn every_decision_has_a_code() {
         let rules = r#"{"rules": [{"namespaces": ["ml"], "sliceRatio": 4}, {"namespaces": ["bad"], "sliceRatio": 99}]}"#;
-        let holder = holder(Some(rules));
+        let store = store(Some(rules));
         let optimize = json!({"castops.io/optimize": "true", "castops.io/slice-ratio": "3"});
         let cases = [
             (request("shop", json!({})), "NotAsked", ResponseKind::Allow),
@@ -193,9 +193,13 @@ mod tests {
         ];
         let counters = Counters::default();
         for (request, code, outcome) in cases {
-            let verdict = review(&holder, &request);
-            assert_eq!((verdict.code, verdict.kind), (code, outcome), "{verdict:?}");
-            count(&counters, &verdict);
+            let response = review(&store, &request);
+            assert_eq!(
+                (response.code, response.kind),
+                (code, outcome),
+                "{response:?}"
+            );
+            count(&counters, &response);
         }
         assert_eq!(
             (
@@ -205,14 +209,14 @@ mod tests {
             ),
             (1, 2, 1)
         );
-        let verdict = review(&holder, &request("ml", json!({})));
-        assert_eq!(verdict.details["ratio"], "4");
-        assert_eq!(verdict.text, "main 2 -> 8");
+        let response = review(&store, &request("ml", json!({})));
+        assert_eq!(response.details["ratio"], "4");
+        assert_eq!(response.text, "main 2 -> 8");
     }
 
     #[test]
-    fn without_any_good_policy_pods_pass_unseen() {
-        let broken = holder(Some("{"));
+    fn unusable_policy_bypasses_pods() {
+        let broken = store(Some("{"));
         assert_eq!(
             review(&broken, &request("ml", json!({}))).code,
             "PolicyUnusable"
@@ -223,7 +227,7 @@ mod tests {
             BY_ANNOTATION
         );
         assert_eq!(
-            review(&holder(None), &request("ml", json!({}))).code,
+            review(&store(None), &request("ml", json!({}))).code,
             "NotAsked"
         );
     }

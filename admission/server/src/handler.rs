@@ -1,4 +1,4 @@
-//! What answers on a path: a request goes in, a verdict with its reason comes out.
+//! Handlers: a request in, a response with its reason out.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use crate::review::Request;
 
-/// What becomes of the request.
+/// The kind of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseKind {
-    /// As it is.
+    /// The object is admitted unchanged.
     Allow,
-    /// Changed.
+    /// The object is admitted with a patch.
     Mutate,
-    /// Not at all.
+    /// The request is refused.
     Refuse,
-    /// As it is, because nobody could or should look at it.
+    /// The object is admitted without a review.
     Bypass,
-    /// What is to be reviewed cannot be decoded: the answer is HTTP 400.
+    /// The object does not decode as its kind: HTTP 400.
     Malformed,
 }
 
 impl ResponseKind {
-    /// As metrics and audit annotations have it.
+    /// The value in metrics and audit annotations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -36,29 +36,29 @@ impl ResponseKind {
     }
 }
 
-/// An answer, and why.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// What becomes of the request.
+    /// Its kind.
     pub kind: ResponseKind,
-    /// A stable code, one of few: it is a label of a metric.
+    /// A stable code, one of few: a label of metrics.
     pub code: &'static str,
-    /// Why, for people. Of a refusal it is all that they see.
+    /// The reason as text. Clients see it in a refusal.
     pub text: String,
     /// HTTP status and reason of a refusal.
     pub status: (u16, &'static str),
-    /// The JSON Patch of a mutation, as text; else empty.
+    /// The JSON Patch of a mutation as text, otherwise empty.
     pub patch: String,
-    /// What the client is told beside the answer.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// More for the audit log.
+    /// More audit annotations.
     pub details: BTreeMap<&'static str, String>,
 }
 
-/// The API server cuts a warning that is longer, and drops those beyond 4 kB.
+/// The API server truncates longer warnings and drops those above 4 kB.
 const WARNING_CHARS: usize = 256;
 const WARNINGS: usize = 12;
-/// Of one audit annotation; what is longer is cut.
+/// Size of an audit annotation; longer ones are truncated.
 const AUDIT_BYTES: usize = 4096;
 
 impl Response {
@@ -74,12 +74,12 @@ impl Response {
         }
     }
 
-    /// It may pass as it is.
+    /// Admits the object unchanged.
     pub fn allow(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Allow, code, text)
     }
 
-    /// It passes with a change; without any operation it passes as it is.
+    /// Admits the object with a patch; unchanged if the patch is empty.
     pub fn mutate(code: &'static str, text: impl Into<String>, patch: &[impl Serialize]) -> Self {
         if patch.is_empty() {
             return Self::allow(code, text);
@@ -93,22 +93,22 @@ impl Response {
         }
     }
 
-    /// It may not pass.
+    /// Refuses the request.
     pub fn refuse(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Refuse, code, text)
     }
 
-    /// It passes unseen.
+    /// Admits the object without a review.
     pub fn bypass(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Bypass, code, text)
     }
 
-    /// It is no object of its kind.
+    /// The object does not decode as its kind.
     pub fn malformed(text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Malformed, "Malformed", text)
     }
 
-    /// Tells the client something beside the answer; more than a dozen are not sent.
+    /// Adds a warning for the client; those after the twelfth are dropped.
     pub fn warn(mut self, mut warning: String) -> Self {
         if let Some((end, _)) = warning.char_indices().nth(WARNING_CHARS) {
             warning.truncate(end);
@@ -119,13 +119,13 @@ impl Response {
         self
     }
 
-    /// Tells the audit log more.
+    /// Adds an audit annotation.
     pub fn detail(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.details.insert(key, value.into());
         self
     }
 
-    /// What the audit log gets; texts are cut at 4 KiB.
+    /// The audit annotations; texts are truncated at 4 KiB.
     pub fn audit(&self) -> BTreeMap<&'static str, String> {
         let mut all = self.details.clone();
         all.insert("outcome", self.kind.as_str().to_owned());
@@ -143,32 +143,32 @@ impl Response {
     }
 }
 
-/// What answers on a path.
+/// Handles the requests of a path.
 pub trait Handler: Send + Sync {
-    /// The verdict on a request; what is in it is whoever's who may create objects.
+    /// Reviews a request. Its content is untrusted user input.
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response>;
 }
 
-/// A job that needs to wait for nothing.
+/// A handler that does not wait.
 pub(crate) struct SyncHandler<F>(pub F);
 
 impl<F: Fn(&Request) -> Response + Send + Sync> Handler for SyncHandler<F> {
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
-        let verdict = (self.0)(&request);
-        Box::pin(std::future::ready(verdict))
+        let response = (self.0)(&request);
+        Box::pin(std::future::ready(response))
     }
 }
 
-/// A path with its job.
+/// The handler of a path.
 #[derive(Clone)]
 pub struct Route {
-    /// The job's name in metrics and logs.
+    /// Its name in metrics and logs.
     pub name: &'static str,
-    /// The job.
+    /// The handler.
     pub handler: Arc<dyn Handler>,
 }
 
-/// Every path that answers.
+/// Handlers by path.
 pub type Routes = BTreeMap<&'static str, Route>;
 
 /// A JSON Patch operation that adds or replaces.
@@ -186,11 +186,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_audit_log_gets_what_it_can_hold() {
-        let told = |text: String| Response::refuse("Invalid", text).audit()["reason"].clone();
-        let long = told("é".repeat(5000));
+    fn audit_annotations_are_truncated() {
+        let reason = |text: String| Response::refuse("Invalid", text).audit()["reason"].clone();
+        let long = reason("é".repeat(5000));
         assert!(long.ends_with("é...") && long.len() <= AUDIT_BYTES && long.len() > 4090);
         let fits = "e".repeat(AUDIT_BYTES);
-        assert_eq!(told(fits.clone()), fits);
+        assert_eq!(reason(fits.clone()), fits);
     }
 }

@@ -1,5 +1,4 @@
-//! The model registry's kinds, by Kthena's rules. An adapter onto
-//! `tautline-model-registry`.
+//! The kinds of Kthena's model registry. An adapter to `tautline-model-registry`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +18,10 @@ use crate::{
     review::Request,
 };
 
-/// The most that looking for a binding's policy may take.
+/// Deadline for the lookup of a binding's policy.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Kthena's paths, of then and now.
+/// Kthena's paths, former and current.
 pub(crate) fn routes(client: &Client, routes: &mut Routes) {
     let validate: Arc<dyn Handler> = Arc::new(Validate {
         client: client.clone(),
@@ -45,16 +44,16 @@ pub(crate) fn routes(client: &Client, routes: &mut Routes) {
         ("validate-models", &validate, &validated[..]),
         ("mutate-models", &mutate, &mutated[..]),
     ];
-    for (name, job, paths) in jobs {
+    for (name, handler, paths) in jobs {
         for path in paths {
-            let job = Arc::clone(job);
-            routes.insert(path, Route { name, handler: job });
+            let handler = Arc::clone(handler);
+            routes.insert(path, Route { name, handler });
         }
     }
 }
 
 fn other_kind(request: &Request) -> Response {
-    let text = format!("{} is no kind of the registry", request.kind[2]);
+    let text = format!("{} is not a kind of the model registry", request.kind[2]);
     Response::bypass("OtherKind", text)
 }
 
@@ -101,7 +100,7 @@ impl Validate {
         if errors.iter().any(FieldError::is_malformed) {
             return Response::malformed(message(&errors));
         }
-        let mut verdict = Response::allow("Valid", "");
+        let mut response = Response::allow("Valid", "");
         let name = policy_ref(&request.object);
         let known = old.is_some_and(|old| policy_ref(old) == name);
         if kind == Kind::AutoscalingPolicyBinding && !name.is_empty() && !known {
@@ -109,18 +108,18 @@ impl Validate {
                 Some(true) => {}
                 Some(false) => errors.push(missing_policy(&request.object)),
                 None => {
-                    let text = format!("whether AutoscalingPolicy {name} exists is not known");
-                    verdict = verdict.warn(text);
+                    let text = format!("cannot check whether AutoscalingPolicy {name} exists");
+                    response = response.warn(text);
                 }
             }
         }
         match errors.is_empty() {
-            true => verdict,
+            true => response,
             false => Response::refuse("Invalid", message(&errors)),
         }
     }
 
-    /// `None`: the kind is not served, or the API server does not say.
+    /// `None`: the kind is not served, or the lookup failed.
     async fn policy_exists(&self, request: &Request, name: &str) -> Option<bool> {
         if !dns::is_subdomain(name) {
             return Some(false);
@@ -133,12 +132,12 @@ impl Validate {
         match tokio::time::timeout(LOOKUP_DEADLINE, api.get_metadata(name)).await {
             Ok(Ok(_)) => Some(true),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                // Of a kind that is not served the answer names no object.
+                // For a kind that is not served the response names no object.
                 let details = status.details.as_ref();
                 details.is_some_and(|d| d.name == name).then_some(false)
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, name, "an AutoscalingPolicy cannot be looked for");
+                tracing::debug!(%error, name, "cannot look up an AutoscalingPolicy");
                 None
             }
             Err(_) => None,
@@ -154,7 +153,7 @@ mod tests {
     use crate::handler::ResponseKind;
 
     #[test]
-    fn what_cannot_be_decoded_is_not_filled_in() {
+    fn malformed_objects_get_no_defaults() {
         let kind = ["registry.volcano.sh", "v1alpha1", "AutoscalingPolicy"].map(str::to_owned);
         let request = Request {
             kind,
@@ -162,10 +161,10 @@ mod tests {
             object: json!({"spec": {"metrics": [], "behavior": "fast"}}).into(),
             ..Request::default()
         };
-        let verdict = set_defaults(&request);
-        assert_eq!(verdict.kind, ResponseKind::Malformed);
-        assert!(verdict.text.contains("spec.behavior"), "{}", verdict.text);
-        // Its finalizers must come off.
+        let response = set_defaults(&request);
+        assert_eq!(response.kind, ResponseKind::Malformed);
+        assert!(response.text.contains("spec.behavior"), "{}", response.text);
+        // The removal of finalizers must succeed.
         let mut dying = (*request.object).clone();
         dying["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         let dying = Request {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_a_patch_and_other_kinds_pass() {
+    fn defaults_are_patched_and_other_kinds_bypassed() {
         let request = |kind: &str, spec| Request {
             kind: ["registry.volcano.sh".into(), "v1alpha1".into(), kind.into()],
             operation: "CREATE".into(),

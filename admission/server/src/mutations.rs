@@ -1,6 +1,6 @@
-//! `/mutate-policies`: mutation policies, as the API server runs its own. An
-//! adapter onto `tautline-mutating-policy`, which knows no cluster: what it asks of one
-//! is watched or fetched before it runs.
+//! `/mutate-policies`: mutation policies, as the API server runs its own. An adapter to
+//! `tautline-mutating-policy`, which knows no cluster: namespaces, parameters and schemas
+//! are watched, or fetched in advance.
 
 mod authorizer;
 mod cluster;
@@ -20,7 +20,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use tautline_mutating_policy::{Outcome, Verdict as Became};
+use tautline_mutating_policy::{Outcome, Verdict};
 
 pub(crate) use cluster::Cluster;
 pub(crate) use executor::Executor;
@@ -34,13 +34,13 @@ use crate::{
     review::Request,
 };
 
-/// The job.
+/// The handler.
 pub(crate) struct MutationHandler {
     pub store: Arc<PolicyStore>,
     pub cluster: Arc<Cluster>,
     pub exempt: BTreeSet<String>,
     pub counters: Counters,
-    /// For a whole request.
+    /// Deadline of a request.
     pub deadline: Duration,
     pub executor: Executor,
 }
@@ -53,25 +53,25 @@ impl Handler for MutationHandler {
 
 impl MutationHandler {
     async fn evaluate(&self, request: &Request) -> Response {
-        let by = Instant::now() + self.deadline;
+        let deadline = Instant::now() + self.deadline;
         if self.exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
             return Response::bypass("ExemptNamespace", text);
         }
-        let in_force = self.store.active();
-        if in_force.policies.is_empty() {
-            return Response::allow("NoPolicies", "no policy is in force");
+        let active = self.store.active();
+        if active.policies.is_empty() {
+            return Response::allow("NoPolicies", "no policy is active");
         }
-        let asked = match read(request) {
-            Ok(asked) => asked,
+        let policy_request = match read(request) {
+            Ok(request) => request,
             Err(error) => return Response::malformed(format!("the request: {error}")),
         };
         let task = EvaluationTask {
-            active: in_force,
-            cluster: self.cluster.for_request(&asked).await,
-            request: asked,
+            active: active,
+            cluster: self.cluster.for_request(&policy_request).await,
+            request: policy_request,
             bytes: request.bytes,
-            deadline: by,
+            deadline,
             may_block: self.cluster.authorizer_enabled(),
         };
         let outcome = match self.executor.evaluate(task).await {
@@ -94,16 +94,16 @@ fn read(request: &Request) -> Result<tautline_mutating_policy::Request, serde_js
 fn response(outcome: Outcome) -> Response {
     let annotations = outcome.audit_annotations();
     let ignored = outcome.faults.iter().filter(|f| f.ignored).count();
-    let verdict = match outcome.verdict {
-        Became::Unchanged if ignored > 0 => {
-            let text = format!("{ignored} errors are left out by failurePolicy Ignore");
+    let response = match outcome.verdict {
+        Verdict::Unchanged if ignored > 0 => {
+            let text = format!("{ignored} errors are ignored by failurePolicy Ignore");
             Response::bypass("ErrorsIgnored", text)
         }
-        Became::Unchanged if outcome.invocations.is_empty() => {
-            Response::allow("NotMatched", "no policy is for it")
+        Verdict::Unchanged if outcome.invocations.is_empty() => {
+            Response::allow("NotMatched", "no policy matches")
         }
-        Became::Unchanged => Response::allow("Unchanged", "the policies change nothing"),
-        Became::Changed { patch, .. } => {
+        Verdict::Unchanged => Response::allow("Unchanged", "no policy changed the object"),
+        Verdict::Changed { patch, .. } => {
             let code = if ignored > 0 {
                 "MutatedInPart"
             } else {
@@ -111,14 +111,14 @@ fn response(outcome: Outcome) -> Response {
             };
             Response::mutate(code, format!("{} changes", patch.len()), &patch)
         }
-        Became::Refused(refusal) => Response {
+        Verdict::Refused(refusal) => Response {
             status: (refusal.code, refusal.reason),
             ..Response::refuse("PolicyFailed", refusal.message)
         },
     };
     annotations
         .into_iter()
-        .fold(verdict, |v, (key, text)| v.detail(key, text))
+        .fold(response, |v, (key, text)| v.detail(key, text))
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     use tautline_mutating_policy::{Policies, Settings, StaticCluster};
 
     use super::*;
-    use crate::handler::ResponseKind as Ends;
+    use crate::handler::ResponseKind;
 
     fn policies(expression: &str, failure: &str) -> Policies {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
@@ -153,9 +153,9 @@ mod tests {
             rest: rest.as_object().cloned().unwrap_or_default(),
             ..Request::default()
         };
-        let asked = read(&request).unwrap();
+        let policy_request = read(&request).unwrap();
         let outcome = policies(expression, failure).mutate(
-            &asked,
+            &policy_request,
             &StaticCluster::default(),
             &Settings::default(),
         );
@@ -163,18 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_become_verdicts() {
+    fn outcomes_become_responses() {
         let label = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.name}}}";
         let changed = review(label, "Fail", "Pod");
-        assert_eq!((changed.kind, changed.code), (Ends::Mutate, "Mutated"));
+        assert_eq!(
+            (changed.kind, changed.code),
+            (ResponseKind::Mutate, "Mutated")
+        );
         assert_eq!(changed.details["changed-by"], "p/b");
-        // Defaults follow: an object gets them after each mutation.
+        // Defaults are set after each mutation, so they follow in the patch.
         let first = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"a"}},"#;
         assert!(changed.patch.starts_with(first), "{}", changed.patch);
         assert_eq!(review(label, "Fail", "Node").code, "NotMatched");
         let broken = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.nothing}}}";
         let refused = review(broken, "Fail", "Pod");
-        assert_eq!(refused.kind, Ends::Refuse);
+        assert_eq!(refused.kind, ResponseKind::Refuse);
         assert!(
             refused
                 .text
@@ -184,7 +187,7 @@ mod tests {
         let ignored = review(broken, "Ignore", "Pod");
         assert_eq!(
             (ignored.kind, ignored.code),
-            (Ends::Bypass, "ErrorsIgnored")
+            (ResponseKind::Bypass, "ErrorsIgnored")
         );
     }
 }

@@ -1,5 +1,5 @@
-//! The paths over HTTP: limits first, then one place that maps errors to
-//! answers. Whatever is not 200 leaves the request to the webhook's failurePolicy.
+//! The HTTP service: limits, routing, and the mapping of errors to statuses. Every
+//! status but 200 leaves the decision to the webhook's failurePolicy.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
@@ -20,10 +20,10 @@ use crate::{
 
 /// Two of the largest objects that the API server takes have fewer JSON values.
 const MAX_VALUES: usize = 500_000;
-/// What a value takes once it is read, beside its text; of hostile JSON three times that.
+/// Bytes of a parsed value in addition to its text; hostile JSON takes three times as many.
 const VALUE_BYTES: usize = 200;
 
-/// What requests share.
+/// State that requests share.
 pub(crate) struct Shared {
     pub config: Config,
     pub routes: Routes,
@@ -31,10 +31,10 @@ pub(crate) struct Shared {
     pub readiness: Readiness,
 }
 
-/// What every request passes: its body is read first, so that a client that sends slowly
-/// keeps no other waiting. Beyond the concurrency limit requests wait, because a refusal
-/// here can be a refusal of the pod; the deadline, which lies below the API server's own,
-/// counts the waiting too.
+/// The service of a request. Its body is read before it takes a permit, so a slow client
+/// delays no other request. Requests above the concurrency limit wait, because a refusal
+/// here can refuse the pod. The deadline includes the wait and is shorter than the API
+/// server's.
 pub(crate) fn stack(
     shared: Arc<Shared>,
 ) -> impl Fn(Request<Body>) -> BoxFuture<'static, HttpResponse> + Clone + Send + Sync {
@@ -44,13 +44,13 @@ pub(crate) fn stack(
         Box::pin(async move {
             let start = Instant::now();
             let path = request.uri().path();
-            let job = shared.routes.get(path).map_or("other", |r| r.name);
+            let handler = shared.routes.get(path).map_or("other", |r| r.name);
             let call = route(&shared, &permits, request);
             let answer = tokio::time::timeout(shared.config.deadline, call)
                 .await
                 .unwrap_or_else(|_| text(504, "deadline exceeded; see --deadline\n"));
             let status = answer.status().as_u16();
-            shared.metrics.request(job, status, start.elapsed());
+            shared.metrics.request(handler, status, start.elapsed());
             answer
         })
     }
@@ -84,7 +84,7 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
         Err(refusal) => return refusal,
     };
     let Ok(_permit) = permits.acquire().await else {
-        return text(503, "the server stops\n");
+        return text(503, "the server is stopping\n");
     };
     if let Some(refusal) = check_values(&connection, &body) {
         return refusal;
@@ -97,7 +97,7 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
     review(shared, route, request).await
 }
 
-/// A review is held as a tree, which takes many times its text.
+/// Bounds the memory of a parsed review, which is many times its text.
 fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
     let values = body.iter().filter(|b| matches!(b, b',' | b'{')).count();
     if values > MAX_VALUES {
@@ -112,32 +112,31 @@ async fn review(
     route: &Route,
     request: Arc<review::Request>,
 ) -> HttpResponse {
-    let (job, asked) = (Arc::clone(&route.handler), Arc::clone(&request));
-    let review = async move { job.review(asked).await };
-    // A defect there costs this answer and no connection. What it leaves behind is
-    // the request, which goes with it.
-    let verdict = match AssertUnwindSafe(review).catch_unwind().await {
-        Ok(verdict) => verdict,
+    let (handler, asked) = (Arc::clone(&route.handler), Arc::clone(&request));
+    let review = async move { handler.review(asked).await };
+    // A panic fails this review and not the connection. The request is dropped with it.
+    let response = match AssertUnwindSafe(review).catch_unwind().await {
+        Ok(response) => response,
         Err(_) => {
             // The panic's own message is on standard error.
-            tracing::error!(job = route.name, object = %request.object_name(), "a review failed");
-            return text(500, "the review failed; the server's log tells more\n");
+            tracing::error!(job = route.name, object = %request.object_name(), "the review failed");
+            return text(500, "the review failed; see the server's log\n");
         }
     };
-    shared.metrics.review(route.name, &verdict);
-    let (outcome, code) = (verdict.kind.as_str(), verdict.code);
-    match verdict.kind {
+    shared.metrics.review(route.name, &response);
+    let (outcome, code) = (response.kind.as_str(), response.code);
+    match response.kind {
         ResponseKind::Refuse | ResponseKind::Malformed => tracing::info!(
-            job = route.name, object = %request.object_name(), code, reason = %verdict.text, "refused"
+            job = route.name, object = %request.object_name(), code, reason = %response.text, "refused"
         ),
         _ => tracing::debug!(
-            job = route.name, object = %request.object_name(), outcome, code, reason = %verdict.text, "reviewed"
+            job = route.name, object = %request.object_name(), outcome, code, reason = %response.text, "reviewed"
         ),
     }
-    if verdict.kind == ResponseKind::Malformed {
-        return text(400, verdict.text);
+    if response.kind == ResponseKind::Malformed {
+        return text(400, response.text);
     }
-    match review::encode(&request.uid, &verdict) {
+    match review::encode(&request.uid, &response) {
         Ok(body) => respond(200, "application/json", body),
         Err(error) => text(500, format!("{error}\n")),
     }
@@ -162,7 +161,7 @@ mod tests {
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
 
-    /// Never answers.
+    /// A handler that never returns.
     struct Slow;
 
     impl Handler for Slow {
@@ -174,7 +173,7 @@ mod tests {
     /// The server's address, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
     async fn start() -> std::net::SocketAddr {
         let mut routes: Routes = BTreeMap::new();
-        let jobs: [(&str, Arc<dyn Handler>); 4] = [
+        let handlers: [(&str, Arc<dyn Handler>); 4] = [
             (
                 "/allow",
                 Arc::new(SyncHandler(|_: &review::Request| Response::allow("Ok", ""))),
@@ -191,12 +190,12 @@ mod tests {
                 })),
             ),
         ];
-        for (path, job) in jobs {
+        for (path, handler) in handlers {
             routes.insert(
                 path,
                 Route {
                     name: "test",
-                    handler: job,
+                    handler,
                 },
             );
         }
@@ -227,7 +226,7 @@ mod tests {
             "{verb} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        // It may be refused before all of it is sent.
+        // The server may refuse before the client has sent everything.
         _ = stream.write_all((head + body).as_bytes()).await;
         let mut answer = Vec::new();
         _ = stream.read_to_end(&mut answer).await;
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_comes_in_is_answered() {
+    async fn every_request_gets_a_status() {
         let at = start().await;
         let review = REVIEW;
         let (status, body) = ask(at, "POST", "/allow", review).await;
@@ -249,7 +248,7 @@ mod tests {
         let large = "x".repeat(601_000);
         let many = format!("[{}]", ",".repeat(MAX_VALUES + 1));
         let cases = [
-            ("POST", "/allow", "{", 400, "no AdmissionReview"),
+            ("POST", "/allow", "{", 400, "not an AdmissionReview"),
             ("POST", "/allow", large.as_str(), 413, "--max-body"),
             ("POST", "/allow", many.as_str(), 413, "JSON values"),
             ("GET", "/allow", "", 405, "takes POST"),
@@ -261,14 +260,14 @@ mod tests {
             ("GET", "/livez", "", 200, "ok"),
         ];
         for (verb, path, body, expected, text) in cases {
-            let (status, told) = ask(at, verb, path, body).await;
-            assert_eq!(status, expected, "{verb} {path}: {told}");
-            assert!(told.contains(text), "{verb} {path}: {told}");
+            let (status, body) = ask(at, verb, path, body).await;
+            assert_eq!(status, expected, "{verb} {path}: {body}");
+            assert!(body.contains(text), "{verb} {path}: {body}");
         }
     }
 
     #[tokio::test]
-    async fn half_sent_reviews_take_no_turn_from_others() {
+    async fn half_sent_reviews_take_no_permit() {
         let at = start().await;
         let mut half = Vec::new();
         for _ in 0..64 {
@@ -277,8 +276,8 @@ mod tests {
             stream.write_all(head.as_bytes()).await.unwrap();
             half.push(stream);
         }
-        // One turn only, and 300 ms for each review: a half-sent one that had it would
-        // keep this one out for as long.
+        // There is one permit and a deadline of 300 ms: a half-sent review with the permit
+        // would time this one out.
         for _ in 0..10 {
             let (status, _) = ask(at, "POST", "/odd", REVIEW).await;
             assert_eq!(status, 400);

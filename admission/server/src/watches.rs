@@ -1,4 +1,4 @@
-//! What keeps the jobs in step with the cluster, as tasks.
+//! The tasks that watch the cluster for the handlers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,17 +15,18 @@ use crate::{
     mutations::{self, MutationHandler, RawObject},
 };
 
-/// What readiness waits for beside the watches.
+/// Readiness condition: the slice policy is loaded.
 pub(crate) const SLICE_POLICY: &str = "slice policy";
-/// Likewise.
+/// Readiness condition: parameters are listed.
 pub(crate) const PARAMS: &str = "parameters of mutation policies";
-/// After so long without a word of the slice policy pods are judged without it:
-/// it never keeps pods from being created.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for parameters: a kind that nobody serves keeps no replica from serving.
-const PARAMS_PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for the slice policy at start. Without it the server uses annotations
+/// only.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for parameters at start: a kind that is not served must not block the
+/// server.
+const PARAMS_START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keeps the slice policy in step with its ConfigMap.
+/// Watches the ConfigMap of the slice policy.
 pub(crate) fn slice_policy(
     config: &Config,
     client: &Client,
@@ -36,8 +37,8 @@ pub(crate) fn slice_policy(
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
     let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
     tasks.spawn("slice policy", async move {
-        let patience = async {
-            tokio::time::sleep(PATIENCE).await;
+        let timeout = async {
+            tokio::time::sleep(START_TIMEOUT).await;
             ready.done(SLICE_POLICY);
             std::future::pending::<()>().await;
         };
@@ -47,13 +48,13 @@ pub(crate) fn slice_policy(
         };
         tokio::select! {
             () = single_watch::watch_single(api, gpu_sharing::MAP, stop, see) => {}
-            () = patience => {}
+            () = timeout => {}
         }
         Ok(())
     });
 }
 
-/// Keeps the mutation policies in step, and what they need of the cluster.
+/// Watches mutation policies and the objects that they use.
 pub(crate) fn mutation_policies(
     config: &Config,
     client: &Client,
@@ -87,20 +88,20 @@ pub(crate) fn mutation_policies(
         schemas.schemas.keep_fresh(end).await;
         Ok(())
     });
-    let (params, client, in_force) = (Arc::clone(&cluster), client.clone(), store.changes());
+    let (params, client, active) = (Arc::clone(&cluster), client.clone(), store.changes());
     tasks.spawn("parameters", async move {
-        params.params.watch_kinds(client, in_force, stop).await;
+        params.params.watch_kinds(client, active, stop).await;
         Ok(())
     });
-    let (params, in_force, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
+    let (params, active, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
     let end = tasks.stop_token();
     tasks.spawn("parameters at start", async move {
-        // Before they are listed, policies with failurePolicy Fail would refuse.
+        // Before they are listed, policies with failurePolicy Fail would refuse requests.
         tokio::select! {
-            () = params.params.wait_until_listed(&in_force, PARAMS_PATIENCE) => ready.done(PARAMS),
+            () = params.params.wait_until_listed(&active, PARAMS_START_TIMEOUT) => ready.done(PARAMS),
             () = end.cancelled() => {}
         }
-        // A task that ends stops the server.
+        // A task that ends stops the process.
         end.cancelled().await;
         Ok(())
     });
@@ -109,7 +110,7 @@ pub(crate) fn mutation_policies(
         cluster,
         exempt: config.exempt.clone(),
         counters,
-        // What is left is for the answer.
+        // The rest is for the response.
         deadline: config.deadline.mul_f64(0.75),
         executor: mutations::Executor::default(),
     })

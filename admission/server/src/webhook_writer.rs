@@ -1,6 +1,5 @@
-//! Keeps our webhook configurations in step: the `caBundle` of each webhook, and
-//! what the one for mutation policies is asked about. Nothing else in them is
-//! touched, and no others.
+//! Writes the `caBundle` of the server's webhooks, and the rules and failurePolicy of the
+//! webhook of mutation policies. It changes no other field and no other configuration.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 
@@ -28,10 +27,10 @@ use crate::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After a write that failed.
+/// Delay after a failed write.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What we need of either kind.
+/// A mutating or validating webhook configuration.
 trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send {
     fn hooks(&self) -> Vec<Hook>;
 }
@@ -65,7 +64,7 @@ fn bundle_of(client: &WebhookClientConfig) -> String {
     String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
 }
 
-/// A webhook, as far as it is ours to keep.
+/// The fields of a webhook that the server writes.
 #[derive(Clone, Debug, PartialEq)]
 struct Hook {
     name: String,
@@ -74,20 +73,19 @@ struct Hook {
     fail: bool,
 }
 
-/// A configuration, as kind and name.
+/// Kind and name of a configuration.
 type Key = (&'static str, &'static str);
-/// The webhooks of one; `None`: the configuration is not there.
+/// A configuration's webhooks; `None`: it does not exist.
 type KnownHooks = Option<Vec<Hook>>;
 
-/// What the webhooks are to hold.
+/// The desired values.
 pub(crate) struct Inputs {
-    /// The CAs; `None`: somebody else's to write.
+    /// The CAs; `None`: the operator writes them.
     pub bundle: watch::Receiver<Option<String>>,
     pub active: watch::Receiver<Arc<ActivePolicies>>,
 }
 
-/// Keeps every configuration of ours in step until told to stop; `trusted` gets the
-/// CAs that their webhooks hold.
+/// Writes the configurations until `stop`; `trusted` receives the CAs in their webhooks.
 pub(crate) async fn run(
     client: Client,
     mut inputs: Inputs,
@@ -116,7 +114,7 @@ pub(crate) async fn run(
     let mut all: BTreeMap<Key, KnownHooks> = BTreeMap::new();
     loop {
         let bundle = inputs.bundle.borrow_and_update().clone();
-        let in_force = inputs.active.borrow_and_update().clone();
+        let active = inputs.active.borrow_and_update().clone();
         let held: Vec<&Hook> = all.values().flatten().flatten().collect();
         let bundles: Vec<String> = held.iter().map(|h| h.bundle.clone()).collect();
         trusted.send_if_modified(|before| {
@@ -127,7 +125,7 @@ pub(crate) async fn run(
         let mut failed = false;
         for (key, hooks) in &all {
             let patches = hooks.iter().flatten();
-            let patches = patches.filter_map(|h| patch_for(h, bundle.as_deref(), &in_force));
+            let patches = patches.filter_map(|h| patch_for(h, bundle.as_deref(), &active));
             let patches: Vec<Value> = patches.collect();
             if patches.is_empty() {
                 continue;
@@ -135,16 +133,12 @@ pub(crate) async fn run(
             match write(&client, *key, patches).await {
                 Ok(()) => {
                     metrics.webhook_write("written");
-                    tracing::info!(
-                        configuration = key.1,
-                        kind = key.0,
-                        "the webhooks are in step"
-                    );
+                    tracing::info!(configuration = key.1, kind = key.0, "webhooks updated");
                 }
                 Err(error) => {
                     failed = true;
                     metrics.webhook_write("refused");
-                    tracing::warn!(configuration = key.1, kind = key.0, %error, "the webhooks are not written");
+                    tracing::warn!(configuration = key.1, kind = key.0, %error, "cannot update the webhooks");
                 }
             }
         }
@@ -161,20 +155,20 @@ pub(crate) async fn run(
     }
 }
 
-/// What is to be written into a webhook, if anything is.
-fn patch_for(hook: &Hook, bundle: Option<&str>, in_force: &ActivePolicies) -> Option<Value> {
+/// The patch of a webhook, if it differs from the desired values.
+fn patch_for(hook: &Hook, bundle: Option<&str>, active: &ActivePolicies) -> Option<Value> {
     let mut patch = json!({"name": hook.name});
     if let Some(bundle) = bundle.filter(|b| !b.is_empty() && *b != hook.bundle) {
         let bytes = ByteString(bundle.as_bytes().to_vec());
         patch["clientConfig"] = json!({"caBundle": bytes});
     }
-    // A replica that has not seen them all yet must not narrow what the others know.
-    if hook.name == POLICIES && in_force.complete {
-        if hook.rules != json!(in_force.rules) {
-            patch["rules"] = json!(in_force.rules);
+    // A replica that has not listed all policies must not narrow the rules.
+    if hook.name == POLICIES && active.complete {
+        if hook.rules != json!(active.rules) {
+            patch["rules"] = json!(active.rules);
         }
-        if hook.fail != in_force.fail {
-            patch["failurePolicy"] = if in_force.fail { "Fail" } else { "Ignore" }.into();
+        if hook.fail != active.fail {
+            patch["failurePolicy"] = if active.fail { "Fail" } else { "Ignore" }.into();
         }
     }
     (patch.as_object()?.len() > 1).then_some(patch)
@@ -210,7 +204,7 @@ fn watch_configuration<K: Configuration + 'static>(
     });
 }
 
-/// Webhooks are told apart by their names: a strategic merge changes these alone.
+/// Patches webhooks by name: a strategic merge leaves the others as they are.
 async fn write(client: &Client, key: Key, hooks: Vec<Value>) -> Result<(), String> {
     let patch = json!({"webhooks": hooks});
     match key.0 {
@@ -269,21 +263,21 @@ mod tests {
             rules: json!([]),
             fail: false,
         };
-        let mut in_force = ActivePolicies::default();
-        assert_eq!(patch_for(&hook("a"), Some("CA"), &in_force), None);
-        assert_eq!(patch_for(&hook("a"), None, &in_force), None);
-        let patch = patch_for(&hook("a"), Some("CB"), &in_force).unwrap();
+        let mut active = ActivePolicies::default();
+        assert_eq!(patch_for(&hook("a"), Some("CA"), &active), None);
+        assert_eq!(patch_for(&hook("a"), None, &active), None);
+        let patch = patch_for(&hook("a"), Some("CB"), &active).unwrap();
         assert_eq!(
             patch,
             json!({"name": "a", "clientConfig": {"caBundle": "Q0I="}})
         );
-        in_force.rules = vec![json!({"resources": ["pods"]})];
-        in_force.fail = true;
+        active.rules = vec![json!({"resources": ["pods"]})];
+        active.fail = true;
         // Rules are kept for policies alone.
-        assert_eq!(patch_for(&hook("a"), Some("CA"), &in_force), None);
-        assert_eq!(patch_for(&hook(POLICIES), Some("CA"), &in_force), None);
-        in_force.complete = true;
-        let patch = patch_for(&hook(POLICIES), Some("CA"), &in_force).unwrap();
+        assert_eq!(patch_for(&hook("a"), Some("CA"), &active), None);
+        assert_eq!(patch_for(&hook(POLICIES), Some("CA"), &active), None);
+        active.complete = true;
+        let patch = patch_for(&hook(POLICIES), Some("CA"), &active).unwrap();
         assert_eq!(patch["failurePolicy"], "Fail");
         assert_eq!(patch["rules"][0]["resources"][0], "pods");
     }

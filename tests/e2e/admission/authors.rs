@@ -192,7 +192,7 @@ async fn authors_must_be_allowed_to_read_parameters() {
     let check = async || {
         let path = "/apis/tautline.io/v1alpha1/mutationpolicies?dryRun=All";
         let said = post(&ann.client, path, &another).await.ok()?;
-        said.message().contains("cannot be told").then_some(said)
+        said.message().contains("cannot check").then_some(said)
     };
     let what = "the server may not ask";
     let said = eventually(what, PATIENCE, check, async || world.state()).await;

@@ -79,7 +79,7 @@ async fn governed_pods_ask_and_older_ones_are_told_of() {
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "default");
     let now = kube::api::DeleteParams::default().grace_period(0);
     pods.delete("old", &now).await.unwrap();
-    gated("True", "every waiting pod asks").await;
+    gated("True", "every pending pod requests").await;
 }
 
 /// Before one of them is killed, and after.

@@ -1,5 +1,5 @@
-//! Generations of certificates: when one is made, trusted, served and dropped.
-//! Pure: the time and what is trusted are given.
+//! Certificate sets: when one is generated, trusted, served and dropped. Pure: the
+//! caller passes the time and the trusted CAs.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,24 +10,24 @@ use rcgen::{
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-/// Clocks of API servers may be behind ours by so much.
+/// Tolerated clock skew between the server and API servers.
 const SKEW: Duration = Duration::from_secs(3600);
 
-/// A certificate that cannot be made.
+/// Why a certificate cannot be generated.
 #[derive(Debug, thiserror::Error)]
-#[error("no certificate can be made for {names:?}: {what}")]
+#[error("cannot generate a certificate for {names:?}: {reason}")]
 pub struct CertificateError {
     names: BTreeSet<String>,
-    what: String,
+    reason: String,
 }
 
-/// How long things last.
+/// Lifetime and overlap.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// A generation's life. The next is made when two thirds of it are over.
+    /// Lifetime of a set. The next one is generated after two thirds of it.
     pub lifetime: Duration,
-    /// A new CA is in the webhook configurations for so long before a certificate
-    /// of it is served: API servers and other replicas hear of it meanwhile.
+    /// Time between the publication of a new CA in the webhook configurations and the
+    /// first use of its certificate, in which API servers and replicas learn the CA.
     pub overlap: Duration,
 }
 
@@ -44,11 +44,11 @@ impl Default for Times {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSet {
-    /// When it was made, in Unix time.
+    /// Time of generation, Unix time.
     pub made_unix: u64,
-    /// When it ends.
+    /// Expiry, Unix time.
     pub ends_unix: u64,
-    /// DNS names and IP addresses that it is for.
+    /// DNS names and IP addresses of the certificate.
     pub names: BTreeSet<String>,
     /// The CA's certificate, PEM.
     pub ca: String,
@@ -59,7 +59,7 @@ pub struct CertificateSet {
 }
 
 impl CertificateSet {
-    /// Makes one, valid from now on (and some time before, for clocks that differ).
+    /// Generates a set, valid from an hour ago because clocks differ.
     ///
     /// # Errors
     /// A name that is neither a DNS name nor an IP address.
@@ -68,9 +68,9 @@ impl CertificateSet {
         now_unix: u64,
         lifetime: Duration,
     ) -> Result<Self, CertificateError> {
-        let fail = |what: String| CertificateError {
+        let fail = |reason: String| CertificateError {
             names: names.clone(),
-            what,
+            reason,
         };
         let ends_unix = now_unix.saturating_add(lifetime.as_secs().max(1));
         let date = |unix: u64| {
@@ -86,7 +86,7 @@ impl CertificateSet {
             (ca.not_before, ca.not_after) = (begins, ends);
             ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
             ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-            // Told apart by its name, too: several stand in one bundle.
+            // A unique name: several CAs are in one bundle.
             let name = format!("tautline-admission-ca-{now_unix}");
             ca.distinguished_name.push(DnType::CommonName, name);
             let ca_key = KeyPair::generate()?;
@@ -115,25 +115,25 @@ impl CertificateSet {
     }
 }
 
-/// Generations, the oldest first.
+/// Certificate sets, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateSets(pub Vec<CertificateSet>);
 
 impl CertificateSets {
-    fn living(&self, now_unix: u64) -> impl DoubleEndedIterator<Item = &CertificateSet> {
+    fn valid(&self, now_unix: u64) -> impl DoubleEndedIterator<Item = &CertificateSet> {
         self.0.iter().filter(move |g| now_unix < g.ends_unix)
     }
 
-    /// For whom the next generation is to be made, if it is time: none lives, the
-    /// newest has lived two thirds of its life, or is not for all of `names`. Names
-    /// that the newest has are kept: other replicas may serve under them.
+    /// The names of the next set if one is needed: no set is valid, the newest is older
+    /// than two thirds of its lifetime, or it lacks some of `names`. The names of the
+    /// newest set are included, because other replicas may use them.
     pub fn needs_rotation(
         &self,
         names: &BTreeSet<String>,
         now_unix: u64,
         times: Times,
     ) -> Option<BTreeSet<String>> {
-        let Some(newest) = self.living(now_unix).next_back() else {
+        let Some(newest) = self.valid(now_unix).next_back() else {
             return Some(names.clone());
         };
         let age = Duration::from_secs(now_unix.saturating_sub(newest.made_unix));
@@ -142,34 +142,34 @@ impl CertificateSets {
             .then(|| newest.names.union(names).cloned().collect())
     }
 
-    /// With `next`, and without those that have ended.
+    /// Adds `next` and drops expired sets.
     pub fn with(&self, next: CertificateSet, now_unix: u64) -> Self {
         Self(
-            self.living(now_unix)
+            self.valid(now_unix)
                 .cloned()
                 .chain(std::iter::once(next))
                 .collect(),
         )
     }
 
-    /// The CAs to be trusted: those of every generation that has not ended.
+    /// The CAs of all sets that have not expired.
     pub fn bundle(&self, now_unix: u64) -> String {
-        self.living(now_unix).map(|g| g.ca.as_str()).collect()
+        self.valid(now_unix).map(|g| g.ca.as_str()).collect()
     }
 
-    /// What is to be served: the newest whose CA has been trusted for the overlap,
-    /// else the oldest that lives.
+    /// The set to serve: the newest one whose CA has been trusted for the overlap,
+    /// otherwise the oldest valid one.
     pub fn served(
         &self,
         now_unix: u64,
         times: Times,
         trusted: impl Fn(&str) -> bool,
     ) -> Option<&CertificateSet> {
-        let settled = |g: &&CertificateSet| {
+        let trusted_long_enough = |g: &&CertificateSet| {
             now_unix >= g.made_unix.saturating_add(times.overlap.as_secs()) && trusted(&g.ca)
         };
-        let newest = self.living(now_unix).rev().find(settled);
-        newest.or_else(|| self.living(now_unix).next())
+        let newest = self.valid(now_unix).rev().find(trusted_long_enough);
+        newest.or_else(|| self.valid(now_unix).next())
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_made_and_serves() {
+    fn generated_certificate_loads() {
         let made = CertificateSet::generate(
             &names(&["a.b.svc", "127.0.0.1"]),
             1_800_000_000,
@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_step_by_step() {
+    fn rotation_step_by_step() {
         let wanted = names(&["a"]);
         let none = CertificateSets::default();
         assert_eq!(none.needs_rotation(&wanted, 0, TIMES), Some(wanted.clone()));
         let first = none.with(fake(0, &["a"]), 0);
         assert_eq!(first.needs_rotation(&wanted, 199, TIMES), None);
-        // Served at once: there is nothing else.
+        // The only set is served at once.
         let made = |g: Option<&CertificateSet>| g.map(|g| g.made_unix);
         assert_eq!(made(first.served(0, TIMES, |_| false)), Some(0));
         assert_eq!(
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(two.bundle(200), "CA 0\nCA 200\n");
         assert_eq!(made(two.served(219, TIMES, |_| true)), Some(0));
         assert_eq!(made(two.served(220, TIMES, |_| true)), Some(200));
-        // Not trusted by the configurations: not served while the old one lives.
+        // Not in the configurations yet: the old set is served while it is valid.
         assert_eq!(made(two.served(299, TIMES, |ca| ca == "CA 0\n")), Some(0));
         assert_eq!(made(two.served(300, TIMES, |_| false)), Some(200));
         assert_eq!(two.bundle(300), "CA 200\n");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn new_names_join_the_old() {
+    fn new_names_are_added() {
         let one = CertificateSets::default().with(fake(0, &["a"]), 0);
         let wanted = one.needs_rotation(&names(&["b"]), 1, TIMES);
         assert_eq!(wanted, Some(names(&["a", "b"])));
@@ -252,9 +252,9 @@ mod tests {
     }
 
     proptest! {
-        /// What is served is trusted by whoever has the bundle of up to an overlap ago.
+        /// The served CA is in every bundle of up to an overlap ago.
         #[test]
-        fn what_is_served_was_in_the_bundle_before(
+        fn served_ca_was_in_the_bundle_before(
             steps in proptest::collection::vec(1_u64..70, 1..80), lag in 0_u64..20,
         ) {
             let wanted = names(&["a"]);

@@ -1,5 +1,5 @@
-//! Keeps the generations in a Secret that several replicas share: whoever sees
-//! first that one is due writes it; the others lose the race and take what is there.
+//! Rotates the certificate sets in a Secret that replicas share. The first replica that
+//! writes a new set wins; the others read it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,26 +22,26 @@ use tokio_util::sync::CancellationToken;
 use super::certificate_set::{CertificateSet, CertificateSets, Times};
 use crate::metrics::Metrics;
 
-/// The key of the Secret that holds the generations.
+/// The key of the Secret with the certificate sets.
 const GENERATIONS: &str = "generations.json";
-/// The key for people and other tools: the CAs to be trusted.
+/// The key with the CAs, for users and other tools.
 const BUNDLE: &str = "ca.crt";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After a write that failed.
+/// Delay after a failed write.
 const RETRY: Duration = Duration::from_secs(2);
 const ALPN: [&str; 1] = ["http/1.1"];
 
-/// What the rest of the server learns and says.
+/// Connections to the rest of the server.
 pub(crate) struct CertificateOutputs {
-    /// The CAs that the configurations are to hold.
+    /// The CAs for the webhook configurations.
     pub bundle: watch::Sender<Option<String>>,
-    /// What each webhook of our configurations holds.
+    /// The CAs in each webhook.
     pub trusted: watch::Receiver<Vec<String>>,
-    /// Where the server's TLS goes once there is a certificate.
+    /// Receives the server's TLS with the first certificate.
     pub tls: oneshot::Sender<ServerTls>,
 }
 
-/// Which Secret, for whom.
+/// The Secret, and the names of the certificate.
 pub(crate) struct CertificateRotator {
     pub client: Client,
     pub namespace: String,
@@ -52,10 +52,10 @@ pub(crate) struct CertificateRotator {
 }
 
 impl CertificateRotator {
-    /// Makes, rotates and serves certificates until told to stop.
+    /// Generates, rotates and serves certificates until `stop`.
     ///
     /// # Errors
-    /// Names that no certificate can be made for.
+    /// A name that is neither a DNS name nor an IP address.
     pub(crate) async fn run(
         self,
         published: CertificateOutputs,
@@ -67,7 +67,7 @@ impl CertificateRotator {
             tls,
         } = published;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        // `None` until the first look.
+        // `None` until the first event.
         let (sender, mut seen) = watch::channel(None::<Option<Arc<Secret>>>);
         let (follow, name, end) = (api.clone(), self.secret.clone(), stop.clone());
         let watching = tokio::spawn(async move {
@@ -104,14 +104,14 @@ impl CertificateRotator {
         Ok(())
     }
 
-    /// How often the clock is looked at.
+    /// Interval between checks of the time.
     fn tick(&self) -> Duration {
         let shortest = Duration::from_millis(200);
         (self.times.overlap / 4).clamp(shortest, Duration::from_secs(60))
     }
 
-    /// The generations as they are after this look; `None`: another replica was
-    /// faster, or the API server refused, and it is to be tried again.
+    /// The certificate sets after this check; `None`: another replica was faster or the
+    /// write failed, so that it is tried again.
     async fn step(
         &self,
         api: &Api<Secret>,
@@ -128,13 +128,13 @@ impl CertificateRotator {
         match written {
             Ok(()) => {
                 self.metrics.rotation("made");
-                tracing::info!(secret = %self.secret, "a new certificate is made");
+                tracing::info!(secret = %self.secret, "generated a new certificate");
                 Ok(Some(next))
             }
             Err(error) => {
                 self.metrics.rotation("refused");
-                tracing::warn!(secret = %self.secret, error = format!("{error:#}"), "the certificate is not renewed yet");
-                // What lives still serves.
+                tracing::warn!(secret = %self.secret, error = format!("{error:#}"), "cannot renew the certificate");
+                // A valid set is served further.
                 Ok((!held.bundle(now).is_empty()).then_some(held))
             }
         }
@@ -174,8 +174,8 @@ impl CertificateRotator {
                     api.create(&params, &fresh).await
                 }
                 Some(before) => {
-                    // With the resourceVersion that was seen: another replica's write
-                    // in between makes this a conflict.
+                    // The resourceVersion makes another replica's write in between a
+                    // conflict.
                     let mut secret = before.clone();
                     secret.data.get_or_insert_default().extend(data);
                     api.replace(&self.secret, &params, &secret).await
@@ -189,18 +189,18 @@ impl CertificateRotator {
     }
 }
 
-/// The generations that a Secret holds; one that cannot be read holds none.
+/// The certificate sets of a Secret; empty if they do not parse.
 fn read(secret: &Secret) -> CertificateSets {
     let Some(json) = secret.data.as_ref().and_then(|d| d.get(GENERATIONS)) else {
         return CertificateSets::default();
     };
     serde_json::from_slice(&json.0).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the Secret's {GENERATIONS} cannot be read; making a new one");
+        tracing::warn!(%error, "the Secret's {GENERATIONS} cannot be parsed; generating a new certificate");
         CertificateSets::default()
     })
 }
 
-/// What new connections get.
+/// The certificate of new connections.
 struct ServedCertificate {
     first: Option<oneshot::Sender<ServerTls>>,
     tls: Option<ServerTls>,
@@ -229,7 +229,7 @@ impl ServedCertificate {
             Some(tls) => tls.replace_pem(pem),
             None => ServerTls::from_pem(pem).map(|tls| {
                 self.tls = Some(tls.clone());
-                // Its receiver is gone only when the server stops.
+                // The receiver lives as long as the server.
                 if let Some(first) = self.first.take() {
                     _ = first.send(tls);
                 }

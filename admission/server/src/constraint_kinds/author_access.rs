@@ -1,8 +1,7 @@
-//! Whoever writes a mutation policy sees its parameters by what it makes of
-//! objects. So its author must be allowed to read them, as the API server asks of
-//! the authors of its own policies (k8s.io/kubernetes 1.36.3,
-//! pkg/registry/admissionregistration, mutatingadmissionpolicy and
-//! mutatingadmissionpolicybinding, authz.go).
+//! The author of a mutation policy can read its parameters through the objects that it
+//! changes. So the author must be allowed to read them, as for the API server's own
+//! policies (k8s.io/kubernetes 1.36.3, pkg/registry/admissionregistration,
+//! mutatingadmissionpolicy and mutatingadmissionpolicybinding, authz.go).
 
 use kube::{
     Api, Client,
@@ -14,27 +13,28 @@ use tautline_api::MutationPolicy;
 
 use crate::{access, mutations::RawObject, review::Request};
 
-/// They may do anything, and are asked nothing.
+/// The group that may do everything: its members are not checked.
 const MASTERS: &str = "system:masters";
 
-/// A right to read parameters.
+/// Access to parameters.
 #[derive(Debug, PartialEq)]
 struct RequiredAccess {
-    /// The field that asks for it.
+    /// The field that requires it.
     field: &'static str,
     verb: &'static str,
     group: String,
     version: String,
     resource: String,
-    /// Empty: all; `*`: all, and a right to some does not do.
+    /// Empty: all; `*`: all, and access to some is not sufficient.
     namespace: String,
-    /// Likewise.
+    /// As `namespace`.
     name: String,
-    /// Why it is a wider one than the parameters alone would need.
-    wider: Option<String>,
+    /// Why more access is required than to the parameters.
+    reason: Option<String>,
 }
 
-/// What the author of a policy or a binding may not read; `None` if nothing is.
+/// The access that the author of a policy or binding lacks; `None`: the author may read
+/// the parameters.
 pub(super) async fn missing_access(client: &Client, request: &Request) -> Option<String> {
     let user = &request.rest.get("userInfo").cloned().unwrap_or_default();
     let groups = user["groups"].as_array();
@@ -65,14 +65,14 @@ pub(super) async fn missing_access(client: &Client, request: &Request) -> Option
             right.message()
         )),
         Err(error) => Some(format!(
-            "{}: whether user {name:?} may {} {} cannot be told: {error}; may tautline-admission \
-             create subjectaccessreviews?",
+            "{}: cannot check whether user {name:?} may {} {}: {error}; allow tautline-admission to \
+             create subjectaccessreviews",
             right.field, right.verb, right.resource
         )),
     }
 }
 
-/// Whether there are parameters, and others than before.
+/// Whether the object has parameters that differ from those before.
 fn changes(object: &Value, old: &Value, fields: &[&str]) -> bool {
     !object[fields[0]].is_null() && fields.iter().any(|f| object[f] != old[f])
 }
@@ -109,7 +109,7 @@ async fn binding_access(client: &Client, spec: &Value) -> RequiredAccess {
 }
 
 impl RequiredAccess {
-    /// On everything that there is.
+    /// Access to all resources.
     fn all(which: &str) -> Self {
         let any = || "*".to_owned();
         Self {
@@ -120,21 +120,21 @@ impl RequiredAccess {
             resource: any(),
             namespace: which.to_owned(),
             name: which.to_owned(),
-            wider: None,
+            reason: None,
         }
     }
 
     fn widened(mut self, why: String) -> Self {
-        self.wider = Some(why);
+        self.reason = Some(why);
         self
     }
 
-    /// On that kind, as far as it is known.
+    /// Access to a kind; to the whole group version if the kind is unknown.
     async fn for_kind(self, client: &Client, kind: &Value) -> Self {
         let text = |field: &str| kind[field].as_str().unwrap_or_default();
         let (of, kind) = (text("apiVersion"), text("kind"));
         let Ok(GroupVersion { group, version }) = of.parse() else {
-            return self.widened(format!("{of:?} is no apiVersion"));
+            return self.widened(format!("{of:?} is not an apiVersion"));
         };
         let gvk = GroupVersionKind::gvk(&group, &version, kind);
         let found = access::with_deadline(pinned_kind(client, &gvk)).await;
@@ -152,7 +152,7 @@ impl RequiredAccess {
         }
     }
 
-    /// What is to be granted, and why.
+    /// The access to grant, and why.
     fn message(&self) -> String {
         let any = |text: &str| text.is_empty() || text == "*";
         let resource = match self.group.as_str() {
@@ -167,11 +167,11 @@ impl RequiredAccess {
             true => "in all namespaces".to_owned(),
             false => format!("in namespace {}", self.namespace),
         };
-        let why = self.wider.as_ref();
+        let why = self.reason.as_ref();
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         format!(
-            "must be allowed to {} {objects} {namespace}{why}: whoever writes \
-             policies can read their parameters by them",
+            "must be allowed to {} {objects} {namespace}{why}: the author \
+             of a policy can read its parameters",
             self.verb
         )
     }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_other_parameters_are_asked_about() {
+    fn unchanged_parameters_need_no_check() {
         let fields = ["paramRef", "policyName"];
         let of =
             |policy: &str, name: &str| json!({"policyName": policy, "paramRef": {"name": name}});
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_granted_is_told() {
+    fn message_names_the_access_to_grant() {
         let one = RequiredAccess {
             verb: "get",
             group: "example.com".into(),
@@ -210,7 +210,7 @@ mod tests {
             group: String::new(),
             ..RequiredAccess::all("").widened("nothing is known".into())
         };
-        let why = ": whoever writes policies can read their parameters by them";
+        let why = ": the author of a policy can read its parameters";
         assert_eq!(
             one.message(),
             format!("must be allowed to get limits.example.com \"a\" in namespace shop{why}")

@@ -1,4 +1,4 @@
-//! What is refused. The API server has checked the schema by now.
+//! Validation. The API server has checked the schema before.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,10 +10,10 @@ use tautline_core::{Snapshot, trust::TrustedNamespaces};
 use super::warnings;
 use crate::{handler::Response, mutations, review::Request};
 
-/// Nothing is wrong with what is new.
+/// The code of an object without errors.
 pub(super) const VALID: &str = "Valid";
 
-/// The verdict on one of our objects.
+/// Validates an object.
 pub(crate) fn validate(
     request: &Request,
     snapshot: &Snapshot,
@@ -23,7 +23,7 @@ pub(crate) fn validate(
     if object.is_null() {
         return Response::allow("Deleted", "");
     }
-    // Finalizers must come off whatever else is in it.
+    // The removal of finalizers must never fail.
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return Response::allow("Terminating", "");
     }
@@ -36,7 +36,7 @@ pub(crate) fn validate(
         "ConstraintPolicyOffer" => offer(object, namespace, snapshot, trusted),
         "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
         "MutationPolicy" | "MutationPolicyBinding" => mutation(object),
-        kind => return Response::bypass("OtherKind", format!("{kind} is none of ours")),
+        kind => return Response::bypass("OtherKind", format!("{kind} is not a kind of Tautline")),
     };
     match checked {
         Ok(warnings) => {
@@ -99,7 +99,7 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
     Ok(warnings::binding(&spec.offer, namespace, snapshot))
 }
 
-/// A policy compiles, and every field of either is one that is known.
+/// The expressions of a policy compile, and all fields are known.
 fn mutation(object: &Value) -> Checked {
     match tautline_mutating_policy::check(object) {
         Ok((_, warnings)) => Ok(mutations::lines(&warnings)),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_with_its_field() {
+    fn invalid_objects_are_refused_with_the_field() {
         let is = json!({"key": "a", "operator": "Is", "values": ["b"]});
         let bare = json!({"key": "a", "operator": "In"});
         let all = json!([{"kind": "Pod", "labelSelector": {}}]);
@@ -183,15 +183,15 @@ mod tests {
         ];
         let mut told = String::new();
         for (kind, spec) in cases {
-            let verdict = judge(kind, spec, &Snapshot::default());
-            assert_eq!(verdict.kind, ResponseKind::Refuse, "{verdict:?}");
-            told += &format!("{}\n", verdict.text);
+            let response = judge(kind, spec, &Snapshot::default());
+            assert_eq!(response.kind, ResponseKind::Refuse, "{response:?}");
+            told += &format!("{}\n", response.text);
         }
         insta::assert_snapshot!("refusals", told);
     }
 
     #[test]
-    fn what_is_odd_is_a_warning() {
+    fn doubtful_objects_get_warnings() {
         let mut index = Index::default();
         let empty = judge(
             "ConstraintPolicyOffer",
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_or_going_is_let_through() {
+    fn unchanged_and_terminating_objects_are_allowed() {
         let bad = json!({"rules": [{"name": "r", "weight": -1}]});
         let mut same = request("ConstraintPolicy", bad.clone());
         same.old_object = same.object.clone();

@@ -1,14 +1,14 @@
-//! Optional fields that are left out, as they are meant.
+//! Defaults of optional fields.
 
 use serde_json::{Value, json};
 
 use crate::handler::add_operation;
 
-/// A JSON Patch and the fields that it fills in.
-type Filled = (Vec<Value>, Vec<String>);
+/// A JSON Patch and the fields that it sets.
+type Defaults = (Vec<Value>, Vec<String>);
 
-/// Fields of `at` that are missing (or null) get their values.
-fn fill(object: &Value, at: &str, fields: &[(&str, Value)], filled: &mut Filled) {
+/// Sets the fields of `at` that are missing or null.
+fn fill(object: &Value, at: &str, fields: &[(&str, Value)], filled: &mut Defaults) {
     let Some(map) = object.as_object() else {
         return;
     };
@@ -24,9 +24,9 @@ fn fill(object: &Value, at: &str, fields: &[(&str, Value)], filled: &mut Filled)
     }
 }
 
-/// A ConstraintPolicy: rules weigh 1.
-pub(crate) fn policy(object: &Value) -> Filled {
-    let mut filled = Filled::default();
+/// ConstraintPolicy: rules have the weight 1.
+pub(crate) fn policy(object: &Value) -> Defaults {
+    let mut filled = Defaults::default();
     for (i, rule) in rows(&object["spec"]["rules"]) {
         let at = format!("/spec/rules/{i}");
         fill(rule, &at, &[("weight", json!(1))], &mut filled);
@@ -34,10 +34,10 @@ pub(crate) fn policy(object: &Value) -> Filled {
     filled
 }
 
-/// A ConstraintPolicyOffer: durations, what a violation means, the names and
-/// versions of targets.
-pub(crate) fn offer(object: &Value) -> Filled {
-    let mut filled = Filled::default();
+/// ConstraintPolicyOffer: durations, the violation policy, names and versions of
+/// targets.
+pub(crate) fn offer(object: &Value) -> Defaults {
+    let mut filled = Defaults::default();
     let own = [
         ("period", json!("1m")),
         ("grace", json!("0s")),
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_stays() {
+    fn given_values_stay() {
         let (patch, filled) = offer(&json!({"spec": {
             "grace": "10m", "period": null,
             "targets": [{"kind": "Pod"}, {"name": "b", "kind": "Cluster"}],
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_objects_are_left_alone() {
+    fn malformed_objects_do_not_panic() {
         for object in [
             json!(null),
             json!({"spec": 1}),

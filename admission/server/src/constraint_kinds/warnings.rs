@@ -1,4 +1,4 @@
-//! What is odd, and may be meant: told to whoever applies it.
+//! Warnings about objects that are valid but doubtful.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use tautline_core::{
     trust::TrustedNamespaces,
 };
 
-/// A rule that comes twice, or that nobody answers for.
+/// Duplicate rules, and rules without a provider.
 pub(crate) fn policy(
     policy: &Policy,
     snapshot: &Snapshot,
@@ -21,7 +21,7 @@ pub(crate) fn policy(
         if !names.insert(&*rule.name) {
             let name = &rule.name;
             warnings.push(format!(
-                "spec.rules[{i}]: {name} comes twice; the first counts"
+                "spec.rules[{i}]: {name} is a duplicate; the first rule of this name counts"
             ));
         }
     }
@@ -33,7 +33,7 @@ pub(crate) fn policy(
     warnings
 }
 
-/// Policies and providers that are not there, targets that select nothing.
+/// Missing policies and providers, targets that select nothing.
 pub(crate) fn offer(
     offer: &Offer,
     snapshot: &Snapshot,
@@ -42,7 +42,7 @@ pub(crate) fn offer(
     let namespace = &*offer.namespace;
     let mut warnings = Vec::new();
     if offer.policies.is_empty() {
-        warnings.push("spec.policies: is empty; the offer asks for nothing".to_owned());
+        warnings.push("spec.policies: is empty; the offer has no effect".to_owned());
     }
     let mut rules = BTreeSet::new();
     for (i, name) in offer.policies.iter().enumerate() {
@@ -59,7 +59,8 @@ pub(crate) fn offer(
             .filter_map(|rule| unprovided(rule, namespace, snapshot, trusted)),
     );
     if !offer.targets.iter().any(|t| t.kind == TargetKind::Pod) {
-        warnings.push("spec.targets: none is of kind Pod; the offer governs no pod".to_owned());
+        warnings
+            .push("spec.targets: no target has the kind Pod; the offer governs no pod".to_owned());
     }
     for (i, target) in offer.targets.iter().enumerate() {
         let at = format!("spec.targets[{i}] ({})", target.name);
@@ -74,7 +75,7 @@ pub(crate) fn offer(
                     warnings.push(format!("{at}: selects nothing in {namespace} now"));
                 }
             }
-            // Which of these there are is not watched here.
+            // The server does not watch these objects.
             (TargetKind::Cluster | TargetKind::NetworkService, Some(_)) => {}
         }
         if target.api_version.is_empty()
@@ -86,7 +87,7 @@ pub(crate) fn offer(
     warnings
 }
 
-/// An offer that is not there.
+/// A missing offer.
 pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {
     match snapshot.offer(namespace, offer) {
         Some(_) => Vec::new(),

@@ -1,6 +1,6 @@
-//! Pods that were waiting before an offer came: nobody made them ask for the
-//! resource, so the scheduler never calls the extender for them. They are told of
-//! in the offer's condition `Gated` and in an event.
+//! Ungated pods: pending pods that were created before the offer that governs them. They
+//! do not request the resource, so the scheduler never calls the extender for them. The
+//! offer's condition `Gated` and an event report them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -31,15 +31,15 @@ const CONDITION: &str = "Gated";
 /// Owns the condition in server-side apply.
 const MANAGER: &str = "tautline-admission";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Changes are gathered for so long.
+/// Delay in which changes are collected.
 const GATHER: Duration = Duration::from_secs(1);
-/// Names told at most.
+/// Pods named in a message.
 const MAX_NAMES: usize = 10;
 
 /// Namespace and name of an offer.
 type Key = (Arc<str>, Arc<str>);
 
-/// Tells offers of the pods that they cannot reach, until told to stop.
+/// Reports ungated pods in the conditions of offers.
 pub(crate) struct UngatedPods {
     pub store: ClusterStore,
     pub client: Client,
@@ -50,33 +50,33 @@ impl UngatedPods {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut changes = self.store.changes();
         let mut before = None;
-        // What was told of each offer, by its UID.
-        let mut told: BTreeMap<Key, (Box<str>, Vec<String>)> = BTreeMap::new();
+        // The UID and the reported pods of each offer.
+        let mut reported: BTreeMap<Key, (Box<str>, Vec<String>)> = BTreeMap::new();
         loop {
             let now = *changes.borrow_and_update();
             if before.is_none_or(|b| now.changed(&b, &[Kind::Pod, Kind::Offer])) {
                 before = Some(now);
                 let snapshot = self.store.snapshot();
-                told.retain(|(ns, name), (uid, _)| {
+                reported.retain(|(ns, name), (uid, _)| {
                     snapshot
                         .offer(ns, name)
                         .is_some_and(|e| e.offer.uid == *uid)
                 });
                 for (key, entry, names) in find_ungated(&snapshot) {
-                    let known = told.get(&key).map(|(_, names)| names);
+                    let known = reported.get(&key).map(|(_, names)| names);
                     if known == Some(&names) {
                         continue;
                     }
                     match self.report(entry, &names).await {
-                        Ok(()) => _ = told.insert(key, (entry.offer.uid.clone(), names)),
+                        Ok(()) => _ = reported.insert(key, (entry.offer.uid.clone(), names)),
                         Err(error) => {
-                            // Looked at again with the next change, or in a while.
+                            // Retried after the delay.
                             before = None;
                             match error {
-                                // Most likely another replica told of it.
+                                // Another replica has probably written it.
                                 WriteError::Conflict => {}
                                 WriteError::Call(error) => {
-                                    tracing::warn!(offer = %key.1, %error, "its condition is not written");
+                                    tracing::warn!(offer = %key.1, %error, "cannot write the condition Gated");
                                 }
                             }
                         }
@@ -106,7 +106,7 @@ impl UngatedPods {
         let status = found.status.unwrap_or_default();
         let held = status.conditions.into_iter().find(|c| c.type_ == CONDITION);
         let (held, message) = match (held, names) {
-            // Nothing was told, and there is nothing to tell.
+            // No condition, and no pods to report.
             (None, []) => return Ok(()),
             (held, names) => (held, message(names)),
         };
@@ -129,7 +129,7 @@ impl UngatedPods {
         };
         let patch = json!({
             "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-            // Of replicas that saw the same, one writes.
+            // Only one of several replicas succeeds.
             "metadata": {"name": &*offer.name, "uid": offer.uid, "resourceVersion": version},
             "status": {"conditions": [condition]},
         });
@@ -155,7 +155,7 @@ impl UngatedPods {
     }
 }
 
-/// Why a condition is not written.
+/// Why a condition cannot be written.
 enum WriteError {
     /// The offer has changed since it was read.
     Conflict,
@@ -176,7 +176,7 @@ async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result
 fn message(names: &[String]) -> String {
     let Some(more) = names.len().checked_sub(MAX_NAMES).filter(|m| *m > 0) else {
         return match names {
-            [] => format!("every waiting pod asks for {RESOURCE}"),
+            [] => format!("every pending pod requests {RESOURCE}"),
             names => message_for(names, ""),
         };
     };
@@ -185,17 +185,17 @@ fn message(names: &[String]) -> String {
 
 fn message_for(names: &[String], more: &str) -> String {
     format!(
-        "waiting pods came before the offer and do not ask for {RESOURCE}: {}{more}; the \
-         scheduler places them without asking the extender: delete them and let them be made again",
+        "pending pods were created before the offer and do not request {RESOURCE}: {}{more}; the \
+         scheduler places them without the extender: delete them so that they are created again",
         names.join(", ")
     )
 }
 
-/// Every offer with the waiting pods it selects that do not ask, by name.
+/// Every offer with the names of its ungated pods.
 fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
-    let unasked = |pod: &Pod| {
-        let waits = pod.node.is_none() && !pod.finished && !pod.terminating;
-        waits && pod.requests.milli(RESOURCE) == 0
+    let ungated = |pod: &Pod| {
+        let pending = pod.node.is_none() && !pod.finished && !pod.terminating;
+        pending && pod.requests.milli(RESOURCE) == 0
     };
     let offers = snapshot.offers().filter(|e| !e.offer.terminating);
     offers
@@ -203,7 +203,7 @@ fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
             let members = entry.members.iter().flat_map(|m| m.values());
             let mut names: Vec<String> = members
                 .filter_map(|m| match m {
-                    Member::Pod(pod) if unasked(pod) => Some(pod.name.to_string()),
+                    Member::Pod(pod) if ungated(pod) => Some(pod.name.to_string()),
                     _ => None,
                 })
                 .collect();
@@ -225,7 +225,7 @@ mod tests {
     use super::{super::tests::offer, *};
 
     #[test]
-    fn only_waiting_pods_that_do_not_ask_are_told_of() {
+    fn only_pending_pods_without_the_request_are_reported() {
         let mut index = Index::default();
         index.apply(Object::Offer(offer()));
         let pod = |name: &str, node: Option<&str>, asks: i64| {

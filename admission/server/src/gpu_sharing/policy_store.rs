@@ -1,4 +1,4 @@
-//! The slice policy as it is now: read once a change, the last good one kept.
+//! The current slice policy: parsed at each change; the last valid one stays active.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use tautline_runtime::events::{EventNote, Events};
 pub(crate) const MAP: &str = "cast-slice-policy";
 const KEY: &str = "policy.json";
 
-/// What pods are judged by.
+/// The active policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadedPolicy {
-    /// `None`: there is none, or there never was a good one.
+    /// `None`: there is no ConfigMap, or no version of it was valid.
     pub policy: Option<Arc<Policy>>,
-    /// Why what is in the ConfigMap now cannot be used.
+    /// Why the current content of the ConfigMap cannot be used.
     pub fault: Option<String>,
 }
 
-/// What of the policy is out of use.
+/// Gauges of the policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
     unusable: Gauge,
@@ -33,19 +33,19 @@ impl Gauges {
         let g = Self::default();
         r.register(
             "slice_policy_unusable",
-            "1: the slice policy cannot be used as it is now; the last good one stays",
+            "1: the slice policy is invalid; the last valid one stays active",
             g.unusable.clone(),
         );
         r.register(
             "slice_policy_bad_rules",
-            "Rules of the slice policy in force for which pods are refused",
+            "Invalid rules of the active slice policy: their pods are refused",
             g.bad_rules.clone(),
         );
         g
     }
 }
 
-/// Takes what the watch brings.
+/// Receives the ConfigMap from the watch.
 #[derive(Debug)]
 pub(crate) struct PolicyStore {
     current: ArcSwap<LoadedPolicy>,
@@ -66,12 +66,12 @@ impl PolicyStore {
         self.current.load_full()
     }
 
-    /// The ConfigMap as it is now; `None`: there is none.
+    /// Loads the ConfigMap; `None`: it does not exist.
     pub(crate) fn update(&self, map: Option<ConfigMap>) {
         let text = map.as_ref().and_then(|m| m.data.as_ref()?.get(KEY));
         let (Some(map), Some(text)) = (&map, text) else {
             if self.current().policy.is_some() {
-                tracing::info!("the slice policy is gone; annotations alone count");
+                tracing::info!("the slice policy was deleted; only annotations count");
             }
             self.set(LoadedPolicy::default());
             return;
@@ -80,7 +80,7 @@ impl PolicyStore {
             Ok(policy) => {
                 tracing::info!(rules = policy.rules(), "slice policy loaded");
                 for bad in policy.bad_rules() {
-                    let text = format!("{KEY}: {bad}; pods that it matches first are refused");
+                    let text = format!("{KEY}: {bad}; pods whose first match it is are refused");
                     self.publish_event(map, "BadRule", text);
                 }
                 for warning in policy.warnings() {
@@ -92,16 +92,16 @@ impl PolicyStore {
                 });
             }
             Err(error) => {
-                let kept = self.current().policy.clone();
-                let stays = match kept {
-                    Some(_) => "the last good policy stays",
-                    None => "annotations alone count",
+                let active = self.current().policy.clone();
+                let stays = match active {
+                    Some(_) => "the last valid policy stays active",
+                    None => "only annotations count",
                 };
                 let fault = format!("{KEY}: {error}");
                 tracing::warn!(%error, "the slice policy cannot be used; {stays}");
                 self.publish_event(map, "PolicyUnusable", format!("{fault}; {stays}"));
                 self.set(LoadedPolicy {
-                    policy: kept,
+                    policy: active,
                     fault: Some(fault),
                 });
             }
@@ -148,22 +148,22 @@ mod tests {
     }
 
     #[test]
-    fn the_last_good_policy_stays_until_the_map_goes() {
+    fn last_valid_policy_stays_until_the_config_map_is_deleted() {
         let gauges = Gauges::default();
-        let holder = PolicyStore::new(Events::new().0, gauges.clone());
+        let store = PolicyStore::new(Events::new().0, gauges.clone());
         let counted = || (gauges.unusable.get(), gauges.bad_rules.get());
-        let rules = || holder.current().policy.as_ref().map(|p| p.rules());
-        holder.update(map("{\"rules\": 1}"));
+        let rules = || store.current().policy.as_ref().map(|p| p.rules());
+        store.update(map("{\"rules\": 1}"));
         assert_eq!(rules(), None);
-        assert!(holder.current().fault.is_some());
+        assert!(store.current().fault.is_some());
         assert_eq!(counted(), (1, 0));
-        holder.update(map("{\"rules\": [{\"sliceRatio\": 99}]}"));
+        store.update(map("{\"rules\": [{\"sliceRatio\": 99}]}"));
         assert_eq!((rules(), counted()), (Some(1), (0, 1)));
-        holder.update(map("{"));
+        store.update(map("{"));
         assert_eq!((rules(), counted()), (Some(1), (1, 1)));
-        assert!(holder.current().fault.is_some());
-        holder.update(None);
+        assert!(store.current().fault.is_some());
+        store.update(None);
         assert_eq!((rules(), counted()), (None, (0, 0)));
-        assert!(holder.current().fault.is_none());
+        assert!(store.current().fault.is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! Questions to the authorizer: a SubjectAccessReview each, and the answer kept
-//! for a moment. Off by default.
+//! The `authorizer` of expressions: a SubjectAccessReview for each check, and a cache of
+//! the decisions. Off by default.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use tokio::runtime::Handle;
 
 use crate::access;
 
-/// As long as an answer counts.
+/// Lifetime of a cached decision.
 const CACHE_TTL: Duration = Duration::from_secs(10);
-/// Answers kept at most.
+/// Cached decisions.
 const CACHE_SIZE: usize = 4096;
 
-/// Asks for whoever may make reviews.
+/// Makes access checks.
 pub(crate) struct Authorizer {
     client: Client,
     cache: Mutex<HashMap<String, (Decision, Instant)>>,
@@ -34,7 +34,7 @@ impl Authorizer {
         }
     }
 
-    /// Waits for the answer: to be called where that is allowed.
+    /// Blocks until the decision: call it on a thread that may block.
     pub(crate) fn authorize(
         &self,
         request: &Request,
@@ -62,8 +62,8 @@ impl Authorizer {
 
     async fn review(&self, spec: Value) -> Result<Decision, EvaluationError> {
         let answer = access::subject_access_review(&self.client, spec).await;
-        let status = answer
-            .map_err(|e| EvaluationError::failed(format!("the authorizer cannot be asked: {e}")))?;
+        let status =
+            answer.map_err(|e| EvaluationError::failed(format!("cannot check access: {e}")))?;
         Ok(Decision {
             allowed: status.allowed,
             reason: status.reason.unwrap_or_default(),
@@ -72,16 +72,16 @@ impl Authorizer {
     }
 }
 
-/// The review's spec.
+/// The spec of the review.
 fn spec(request: &Request, check: &AccessCheck, verb: &str) -> Result<Value, EvaluationError> {
-    let (subject, attributes, of) = match check {
+    let (subject, field, attributes) = match check {
         AccessCheck::Path { subject, path } => (
             subject,
             "nonResourceAttributes",
             json!({"path": &**path, "verb": verb}),
         ),
         AccessCheck::Resource(r) => {
-            let mut of = json!({
+            let mut attributes = json!({
                 "group": &*r.group, "version": "*", "resource": &*r.resource,
                 "subresource": &*r.subresource, "namespace": &*r.namespace, "name": &*r.name,
                 "verb": verb,
@@ -91,13 +91,13 @@ fn spec(request: &Request, check: &AccessCheck, verb: &str) -> Result<Value, Eva
                 ("labelSelector", &r.label_selector),
             ];
             for (field, selector) in selectors.into_iter().filter(|(_, s)| !s.is_empty()) {
-                of[field] = json!({"rawSelector": &**selector});
+                attributes[field] = json!({"rawSelector": &**selector});
             }
-            (&r.subject, "resourceAttributes", of)
+            (&r.subject, "resourceAttributes", attributes)
         }
         AccessCheck::Group { .. } => {
             return Err(EvaluationError::failed(
-                "a question names a resource or a path",
+                "an access check names a resource or a path",
             ));
         }
     };
@@ -109,7 +109,7 @@ fn spec(request: &Request, check: &AccessCheck, verb: &str) -> Result<Value, Eva
                        "system:authenticated"],
         }),
     };
-    spec[attributes] = of;
+    spec[field] = attributes;
     Ok(spec)
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_become_reviews() {
+    fn checks_become_subject_access_reviews() {
         let request = Request {
             user_info: json!({"username": "ann", "groups": ["dev"]}),
             ..Request::default()
@@ -132,10 +132,10 @@ mod tests {
             subject: Arc::new(Subject::Requester),
             path: "/healthz".into(),
         };
-        let asked = spec(&request, &path, "get").unwrap();
-        assert_eq!(asked["user"], "ann");
+        let review = spec(&request, &path, "get").unwrap();
+        assert_eq!(review["user"], "ann");
         assert_eq!(
-            asked["nonResourceAttributes"],
+            review["nonResourceAttributes"],
             json!({"path": "/healthz", "verb": "get"})
         );
         let account = Subject::ServiceAccount {
@@ -152,12 +152,12 @@ mod tests {
             field_selector: "".into(),
             label_selector: "a=b".into(),
         });
-        let asked = spec(&request, &resource, "list").unwrap();
-        assert_eq!(asked["user"], "system:serviceaccount:shop:bot");
-        let attributes = &asked["resourceAttributes"];
+        let review = spec(&request, &resource, "list").unwrap();
+        assert_eq!(review["user"], "system:serviceaccount:shop:bot");
+        let attributes = &review["resourceAttributes"];
         assert_eq!(attributes["labelSelector"], json!({"rawSelector": "a=b"}));
         assert!(
-            serde_json::from_value::<SubjectAccessReview>(json!({"metadata": {}, "spec": asked}))
+            serde_json::from_value::<SubjectAccessReview>(json!({"metadata": {}, "spec": review}))
                 .is_ok()
         );
     }

@@ -1,4 +1,4 @@
-//! The cluster as policies see it.
+//! The cluster view of policies.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,16 +16,16 @@ use super::{
     authorizer::Authorizer, objects::ObjectCache, params::ParamWatches, schemas::SchemaCache,
 };
 
-/// For a Namespace that the watch has not brought yet.
-const LOOK: Duration = Duration::from_secs(2);
+/// Deadline for a Namespace that is not cached yet, and delay of a failed watch.
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is watched and fetched for policies.
+/// Watched and fetched state for policies.
 pub(crate) struct Cluster {
     client: Client,
     namespaces: ObjectCache,
     pub params: ParamWatches,
     pub schemas: SchemaCache,
-    /// `None`: questions to the authorizer are off.
+    /// `None`: the authorizer is off.
     authorizer: Option<Authorizer>,
 }
 
@@ -40,12 +40,12 @@ impl Cluster {
         }
     }
 
-    /// Whether policies may ask the authorizer, and wait for its answer.
+    /// Whether policies may use the authorizer, which blocks.
     pub(crate) fn authorizer_enabled(&self) -> bool {
         self.authorizer.is_some()
     }
 
-    /// Follows the Namespaces until told to stop.
+    /// Watches Namespaces until `stop`.
     pub(crate) async fn watch_namespaces(&self, stop: CancellationToken) {
         let types = TypeMeta {
             api_version: "v1".to_owned(),
@@ -57,24 +57,24 @@ impl Cluster {
             tokio::select! {
                 () = stop.cancelled() => return,
                 why = self.namespaces.watch(api, &types) => {
-                    tracing::warn!(%why, "Namespaces cannot be watched");
+                    tracing::warn!(%why, "cannot watch Namespaces");
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(NAMESPACE_TIMEOUT) => {}
             }
         }
     }
 
-    /// The world of one request: what it needs and is not there yet is fetched.
+    /// The view of a request. A missing Namespace or schema is fetched.
     pub(crate) async fn for_request(self: &Arc<Self>, request: &Request) -> RequestCluster {
         self.schemas.fetch_if_missing(&request.kind).await;
         let name = request.namespace.as_str();
         let mut namespace = self.namespaces.get("", name);
         if namespace.is_none() && !name.is_empty() {
             let api: Api<Namespace> = Api::all(self.client.clone());
-            let found = tokio::time::timeout(LOOK, api.get_opt(name)).await;
+            let found = tokio::time::timeout(NAMESPACE_TIMEOUT, api.get_opt(name)).await;
             let found = found.ok().and_then(Result::ok).flatten();
             namespace = found
                 .and_then(|n| serde_json::to_value(n).ok())
@@ -87,7 +87,7 @@ impl Cluster {
     }
 }
 
-/// The cluster, and the request's own Namespace.
+/// The cluster view of a request, with its Namespace.
 pub(crate) struct RequestCluster {
     cluster: Arc<Cluster>,
     namespace: Option<(String, Arc<Value>)>,
@@ -131,7 +131,7 @@ impl ClusterView for RequestCluster {
         match &self.cluster.authorizer {
             Some(authorizer) => authorizer.authorize(request, check, verb),
             None => Err(EvaluationError::failed(
-                "questions to the authorizer are turned off; start the server with --authorizer",
+                "the authorizer is off; start the server with --authorizer",
             )),
         }
     }

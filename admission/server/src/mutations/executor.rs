@@ -1,6 +1,5 @@
-//! Where policies are worked out: at once on the thread that serves the request, or
-//! on one that may take its time. Handing a request over, and back, costs as much
-//! as a policy or two.
+//! Runs evaluations: inline on the thread of the request, or on the blocking pool. The
+//! handover to the pool costs as much as one or two policies.
 
 use std::{
     sync::{
@@ -14,26 +13,26 @@ use tautline_mutating_policy::{ClusterView, Outcome, Request, Settings};
 
 use super::store::ActivePolicies;
 
-/// What takes longer keeps other requests of its thread waiting too long.
+/// Longest inline evaluation, because it delays other requests of the thread.
 const INLINE_TIME: Duration = Duration::from_millis(3);
-/// A single step on a larger object may.
+/// Largest object of an inline evaluation: one step on a larger one may take longer.
 const INLINE_BYTES: usize = 32 << 10;
-/// After one that took longer so many are not tried: trying is lost time then.
+/// Evaluations that skip the inline attempt after one that timed out.
 const SKIPPED_AFTER_TIMEOUT: u32 = 16;
 
 /// The server is stopping.
 pub(super) struct Stopping;
 
-/// One request with all that it needs.
+/// The inputs of an evaluation.
 pub(super) struct EvaluationTask<W> {
     pub active: Arc<ActivePolicies>,
     pub request: Request,
     pub cluster: W,
-    /// Of the review that it came in.
+    /// Size of the review.
     pub bytes: usize,
-    /// When it must be done.
+    /// Deadline.
     pub deadline: Instant,
-    /// Whether it may wait for others.
+    /// Whether it may block.
     pub may_block: bool,
 }
 
@@ -46,10 +45,10 @@ impl<W: ClusterView> EvaluationTask<W> {
     }
 }
 
-/// Works requests out.
+/// Runs evaluations.
 #[derive(Default)]
 pub(crate) struct Executor {
-    /// Requests that are still not to be tried.
+    /// Evaluations left that skip the inline attempt.
     inline_skips_left: AtomicU32,
 }
 
@@ -63,7 +62,7 @@ impl Executor {
         }
         match tokio::task::spawn_blocking(move || task.run(task.deadline)).await {
             Ok(outcome) => Ok(outcome),
-            // It becomes a failed review: HTTP 500 and a log line.
+            // The server answers HTTP 500 and logs the panic.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => Err(Stopping),
@@ -71,7 +70,7 @@ impl Executor {
         }
     }
 
-    /// The outcome, if there is one in a short time: nothing was stopped then.
+    /// The outcome if the evaluation ends within the inline time.
     fn try_inline<W: ClusterView>(&self, task: &EvaluationTask<W>) -> Option<Outcome> {
         if task.may_block || task.bytes > INLINE_BYTES {
             return None;
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_outcome_is_the_same_wherever_it_is_worked_out() {
+    async fn outcome_is_the_same_inline_and_on_the_pool() {
         let worker = Executor::default();
         let long = Duration::from_secs(60);
         for (bytes, waits) in [(0, false), (0, true), (INLINE_BYTES + 1, false)] {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_long_is_not_tried_for_a_while() {
+    async fn timeout_suspends_inline_evaluation() {
         let worker = Executor::default();
         let late = worker.evaluate(task(0, false, Duration::ZERO)).await;
         assert_eq!(late.ok().unwrap().faults[0].kind, FaultKind::Budget);

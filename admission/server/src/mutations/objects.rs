@@ -1,4 +1,4 @@
-//! Objects of one kind as JSON, kept in step by a watch.
+//! A cache of all objects of a kind as JSON, updated by a watch.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use serde_json::Value;
 use tautline_api::convert;
 use tautline_core::selector::Selector;
 
-/// Namespace (empty: none) and name.
+/// Namespace (empty: cluster-scoped) and name.
 type Key = (String, String);
 
 /// All objects of one kind.
@@ -30,7 +30,7 @@ pub(crate) struct ObjectCache {
 }
 
 impl ObjectCache {
-    /// Whether all are known: what is not found is not there.
+    /// Whether the list is complete: an object that is not cached does not exist.
     pub(crate) fn listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
@@ -45,7 +45,7 @@ impl ObjectCache {
         self.all.read().get(&key).cloned()
     }
 
-    /// Those of a namespace that have such labels.
+    /// The objects of a namespace that a selector matches.
     pub(crate) fn selected(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Value>> {
         let all = self.all.read();
         let from = (namespace.to_owned(), String::new());
@@ -60,7 +60,7 @@ impl ObjectCache {
         .collect()
     }
 
-    /// Follows until the kind cannot be watched any more, and says why.
+    /// Watches until the API server refuses; returns the reason.
     pub(crate) async fn watch(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
         let mut listing = BTreeMap::new();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
@@ -95,8 +95,7 @@ impl ObjectCache {
     }
 }
 
-/// The object with its type, which the items of a list lack, and without what the
-/// API server notes of who wrote which field.
+/// The object with its type, which items of a list lack, and without managedFields.
 fn read(mut object: DynamicObject, types: &TypeMeta) -> Option<(Key, Arc<Value>)> {
     object.types = Some(types.clone());
     object.metadata.managed_fields = None;

@@ -1,5 +1,5 @@
-//! Watches on the kinds of parameters that policies in force name. A watch begins
-//! when a policy names its kind, and when the API server serves it.
+//! Watches on the parameter kinds of the active policies. A watch starts when a policy
+//! uses the kind and the API server serves it.
 
 use std::{
     collections::HashMap,
@@ -24,24 +24,24 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{objects::ObjectCache, store::ActivePolicies};
 
-/// Between two looks whether a kind is served by now.
-const LOOK: Duration = Duration::from_secs(3);
-/// Between two looks whether all is listed, at start.
+/// Interval between checks whether a kind is served.
+const RETRY: Duration = Duration::from_secs(3);
+/// Interval between checks whether everything is listed, at start.
 const POLL: Duration = Duration::from_millis(20);
-/// The most that a look may take.
+/// Deadline of a check.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// One kind.
+/// A watched kind.
 #[derive(Default)]
 pub(crate) struct WatchedKind {
     pub objects: ObjectCache,
     scope: RwLock<Option<ResourceScope>>,
-    /// The API server has said that there is nothing for us: it does not serve the
-    /// kind, or we may not read it. That may change.
+    /// The API server does not serve the kind, or the server may not read it. Either may
+    /// change.
     unavailable: AtomicBool,
 }
 
-/// Every kind that is followed.
+/// All watched kinds.
 #[derive(Default)]
 pub(crate) struct ParamWatches(RwLock<HashMap<ParamKind, Arc<WatchedKind>>>);
 
@@ -50,97 +50,97 @@ impl ParamWatches {
         self.0.read().get(kind).cloned()
     }
 
-    /// `None`: the kind is not known, or not all of its objects are.
+    /// `None`: the kind is unknown, or its list is incomplete.
     pub(crate) fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
-        let followed = self.get(kind)?;
-        let lies = *followed.scope.read();
-        lies.filter(|_| followed.objects.listed())
+        let watched = self.get(kind)?;
+        let lies = *watched.scope.read();
+        lies.filter(|_| watched.objects.listed())
     }
 
-    /// Kinds that `in_force` needs of which not all objects are known, and may be in
-    /// a moment; `None`: nobody knows yet what it needs.
-    fn missing(&self, in_force: &ActivePolicies) -> Option<Vec<String>> {
+    /// Kinds of the active policies that are not listed yet but are available; `None`:
+    /// the policies are not listed yet.
+    fn missing(&self, active: &ActivePolicies) -> Option<Vec<String>> {
         let withheld = |f: Arc<WatchedKind>| f.unavailable.load(Ordering::Acquire);
         let unknown = |kind: &&ParamKind| {
             self.resource_scope(kind).is_none() && !self.get(kind).is_some_and(withheld)
         };
-        let names = in_force.params.iter().filter(unknown);
+        let names = active.params.iter().filter(unknown);
         let names = names.map(|k| format!("{} {}", k.api_version, k.kind));
-        in_force.complete.then(|| names.collect())
+        active.complete.then(|| names.collect())
     }
 
-    /// Waits until every policy in force finds its parameters, or there are none for
-    /// us to find; for `patience` at most.
+    /// Waits until the parameters of all active policies are listed or unavailable, for
+    /// at most `timeout_after`.
     pub(crate) async fn wait_until_listed(
         &self,
-        in_force: &watch::Receiver<Arc<ActivePolicies>>,
-        patience: Duration,
+        active: &watch::Receiver<Arc<ActivePolicies>>,
+        timeout_after: Duration,
     ) {
         let all = async {
-            while self.missing(&in_force.borrow()) != Some(Vec::new()) {
+            while self.missing(&active.borrow()) != Some(Vec::new()) {
                 tokio::time::sleep(POLL).await;
             }
         };
-        if timeout(patience, all).await.is_err() {
-            let missing = self.missing(&in_force.borrow()).unwrap_or_default();
+        if timeout(timeout_after, all).await.is_err() {
+            let missing = self.missing(&active.borrow()).unwrap_or_default();
             tracing::warn!(
                 ?missing,
-                ?patience,
-                "parameters of mutation policies are not listed in time; what needs them follows \
-                 the policies' failurePolicy"
+                ?timeout_after,
+                "parameters of mutation policies are not listed in time; the policies that use them \
+                 fail by their failurePolicy"
             );
         }
     }
 
-    /// Follows what `in_force` needs until told to stop.
+    /// Watches the kinds of the active policies until `stop`.
     pub(crate) async fn watch_kinds(
         &self,
         client: Client,
-        mut in_force: watch::Receiver<Arc<ActivePolicies>>,
+        mut active: watch::Receiver<Arc<ActivePolicies>>,
         stop: CancellationToken,
     ) {
         let mut running: HashMap<ParamKind, DropGuard> = HashMap::new();
         loop {
-            let wanted = in_force.borrow_and_update().params.clone();
-            running.retain(|kind, _| wanted.contains(kind));
-            self.0.write().retain(|kind, _| wanted.contains(kind));
-            for kind in wanted {
+            let kinds = active.borrow_and_update().params.clone();
+            running.retain(|kind, _| kinds.contains(kind));
+            self.0.write().retain(|kind, _| kinds.contains(kind));
+            for kind in kinds {
                 if running.contains_key(&kind) {
                     continue;
                 }
-                let followed = Arc::new(WatchedKind::default());
-                self.0.write().insert(kind.clone(), Arc::clone(&followed));
+                let watched = Arc::new(WatchedKind::default());
+                self.0.write().insert(kind.clone(), Arc::clone(&watched));
                 let end = stop.child_token();
                 running.insert(kind.clone(), end.clone().drop_guard());
                 let client = client.clone();
                 tokio::spawn(async move {
                     tokio::select! {
                         () = end.cancelled() => {}
-                        () = watch_kind(&client, &kind, &followed) => {}
+                        () = watch_kind(&client, &kind, &watched) => {}
                     }
                 });
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                changed = in_force.changed() => if changed.is_err() { return },
+                changed = active.changed() => if changed.is_err() { return },
             }
         }
     }
 }
 
-async fn watch_kind(client: &Client, kind: &ParamKind, followed: &WatchedKind) {
+async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
     let types = TypeMeta {
         api_version: kind.api_version.clone(),
         kind: kind.kind.clone(),
     };
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let (why, withheld) = match timeout(DEADLINE, discover(client, &types)).await {
             Ok(Ok((api, lies))) => {
-                followed.unavailable.store(false, Ordering::Release);
-                *followed.scope.write() = Some(lies);
-                // It comes back when the API server refuses.
-                (followed.objects.watch(api, &types).await, true)
+                watched.unavailable.store(false, Ordering::Release);
+                *watched.scope.write() = Some(lies);
+                // The watch returns when the API server refuses it.
+                (watched.objects.watch(api, &types).await, true)
             }
             Ok(Err((why, withheld))) => (why, withheld),
             Err(_) => (
@@ -148,16 +148,16 @@ async fn watch_kind(client: &Client, kind: &ParamKind, followed: &WatchedKind) {
                 false,
             ),
         };
-        followed.unavailable.store(withheld, Ordering::Release);
-        if said != why {
-            tracing::warn!(kind = %kind.kind, %why, "parameters cannot be watched; may tautline-admission list and watch them?");
-            said = why;
+        watched.unavailable.store(withheld, Ordering::Release);
+        if logged != why {
+            tracing::warn!(kind = %kind.kind, %why, "cannot watch parameters; allow tautline-admission to list and watch them");
+            logged = why;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-/// The error says whether there is nothing for us to find.
+/// The error has the reason, and whether the kind is unavailable.
 async fn discover(
     client: &Client,
     types: &TypeMeta,
@@ -184,31 +184,34 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_start_waits_for_parameters_but_not_for_ever() {
+    async fn start_waits_for_parameters_with_a_timeout() {
         let kind = ParamKind {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
         };
         let (params, start) = (ParamWatches::default(), tokio::time::Instant::now());
-        let (sender, in_force) = watch::channel(Arc::new(ActivePolicies::default()));
-        let patience = Duration::from_secs(30);
-        params.wait_until_listed(&in_force, patience).await;
-        assert!(start.elapsed() >= patience, "the policies are not known");
+        let (sender, active) = watch::channel(Arc::new(ActivePolicies::default()));
+        let timeout_after = Duration::from_secs(30);
+        params.wait_until_listed(&active, timeout_after).await;
+        assert!(
+            start.elapsed() >= timeout_after,
+            "the policies are not known"
+        );
         sender.send_replace(Arc::new(ActivePolicies {
             params: [kind.clone()].into(),
             complete: true,
             ..ActivePolicies::default()
         }));
-        let followed = Arc::new(WatchedKind::default());
-        *followed.scope.write() = Some(ResourceScope::Namespaced);
-        params.0.write().insert(kind, Arc::clone(&followed));
-        params.wait_until_listed(&in_force, patience).await;
-        assert!(start.elapsed() >= 2 * patience, "nothing is listed");
-        followed.unavailable.store(true, Ordering::Release);
-        params.wait_until_listed(&in_force, patience).await;
-        followed.unavailable.store(false, Ordering::Release);
-        followed.objects.set_listed();
-        params.wait_until_listed(&in_force, patience).await;
-        assert!(start.elapsed() < 3 * patience);
+        let watched = Arc::new(WatchedKind::default());
+        *watched.scope.write() = Some(ResourceScope::Namespaced);
+        params.0.write().insert(kind, Arc::clone(&watched));
+        params.wait_until_listed(&active, timeout_after).await;
+        assert!(start.elapsed() >= 2 * timeout_after, "nothing is listed");
+        watched.unavailable.store(true, Ordering::Release);
+        params.wait_until_listed(&active, timeout_after).await;
+        watched.unavailable.store(false, Ordering::Release);
+        watched.objects.set_listed();
+        params.wait_until_listed(&active, timeout_after).await;
+        assert!(start.elapsed() < 3 * timeout_after);
     }
 }

@@ -1,5 +1,4 @@
-//! One of our objects with its spec as it was written: the engine reads it with
-//! every field, those that no type knows too.
+//! A custom resource with its spec unparsed: policies are checked for unknown fields.
 
 use std::{borrow::Cow, marker::PhantomData};
 
@@ -8,7 +7,7 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// An object of kind `K`, its spec unread.
+/// An object of kind `K` with its spec as JSON.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct RawObject<K> {
@@ -20,7 +19,7 @@ pub(crate) struct RawObject<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> RawObject<K> {
-    /// As a manifest has it.
+    /// The object as a manifest.
     pub(crate) fn manifest(&self) -> Value {
         json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),

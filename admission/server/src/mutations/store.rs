@@ -1,5 +1,5 @@
-//! The policies in force: each object compiled once a change, what was good of it
-//! kept when a change makes it unusable.
+//! The active policies: each object is compiled at each change; its last valid version
+//! stays active while a newer one is invalid.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -20,25 +20,25 @@ use tokio::sync::watch;
 
 use super::{metrics::Counters, raw::RawObject};
 
-/// What requests are judged by, and what follows from it.
+/// The active policies, and values derived from them.
 #[derive(Clone, Default)]
 pub(crate) struct ActivePolicies {
     pub policies: Policies,
-    /// Kinds of parameters that are needed.
+    /// Their parameter kinds.
     pub params: HashSet<ParamKind>,
-    /// What the API server is to ask about: the webhook's `rules`.
+    /// The `rules` of the webhook.
     pub rules: Vec<Value>,
-    /// Whether any of them refuses what it fails on.
+    /// Whether a policy has failurePolicy `Fail`.
     pub fail: bool,
-    /// Whether all policies and bindings were seen.
+    /// Whether all policies and bindings are listed.
     pub complete: bool,
 }
 
-/// An object as it was read last.
+/// The last version of an object.
 struct Entry<T> {
     uid: String,
     version: String,
-    good: Option<Arc<T>>,
+    valid: Option<Arc<T>>,
     usable: bool,
 }
 
@@ -46,11 +46,11 @@ struct Entry<T> {
 struct Objects {
     policies: BTreeMap<String, Entry<CompiledPolicy>>,
     bindings: BTreeMap<String, Entry<Binding>>,
-    /// Which of the two were seen.
-    seen: (bool, bool),
+    /// Whether policies, and bindings, are listed.
+    listed: (bool, bool),
 }
 
-/// Takes what the watches bring.
+/// Receives policies and bindings from their watches.
 pub(crate) struct PolicyStore {
     objects: Mutex<Objects>,
     active: watch::Sender<Arc<ActivePolicies>>,
@@ -72,15 +72,15 @@ impl PolicyStore {
         self.active.borrow().clone()
     }
 
-    /// Wakes when what is in force has changed.
+    /// Notifies of changes of the active policies.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<ActivePolicies>> {
         self.active.subscribe()
     }
 
-    /// All the policies there are.
+    /// Replaces the list of policies.
     pub(crate) fn update_policies(&self, all: &[Arc<RawObject<MutationPolicy>>]) {
         let mut objects = self.objects.lock();
-        objects.seen.0 = true;
+        objects.listed.0 = true;
         let pick = |loaded| match loaded {
             LoadedObject::Policy(policy) => Some(policy),
             LoadedObject::Binding(_) => None,
@@ -89,10 +89,10 @@ impl PolicyStore {
         self.publish(&objects);
     }
 
-    /// All the bindings there are.
+    /// Replaces the list of bindings.
     pub(crate) fn update_bindings(&self, all: &[Arc<RawObject<MutationPolicyBinding>>]) {
         let mut objects = self.objects.lock();
-        objects.seen.1 = true;
+        objects.listed.1 = true;
         let pick = |loaded| match loaded {
             LoadedObject::Binding(binding) => Some(binding),
             LoadedObject::Policy(_) => None,
@@ -121,8 +121,8 @@ impl PolicyStore {
             if before.is_some_and(|e| e.version == version) {
                 continue;
             }
-            let old = before.and_then(|e| e.good.clone());
-            let (good, usable) = match check(&object.manifest()) {
+            let old = before.and_then(|e| e.valid.clone());
+            let (valid, usable) = match check(&object.manifest()) {
                 Ok((loaded, _)) => (pick(loaded), true),
                 Err(problems) => {
                     self.report_unusable::<K>(object, &problems, old.is_some());
@@ -132,7 +132,7 @@ impl PolicyStore {
             let entry = Entry {
                 uid,
                 version,
-                good,
+                valid,
                 usable,
             };
             known.insert(name, entry);
@@ -147,11 +147,11 @@ impl PolicyStore {
     ) {
         let (kind, name) = (K::kind(&()), object.metadata.name.as_deref());
         let stays = match kept {
-            true => "what was good of it stays in force",
-            false => "it is not in force",
+            true => "the last valid version stays active",
+            false => "it is not active",
         };
         let text = format!("{}; {stays}", lines(problems).join("; "));
-        tracing::warn!(%kind, name, problem = %text, "cannot be used");
+        tracing::warn!(%kind, name, problem = %text, "invalid");
         self.events.publish(EventNote {
             regarding: ObjectReference {
                 api_version: Some(K::api_version(&()).into_owned()),
@@ -169,46 +169,46 @@ impl PolicyStore {
     }
 
     fn publish(&self, objects: &Objects) {
-        let good = |e: &Entry<CompiledPolicy>| e.good.clone();
+        let valid = |e: &Entry<CompiledPolicy>| e.valid.clone();
         let policies: Vec<Arc<CompiledPolicy>> =
-            objects.policies.values().filter_map(good).collect();
-        let bindings = objects.bindings.values().filter_map(|e| e.good.clone());
+            objects.policies.values().filter_map(valid).collect();
+        let bindings = objects.bindings.values().filter_map(|e| e.valid.clone());
         let bindings: Vec<Arc<Binding>> = bindings.collect();
         let bound = policies
             .iter()
             .filter(|p| bindings.iter().any(|b| b.policy == p.policy.name));
-        let mut in_force = ActivePolicies {
-            complete: objects.seen == (true, true),
+        let mut active = ActivePolicies {
+            complete: objects.listed == (true, true),
             ..ActivePolicies::default()
         };
         let mut rules = BTreeMap::new();
         for policy in bound.map(|p| &p.policy) {
-            in_force.params.extend(policy.param_kind.clone());
-            in_force.fail |= policy.failure == FailurePolicy::Fail;
+            active.params.extend(policy.param_kind.clone());
+            active.fail |= policy.failure == FailurePolicy::Fail;
             for rule in policy.constraints.rules.iter().map(webhook_rule) {
                 rules.insert(rule.to_string(), rule);
             }
         }
-        in_force.rules = rules.into_values().collect();
+        active.rules = rules.into_values().collect();
         let unusable = objects.policies.values().filter(|e| !e.usable).count()
             + objects.bindings.values().filter(|e| !e.usable).count();
-        in_force.policies = Policies::new(policies, bindings);
+        active.policies = Policies::new(policies, bindings);
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let count = number(in_force.policies.len());
-        self.counters.in_force.set(count);
+        let count = number(active.policies.len());
+        self.counters.active.set(count);
         self.counters.unusable.set(number(unusable));
-        self.active.send_replace(Arc::new(in_force));
+        self.active.send_replace(Arc::new(active));
     }
 }
 
-/// What is wrong, a line each.
+/// A line for each problem.
 pub(crate) fn lines(problems: &[Problem]) -> Vec<String> {
     let line = |p: &Problem| format!("{}: {}", p.field, p.message);
     problems.iter().map(line).collect()
 }
 
-/// A policy's rule as a webhook's. All operations are those that policies know:
-/// they are never asked about a delete.
+/// The webhook rule of a policy's rule. `*` becomes the operations of policies, which do
+/// not include DELETE.
 fn webhook_rule(rule: &Rule) -> Value {
     let known = ["CREATE", "UPDATE", "CONNECT"].map(str::to_owned);
     let operations = match rule.operations.iter().any(|o| o == "*") {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_good_stays_in_force() {
+    fn last_valid_version_stays_active() {
         let store = PolicyStore::new(
             Events::new().0,
             Counters::register(&mut Registry::default()),
