@@ -1,18 +1,18 @@
-//! Quantities in their usual form, the one in which the API server writes them
-//! once it has read them: no fraction, the largest suffix that loses nothing.
+//! The canonical form of quantities, in which the API server writes them: no fraction,
+//! and the largest suffix without a loss.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
 
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// The usual form of `quantity`. What is none stays as it is, and so does what is
-/// written with an exponent or finer than a billionth.
+/// The canonical form of `quantity`. A text that is not a quantity stays as it is, as do
+/// quantities with an exponent or finer than a billionth.
 pub(crate) fn canonical(quantity: &str) -> String {
     canonicalize(quantity).unwrap_or_else(|| quantity.to_owned())
 }
 
-/// None for what stays as it is because it is no quantity, or one of a digit or
-/// two, which has no other form.
+/// The canonical form; `None` if the text is not a quantity or has one or two digits,
+/// which are canonical.
 pub(crate) fn canonicalize(quantity: &str) -> Option<String> {
     if quantity.len() < 3 && quantity.bytes().all(|b| b.is_ascii_digit()) {
         let usual = !quantity.is_empty() && (quantity == "0" || !quantity.starts_with('0'));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_the_server_writes_them() {
+    fn canonical_form_is_that_of_the_api_server() {
         for (given, expected) in [
             ("1000m", "1"),
             ("0.5", "500m"),
@@ -108,13 +108,13 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_usual_form_is_its_own(number in "[0-9]{1,6}(\\.[0-9]{1,3})?", suffix in "(m|k|M|Ki|Gi)?") {
+        fn canonical_form_is_idempotent(number in "[0-9]{1,6}(\\.[0-9]{1,3})?", suffix in "(m|k|M|Ki|Gi)?") {
             let once = canonical(&format!("{number}{suffix}"));
             proptest::prop_assert_eq!(canonical(&once), once);
         }
 
         #[test]
-        fn nothing_is_a_panic(text in "\\PC{0,30}") {
+        fn random_text_does_not_panic(text in "\\PC{0,30}") {
             canonical(&text);
         }
     }

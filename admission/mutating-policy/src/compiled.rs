@@ -1,4 +1,4 @@
-//! A policy with its expressions compiled: once, when it is loaded.
+//! Compilation of policies, once at load time.
 
 use std::sync::Arc;
 
@@ -7,18 +7,24 @@ use tautline_cel::{CompileError, Environment, Program, ResultType};
 use crate::environment::environment;
 use crate::manifest::Problem;
 use crate::matched_kinds::MatchedKinds;
-use crate::model::{ExpressionSource, NamedExpression, PatchType, Policy};
+use crate::model::{Binding, ExpressionSource, NamedExpression, PatchType, Policy};
 use crate::mutation::CompiledMutation;
 use crate::resolver::Variable;
 
-/// A policy that is ready to run.
+/// A policy with compiled expressions.
 pub struct CompiledPolicy {
-    /// The policy as it was read.
+    /// The parsed policy.
     pub policy: Policy,
     pub(crate) name: Arc<str>,
     pub(crate) conditions: Vec<CompiledCondition>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) mutations: Vec<CompiledMutation>,
+}
+
+/// A policy and its bindings, ordered by name.
+pub(crate) struct BoundPolicy {
+    pub policy: Arc<CompiledPolicy>,
+    pub bindings: Vec<Arc<Binding>>,
 }
 
 pub(crate) struct CompiledCondition {
@@ -30,8 +36,8 @@ impl CompiledPolicy {
     /// Compiles every expression of a policy.
     ///
     /// # Errors
-    /// Everything that is wrong with any of them, by field, line and column. A
-    /// variable that does not compile is reported alone, not with its users.
+    /// All errors, by field, line and column. Expressions that use an invalid variable are
+    /// not reported.
     pub fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
         let mut found = Vec::new();
         let mut plain = environment(policy.param_kind.is_some());
@@ -45,7 +51,7 @@ impl CompiledPolicy {
         let mut variables = Vec::new();
         for NamedExpression { name, source } in &policy.variables {
             let program = compile(&plain, source, ResultType::Any);
-            // Whoever uses a variable at fault is not at fault for that.
+            // Expressions that use an invalid variable are not checked.
             let Some(program) = program else { continue };
             plain.declare_variable(name, program.clone());
             patching.declare_variable(name, program.clone());
@@ -81,9 +87,8 @@ impl CompiledPolicy {
         })
     }
 
-    /// Fields in mutations that none of the kinds has for which the policy is.
-    /// The API server takes such a policy, and refuses only requests for which it
-    /// makes such an object: so this is odd, and not wrong.
+    /// Warnings of fields in mutations that no matched kind has. The API server accepts
+    /// such a policy and refuses only the requests for which it builds such an object.
     pub(crate) fn unknown_fields(&self) -> Vec<Problem> {
         let policy = &self.policy;
         let Some(kinds) = MatchedKinds::from_constraints(&policy.constraints) else {
@@ -114,7 +119,7 @@ fn result_type(patch: PatchType) -> ResultType {
 fn problems(policy: &Policy, source: &ExpressionSource, error: &CompileError) -> Vec<Problem> {
     let first = (error.line, error.column, &error.message);
     let more = error.more.iter().map(|f| (f.line, f.column, &f.message));
-    // The text as it stands in the manifest may begin with blank lines.
+    // The text in the manifest may begin with blank lines.
     let cut = source.text.len() - source.text.trim_start().len();
     let before = &source.text[..cut];
     let lines = u32::try_from(before.matches('\n').count()).unwrap_or(0);

@@ -1,6 +1,5 @@
-//! A request on its way through all policies, as the API server's dispatcher
-//! leads it (k8s.io/apiserver 0.36.3, pkg/admission/plugin/policy: generic and
-//! mutating).
+//! The evaluation of a request by all policies, as in the API server's dispatcher
+//! (k8s.io/apiserver 0.36.3, pkg/admission/plugin/policy: generic and mutating).
 
 mod invoke;
 
@@ -9,31 +8,32 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::cluster::ClusterView;
+use crate::compiled::BoundPolicy;
+use crate::lazy_value::LazyValue;
 use crate::matching::MatchInput;
 use crate::model::{Binding, FailurePolicy, PatchType};
 use crate::mutation::ObjectState;
 use crate::outcome::{Denial, Fault, FaultKind, Outcome, SkippedPolicy, Verdict};
 use crate::params;
-use crate::policies::BoundPolicy;
 use crate::pruning;
 use crate::request::Request;
-use crate::resolver::{LazyValue, RequestContext};
+use crate::request_context::RequestContext;
 use crate::working_copy::WorkingCopy;
 use tautline_cel::Limits;
 
-/// How far a request may go, and what is told of it.
+/// Limits and detail of an evaluation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Bounds for the conditions of an invocation together, and for each of its
-    /// mutations; three times as many units for all that a policy does to one
-    /// request. The deadline is one for the whole request.
+    /// Limits for the conditions of an invocation together, and for each mutation. A
+    /// policy may spend three times the cost units on a request. The deadline is that of
+    /// the request.
     pub limits: Limits,
-    /// Whether variables' values, each mutation's diff and what was passed over
-    /// are told.
+    /// Whether the outcome has the values of variables, the diff of each mutation, and
+    /// skipped policies.
     pub full_detail: bool,
 }
 
-/// One request under way.
+/// The evaluation of one request.
 pub(crate) struct Evaluation<'a> {
     context: RequestContext<'a>,
     settings: &'a Settings,
@@ -41,16 +41,16 @@ pub(crate) struct Evaluation<'a> {
     object: LazyValue,
     working_copy: WorkingCopy,
     changed: bool,
-    /// Which invocations may run again: policy, binding, parameter.
+    /// Invocations that may run again: policy, binding, parameter.
     reinvocable: HashSet<Key>,
-    /// Units that each policy has spent so far, over all its invocations.
+    /// Cost units that each policy has spent in all its invocations.
     spent_units: HashMap<Arc<str>, u64>,
     outcome: Outcome,
 }
 
 type Key = (Arc<str>, String, Option<String>);
 
-/// A policy, a binding of it and a parameter that are for the request.
+/// A policy, binding and parameter that match the request.
 struct Invocation<'p> {
     bound: &'p BoundPolicy,
     binding: &'p Binding,
@@ -65,13 +65,13 @@ impl Invocation<'_> {
     }
 }
 
-/// The request ends here.
+/// Ends the evaluation with a denial.
 struct Abort(Denial);
 
 impl<'a> Evaluation<'a> {
-    pub fn new(request: &'a Request, world: &'a dyn ClusterView, settings: &'a Settings) -> Self {
+    pub fn new(request: &'a Request, cluster: &'a dyn ClusterView, settings: &'a Settings) -> Self {
         Self {
-            context: RequestContext::new(request, world),
+            context: RequestContext::new(request, cluster),
             settings,
             state: ObjectState::default(),
             object: LazyValue::new(request.object.clone()),
@@ -85,18 +85,18 @@ impl<'a> Evaluation<'a> {
 
     pub fn run(mut self, policies: &[BoundPolicy]) -> Outcome {
         let passed = self.pass(policies, 1).and_then(|()| {
-            if self.changed && self.refusal().is_none() {
+            if self.changed && self.denial().is_none() {
                 return self.pass(policies, 2);
             }
             Ok(())
         });
-        let refusal = match passed {
-            Err(Abort(refusal)) => Some(refusal),
-            Ok(()) => self.refusal(),
+        let denial = match passed {
+            Err(Abort(denial)) => Some(denial),
+            Ok(()) => self.denial(),
         };
         let before = &self.context.request.object;
-        self.outcome.verdict = match refusal {
-            Some(refusal) => Verdict::Refused(refusal),
+        self.outcome.verdict = match denial {
+            Some(denial) => Verdict::Refused(denial),
             None if self.object.json == *before => Verdict::Unchanged,
             None => Verdict::Changed {
                 patch: json_patch::diff(before, &self.object.json),
@@ -106,7 +106,7 @@ impl<'a> Evaluation<'a> {
         self.outcome
     }
 
-    /// One pass over all policies. What is due is settled before any of it runs.
+    /// One pass over all policies. The invocations are collected before the first runs.
     fn pass(&mut self, policies: &[BoundPolicy], pass: u8) -> Result<(), Abort> {
         let subject = MatchInput::new(
             self.context.request,
@@ -122,7 +122,7 @@ impl<'a> Evaluation<'a> {
         }
         if self.context.namespace_missing() {
             let message = format!("namespaces {:?} not found", self.context.request.namespace);
-            return Err(Abort(refusal(404, "NotFound", vec![message])));
+            return Err(Abort(denial(404, "NotFound", vec![message])));
         }
         if pass == 1 {
             let kind = &self.context.request.kind;
@@ -135,7 +135,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Adds the invocations of one policy that are for the request.
+    /// Adds the matching invocations of a policy.
     fn collect_invocations<'p>(
         &mut self,
         bound: &'p BoundPolicy,
@@ -151,11 +151,11 @@ impl<'a> Evaluation<'a> {
                 return self.fault(bound, None, FaultKind::Namespace, message);
             }
         }
-        let world = self.context.cluster;
+        let cluster = self.context.cluster;
         if let Some(kind) = policy
             .param_kind
             .as_ref()
-            .filter(|k| world.resource_scope(k).is_none())
+            .filter(|k| cluster.resource_scope(k).is_none())
         {
             let message = format!(
                 "failed to configure policy: failed to find resource referenced by paramKind: '{}, Kind={}'",
@@ -179,7 +179,7 @@ impl<'a> Evaluation<'a> {
             }
             let (kind, reference) = (policy.param_kind.as_ref(), binding.params.as_ref());
             let namespace = &self.context.request.namespace;
-            match params::collect(kind, reference, namespace, world) {
+            match params::collect(kind, reference, namespace, cluster) {
                 Ok(params) => due.extend(params.into_iter().map(|param| Invocation {
                     bound,
                     binding,
@@ -224,26 +224,26 @@ impl<'a> Evaluation<'a> {
         });
     }
 
-    /// The refusal that the faults so far amount to.
-    fn refusal(&self) -> Option<Denial> {
+    /// The denial that follows from the faults so far.
+    fn denial(&self) -> Option<Denial> {
         let faults: Vec<&Fault> = self.outcome.faults.iter().filter(|f| !f.ignored).collect();
-        // A misconfiguration is forbidden; what fails to run is invalid.
+        // The reason of a misconfiguration is Forbidden, of a failed expression Invalid.
         let reason = match faults.first()?.kind {
             FaultKind::Namespace | FaultKind::Params => "Forbidden",
             _ => "Invalid",
         };
         let causes = faults.iter().map(ToString::to_string).collect();
-        Some(refusal(403, reason, causes))
+        Some(denial(403, reason, causes))
     }
 
-    /// Whether the time for the whole request is over.
+    /// Whether the deadline of the request has passed.
     fn deadline_passed(&self) -> bool {
         let deadline = self.settings.limits.deadline;
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// Sets new defaults in the draft that a mutation of this type made (or did not:
-    /// it is the object as it was): whether that is another object.
+    /// Sets defaults after a mutation of this type; `made`: it changed the working copy.
+    /// Returns whether the object changes.
     fn set_defaults(&mut self, made: bool, patch: PatchType) -> bool {
         let merged = patch == PatchType::ApplyConfiguration;
         if !made && (self.state.defaulted || !merged) {
@@ -257,7 +257,7 @@ impl<'a> Evaluation<'a> {
         };
         let kind = &self.context.request.kind;
         let own = self.state.built_in.as_ref();
-        // A null that goes may have been an element's key.
+        // A removed null may have been the key of a list element.
         let whole = own.is_none_or(|own| pruning::prune(own, draft, before));
         self.context.cluster.set_defaults(kind, draft);
         self.state.defaulted = true;
@@ -272,7 +272,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-fn refusal(code: u16, reason: &'static str, causes: Vec<String>) -> Denial {
+fn denial(code: u16, reason: &'static str, causes: Vec<String>) -> Denial {
     Denial {
         code,
         reason,

@@ -1,13 +1,13 @@
-//! Kubernetes' mutating admission policies, worked out without an API server:
-//! the expressions ([`cel`]), the policies and their bindings ([`model`]), and
-//! what they make of a request ([`Policies::mutate`]). Nothing here knows HTTP,
-//! clients or threads; what policies ask of a cluster, [`World`] answers.
+//! Kubernetes' mutating admission policies without an API server: policies and
+//! bindings ([`model`]), and their evaluation for a request ([`Policies::mutate`]). The
+//! crate knows no HTTP, clients or threads; [`ClusterView`] returns what policies read
+//! from the cluster.
 //!
-//! What is done is what Kubernetes 1.36 does with a MutatingAdmissionPolicy. It
-//! differs in this: policies run in the order of their names; matchConditions may
-//! use variables; functions and spellings of 2024 are taken, too; costs are
-//! bounded, but not by the API server's exact figures; a policy that matches
-//! another version of a resource sees the object in the version in which it came.
+//! A policy has the effect of a MutatingAdmissionPolicy of Kubernetes 1.36, with these
+//! differences: policies run in the order of their names; matchConditions may use
+//! variables; the functions and spellings of 2024 are supported; cost units differ; a
+//! policy that matches another version of a resource sees the object in the version of
+//! the request.
 
 mod canonical_quantity;
 mod cluster;
@@ -16,6 +16,7 @@ pub mod defaults;
 mod environment;
 mod evaluation;
 mod json_patch;
+mod lazy_value;
 mod manifest;
 mod matched_kinds;
 mod matching;
@@ -26,11 +27,13 @@ mod params;
 mod policies;
 mod pruning;
 mod request;
+mod request_context;
 mod resolver;
+mod static_cluster;
 mod strict_decoding;
 mod working_copy;
 
-pub use cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope, StaticCluster};
+pub use cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
 pub use compiled::CompiledPolicy;
 pub use environment::environment;
 pub use evaluation::Settings;
@@ -42,6 +45,7 @@ pub use outcome::{
 };
 pub use policies::{LoadReport, LoadedObject, Policies, check};
 pub use request::{Kind, Request, Resource};
+pub use static_cluster::StaticCluster;
 pub use tautline_cel::Limits;
 
 /// Expression results are at most as deep as the objects that are merged.

@@ -1,5 +1,4 @@
-//! Fields of the kinds that a policy is for, as far as they are known when it is
-//! loaded.
+//! The fields of the kinds that a policy matches, known at load time.
 
 use tautline_structured_merge::{Schema, Schemas, Shape};
 
@@ -7,12 +6,11 @@ use crate::model::MatchResources;
 use crate::request::plural;
 use tautline_cel::ObjectSchema;
 
-/// The types of all kinds that a policy matches.
+/// The schemas of all kinds that a policy matches.
 pub(crate) struct MatchedKinds(Vec<Schema>);
 
 impl MatchedKinds {
-    /// None unless every rule names nothing but resources of the API server's own
-    /// whose types are bundled.
+    /// `None` unless all rules name only resources with bundled schemas.
     pub fn from_constraints(constraints: &MatchResources) -> Option<Self> {
         let mut all = Vec::new();
         for rule in &constraints.rules {
@@ -28,7 +26,7 @@ impl MatchedKinds {
     }
 }
 
-/// The type of `resource`; none for `*` and for subresources.
+/// The schema of `resource`; `None` for `*` and for subresources.
 fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
     let schemas = Schemas::bundled();
     let mut kinds = schemas.kinds();
@@ -41,7 +39,7 @@ fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
 }
 
 impl ObjectSchema for MatchedKinds {
-    /// Whether one of the kinds has the field; none beyond what types tell.
+    /// Whether one of the kinds has the field; `None` where a schema leaves it open.
     fn has_field(&self, path: &[&str]) -> Option<bool> {
         let mut known = Some(false);
         for schema in &self.0 {
@@ -91,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_kinds_that_are_known_tell() {
+    fn unknown_kinds_have_no_schema() {
         for (groups, resources) in [
             (&[""], &["pods", "widgets"][..]),
             (&["*"], &["pods"]),

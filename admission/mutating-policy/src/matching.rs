@@ -1,5 +1,5 @@
-//! Whether a request is one that a policy or a binding is for, as the API
-//! server's matcher decides (k8s.io/apiserver 0.36.3,
+//! Matching of requests by policies and bindings, as in the API server
+//! (k8s.io/apiserver 0.36.3,
 //! pkg/admission/plugin/policy/matching and webhook/predicates).
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::cluster::ClusterView;
 use crate::model::{MatchPolicy, MatchResources, Rule, ScopeType};
 use crate::request::{Request, Resource};
 
-/// Why a request is not one for a policy or binding.
+/// Why a policy or binding does not match a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mismatch {
@@ -19,16 +19,16 @@ pub enum Mismatch {
     ObjectSelector,
     /// One of its excludeResourceRules matches.
     Excluded,
-    /// None of its resourceRules matches.
+    /// No resourceRule matches.
     ResourceRules,
 }
 
-/// A Namespace that is not there although its labels matter.
+/// A Namespace whose labels are needed does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespaces {0:?} not found")]
 pub struct NamespaceNotFound(pub String);
 
-/// What matching looks at, taken from a request once for all policies.
+/// The inputs of matching, computed once for all policies.
 pub(crate) struct MatchInput<'a> {
     request: &'a Request,
     object: Option<Labels>,
@@ -37,23 +37,23 @@ pub(crate) struct MatchInput<'a> {
 }
 
 impl<'a> MatchInput<'a> {
-    /// `object` is the request's, or what has become of it.
-    pub fn new(request: &'a Request, object: &Value, world: &dyn ClusterView) -> Self {
+    /// `object` is the request's object with the changes so far.
+    pub fn new(request: &'a Request, object: &Value, cluster: &dyn ClusterView) -> Self {
         let of = |o: &Value| (!o.is_null()).then(|| labels(o));
         Self {
             request,
             object: of(object),
             old: of(&request.old_object),
-            namespace: namespace_labels(request, object, world),
+            namespace: namespace_labels(request, object, cluster),
         }
     }
 
-    /// Whether the request is one for `resources`: the reason if it is not.
+    /// The reason why `resources` does not match; `None`: it matches.
     pub fn matches(
         &self,
         resources: &MatchResources,
     ) -> Result<Option<Mismatch>, NamespaceNotFound> {
-        // A missing Namespace counts only once everything else matches.
+        // A missing Namespace is an error only if everything else matches.
         let mut missing = None;
         if resources.namespaces != Selector::default() {
             match &self.namespace {
@@ -92,7 +92,7 @@ impl<'a> MatchInput<'a> {
     fn rule(&self, rule: &Rule, resource: &Resource) -> bool {
         let request = self.request;
         let is = |items: &[String], text: &str| items.iter().any(|i| i == "*" || i == text);
-        // A Namespace is cluster-wide although requests for one carry its name.
+        // A Namespace is cluster-scoped although its requests carry its name.
         let cluster_wide = request.namespace.is_empty()
             || resource.group.is_empty()
                 && resource.version == "v1"
@@ -116,22 +116,22 @@ impl<'a> MatchInput<'a> {
     }
 }
 
-/// The labels that a namespaceSelector looks at; none where it does not apply.
+/// The labels for a namespaceSelector; `None` where it does not apply.
 fn namespace_labels(
     request: &Request,
     object: &Value,
-    world: &dyn ClusterView,
+    cluster: &dyn ClusterView,
 ) -> Result<Option<Labels>, NamespaceNotFound> {
     let of_namespaces = request.resource.resource == "namespaces";
     if request.namespace.is_empty() && !of_namespaces {
         return Ok(None);
     }
-    // The Namespace at hand is not known elsewhere yet, or not as it will be.
+    // The cached Namespace is missing or older than the object of the request.
     let fresh = ["CREATE", "UPDATE"].contains(&request.operation.as_str());
     if of_namespaces && request.sub_resource.is_empty() && fresh {
         return Ok(Some(labels(object)));
     }
-    let namespace = world.namespace(&request.namespace);
+    let namespace = cluster.namespace(&request.namespace);
     let namespace = namespace.ok_or_else(|| NamespaceNotFound(request.namespace.clone()))?;
     Ok(Some(labels(&namespace)))
 }
@@ -148,7 +148,7 @@ pub(crate) fn labels(object: &Value) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::StaticCluster;
+    use crate::StaticCluster;
     use serde_json::json;
 
     fn resources(rule: Value, more: Value) -> MatchResources {
@@ -179,20 +179,20 @@ mod tests {
         Request::create(pod).unwrap()
     }
 
-    fn world() -> StaticCluster {
+    fn cluster() -> StaticCluster {
         let blue = json!({"kind": "Namespace", "metadata": {"name": "blue",
             "labels": {"team": "x", "kubernetes.io/metadata.name": "blue"}}});
         StaticCluster::from_iter([blue])
     }
 
     fn of(request: &Request, resources: &MatchResources) -> Option<Mismatch> {
-        let (object, world) = (request.object.clone(), world());
-        let subject = MatchInput::new(request, &object, &world);
+        let (object, cluster) = (request.object.clone(), cluster());
+        let subject = MatchInput::new(request, &object, &cluster);
         subject.matches(resources).unwrap()
     }
 
     #[test]
-    fn rules_match_as_the_servers() {
+    fn rules_match_as_in_the_api_server() {
         let cases = [
             ("resources", json!(["pods"]), true),
             ("resources", json!(["*"]), true),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_look_at_namespace_object_and_old_object() {
+    fn selectors_use_namespace_object_and_old_object() {
         let any = || rule("scope", json!("*"));
         let by = |more: Value| of(&pod(), &resources(any(), more));
         let labels = |key: &str, value: &str| json!({"matchLabels": {key: value}});
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_cluster_wide_and_seen_by_its_own_labels() {
+    fn namespace_is_cluster_scoped_and_matches_by_its_labels() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "green", "labels": {"team": "y"}}});
         let mut request = Request::create(namespace).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_matches_only_what_was_asked_for() {
+    fn exact_matches_only_the_requested_version() {
         let mut request = pod();
         request.resource = Resource {
             group: "a".into(),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_namespace_is_an_error_only_if_all_else_matches() {
+    fn missing_namespace_is_an_error_only_if_the_rest_matches() {
         struct Empty;
         impl ClusterView for Empty {
             fn namespace(&self, _: &str) -> Option<std::sync::Arc<Value>> {

@@ -1,5 +1,4 @@
-//! One mutation: its expression worked out, and what comes out put into the
-//! object.
+//! A mutation: the evaluation of its expression, and the change of the object.
 
 use serde_json::Value as Json;
 use tautline_structured_merge::Schema;
@@ -15,10 +14,10 @@ use tautline_cel::{Budget, EvaluationError, Program, Value};
 /// Why a mutation failed.
 #[derive(Debug)]
 pub(crate) enum MutationError {
-    /// The failurePolicy says what follows.
+    /// The failurePolicy applies.
     Fault(FaultKind, String),
-    /// The request ends here, whatever the failurePolicy: the API server takes
-    /// what a JSON patch made of the object for an error of its own.
+    /// The request is denied whatever the failurePolicy: the API server treats an invalid
+    /// object from a JSON patch as an internal error.
     Abort(String),
 }
 
@@ -33,22 +32,22 @@ impl From<EvaluationError> for MutationError {
     }
 }
 
-/// What is known of the object and its type.
+/// State of the object, which saves repeated checks.
 #[derive(Default)]
 pub(crate) struct ObjectState {
-    /// The kind's type.
+    /// The kind's schema.
     pub schema: Option<Schema>,
-    /// That again if the kind is one of the API server's own.
+    /// The schema if the kind is built in.
     pub built_in: Option<Schema>,
-    /// Whether the object is of the kind's type, as a merge has left it.
+    /// Whether a merge has checked the object against the schema.
     pub matches_schema: bool,
-    /// Whether it is what the strict decoder takes.
+    /// Whether the strict decoder accepts it.
     pub strictly_valid: bool,
-    /// Whether it has its defaults: setting them again changes nothing.
+    /// Whether defaults are set: setting them again changes nothing.
     pub defaulted: bool,
 }
 
-/// A mutation, compiled.
+/// A mutation with its compiled expression.
 pub(crate) struct CompiledMutation {
     pub field: String,
     pub patch: PatchType,
@@ -56,21 +55,20 @@ pub(crate) struct CompiledMutation {
 }
 
 impl CompiledMutation {
-    /// Makes the draft the object after the mutation, without new defaults; false if
-    /// nothing is merged into it, a patch leaves a settled one as it is, or its
-    /// `test` failed.
+    /// Applies the mutation to the working copy, without defaults. Returns false if it
+    /// changes nothing or a `test` failed.
     pub fn apply(
         &self,
-        scope: &PolicyResolver<'_>,
-        known: &ObjectState,
-        draft: &mut WorkingCopy,
+        resolver: &PolicyResolver<'_>,
+        state: &ObjectState,
+        copy: &mut WorkingCopy,
         budget: &mut Budget,
     ) -> Result<bool, MutationError> {
-        let value = self.program.evaluate(scope, budget)?;
-        let object = &*scope.object.json;
+        let value = self.program.evaluate(resolver, budget)?;
+        let object = &*resolver.object.json;
         match self.patch {
-            PatchType::ApplyConfiguration => configure(object, &value, known, draft),
-            PatchType::JsonPatch => patch(object, &value, known, draft, budget),
+            PatchType::ApplyConfiguration => configure(object, &value, state, copy),
+            PatchType::JsonPatch => patch(object, &value, state, copy, budget),
         }
     }
 }
@@ -78,40 +76,40 @@ impl CompiledMutation {
 fn configure(
     object: &Json,
     value: &Value,
-    known: &ObjectState,
-    draft: &mut WorkingCopy,
+    state: &ObjectState,
+    copy: &mut WorkingCopy,
 ) -> Result<bool, MutationError> {
     let fault = |message: String| MutationError::Fault(FaultKind::Patch, message);
-    let Some(schema) = &known.schema else {
+    let Some(schema) = &state.schema else {
         let message = format!(
-            "the schema of {} {} is not known, so nothing can be merged into it",
+            "the schema of {} {} is unknown, so nothing can be merged into it",
             object["apiVersion"], object["kind"]
         );
         return Err(fault(message));
     };
     let configuration = value.to_json()?;
     if !configuration.is_object() {
-        return Err(fault("the configuration is no object".to_owned()));
+        return Err(fault("the configuration is not an object".to_owned()));
     }
     let checked =
-        tautline_structured_merge::check_apply(schema, object, configuration, known.matches_schema)
+        tautline_structured_merge::check_apply(schema, object, configuration, state.matches_schema)
             .map_err(|error| fault(format!("error applying patch: {error}")))?;
     let Some(checked) = checked else {
         return Ok(false);
     };
-    checked.merge_into(draft.copy_of(object));
+    checked.merge_into(copy.copy_of(object));
     Ok(true)
 }
 
 fn patch(
     object: &Json,
     value: &Value,
-    known: &ObjectState,
-    draft: &mut WorkingCopy,
+    state: &ObjectState,
+    copy: &mut WorkingCopy,
     budget: &mut Budget,
 ) -> Result<bool, MutationError> {
     let Value::List(operations) = value else {
-        let message = "the expression's value is no list of JSONPatch".to_owned();
+        let message = "the expression's value is not a list of JSONPatch".to_owned();
         return Err(MutationError::Fault(FaultKind::Expression, message));
     };
     let operations = operations.iter().map(|operation| match operation {
@@ -122,10 +120,10 @@ fn patch(
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
-    if known.strictly_valid && known.defaulted && operations.is_empty() {
+    if state.strictly_valid && state.defaulted && operations.is_empty() {
         return Ok(false);
     }
-    let patched = draft.copy_of(object);
+    let patched = copy.copy_of(object);
     match json_patch::apply(patched, &operations, budget) {
         Ok(()) => {}
         Err(PatchError::Test(_)) => return Ok(false),
@@ -144,11 +142,11 @@ fn patch(
             )));
         }
     }
-    if known.strictly_valid && known.defaulted && patched == object {
+    if state.strictly_valid && state.defaulted && patched == object {
         return Ok(false);
     }
-    if let Some(own) = &known.built_in {
-        let before = if known.strictly_valid {
+    if let Some(own) = &state.built_in {
+        let before = if state.strictly_valid {
             object
         } else {
             &Json::Null

@@ -8,22 +8,22 @@ use serde_json::Value;
 use crate::cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
 use crate::model::{ParamKind, ParamRef, ParamTarget};
 
-/// What a binding's invocations get as `params`, one each; null where the policy
-/// or the binding asks for none. The error is a misconfiguration.
+/// The `params` of a binding's invocations, one for each; `None` where the policy or the
+/// binding has no parameters. The error is a misconfiguration.
 pub(crate) fn collect(
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,
     namespace: &str,
-    world: &dyn ClusterView,
+    cluster: &dyn ClusterView,
 ) -> Result<Vec<Option<Arc<Value>>>, String> {
     let (Some(kind), Some(reference)) = (kind, reference) else {
         return Ok(vec![None]);
     };
     let named = reference.namespace.as_deref();
-    let namespace = match world.resource_scope(kind) {
+    let namespace = match cluster.resource_scope(kind) {
         None => {
             return Err(format!(
-                "paramKind {} {} is not known",
+                "paramKind {} {} is unknown",
                 kind.api_version, kind.kind
             ));
         }
@@ -43,7 +43,7 @@ pub(crate) fn collect(
         ParamTarget::Name(name) => ParamSelector::Name(name),
         ParamTarget::Selected(selector) => ParamSelector::Labels(selector),
     };
-    let mut found = world.params(
+    let mut found = cluster.params(
         kind,
         ParamQuery {
             namespace,

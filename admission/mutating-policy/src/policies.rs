@@ -1,4 +1,4 @@
-//! The policies and bindings in force.
+//! The active policies and bindings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,35 +6,29 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::cluster::ClusterView;
-use crate::compiled::CompiledPolicy;
+use crate::compiled::{BoundPolicy, CompiledPolicy};
 use crate::evaluation::{Evaluation, Settings};
 use crate::manifest::Problem;
 use crate::model::{self, Binding, Document};
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Policies, each with its bindings, in the order in which they run: by name.
-/// A change is a new value of this type; compiled policies are shared.
+/// Policies with their bindings, in the order in which they run: by name. A change is a
+/// new value; compiled policies are shared.
 #[derive(Clone, Default)]
 pub struct Policies(Arc<[BoundPolicy]>);
 
-/// A policy and its bindings, by name.
-pub(crate) struct BoundPolicy {
-    pub policy: Arc<CompiledPolicy>,
-    pub bindings: Vec<Arc<Binding>>,
-}
-
-/// What loading found beside policies.
+/// The problems found while loading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadReport {
-    /// What is wrong: the objects named here are not in force.
+    /// Errors: these objects are not active.
     pub faults: Vec<Problem>,
-    /// What is odd.
+    /// Warnings.
     pub warnings: Vec<Problem>,
 }
 
 impl Policies {
-    /// Puts policies and bindings together. Bindings without a policy wait.
+    /// Joins policies and bindings. Bindings without a policy have no effect.
     pub fn new(
         policies: impl IntoIterator<Item = Arc<CompiledPolicy>>,
         bindings: impl IntoIterator<Item = Arc<Binding>>,
@@ -52,13 +46,13 @@ impl Policies {
         for bound in bound.values_mut() {
             bound.bindings.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        // Without a binding a policy does nothing.
+        // A policy without a binding has no effect.
         let bound = bound.into_values().filter(|b| !b.bindings.is_empty());
         Self(bound.collect())
     }
 
-    /// Reads and compiles manifests. One that is at fault is left out and
-    /// reported; the others are in force. Objects of other kinds are passed over.
+    /// Parses and compiles manifests. Invalid ones are reported and left out. Objects of
+    /// other kinds are skipped.
     pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, LoadReport) {
         let mut report = LoadReport::default();
         let mut policies: BTreeMap<String, Arc<CompiledPolicy>> = BTreeMap::new();
@@ -85,7 +79,7 @@ impl Policies {
                 Ok(Some(name)) => report.warnings.push(Problem {
                     object: name,
                     field: "metadata.name".to_owned(),
-                    message: "is there twice; the last one counts".to_owned(),
+                    message: "is a duplicate; the last object of this name counts".to_owned(),
                 }),
                 Err(faults) => report.faults.extend(faults),
             }
@@ -95,7 +89,7 @@ impl Policies {
                 report.warnings.push(Problem {
                     object: format!("binding {}", binding.name),
                     field: "spec.policyName".to_owned(),
-                    message: format!("policy {:?} is not in force", binding.policy),
+                    message: format!("policy {:?} is not active", binding.policy),
                 });
             }
         }
@@ -104,7 +98,7 @@ impl Policies {
                 report.warnings.push(Problem {
                     object: format!("policy {name}"),
                     field: "metadata.name".to_owned(),
-                    message: "has no binding, so it does nothing".to_owned(),
+                    message: "has no binding, so it has no effect".to_owned(),
                 });
             }
         }
@@ -112,29 +106,29 @@ impl Policies {
         (policies, report)
     }
 
-    /// Works out what becomes of a request. Never blocks but for what `world`
-    /// does, and never panics; a policy's errors stay its own.
+    /// Evaluates the policies for a request. Blocks only in `cluster`, and never panics;
+    /// an error of a policy does not affect the others.
     pub fn mutate(
         &self,
         request: &Request,
-        world: &dyn ClusterView,
+        cluster: &dyn ClusterView,
         settings: &Settings,
     ) -> Outcome {
-        Evaluation::new(request, world, settings).run(&self.0)
+        Evaluation::new(request, cluster, settings).run(&self.0)
     }
 
-    /// How many policies are in force, those without a binding not counted.
+    /// The number of policies with a binding.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no policy is in force.
+    /// Whether no policy has a binding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A policy or a binding that is fit for use.
+/// A valid policy or binding.
 #[derive(Clone)]
 pub enum LoadedObject {
     /// A policy.
@@ -143,11 +137,10 @@ pub enum LoadedObject {
     Binding(Arc<Binding>),
 }
 
-/// Reads one manifest and compiles its expressions: what a server asks before it
-/// takes a policy. Comes with warnings.
+/// Parses one manifest and compiles its expressions, for validation. Returns warnings.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors.
 pub fn check(manifest: &Value) -> Result<(LoadedObject, Vec<Problem>), Vec<Problem>> {
     let read = model::parse(manifest)?;
     let mut warnings = read.warnings;

@@ -1,22 +1,20 @@
-//! Objects of the API server's own kinds, as they are once it has read them into
-//! their types: what is empty there is as good as absent, and left out again.
+//! Built-in kinds after decoding: empty fields count as absent and are removed.
 
 use serde_json::{Map, Value};
 use tautline_structured_merge::{Schema, Schemas, Shape};
 
 use crate::request::Kind;
 
-/// Deeper than any type nests, but for those without one.
+/// Deeper than any schema nests.
 const MAX_DEPTH: usize = 64;
 
-/// The type of one of the API server's own kinds. Objects of other kinds are
-/// kept as they are written.
+/// The schema of a built-in kind. Objects of other kinds are not pruned.
 pub(crate) fn built_in_schema(kind: &Kind) -> Option<Schema> {
     Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
 }
 
-/// Leaves out nulls and empty lists and maps that `before` did not have. Empty
-/// structs stay: they mean something. Whether no null was left out.
+/// Removes nulls and empty lists and maps that `before` did not have. Empty structs
+/// stay, because they have a meaning. Returns whether no null was removed.
 pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) -> bool {
     if let Value::Object(fields) = object {
         return prune_struct(schema, fields, before, 0);
@@ -87,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_empty_and_new_goes_and_empty_structs_stay() {
+    fn new_empty_fields_are_removed_and_empty_structs_stay() {
         let schema = Schemas::bundled().kind("", "v1", "Pod").unwrap();
         let before = json!({"metadata": {"labels": {}}, "spec": {"containers": [{"name": "a"}]}});
         let mut object = json!({

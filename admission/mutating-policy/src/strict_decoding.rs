@@ -1,14 +1,13 @@
-//! Whether an object is one of its type, as the API server's strict decoder
-//! looks at what a JSON patch has made: no unknown fields, no wrong types.
+//! Strict decoding of an object, as the API server decodes the result of a JSON patch:
+//! no unknown fields, no wrong types.
 
 use serde_json::Value;
 use tautline_structured_merge::{Schema, Shape};
 
-/// Deeper than any type nests, but for those without one.
+/// Deeper than any schema nests.
 const MAX_DEPTH: usize = 64;
 
-/// The first thing in `object` that its type does not have. What `before` has alike
-/// is of its type.
+/// The first error in `object`. Parts that equal those of `before` are not checked.
 pub(crate) fn check(schema: &Schema, object: &Value, before: &Value) -> Result<(), String> {
     value(schema, object, before, &mut Vec::new())
 }
@@ -19,7 +18,7 @@ fn value<'a>(
     before: &Value,
     path: &mut Vec<&'a str>,
 ) -> Result<(), String> {
-    // Null is nothing at all to the decoder.
+    // The decoder ignores null.
     if at.is_null() || path.len() > MAX_DEPTH {
         return Ok(());
     }

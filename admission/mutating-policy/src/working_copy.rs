@@ -1,21 +1,21 @@
-//! The object as a mutation is making it: a second copy, which is brought in step
-//! with the first by what differs. To copy all of it for each mutation would take
-//! longer than most mutations do.
+//! The object as a mutation changes it: a second copy, synchronized with the first by
+//! their differences. A full copy for each mutation would take longer than most
+//! mutations.
 
 use serde_json::{Map, Value};
 
 pub(crate) type JsonObject = Map<String, Value>;
 
-/// A copy of the object, once one is needed.
+/// A copy of the object, created at first use.
 #[derive(Default)]
 pub(crate) struct WorkingCopy {
     copy: Value,
-    /// Whether it is as the object is.
+    /// Whether it equals the object.
     synced: bool,
 }
 
 impl WorkingCopy {
-    /// A copy of the object, to be changed.
+    /// A copy of the object to change.
     pub fn copy_of(&mut self, object: &Value) -> &mut Value {
         if !std::mem::take(&mut self.synced) {
             sync(&mut self.copy, object);
@@ -23,31 +23,31 @@ impl WorkingCopy {
         &mut self.copy
     }
 
-    /// The copy as it was left.
+    /// The changed copy.
     pub fn get(&self) -> &Value {
         &self.copy
     }
 
-    /// The same, to be changed further.
+    /// The changed copy, for further changes.
     pub fn get_mut(&mut self) -> &mut Value {
         self.synced = false;
         &mut self.copy
     }
 
-    /// The object has become what this is.
+    /// Records that the object equals the copy.
     pub fn mark_synced(&mut self) {
         self.synced = true;
     }
 }
 
-/// Makes `old` equal to `new`; what is equal stays where it is.
+/// Makes `old` equal to `new`; equal parts are not copied.
 pub(crate) fn sync(old: &mut Value, new: &Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             if !old.keys().eq(new.keys()) {
                 sync_keys(old, new);
             }
-            // Both are in the order of their names.
+            // Both are ordered by name.
             for (old, new) in old.values_mut().zip(new.values()) {
                 sync(old, new);
             }
@@ -67,7 +67,7 @@ pub(crate) fn sync(old: &mut Value, new: &Value) {
     }
 }
 
-/// Makes `old` have the fields of `new`; what is in both is left alone.
+/// Gives `old` the keys of `new`; values of common keys stay.
 pub(crate) fn sync_keys(old: &mut JsonObject, new: &JsonObject) {
     old.retain(|name, _| new.contains_key(name));
     for (name, value) in new {

@@ -1,8 +1,8 @@
-//! One invocation: a policy with a binding and a parameter.
+//! The invocation of a policy with a binding and a parameter.
 
 use std::sync::Arc;
 
-use super::{Abort, Evaluation, Invocation, refusal};
+use super::{Abort, Evaluation, Invocation, denial};
 use crate::json_patch::{BYTES_A_UNIT, size};
 use crate::model::Reinvocation;
 use crate::mutation::{CompiledMutation, MutationError};
@@ -11,10 +11,9 @@ use crate::params;
 use crate::resolver::PolicyResolver;
 use tautline_cel::{Budget, EvaluationError, Exhausted, Value};
 
-/// Bytes of the largest object that a mutation may make: the API server takes 3
-/// MiB.
+/// Largest object that a mutation may build. The API server accepts 3 MiB.
 const OBJECT_BYTES: usize = 4 << 20;
-/// What a policy may spend on one request, in what one expression may.
+/// Budget of a policy for a request, in budgets of an expression.
 const POLICY_BUDGET_FACTOR: u64 = 3;
 
 impl Evaluation<'_> {
@@ -30,12 +29,12 @@ impl Evaluation<'_> {
             condition_cost_units: 0,
             steps: Vec::new(),
         };
-        let held = self.conditions(due, &mut invocation);
+        let conditions_hold = self.conditions(due, &mut invocation);
         self.spend(&policy.name, invocation.condition_cost_units);
-        match held {
+        match conditions_hold {
             Ok(true) => {}
             Ok(false) => {
-                // The second pass tells only what ran again.
+                // The second pass reports only invocations that run again.
                 if pass == 1 {
                     self.outcome.invocations.push(invocation);
                 }
@@ -56,7 +55,7 @@ impl Evaluation<'_> {
             self.reinvocable.insert(key);
         }
         let mut stop = Ok(());
-        // There is nothing to change in what has no object.
+        // Some requests have no object.
         if !self.object.json.is_null() {
             for mutator in &policy.mutations {
                 stop = self.mutate(due, mutator, &mut invocation);
@@ -69,7 +68,7 @@ impl Evaluation<'_> {
         stop
     }
 
-    /// Whether all conditions hold. One that is false outweighs any error.
+    /// Whether all conditions are true. A false condition has precedence over errors.
     fn conditions(
         &self,
         due: &Invocation<'_>,
@@ -98,7 +97,7 @@ impl Evaluation<'_> {
                     invocation.condition = Some(condition.name.clone());
                     return Ok(false);
                 }
-                Ok(_) => errors.push(EvaluationError::failed("the condition is no bool")),
+                Ok(_) => errors.push(EvaluationError::failed("the condition is not a bool")),
                 Err(error) => errors.push(error),
             }
         }
@@ -113,8 +112,7 @@ impl Evaluation<'_> {
         Err((kind, texts.join(", ")))
     }
 
-    /// One mutation. An error leaves the object as it was, and the next mutation
-    /// has its turn all the same.
+    /// Runs a mutation. An error leaves the object unchanged; the next mutation still runs.
     fn mutate(
         &mut self,
         due: &Invocation<'_>,
@@ -175,15 +173,15 @@ impl Evaluation<'_> {
                 invocation.end = InvocationEnd::Failed;
                 self.fault(due.bound, Some(due.binding), kind, message.clone());
                 if kind == FaultKind::Object {
-                    return Err(Abort(refusal(500, "InternalError", vec![message])));
+                    return Err(Abort(denial(500, "InternalError", vec![message])));
                 }
                 Ok(())
             }
         }
     }
 
-    /// Refuses what grew beyond any object; the units of copying it, or, where
-    /// there is no new one, of the copy that was made in vain.
+    /// Refuses an object that has grown too large. Returns the cost units of the copy as
+    /// well.
     fn check_object_size(
         &self,
         result: Result<bool, MutationError>,
@@ -209,7 +207,7 @@ impl Evaluation<'_> {
         *spent = spent.saturating_add(units);
     }
 
-    /// A budget for some expressions of a policy, within what is left to it.
+    /// A budget for expressions of a policy, bounded by the rest of its budget.
     fn budget(&self, policy: &Arc<str>) -> Budget {
         let mut limits = self.settings.limits;
         let all = limits.cost_units.saturating_mul(POLICY_BUDGET_FACTOR);
