@@ -4,11 +4,12 @@
 use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// The workspace's crates, sorted.
-const OWN: [&str; 22] = [
+/// The targets that begin with `tautline`: the crates.
+const OWN: [&str; 23] = [
     "tautline",
     "tautline_admission",
     "tautline_api",
+    "tautline_cel",
     "tautline_controller",
     "tautline_core",
     "tautline_gpu_placement",
