@@ -43,7 +43,7 @@ fn governed(state: &State, namespace: &str, read: Option<&Read>) -> Governed {
     };
     let pod = PodIdentity {
         namespace: namespace.to_owned(),
-        labels: convert::labels_of(pod.metadata.labels.as_ref()),
+        labels: convert::labels(pod.metadata.labels.as_ref()),
         ..PodIdentity::default()
     };
     match constraints::is_governed(&state.store.snapshot(), &pod) {

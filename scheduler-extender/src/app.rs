@@ -122,7 +122,7 @@ impl App {
             metrics.register(&mut self.registry);
             let watch = Watch {
                 cluster: &cluster,
-                feed: &state.store,
+                store: &state.store,
                 metrics: &metrics,
                 readiness: &self.readiness,
             };

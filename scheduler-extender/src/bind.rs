@@ -134,7 +134,7 @@ async fn identity(snapshot: &Snapshot, client: PodClient<'_>) -> Result<PodIdent
                     format!("{object} is another pod now: its UID has changed"),
                 ));
             }
-            convert::labels_of(pod.metadata.labels.as_ref())
+            convert::labels(pod.metadata.labels.as_ref())
         }
         _ => Labels::default(),
     };
@@ -237,7 +237,7 @@ async fn write(
         // After a reservation's end the device may belong to another pod.
         let timeout = reserved
             .iter()
-            .map(Reservation::left)
+            .map(Reservation::remaining)
             .fold(context.client.timeout, Duration::min);
         if timeout.is_zero() {
             return Write::Expired;

@@ -15,7 +15,7 @@ pub(crate) async fn plan_pod(
     deadline: Instant,
 ) -> PodPlan {
     let providers = &state.providers;
-    let mut round = providers.round_with(snapshot, constraints, question).await;
+    let mut round = providers.plan_with(snapshot, constraints, question).await;
     let no_node = round.plan.usable().next().is_none() && !round.nodes.is_empty();
     let service = providers.underlay(snapshot, &round.subject.namespace);
     let Some(service) = service.filter(|_| no_node) else {

@@ -44,7 +44,7 @@ impl PodPlan {
 
     /// Approximate size in bytes.
     pub fn weight(&self) -> usize {
-        self.round.weight() + self.underlay.as_ref().map_or(0, UnderlayResult::weight)
+        self.round.heap_bytes() + self.underlay.as_ref().map_or(0, UnderlayResult::weight)
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn preempt(state: &State, json: &str) -> Result<Vec<u8>, WireEr
         // Boxed for the same reason as in filter.
         let round = state
             .providers
-            .round_with(&snapshot, &constraints, question);
+            .plan_with(&snapshot, &constraints, question);
         let round = Box::pin(round).await;
         victims.retain(|node, _| {
             let verdict = round

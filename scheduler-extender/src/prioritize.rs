@@ -35,7 +35,7 @@ pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, Wir
     // Boxed for the same reason as in filter.
     let round = state
         .providers
-        .round_with(&snapshot, &constraints, question);
+        .plan_with(&snapshot, &constraints, question);
     let plan = PodPlan {
         round: Box::pin(round).await,
         underlay: None,

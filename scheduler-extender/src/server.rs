@@ -92,7 +92,7 @@ async fn route(
         _ => &permits.requests,
     };
     let Ok(_permit) = semaphore.try_acquire() else {
-        state.port.metrics().refused("Concurrency");
+        state.port.metrics().rejected("Concurrency");
         return retry_later("overloaded: too many requests at once; raise --concurrency\n");
     };
     if body.len() > LARGE_BYTES {

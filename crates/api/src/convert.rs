@@ -24,8 +24,8 @@ use tautline_core::{
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
 pub use pod::{
-    UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, WOKEN_ANNOTATION, affinity_term, labels_of, pod,
-    requests, told_annotations,
+    UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, REQUEUE_ANNOTATION, affinity_term, labels, pod,
+    requests, relevant_annotations,
 };
 pub use pod_claims::{PodClaims, pod_claims};
 

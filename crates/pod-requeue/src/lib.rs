@@ -157,13 +157,12 @@ impl PodRequeue {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         let patched = pods.patch_metadata(&pod.name, &params, &patch);
         let (namespace, name) = (&pod.namespace, &pod.name);
-        match tokio::time::timeout(WRITE_TIMEOUT, patched).await {
-            Ok(Ok(_)) => {
+        match within(WRITE_TIMEOUT, patched).await {
+            Ok(_) => {
                 self.metrics.requeues.get_or_create(&Cause { cause }).inc();
                 tracing::debug!(%namespace, pod = %name, cause, "requeued");
             }
-            Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not requeued"),
-            Err(_) => tracing::warn!(%namespace, pod = %name, "not requeued: no answer in time"),
+            Err(error) => tracing::warn!(%namespace, pod = %name, %error, "pod not requeued"),
         }
     }
 }

@@ -59,8 +59,8 @@ impl ProviderClient {
         question: &PlanningQuestion,
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
-        let constraints = constraints::pod_constraints(snapshot, &asked.subject);
-        self.reserve_with(snapshot, &constraints, asked, node).await
+        let constraints = constraints::pod_constraints(snapshot, &question.subject);
+        self.reserve_with(snapshot, &constraints, question, node).await
     }
 
     /// [`Self::reserve`] with the pod's constraints, for callers that have them.
@@ -71,7 +71,7 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         constraints: &[PodConstraints],
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
         let mut held = Vec::new();

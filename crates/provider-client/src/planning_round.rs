@@ -140,23 +140,23 @@ impl ProviderClient {
             .await
     }
 
-    /// Asks every rule that governs the pod, and plans.
-    pub async fn round(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
+    /// Calls the provider of every rule that governs the pod, and plans.
+    pub async fn plan_pod(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
         let constraints = constraints::pod_constraints(snapshot, &question.subject);
-        self.round_with(snapshot, &constraints, question).await
+        self.plan_with(snapshot, &constraints, question).await
     }
 
-    /// [`Self::round`] with the pod's constraints, for callers that have them.
-    pub async fn round_with(
+    /// [`Self::plan_pod`] with the pod's constraints, for callers that have them.
+    pub async fn plan_with(
         &self,
         snapshot: &Snapshot,
-        asks: &[PodConstraints],
+        all: &[PodConstraints],
         question: PlanningQuestion,
     ) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
         let nodes_on_wire = OnceLock::new();
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
-        for constraints in asks {
+        for constraints in all {
             for rule in &constraints.rules {
                 match calls.len() < MAX_RULES {
                     true => {
@@ -179,7 +179,7 @@ impl ProviderClient {
         if question.scheduler_waits {
             self.charge(&question.subject.namespace, &rules);
         }
-        for constraints in asks {
+        for constraints in all {
             rules.extend(
                 constraints
                     .missing_policies

@@ -153,7 +153,7 @@ impl Discovery<'_> {
             weight: 1,
             outcome: &RuleOutcome::Costs(checked.costs),
         };
-        let plan = Plan::make(round.nodes.len(), &[answer]);
+        let plan = Plan::new(round.nodes.len(), &[answer]);
         for (verdict, new) in round.plan.verdicts.iter_mut().zip(plan.verdicts) {
             if new.is_usable() {
                 *verdict = new;

@@ -98,8 +98,8 @@ pub(super) fn check(
     let left_out = refused.len().saturating_sub(MAX_REFUSED);
     refused.truncate(MAX_REFUSED);
     for offer in &mut refused {
-        offer.id = text::clean(&offer.id, MAX_CHARS).into_owned();
-        offer.node = text::clean(&offer.node, MAX_CHARS).into_owned();
+        offer.id = text::sanitize(&offer.id, MAX_CHARS).into_owned();
+        offer.node = text::sanitize(&offer.node, MAX_CHARS).into_owned();
     }
     accepted.append(&mut refused);
     CheckedOffers {

@@ -45,15 +45,15 @@ impl RecentAnswers {
 
     /// Forgets a node that has changed.
     pub(crate) fn forget(&mut self, node: &str) {
-        self.changes.node(node);
+        self.changes.record_node(node);
         for (_, answers) in &mut self.requests {
-            answers.forget(node);
+            answers.invalidate(node);
         }
     }
 
     /// Forgets all nodes.
     pub(crate) fn clear(&mut self) {
-        self.changes.all();
+        self.changes.record_all();
         self.requests.clear();
     }
 }

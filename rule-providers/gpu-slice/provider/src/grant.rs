@@ -25,7 +25,7 @@ pub(crate) fn reserved_on(
     except: &str,
 ) -> Vec<PodReservation> {
     reservations
-        .on_node(now, node)
+        .grants_on_node(now, node)
         .filter(|(key, _)| key.uid != except || except.is_empty())
         .map(|(_, grant)| PodReservation {
             pod: grant.pod.clone(),

@@ -35,7 +35,7 @@ impl Metrics {
     }
 
     /// Sets the counts of reservations, and of claims with devices and without.
-    pub(crate) fn set(&self, counts: Counts, (allocated, free): (usize, usize)) {
+    pub(crate) fn set(&self, counts: ReservationCounts, (allocated, free): (usize, usize)) {
         let set = |of: &Family<ByState, Gauge>, state, count| {
             let gauge = of.get_or_create(&ByState { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -39,7 +39,7 @@ impl PodHoldings {
 
     /// The reservations of a pod that is about to be bound.
     pub(crate) fn reserved(state: &State, uid: &str, now: Instant) -> Self {
-        let nodes = state.reservations.nodes_of(now, uid);
+        let nodes = state.reservations.nodes_of_pod(now, uid);
         Self {
             pod: None,
             uid: uid.to_owned(),

@@ -41,7 +41,7 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     metrics.register(&mut server.registry);
     let watch = Watch {
         cluster: &cluster,
-        feed: &store,
+        store: &store,
         metrics: &metrics,
         readiness: &server.readiness,
     };
@@ -71,5 +71,5 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
         replicas: Arc::clone(&replicas),
     };
     server.spawn_with_allocator(Arc::new(costs), replicas, &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }

@@ -94,8 +94,8 @@ impl<A: Allocator> Replicas<A> {
     /// The only replica. It waits for a hold after the start: its former self may
     /// have granted a moment ago.
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
-        let from = Instant::now() + LONGEST_HOLD;
-        let made = Self::new(inner, LONGEST_HOLD, server);
+        let from = Instant::now() + MAX_HOLD;
+        let made = Self::new(inner, MAX_HOLD, server);
         made.set_role(Role::Granting(Granting {
             term: None,
             not_before: from,
@@ -243,7 +243,7 @@ impl<A: Allocator> Replicas<A> {
     }
 
     /// Finds the holder of the Lease, if it is another replica.
-    async fn find_holder(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
+    async fn find_holder(&self, api: &Api<Lease>, config: &lease::LeaseConfig, peers: &Peers) {
         let role = self.role.load_full();
         let Role::Standby(known) = &*role else {
             return;

@@ -58,7 +58,7 @@ impl State {
             if let Some(old) = old
                 && new.is_none_or(|new| new.uid != old.uid)
             {
-                touched.append(&mut reservations.settle(now, &old.uid, None));
+                touched.append(&mut reservations.observe_pod(now, &old.uid, None));
             }
             if let Some(new) = new
                 && (new.finished || new.node.is_some())
@@ -66,7 +66,7 @@ impl State {
                 touched.append(&mut settle(reservations, now, new));
             }
         }
-        let unsettled = reservations.unseen(now, UNSETTLED);
+        let unsettled = reservations.unobserved(now, UNSETTLED);
         let watched = store.pods_watched_since();
         let caught_up = watched.is_some_and(|since| now >= since + CAUGHT_UP);
         if caught_up && !unsettled.is_empty() {
@@ -77,7 +77,7 @@ impl State {
                     // Its binding may not be known yet.
                     Some(pod) if pod.node.is_none() && !pod.finished => {}
                     Some(pod) => touched.append(&mut settle(reservations, now, pod)),
-                    None => touched.append(&mut reservations.settle(now, uid, None)),
+                    None => touched.append(&mut reservations.observe_pod(now, uid, None)),
                 }
             }
         }
@@ -105,5 +105,5 @@ impl State {
 /// Ends the reservation of a pod that holds its cards itself, or has finished.
 fn settle(reservations: &mut Reservations<Grant>, now: Instant, pod: &Pod) -> BTreeSet<String> {
     let node = pod.node.as_deref().filter(|_| !pod.finished);
-    reservations.settle(now, &pod.uid, node)
+    reservations.observe_pod(now, &pod.uid, node)
 }

@@ -34,10 +34,10 @@ fn name(meta: &ObjectMeta) -> Arc<str> {
     meta.name.as_deref().unwrap_or_default().into()
 }
 
-fn error(field: impl Into<String>, what: impl ToString) -> ConvertError {
+fn error(field: impl Into<String>, message: impl ToString) -> ConvertError {
     ConvertError {
         field: field.into(),
-        what: what.to_string(),
+        message: message.to_string(),
     }
 }
 

@@ -40,7 +40,7 @@ mod tests {
 
     use tautline_core::{index::Object, model};
     use tautline_runtime::cluster_store::ClusterStore;
-    use tautline_sdk::{LONGEST_HOLD, Rule, Server, testkit};
+    use tautline_sdk::{MAX_HOLD, Rule, Server, testkit};
 
     use super::{
         super::{Granting, Role},

@@ -181,7 +181,7 @@ impl Peer {
         };
         let outcome = match &answer {
             Ok(_) => "answered",
-            Err(AllocatorError::NotNow(_) | AllocatorError::Internal(_)) => "failed",
+            Err(AllocatorError::Unavailable(_) | AllocatorError::Internal(_)) => "failed",
             // Its own answer.
             Err(_) => "refused",
         };
