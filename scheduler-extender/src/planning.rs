@@ -18,27 +18,24 @@ pub(crate) async fn plan_pod(
     let mut round = providers.plan_with(snapshot, constraints, question).await;
     let no_node = round.plan.usable().next().is_none() && !round.nodes.is_empty();
     let service = providers.underlay(snapshot, &round.subject.namespace);
-    let Some(service) = service.filter(|_| no_node) else {
-        return PodPlan {
-            round,
-            underlay: None,
-        };
+    let underlay = match service.filter(|_| no_node) {
+        None => None,
+        Some(service) => {
+            let discovery = Discovery {
+                providers,
+                snapshot,
+                service,
+                constraints,
+                can_bind: state.config.bind,
+                deadline,
+            };
+            let result = discovery.run(&mut round).await;
+            state.metrics.underlay_discover(result.code);
+            if let Some(error) = &result.error {
+                tracing::debug!(service = %result.service, code = result.code, %error, "the underlay offered nothing");
+            }
+            Some(result)
+        }
     };
-    let discovery = Discovery {
-        providers,
-        snapshot,
-        service,
-        constraints,
-        can_bind: state.config.bind,
-        deadline,
-    };
-    let result = discovery.run(&mut round).await;
-    state.metrics.underlay_discover(result.code);
-    if let Some(error) = &result.error {
-        tracing::debug!(service = %result.service, code = result.code, %error, "the underlay offered nothing");
-    }
-    PodPlan {
-        round,
-        underlay: Some(result),
-    }
+    PodPlan { round, underlay }
 }

@@ -1,12 +1,13 @@
 //! `prioritize`: the nodes' scores by the plan that filter made.
 
+use tautline_core::nodes::NodeSet;
+
 use crate::{
     plans::PodPlan,
     pod,
     state::State,
     wire::{self, HostPriority, WireError},
 };
-use tautline_core::nodes::NodeSet;
 
 const KIND: &str = "ExtenderArgs";
 
