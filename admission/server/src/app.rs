@@ -106,7 +106,7 @@ impl App {
         let store = ClusterStore::default();
         let watch = Watch {
             cluster: &self.cluster,
-            feed: &store,
+            store: &store,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };

@@ -6,7 +6,7 @@ use tautline_core::names::{EXEMPT_NAMESPACES, GROUP};
 
 /// Namespaces exempt from all webhooks: `kube-system`, and the server's namespace, so that
 /// its pods can start while no replica runs.
-pub const EXEMPT: [&str; 2] = ["kube-system", "tautline-system"];
+pub const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
 
 /// The address that the API server calls.
 #[derive(Clone, Debug)]

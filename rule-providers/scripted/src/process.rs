@@ -44,5 +44,5 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     });
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }

@@ -63,7 +63,7 @@ impl ObjectCache {
 
     /// Watches until the API server refuses; returns the reason.
     pub(crate) async fn watch(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
-        let mut listing = BTreeMap::new();
+        let mut changes = Changes::default();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
         while let Some(event) = events.next().await {
             match event.map(|event| changes.next(event, |o| read(o, types))) {
