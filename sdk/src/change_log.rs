@@ -23,7 +23,8 @@ const MOST: usize = 4096;
 /// use tautline_sdk::{ChangeLog, CostAnswer, CostRequest};
 ///
 /// fn answer(changes: &ChangeLog, request: &CostRequest) -> CostAnswer {
-///     let mut answer = CostAnswer { version: changes.version(), ..CostAnswer::default() };
+///     let mut answer = CostAnswer::default();
+///     answer.version = changes.version();
 ///     let mut nodes: Vec<&str> = request.eligible_nodes.iter().map(String::as_str).collect();
 ///     if let Some(changed) = changes.since(request.known_version) {
 ///         answer.changed_since = request.known_version;

@@ -1,5 +1,5 @@
-//! From API objects to what planning keeps of them. Errors name the field and
-//! the mend; the caller adds the object.
+//! Conversion of API objects to the model of planning. Errors name the field and the fix; the caller
+//! adds the object.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,19 +32,19 @@ pub use pod_claims::{PodClaims, pod_claims};
 mod pod;
 mod pod_claims;
 
-/// How often a binding is evaluated unless its offer says so.
+/// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Kubernetes' own bound for names.
-const LONGEST_NAME_CHARS: usize = 253;
+/// Kubernetes' limit for names.
+const MAX_NAME_CHARS: usize = 253;
 
-/// A field that cannot be used.
+/// An invalid field.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct ConvertError {
     /// Its path in the object.
     pub field: String,
-    /// What is wrong, and the mend.
+    /// The problem and its fix.
     pub message: String,
 }
 
@@ -55,7 +55,7 @@ fn bad(field: impl Into<String>, what: impl std::fmt::Display) -> ConvertError {
     }
 }
 
-/// A node. Amounts that are no quantities count as none.
+/// A node. Malformed quantities count as absent.
 pub fn node(node: &corev1::Node) -> Node {
     let spec = node.spec.clone().unwrap_or_default();
     let status = node.status.as_ref();
@@ -132,8 +132,8 @@ fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
     })
 }
 
-/// An EndpointSlice; an endpoint that does not say is ready, as the API has it. Names in
-/// place of addresses (`addressType: FQDN`) are left out: they could lead anywhere.
+/// An EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines. Names
+/// instead of addresses (`addressType: FQDN`) are left out: they could resolve to any host.
 pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
     let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
         slice.address_type != "FQDN" && e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
@@ -271,7 +271,7 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
 /// Missing policies are named in reasons and events, so a text that can name none is not kept
 /// as its author wrote it.
 fn policy_name(name: &str) -> Arc<str> {
-    text::sanitize(name, LONGEST_NAME_CHARS).into()
+    text::sanitize(name, MAX_NAME_CHARS).into()
 }
 
 fn milli(quantity: &Quantity) -> i64 {

@@ -1,5 +1,4 @@
-//! Manifests as people keep them in files: YAML (or JSON) with any number of
-//! documents, lists included.
+//! Manifest files: YAML or JSON with any number of documents, including lists.
 
 mod fields;
 mod kinds;
@@ -23,7 +22,7 @@ pub use references::check_references;
 
 /// One object of a manifest file.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // each is the kind that its name says
+#[allow(missing_docs)] // each variant has the kind of its name
 pub enum Item {
     Pod(Box<Pod>),
     Node(Box<Node>),
@@ -34,20 +33,20 @@ pub enum Item {
     Offer(Box<ConstraintPolicyOffer>),
     CostProvider(Box<CostProvider>),
     RuleProvider(Box<RuleProvider>),
-    /// A Deployment or the like: a cluster makes pods of it, and planning does not.
+    /// A Deployment or another controller of pods, for which planning creates no pods.
     Workload(Box<Workload>),
-    /// A kind that has no part in planning, as `Kind/name`.
+    /// A kind without effect on planning, as `Kind/name`.
     Other(String),
 }
 
-/// What a cluster would make pods of.
+/// A controller of pods.
 #[derive(Clone, Debug)]
 pub struct Workload {
     kind: String,
     namespace: Option<String>,
     name: String,
-    /// Whether it would have pods now: not when it is scaled to 0, suspended, done, or
-    /// another workload's own.
+    /// Whether it would have pods now: not if it is scaled to 0, suspended, complete, or owned by
+    /// another workload.
     has_pods: bool,
     pod_labels: BTreeMap<String, String>,
 }
@@ -59,23 +58,23 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Where an object is in its text.
+/// The location of an object in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Its YAML document, from 1 on; empty ones do not count.
+    /// Its YAML document, from 1 on, without empty ones.
     pub document: usize,
     /// Its index in the items of a List.
     pub index: Option<usize>,
 }
 
-/// A part of an object that is ignored, though it is meant to count.
+/// An ignored part of an object that was probably meant to have an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// `Kind namespace/name`.
     pub object: String,
-    /// Which field.
+    /// The field.
     pub field: FieldPath,
-    /// What is wrong, and the fix.
+    /// The problem and its fix.
     pub message: String,
 }
 
@@ -85,38 +84,38 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The objects of a text, and what in them is ignored.
+/// The objects of a text, and their ignored parts.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// In the order of the text.
+    /// The objects, in the order of the text.
     pub objects: Vec<(Location, Item)>,
-    /// Likewise.
+    /// The ignored parts, in the order of the text.
     pub findings: Vec<(Location, Finding)>,
 }
 
-/// Why a manifest cannot be used.
+/// An invalid manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not YAML; the text names line and column.
     #[error("not valid YAML: {0}")]
     Yaml(String),
-    /// A document that is no Kubernetes object.
+    /// A document that is not a Kubernetes object.
     #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
     NoKind(Location),
     /// An object whose fields do not fit its kind.
     #[error("{object}: {what}")]
     Object {
-        /// Where it is.
+        /// Its location.
         place: Location,
         /// `Kind namespace/name`.
         object: String,
-        /// Which field, and why.
+        /// The field and the problem.
         what: String,
     },
 }
 
 impl ManifestError {
-    /// Where the object is, if the text could be parsed at all.
+    /// The location of the object, unless the text is not YAML.
     pub fn place(&self) -> Option<Location> {
         match self {
             Self::Yaml(_) => None,
@@ -134,7 +133,7 @@ pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
     Ok(objects.map(|(_, item)| item).collect())
 }
 
-/// Reads every object of a manifest text, and finds what in them is ignored.
+/// Reads every object of a manifest text, and finds the ignored parts.
 ///
 /// # Errors
 /// The first document that is malformed.
@@ -147,7 +146,7 @@ pub fn read(text: &str) -> Result<Manifest, ManifestError> {
     Ok(manifest)
 }
 
-/// What in an object is ignored; nothing of one that does not fit its kind.
+/// The ignored parts of an object; empty if it does not fit its kind.
 pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
     let mut findings = Vec::new();
     match item_of(place, value, &mut findings) {
@@ -156,8 +155,8 @@ pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
     }
 }
 
-// YAML 1.1 reads a node called `n` as false; kubectl does not.
-// Whole clusters come in one file, too.
+// Strict booleans: YAML 1.1 reads a node named `n` as false; kubectl does not. Large budget: a file
+// may hold a whole cluster.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -170,10 +169,10 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// Every object of a manifest text as it is written, and where. It may have no kind.
+/// Every object of a manifest text, unchecked, with its location.
 ///
 /// # Errors
-/// A text that is no YAML.
+/// The text is not YAML.
 pub fn documents(text: &str) -> Result<Vec<(Location, Value)>, ManifestError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
         .map_err(|e| ManifestError::Yaml(e.to_string()))?;
@@ -199,7 +198,7 @@ pub fn documents(text: &str) -> Result<Vec<(Location, Value)>, ManifestError> {
     Ok(objects)
 }
 
-/// Reads bytes as manifests: for the fuzz target, and for the replay of its corpus.
+/// Parses bytes as manifests. For the fuzz target and the replay of its corpus.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {

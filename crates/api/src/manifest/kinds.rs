@@ -1,4 +1,4 @@
-//! Kinds and API versions that look like a mistake.
+//! Detects likely mistakes in kinds and API versions.
 
 use tautline_core::names::{API_VERSION, GROUP};
 
@@ -50,8 +50,8 @@ const BUILT_IN: [&str; 24] = [
     "Status",
 ];
 
-/// The field that is at fault, what is wrong and the fix; nothing for a kind of
-/// another API group, about which only its owner can tell.
+/// The wrong field, and the problem with its fix; `None` for kinds of other API groups, which only
+/// their owners can check.
 pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)> {
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
     let built_in = !group.contains('.');
