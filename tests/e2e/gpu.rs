@@ -19,7 +19,7 @@ use crate::World;
 
 /// The resource of nodes whose cards the provider hands out.
 pub const CARDS: &str = "tautline.io/gpu-cards";
-/// The record of a pod's cards.
+/// The annotation with a pod's cards.
 pub const DEVICES: &str = "tautline.io/gpu-devices";
 
 /// A node with these resources in addition to CPU and memory.

@@ -41,7 +41,7 @@ fn explain_shows_the_current_node() {
         (json!({"state": "Deleted"}), &["  now deleted\n"]),
         (
             json!({"state": "Replaced"}),
-            &["there is a newer pod of its name"],
+            &["a newer pod has its name"],
         ),
         (
             json!({"state": "Unknown", "error": "late"}),

@@ -111,7 +111,7 @@ impl Report<'_> {
             ),
             (
                 format!(
-                    "API server started anew (ready after {:.1} s): the next change is seen after",
+                    "API server restarted (ready after {:.1} s): the next change is seen after",
                     self.api_server_back.as_secs_f64()
                 ),
                 format!(
