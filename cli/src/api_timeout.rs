@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_mentioned_once_and_ends() {
+    async fn silent_request_gives_one_notice_and_fails() {
         let list = "http://here/api/v1/pods?limit=500";
         let soon = NOTICE - Duration::from_millis(1);
         ask(list, soon).await.unwrap();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn compliances_are_read_in_any_case_and_refused_with_the_good_ones() {
+    fn filter_parses_compliances_in_any_case() {
         let got = filter(&["--compliance", "violation,ERROR", "--compliance", "Limit"]).unwrap();
         assert_eq!(
             got.compliance,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn both_filters_must_fit() {
+    fn filter_requires_offer_and_compliance() {
         let all = fixtures::bindings();
         let names = |args: &[&str]| {
             let filter = filter(args).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_come_first_then_by_name() {
+    fn sort_key_orders_by_severity_then_name() {
         let mut all = fixtures::bindings();
         all.reverse();
         all.sort_by_key(sort_key);

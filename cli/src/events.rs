@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_apis_tell_the_same() {
+    fn event_apis_give_equal_summaries() {
         let new: events::Event = serde_json::from_value(json!({
             "metadata": {"creationTimestamp": "2026-01-02T08:00:00Z"},
             "eventTime": "2026-01-02T09:00:00.000000Z",

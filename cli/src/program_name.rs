@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_is_known_by_its_file() {
+    fn plugin_name_comes_from_the_file_name() {
         for (program, expected) in [
             ("tautline", "tautline"),
             ("/usr/local/bin/tautline", "tautline"),

@@ -94,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lease_there_is_one_replica() {
+    fn no_lease_means_a_single_replica() {
         let config = ReplicaArgs::default().config(([0, 0, 0, 0], 5309).into(), false);
         assert!(config.unwrap().is_none());
     }
 
     #[test]
-    fn the_address_comes_from_the_pod() {
+    fn advertised_address_defaults_to_the_pod_ip() {
         for (ip, address) in [("10.0.0.7", "10.0.0.7:5309"), ("fd00::7", "[fd00::7]:5309")] {
             let args = ReplicaArgs {
                 pod_ip: Some(ip.parse().unwrap()),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_mend() {
+    fn bad_flags_name_the_fix() {
         let listen = ([0, 0, 0, 0], 5309).into();
         let cases = [
             (args("name", Some("a:1")), false, "write NAMESPACE/NAME"),

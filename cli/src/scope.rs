@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_leave_their_place_in_a_url() {
+    fn name_refuses_url_syntax() {
         for good in ["a", "web-0", "a.b", "9x"] {
             assert_eq!(name(good).unwrap(), good);
         }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_provider_says_cannot_drive_the_terminal() {
+    fn plain_removes_escape_sequences() {
         assert_eq!(
             plain("\u{1b}[2Jgone\nnext\u{9b}1m "),
             "\u{fffd}[2Jgone next\u{fffd}1m"
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_section_says_so() {
+    fn empty_section_shows_none() {
         assert_eq!(
             section("History", &["A"], Vec::new()),
             "History:           none\n"

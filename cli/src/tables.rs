@@ -233,7 +233,7 @@ mod tests {
     use crate::{bindings::sort_key, fixtures};
 
     #[test]
-    fn bindings_of_a_namespace_and_of_all() {
+    fn bindings_table_for_one_and_all_namespaces() {
         let mut list = fixtures::bindings();
         list.sort_by_key(sort_key);
         insta::assert_snapshot!("bindings_all", bindings(&list, true, fixtures::now()));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_narrow_terminal_the_targets_go_first_then_the_reasons_end() {
+    fn narrow_table_drops_targets_then_cuts_reasons() {
         let list = fixtures::bindings();
         let width = |text: &str| text.lines().map(UnicodeWidthStr::width).max().unwrap();
         let within = |columns| bindings_within(&list, false, fixtures::now(), columns);
@@ -261,21 +261,21 @@ mod tests {
     }
 
     #[test]
-    fn offers_show_what_they_ask_and_how_they_stand() {
+    fn offers_table_shows_policies_and_status() {
         let list = fixtures::offers();
         insta::assert_snapshot!("offers", offers(&list, false, fixtures::now()));
         insta::assert_snapshot!("offers_all", offers(&list, true, fixtures::now()));
     }
 
     #[test]
-    fn policies_show_their_rules() {
+    fn policies_table_shows_rules() {
         let list = fixtures::policies();
         insta::assert_snapshot!("policies", policies(&list, false, fixtures::now()));
         insta::assert_snapshot!("policies_all", policies(&list, true, fixtures::now()));
     }
 
     #[test]
-    fn a_target_elsewhere_says_where() {
+    fn reference_names_other_namespaces_and_clusters() {
         let of = |cluster: &str, namespace: &str| {
             let target = ObjectReference {
                 cluster: cluster.into(),

@@ -143,7 +143,7 @@ fn models_for_programs() {
 }
 
 #[test]
-fn trouble_is_named_with_its_mend() {
+fn errors_name_the_fix() {
     let map =
         |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\n{data}");
     let told = [
@@ -165,7 +165,7 @@ fn trouble_is_named_with_its_mend() {
 }
 
 #[test]
-fn help_teaches_with_an_example() {
+fn help_has_an_example() {
     for command in ["policy", "model"] {
         let help = said(0, &[command, "--help"], "");
         assert!(help.contains("Example"), "{help}");

@@ -26,7 +26,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_demo_reads_as_it_should() {
+fn demo_output() {
     let out = tautline(&["demo"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     assert_eq!(text(&out.stderr), "");
@@ -34,7 +34,7 @@ fn the_demo_reads_as_it_should() {
 }
 
 #[test]
-fn plan_for_programs_and_by_exit_code() {
+fn plan_prints_json_and_sets_the_exit_code() {
     let out = tautline(&["plan", "-f", "examples/edge-inference", "-o", "json"]);
     assert_eq!(
         out.status.code(),
@@ -82,7 +82,7 @@ fn plan_for_programs_and_by_exit_code() {
 }
 
 #[test]
-fn a_plan_and_an_explanation_name_the_same_node() {
+fn plan_and_gpu_explain_agree() {
     let example = ["-f", "examples/gpu-slices", "-o", "json"];
     for pod in ["vision/detector-4", "vision/segmenter-3"] {
         let plan = tautline(&[&["plan", "--pod", pod], &example[..]].concat());
@@ -106,7 +106,7 @@ fn a_plan_and_an_explanation_name_the_same_node() {
 }
 
 #[test]
-fn trouble_is_named_with_its_mend() {
+fn errors_name_the_fix() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("offer.yaml");
     std::fs::write(
@@ -145,7 +145,7 @@ fn closed_pipe() -> std::io::PipeWriter {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     for (args, code) in [
         (&["crds"][..], 0),
         (&["demo"], 0),
@@ -170,7 +170,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
-fn an_empty_environment_variable_is_as_none() {
+fn empty_environment_variable_counts_as_unset() {
     let out = command(&["crds"]).env("TAUTLINE_LOG", "").output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let out = command(&["crds"])
@@ -211,14 +211,14 @@ fn committed(args: &[&str], folder: &str) -> usize {
 }
 
 #[test]
-fn the_committed_manifests_are_the_generated_ones() {
+fn committed_manifests_are_up_to_date() {
     assert_eq!(committed(&["crds", "--dir"], "deploy/crds"), 7);
     let webhooks = ["admission", "--render", "--dir"];
     assert_eq!(committed(&webhooks, "deploy/webhooks"), 5);
 }
 
 #[test]
-fn help_teaches_with_an_example() {
+fn help_has_an_example() {
     for command in [
         "plan",
         "simulate",

@@ -99,7 +99,7 @@ fn zones_and_pairs_of_a_table() {
     let pair = text(&out.stdout);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     assert!(
-        pair.contains("Rules are told:    12ms, configured"),
+        pair.contains("Rules use:         12ms, configured"),
         "{pair}"
     );
     let out = run(&provider.url, &["pair", "a1", "b1", "-o", "json"]);
@@ -121,7 +121,7 @@ fn zones_and_pairs_of_a_table() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_to_do() {
+fn missing_nodes_and_servers_name_the_fix() {
     let provider = provider(&[("a1", "a"), ("b1", "b")], "");
     for (args, code, said) in [
         (
@@ -130,7 +130,7 @@ fn what_is_not_there_is_said_with_what_to_do() {
             "there is no node b2; did you mean b1",
         ),
         (&["matrix", "--zone", "c"], 1, "there is no zone c"),
-        (&["matrix"], 1, "nothing is known of the network"),
+        (&["matrix"], 1, "no measurements and no tables"),
         (
             &["matrix", "--by", "zone", "--zone", "a"],
             2,
@@ -167,7 +167,7 @@ fn what_is_not_there_is_said_with_what_to_do() {
 }
 
 #[test]
-fn help_teaches_with_an_example() {
+fn help_has_an_example() {
     for args in [&[][..], &["matrix"], &["pair"], &["top"]] {
         let mut args = args.to_vec();
         args.push("--help");

@@ -47,7 +47,7 @@ const FILES: [&str; 4] = [
 ];
 
 #[test]
-fn the_examples_are_without_a_warning() {
+fn examples_have_no_warnings() {
     for (args, code) in [
         // A pod of each waits.
         (
@@ -115,7 +115,7 @@ fn faulty() -> tempfile::TempDir {
 }
 
 #[test]
-fn what_would_be_ignored_is_named_with_file_and_line() {
+fn ignored_parts_are_named_with_file_and_line() {
     let dir = faulty();
     let path = dir.path().display().to_string();
     let out = tautline("", &["plan", "-f", &path]);
@@ -164,7 +164,7 @@ fn what_would_be_ignored_is_named_with_file_and_line() {
 }
 
 #[test]
-fn an_error_names_file_and_line() {
+fn errors_name_file_and_line() {
     let offer = "# one\n---\napiVersion: constraint.ciena.com/v1alpha1\n\
                  kind: ConstraintPolicyOffer\nmetadata: {name: o, namespace: shop}\n\
                  spec: {targets: [{kind: Pod}], grace: tomorrow}\n";
@@ -188,7 +188,7 @@ fn an_error_names_file_and_line() {
 }
 
 #[test]
-fn several_files_and_the_standard_input_are_as_one_folder() {
+fn files_and_standard_input_are_read_together() {
     let folder = "examples/edge-inference";
     let paths = FILES.map(|f| format!("{folder}/{f}"));
     let of_folder = tautline("", &["plan", "-f", folder, "-o", "json"]);
@@ -218,7 +218,7 @@ fn several_files_and_the_standard_input_are_as_one_folder() {
 }
 
 #[test]
-fn a_namespace_chooses_pods() {
+fn namespace_flag_selects_pods() {
     let plan = |args: &[&str]| {
         let example = ["plan", "-f", "examples/edge-inference", "-o", "json"];
         tautline("", &[&example, args].concat())

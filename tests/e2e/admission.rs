@@ -1,4 +1,4 @@
-//! The admission webhooks, asked by the real API server over real TLS.
+//! The admission webhooks, called by the real API server over real TLS.
 
 mod audit_log;
 mod certificate_files;
@@ -29,7 +29,7 @@ use tautline_tests::{
 };
 use tokio::sync::MutexGuard;
 
-/// A control plane with our kinds and roles, and an admission server that it asks.
+/// A control plane with our kinds and roles, and an admission server that it calls.
 pub struct AdmissionCluster {
     pub plane: ControlPlane,
     pub server: Server,
@@ -45,7 +45,7 @@ impl AdmissionCluster {
         Ok(admitting)
     }
 
-    /// On a control plane that runs already, and asked about nothing yet.
+    /// On a running control plane, without webhook configurations.
     pub async fn on(
         alone: MutexGuard<'static, ()>,
         plane: ControlPlane,
@@ -114,7 +114,7 @@ impl AdmissionCluster {
             .collect())
     }
 
-    /// What a failed test shows.
+    /// The logs and state for a failed test.
     pub fn state(&self) -> String {
         self.server.process.tail() + &self.plane.logs()
     }

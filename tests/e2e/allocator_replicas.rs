@@ -1,7 +1,6 @@
-//! Two replicas of an allocator with one device, and the Lease between them: what
-//! the standby is asked is passed on, a holder that dies is replaced after its
-//! holds have passed, one that is asked to end hands over at once. Never two pods
-//! have the device.
+//! Two replicas of an allocator with one device and a Lease: the standby forwards calls, a dead
+//! holder is replaced after its holds have expired, and a stopped one hands over at once. Two
+//! pods never have the device.
 
 use std::{
     net::SocketAddr,
@@ -37,7 +36,7 @@ use crate::fixed_costs::FixedCosts;
 const LEASE: (&str, &str) = ("tautline-system", "tautline-gpu-slice");
 const SILENT: Duration = Duration::from_secs(3);
 
-/// What the API server and all replicas' watches would show, and who granted what.
+/// The device as the API server would show it, and all grants.
 #[derive(Clone, Default)]
 struct GrantLog(Arc<Mutex<DeviceState>>);
 
@@ -61,7 +60,7 @@ impl GrantLog {
         self.0.lock().unwrap().grants.clone()
     }
 
-    /// Until it is released or its hold ends, nobody else has the device.
+    /// Two grants of the device never overlap.
     fn check(&self) {
         let grants = self.granted();
         for (i, a) in grants.iter().enumerate() {
@@ -228,7 +227,7 @@ impl Caller {
         Ok(self.0.clone().reserve(ask).await?.into_inner())
     }
 
-    /// Asks until it is granted; gives its id, and what was refusals before.
+    /// Retries until it is granted; returns its id, and the refusals before.
     async fn granted(&self, uid: &str) -> (String, Vec<Status>) {
         let refusals = Mutex::new(Vec::new());
         let ask = async || match self.reserve(uid).await {
@@ -268,7 +267,7 @@ async fn replicas_never_grant_one_device_twice() {
     let config = plane.kubeconfig("gpu-slice");
     let grants_log = GrantLog::default();
 
-    // Nobody ever held the Lease, or somebody did without one.
+    // A Lease without a holder: an earlier one may have run without a Lease.
     let a = Replica::start(config.clone(), "a", &grants_log).await;
     let started = Instant::now();
     let (id, refusals) = Caller::of(a.address).granted("u0").await;
@@ -289,7 +288,7 @@ async fn replicas_never_grant_one_device_twice() {
     grants_log.check();
 }
 
-/// What b is asked, a answers; what is passed on to b is passed on no more.
+/// b forwards calls to a, and does not forward a forwarded call.
 async fn passed_on(b: &Replica, grants_log: &GrantLog) {
     let caller = Caller::of(b.address);
     let (id, _) = caller.granted("u1").await;
@@ -369,8 +368,7 @@ async fn killed(a: Replica, balancer: &Balancer, grants_log: &GrantLog) {
     assert!(first.from >= killed + MAX_HOLD, "{last:?} {first:?}");
 }
 
-/// b is asked to end while u5 is about to be bound: nobody grants until it is, and
-/// then a at once.
+/// b is stopped while u5 is about to be bound: no replica grants until it is, then a at once.
 async fn handed_over(a: &Replica, b: Replica, grants_log: &GrantLog) {
     let via_a = Caller::of(a.address);
     let (id, _) = via_a.granted("u5").await;

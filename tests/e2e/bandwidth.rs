@@ -1,4 +1,4 @@
-//! `latency` follows pods only once a policy has it count what they hold.
+//! `latency` watches pods only once a policy limits bandwidth.
 
 use serde_json::{Value, json};
 use tautline_proto::ruleprovider::{

@@ -1,4 +1,4 @@
-//! Offers become bindings.
+//! Bindings of offers.
 
 use kube::{
     Api, ResourceExt,
@@ -190,7 +190,7 @@ async fn cap(world: &GovernedCluster) {
     ready_of(world, "many", "True: InStep").await;
     world.wait_for_compliance("many", 20, "Compliant").await;
 
-    // Made anew under its name: every binding is, too.
+    // Created again under its name: so is every binding.
     let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
     let old = offers.get("many").await.unwrap();
     offers
@@ -210,7 +210,7 @@ async fn cap(world: &GovernedCluster) {
         .await;
 }
 
-/// What is missing is said on the offer, and mended by what comes.
+/// The offer's condition names a missing object, and recovers once it exists.
 async fn conditions(world: &GovernedCluster) {
     let client = world.client();
     objects::pod(client, "default", "c", "c").await.unwrap();
@@ -229,7 +229,7 @@ async fn conditions(world: &GovernedCluster) {
     world.wait_for_compliance("c", 1, "Compliant").await;
     ready_of(world, "c", "True: InStep").await;
 
-    // A relabelled provider is asked at once, whatever the period.
+    // A relabelled provider is called at once, with any period.
     let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
     let params = PatchParams::default();
     offers
@@ -258,7 +258,7 @@ async fn conditions(world: &GovernedCluster) {
         .unwrap();
     world.wait_for_compliance("c", 1, "Compliant").await;
 
-    // A selector that the schema lets through and nobody can read.
+    // A selector that the schema accepts and that has no meaning.
     let odd = json!([{"kind": "Pod", "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}}]);
     offers
         .patch("c", &params, &patch(json!({"targets": odd})))
@@ -270,7 +270,7 @@ async fn conditions(world: &GovernedCluster) {
         "False: Invalid: spec.targets[0].labelSelector.matchExpressions[0]",
     )
     .await;
-    // What it had stays until someone mends it.
+    // Its bindings stay until the offer is corrected.
     world.wait_for_compliance("c", 1, "Compliant").await;
 }
 

@@ -1,6 +1,5 @@
-//! Devices of DRA drivers under the real scheduler: what the API server and the
-//! scheduler make of slices and claims is what our model of them says. Kubernetes
-//! 1.36: claims, classes and prioritized lists are GA; partitionable devices,
+//! Devices of DRA drivers under the real scheduler: the API server and the scheduler handle
+//! slices and claims as our model does. Kubernetes 1.36: claims, classes and prioritized lists are GA; partitionable devices,
 //! consumable capacity and device taints are betas, and on by default.
 
 use k8s_openapi::api::{
@@ -19,8 +18,8 @@ use tautline_tests::{PATIENCE, devices, eventually};
 
 use crate::World;
 
-/// What the API server has, read as the provider would.
-async fn read(world: &World) -> DeviceStore {
+/// The API server's objects, read as the provider reads them.
+async fn read(world: &World) -> Pools {
     let client = &world.plane.client;
     let all = ListParams::default();
     let slices: Api<ResourceSlice> = Api::all(client.clone());
@@ -131,7 +130,7 @@ async fn scheduler_allocates_the_devices_that_the_model_expects() {
         assert_eq!((node.as_str(), got), ("n2", vec![device.into()]));
         assert_eq!(milli(&world, "n2").await, [left]);
     }
-    // Compute is left, memory is not: nobody gets it, and our model knew.
+    // Compute is left, memory is not: no pod fits, as the model expects.
     devices::claim(&client, "c", devices::instance("1g.10gb"))
         .await
         .unwrap();
@@ -202,7 +201,7 @@ async fn model_follows_shares_taints_and_claim_templates() {
         ("n1".into(), vec!["gpu-0".into()])
     );
 
-    // What a pod held goes to the one that waits, once the pod is gone.
+    // The devices of a deleted pod go to the pending pod.
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     pods.delete("a", &DeleteParams::default()).await.unwrap();
     let freed = async || (milli(&world, "n2").await == [375]).then_some(());

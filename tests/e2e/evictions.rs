@@ -1,5 +1,4 @@
-//! What is done about violations, under the real scheduler, controller manager
-//! and Eviction API.
+//! Actions on violations, under the real scheduler, controller manager and Eviction API.
 
 use std::{
     collections::BTreeSet,
@@ -108,7 +107,7 @@ async fn controller_evicts_one_pod_at_a_time_after_the_grace() {
     no_better_node(&world).await;
 }
 
-/// A disruption budget holds an eviction back, and lets it go.
+/// A disruption budget blocks an eviction, and allows it later.
 async fn budget(world: &GovernedCluster) {
     workloads::pdb(world.client(), "default", "web", "web", 3)
         .await

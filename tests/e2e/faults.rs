@@ -1,5 +1,5 @@
-//! Providers, the extender and the API server fail; scheduling goes on, and the
-//! reasons say what happened.
+//! Providers, the extender and the API server fail; scheduling continues, and the reasons name
+//! the failure.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -16,14 +16,14 @@ use crate::{
     placement::{wait_for_offer, wait_for_provider},
 };
 
-/// Posts to the extender over TLS without verifying who it is; gives the body.
+/// Posts to the extender over TLS without verifying its certificate; returns the body.
 pub async fn post(world: &World, verb: &str, body: &str) -> Result<String> {
     let url = format!("https://127.0.0.1:{}/{verb}", world.extender.port);
     let client = tautline_tests::servers::insecure_post(&url, body.as_bytes()).await?;
     Ok(client)
 }
 
-/// Answers what no provider should.
+/// A provider with bad answers.
 #[derive(Clone, Copy)]
 enum OddProvider {
     UnknownNodes,
@@ -185,8 +185,8 @@ async fn failing_providers_have_reasons() {
     objects::apply_one(client, service).await.unwrap();
     assert_eq!(world.bound("secret-0").await, "n1");
 
-    // A missing policy and a rule that nobody provides do not count by default,
-    // and the offer says so in an event.
+    // A missing policy and a rule without a provider are ignored by default, with an event on
+    // the offer.
     objects::policy(
         client,
         "default",
@@ -290,7 +290,7 @@ async fn scheduling_continues_after_kills_and_restarts() {
     );
 }
 
-/// What the extender answers to requests that are none, with bounded memory.
+/// Malformed requests are refused, with bounded memory.
 #[tokio::test]
 async fn extender_refuses_bad_requests_and_serves_the_next() {
     let world = World::start(&["n1"], &["--bind"]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rule providers whose answers a test decides.
+//! A rule provider with costs set by the test.
 
 use std::{
     collections::BTreeMap,

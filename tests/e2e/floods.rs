@@ -1,5 +1,5 @@
-//! Whoever reaches the extender's ports floods them; kube-scheduler's calls and the probes
-//! are answered all the same, in bounded memory.
+//! Floods of the extender's ports: kube-scheduler's calls and the probes are still answered, in
+//! bounded memory.
 
 use std::{
     sync::Arc,
@@ -21,7 +21,7 @@ const MIB: usize = 1 << 20;
 const FINE: &str =
     r#"{"Pod":{"metadata":{"name":"p","namespace":"default","uid":"u"}},"NodeNames":["n1"]}"#;
 
-/// What was answered while a flood went on.
+/// Answers during a flood.
 #[derive(Debug, Default)]
 struct Seen {
     probes: usize,
@@ -30,7 +30,7 @@ struct Seen {
     slowest_filter: Duration,
 }
 
-/// Probes the extender and asks it as kube-scheduler would, until `over`.
+/// Sends probes and filter requests to the extender, until `over`.
 fn probe(world: &World, over: CancellationToken) -> tokio::task::JoinHandle<Result<Seen>> {
     let live = format!("http://127.0.0.1:{}/livez", world.extender.admin);
     let filter = format!("https://127.0.0.1:{}/filter", world.extender.port);
@@ -52,7 +52,7 @@ fn probe(world: &World, over: CancellationToken) -> tokio::task::JoinHandle<Resu
     })
 }
 
-/// While the flood goes on kube-scheduler places a pod, and probes are answered.
+/// During the flood kube-scheduler places a pod, and probes are answered.
 async fn schedules_during(world: &World, flood: &str, over: CancellationToken) {
     let watching = probe(world, over.clone());
     let name = flood.replace(' ', "-");

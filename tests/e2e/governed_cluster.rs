@@ -1,5 +1,4 @@
-//! A cluster with everything: Deployments, the extender, controllers, and a judge
-//! of one rule.
+//! A whole cluster: Deployments, the extender, controllers, and a provider of one rule.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ pub struct GovernedCluster {
 }
 
 impl GovernedCluster {
-    /// Nodes with what the judge says of them, and a controller with `args`.
+    /// Nodes with their costs, and a controller with `args`.
     pub async fn start(nodes: &[(&str, i64)], args: &[&str]) -> Result<Self> {
         Self::with("all-pods.yaml", nodes, args, &[]).await
     }
@@ -117,7 +116,7 @@ impl GovernedCluster {
         eventually(&what, PATIENCE, look, async || self.state(offer).await).await
     }
 
-    /// Waits until all `count` bindings of the offer stand so.
+    /// Waits until all `count` bindings of the offer have this compliance.
     pub async fn wait_for_compliance(&self, offer: &str, count: usize, compliance: &str) {
         self.wait_for_bindings(offer, count, compliance, |b| compliance_of(b) == compliance)
             .await;
@@ -152,7 +151,7 @@ impl GovernedCluster {
         eventually(&what, PATIENCE, look, async || self.state("").await).await;
     }
 
-    /// What a failed test shows.
+    /// The logs and state for a failed test.
     pub async fn state(&self, offer: &str) -> String {
         let mut out = String::new();
         for b in workloads::bindings(self.client(), "default", offer).await {
@@ -179,7 +178,7 @@ pub fn compliance_of(binding: &ConstraintPolicyBinding) -> String {
     format!("{:?}", status.map(|s| s.compliance).unwrap_or_default())
 }
 
-/// Polls for as long as nothing should happen: `check` fails the test when it does.
+/// Runs `check` again and again for this time; it fails the test if something changes.
 pub async fn for_a_while(time: Duration, mut check: impl AsyncFnMut()) {
     let end = tokio::time::Instant::now() + time;
     while tokio::time::Instant::now() < end {

@@ -19,10 +19,10 @@ use crate::World;
 
 /// The resource of nodes whose cards the provider hands out.
 pub const CARDS: &str = "tautline.io/gpu-cards";
-/// The record of a pod's cards.
+/// The annotation with a pod's cards.
 pub const DEVICES: &str = "tautline.io/gpu-devices";
 
-/// A node that offers these resources beside CPU and memory.
+/// A node with these resources in addition to CPU and memory.
 pub async fn node(client: &Client, name: &str, offers: Value) {
     labelled(client, name, offers, json!({})).await;
 }
@@ -46,7 +46,7 @@ pub async fn labelled(client: &Client, name: &str, offers: Value, mut labels: Va
     nodes.create(&PostParams::default(), &node).await.unwrap();
 }
 
-/// What a node offers from now on, of one resource.
+/// Sets a node's allocatable amount of one resource.
 pub async fn set_allocatable(client: &Client, node: &str, resource: &str, count: &str) {
     let patch = Patch::Merge(json!({"status": {"allocatable": {resource: count}}}));
     let nodes: Api<Node> = Api::all(client.clone());
@@ -54,8 +54,7 @@ pub async fn set_allocatable(client: &Client, node: &str, resource: &str, count:
     nodes.patch_status(node, &params, &patch).await.unwrap();
 }
 
-/// A pod labelled `app` that the extender is asked about and that requests this
-/// too; for one node alone, if that is named.
+/// A governed pod labelled `app` with these requests, optionally for one node.
 pub fn gpu_pod(name: &str, app: &str, requests: Value, node: Option<&str>) -> Pod {
     let mut all = json!({"constraint.ciena.com/governed": "1", "cpu": "10m"});
     let more = requests.as_object().unwrap().clone();
@@ -73,7 +72,7 @@ pub fn gpu_pod(name: &str, app: &str, requests: Value, node: Option<&str>) -> Po
     serde_json::from_value(pod).unwrap()
 }
 
-/// Creates one; gives its UID.
+/// Creates a pod; returns its UID.
 pub async fn create(client: &Client, pod: &Pod) -> String {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let made = pods.create(&PostParams::default(), pod).await.unwrap();
@@ -94,7 +93,7 @@ pub async fn delete(client: &Client, name: &str) {
     eventually(&format!("{name} is gone"), PATIENCE, gone, async || "").await;
 }
 
-/// The cards that a pod was given, as its record has them.
+/// The cards of a pod, from its annotation.
 pub async fn devices(client: &Client, name: &str) -> String {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let annotations = pods.get(name).await.unwrap().metadata.annotations;
@@ -102,7 +101,7 @@ pub async fn devices(client: &Client, name: &str) -> String {
     record.unwrap_or_default()
 }
 
-/// Waits until a pod is bound to the node, and holds its record against `expected`.
+/// Waits until a pod is bound to the node, and compares its annotation with `expected`.
 pub async fn expect_devices(world: &World, name: &str, node: &str, expected: &str) {
     assert_eq!(world.bound(name).await, node);
     assert_eq!(devices(&world.plane.client, name).await, expected, "{name}");
@@ -174,8 +173,7 @@ async fn probe(port: u16, node: &str) -> Option<Result<(), Status>> {
     Some(client.release(ReleaseRequest { id }).await.map(drop))
 }
 
-/// What a provider holds for pods that the watch does not show; `None` if it does
-/// not say.
+/// The provider's reservations for pods that the watch does not show; `None` without metrics.
 async fn held(provider: &Server) -> Option<f64> {
     let (_, text) = provider.admin("/metrics").await.ok()?;
     let ours = |l: &&str| l.starts_with("tautline_gpu_reservations{");
@@ -194,8 +192,7 @@ pub async fn wait_until_reserved(provider: &Server) {
     eventually("something is reserved", PATIENCE, some, state).await;
 }
 
-/// Waits until the provider holds nothing, by its metric, and stays so for longer
-/// than the metric may be behind.
+/// Waits until the provider has no reservation, for longer than its metric may lag.
 pub async fn wait_until_released(provider: &Server) {
     const BEHIND: Duration = Duration::from_millis(1500);
     let since = std::cell::Cell::new(None::<Instant>);

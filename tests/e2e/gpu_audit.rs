@@ -1,5 +1,5 @@
-//! What the API server alone says of GPUs: who was given what, and what is left.
-//! Shares no code with the provider.
+//! GPUs in the API server's objects: allocations and free cards. Shares no code with the
+//! provider.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +40,8 @@ impl Audit {
         self.pods.len() - self.pending().len()
     }
 
-    /// Everything that should not be: a card or a resource over-committed, a pod
-    /// without the cards it wants, or with one that its node does not have.
+    /// Faults: a card or resource over-committed, a pod without its cards, or with a card that
+    /// its node does not have.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for pod in self.pods.iter().filter(|p| node_of(p).is_some()) {
@@ -65,7 +65,7 @@ impl Audit {
         faults
     }
 
-    /// The nodes that have what the pod wants free.
+    /// The nodes with enough free resources for the pod.
     pub fn hosts(&self, pod: &Pod) -> Vec<&str> {
         let want = milli_of(pod);
         let fits = |name: &&String| {
@@ -85,7 +85,7 @@ impl Audit {
         self.nodes.keys().filter(fits).map(String::as_str).collect()
     }
 
-    /// Whether a bound pod was given what it wants.
+    /// Whether a bound pod has its cards.
     fn given(&self, pod: &Pod) -> Result<(), String> {
         let (node, parts, want) = (
             node_of(pod).unwrap_or_default(),
@@ -107,7 +107,7 @@ impl Audit {
         }
     }
 
-    /// Of each card of a node what its pods have, and who they are.
+    /// The allocated part of each card of a node, and its pods.
     fn cards(&self, node: &str) -> BTreeMap<i64, (u32, Vec<String>)> {
         let mut cards: BTreeMap<i64, (u32, Vec<String>)> = BTreeMap::new();
         for pod in self.on(node) {
@@ -143,7 +143,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// What the policy of the pod's app asks of one card.
+/// The part of a card that the policy of the pod's app requests.
 fn milli_of(pod: &Pod) -> u32 {
     match pod.labels().get("app").map(String::as_str) {
         Some("quarter") => 250,

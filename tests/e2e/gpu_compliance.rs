@@ -1,5 +1,4 @@
-//! Cards that go from under bound pods: the binding of the pod that holds one says
-//! so in a period, and which card it is.
+//! Cards of bound pods that disappear: the pod's binding names the card within a period.
 
 use std::time::Instant;
 
@@ -63,7 +62,7 @@ async fn gpu_compliance_names_the_lost_card() {
     counted(&world).await;
 }
 
-/// What the pods of `app` want, judged each second.
+/// The policy of the pods of `app`, evaluated each second.
 async fn offer(world: &GovernedCluster, app: &str, mut rule: Value) {
     rule["name"] = "gpu-slice".into();
     let more = json!({"period": "1s", "grace": "0s", "violationPolicy": "Ignore"});
@@ -82,7 +81,7 @@ async fn holder(world: &GovernedCluster, card: &str) -> [&'static str; 2] {
     }
 }
 
-/// Waits until the binding of a pod stands so, for that reason.
+/// Waits until the binding of a pod has this compliance and reason.
 async fn stands(world: &GovernedCluster, app: &str, pod: &str, compliance: &str, reason: &str) {
     let from = Instant::now();
     let check = async || {
@@ -115,7 +114,7 @@ async fn unhealthy(world: &GovernedCluster) {
     stands(world, "one", loses, "Compliant", "").await;
 }
 
-/// Half of what was asked is left, and that will do; none will not.
+/// Half of the request is left, which meets the limit; zero does not.
 async fn limited(world: &GovernedCluster) {
     gpu::set_allocatable(world.client(), "g2", CARDS, "1").await;
     let reason = "node g2: card 1 is gone; 1 of its cards left whole, the limit is 1";

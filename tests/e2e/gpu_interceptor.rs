@@ -1,5 +1,5 @@
-//! A provider that passes all questions on to another, and does something between a
-//! Reserve that is granted and its answer: what may happen between reserve and bind.
+//! A provider that forwards all calls to another, and runs a function between a granted Reserve
+//! and its answer: an event between reserve and bind.
 
 use std::{
     net::SocketAddr,
@@ -75,7 +75,7 @@ impl Interceptor {
         *self.calls.next.lock().unwrap() = Some((pod.to_owned(), what));
     }
 
-    /// What is answered for this pod from now on, again too, does not arrive.
+    /// Loses all further answers for this pod.
     pub fn lose_answers(&self, pod: &str) {
         *self.calls.lost_for.lock().unwrap() = Some(pod.to_owned());
     }
@@ -85,7 +85,7 @@ impl Interceptor {
         self.calls.next.lock().unwrap().is_none()
     }
 
-    /// What the provider was told and said, for a failed test.
+    /// The calls and their results, for a failed test.
     pub fn call_log(&self) -> String {
         self.calls.log.lock().unwrap().join("\n")
     }

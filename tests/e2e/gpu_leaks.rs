@@ -1,5 +1,5 @@
-//! Binds that fail, pods and nodes that go: no card stays reserved. Of each case a
-//! pod that wants the same whole card is placed after it.
+//! Failed binds, deleted pods and nodes: no card stays reserved. After each case a pod gets the
+//! same whole card.
 
 use k8s_openapi::api::core::v1::{Binding, Node, Pod};
 use kube::{
@@ -24,7 +24,7 @@ struct LeakTest {
 
 #[tokio::test]
 async fn gpu_reservations_end_when_binds_fail_and_pods_and_nodes_go() {
-    // What happens in between takes a write to the API server.
+    // The event in between writes to the API server.
     let extender = ["--bind", "--provider-deadline=3s"];
     let world = World::with("gated-gpu.yaml", &[], &extender).await.unwrap();
     let client = world.plane.client.clone();
@@ -79,7 +79,7 @@ impl LeakTest {
         gpu::delete(&self.client(), pod).await;
     }
 
-    /// What the extender answers when it is told to bind; no scheduler knows the pod.
+    /// The extender's answer to a bind request, for a pod of another scheduler.
     async fn bind(&self, pod: &str, node: &str) -> String {
         let mut waiting = gpu_pod(pod, "whole", json!({}), Some(node));
         waiting.spec.as_mut().unwrap().scheduler_name = Some("nobody".into());

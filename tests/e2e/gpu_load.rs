@@ -1,6 +1,6 @@
-//! 300 pods want GPUs at once, from two replicas of the provider, and the one that
-//! hands out is killed half-way: no card is over-committed, nothing stays reserved,
-//! and every pod that can be placed is. `tests/gpu-race` repeats it.
+//! 300 pods request GPUs at once from two replicas of the provider, and the replica that
+//! reserves is killed half-way: no card is over-committed, no reservation stays, and every pod
+//! that fits is placed. `tests/gpu-race` repeats it.
 
 use std::{
     net::SocketAddr,
@@ -19,8 +19,8 @@ use crate::{
     gpu_audit::Audit,
 };
 
-/// What pods want: the app, the rule's request, what the pod itself requests, and
-/// how many there are. 86 of 96 cards and 84 of 96 instances in all.
+/// The load: the app, the rule's request, the pod's own request, and the number of pods. In
+/// total 86 of 96 cards and 84 of 96 instances.
 const WANTS: [(&str, &str, Option<&str>, usize); 5] = [
     ("quarter", "250m", None, 120),
     ("half", "500m", None, 80),

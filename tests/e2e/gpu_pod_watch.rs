@@ -1,5 +1,5 @@
-//! What `gpu-slice` is told of pods. Between two looks it learns nothing, and says so:
-//! until then it need not be asked again.
+//! The pod watch of `gpu-slice`. Between two reads it learns nothing, so its answers are valid
+//! until the next one.
 
 use std::cell::Cell;
 
@@ -34,7 +34,7 @@ async fn gpu_answers_are_valid_until_the_watch_reads_again() {
         let to = format!("http://127.0.0.1:{}", provider.port);
         let mut client = RuleProviderClient::connect(to).await.ok()?;
         client.endpoint_cost(question.clone()).await.ok()?;
-        // The watch takes a pod, and rests.
+        // The watch delivers a pod, and pauses.
         let name = format!("pod-{}", pods.replace(pods.get() + 1));
         on_node(&plane, &name).await;
         for _ in 0..20 {
@@ -52,7 +52,7 @@ async fn gpu_answers_are_valid_until_the_watch_reads_again() {
     assert!(version > 0 && millis <= 30, "{version} {millis} ms");
 }
 
-/// A pod that was given the node as it was made.
+/// A pod created with a node.
 async fn on_node(plane: &ControlPlane, name: &str) {
     let mut pod = gpu::gpu_pod(name, "any", json!({}), None);
     pod.spec.as_mut().unwrap().node_name = Some("n1".into());

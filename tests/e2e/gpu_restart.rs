@@ -1,5 +1,5 @@
-//! The only provider dies with pods bound: what they hold is on record with them,
-//! and the next one reads it.
+//! The only provider is killed with pods bound: their annotations have their cards, and the
+//! restarted provider reads them.
 
 use serde_json::json;
 use tautline_tests::{PATIENCE, eventually};
@@ -33,7 +33,7 @@ async fn gpu_provider_restores_held_cards_after_a_restart() {
     gpu::pod(&client, "quarter-0", "quarter", "n1").await;
     expect_devices(&world, "quarter-0", "n1", &format!("{rest}:250")).await;
 
-    // At once, and a pod comes while nobody answers.
+    // Killed; a pod is created while the provider is down.
     provider.process.kill();
     gpu::pod(&client, "half-1", "half", "n1").await;
     provider.restart().await.unwrap();
@@ -48,7 +48,7 @@ async fn gpu_provider_restores_held_cards_after_a_restart() {
     assert_eq!(audit.hosts(audit.pending()[0]), Vec::<&str>::new());
     gpu::wait_until_released(&provider).await;
 
-    // What two quarters leave is half a card.
+    // Two deleted quarters leave half a card.
     for pod in ["half-1", "quarter-0", "quarter-1"] {
         gpu::delete(&client, pod).await;
     }

@@ -53,7 +53,7 @@ async fn gpu_shares_of_a_pod_come_from_one_card() {
     assert_eq!(gpu::devices(client, "c-0").await, "");
     gpu::wait_until_released(&provider).await;
 
-    // Two units are left, in parts: the pod waits, and is told why.
+    // Two units are left on two cards: the pod waits with a reason.
     units(&world, "d-0", 2, None).await;
     crate::faults::wait_for_event(&world, "d-0", "1 gpu-slice/GpuFragmented").await;
     let output = plan(&world).await;
@@ -66,13 +66,13 @@ async fn gpu_shares_of_a_pod_come_from_one_card() {
     assert_eq!(world.bound("d-0").await, "s2");
 }
 
-/// What `tautline plan` says of the pods that wait.
+/// The output of `tautline plan` for the pending pods.
 async fn plan(world: &World) -> String {
     let mut plan = Command::new(binary().unwrap());
     let trusted = "--provider-namespaces=default";
     plan.args(["plan", "-o", "json", trusted, "--kubeconfig"])
         .arg(world.plane.kubeconfig("admin"));
-    // Beside, because what it asks runs here.
+    // On another thread: the servers that it calls run here.
     let planned = tokio::task::spawn_blocking(move || plan.output().unwrap()).await;
     let planned = planned.unwrap();
     assert_eq!(planned.status.code(), Some(1), "{planned:?}");

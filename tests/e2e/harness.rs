@@ -1,5 +1,5 @@
-//! The harness itself: Deployments become running pods, budgets hold, owners
-//! take their objects along. What tests of the controller rest on.
+//! The harness itself, for the controller's tests: Deployments become running pods, budgets
+//! hold, and owned objects are deleted with their owners.
 
 use std::collections::BTreeMap;
 
@@ -137,7 +137,7 @@ async fn allowed(plane: &ControlPlane, disruptions: i32) {
     eventually(&what, PATIENCE, check, async || plane.logs()).await;
 }
 
-/// A binding that the controller's account makes goes with the offer that owns it.
+/// A binding of the controller's account is deleted with the offer that owns it.
 async fn collected(plane: &ControlPlane) {
     let client = &plane.client;
     objects::policy(client, "default", "web", json!({"name": "r"}), json!({}))

@@ -1,4 +1,4 @@
-//! Providers in other languages, and peers that know Turnbuckle's contract only.
+//! Providers in other languages, and peers with Turnbuckle's contract only.
 
 use std::{
     io::{BufRead, BufReader},
@@ -38,7 +38,7 @@ impl Peer {
     }
 }
 
-/// Builds a Go program of the repository beside the tests' own output.
+/// Builds a Go program of the repository into target/go.
 fn go(folder: &str) -> PathBuf {
     let out = root().join("target/go").join(folder.replace('/', "-"));
     let built = Command::new("go")
@@ -147,7 +147,7 @@ fn python() -> Option<(PathBuf, PathBuf)> {
     let program = venv.join("bin/python");
     let ready = |c: &mut Command| c.stdout(Stdio::null()).status().is_ok_and(|s| s.success());
     if !ready(command(Path::new("python3"), &["--version"]).stderr(Stdio::null())) {
-        println!("no Python here: its example is not run");
+        println!("skipped: the Python provider, as there is no python3");
         return None;
     }
     if !ready(command(&program, &["-c", "import grpc_tools"]).stderr(Stdio::null())) {

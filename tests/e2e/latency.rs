@@ -41,7 +41,7 @@ impl Measured {
             .unwrap();
         let client = world.client();
         for node in NODES {
-            // The server's node takes nobody else.
+            // The server's node takes no other pod.
             let taints = match node {
                 "s1" => json!([{"key": "server", "effect": "NoSchedule"}]),
                 _ => json!([]),
@@ -92,7 +92,7 @@ impl Measured {
         out
     }
 
-    /// What a replica says of a pair.
+    /// A replica's report of a pair.
     async fn pair(&self, replica: usize, from: &str, to: &str) -> Value {
         let path = format!("/latency/pair?from={from}&to={to}");
         let answer = self.replicas[replica].admin(&path).await;
@@ -112,7 +112,7 @@ impl Measured {
         on
     }
 
-    /// Waits until a binding stands so.
+    /// Waits until a binding has this compliance.
     async fn one_stands(&self, compliance: &str) {
         let look = async || {
             let bindings = workloads::bindings(self.world.client(), "default", "client").await;
@@ -123,7 +123,7 @@ impl Measured {
         eventually(&what, PATIENCE, look, async || self.state().await).await;
     }
 
-    /// Waits until both clients run in a zone and their bindings stand so.
+    /// Waits until both clients run in a zone and their bindings have this compliance.
     async fn clients_in(&self, zone: &str, compliance: &str) {
         let look = async || {
             let on = self.clients_on().await;
@@ -147,7 +147,7 @@ async fn clients_follow_measured_latency() {
     unreachable_within_seconds(&measured).await;
 }
 
-/// An agent with another node's token is nobody.
+/// An agent with another node's token is refused.
 async fn strangers_are_refused(measured: &Measured) {
     let plane = &measured.world.plane;
     let token = token_of(plane, "b1").await.unwrap();
@@ -187,7 +187,7 @@ async fn placed_by_measurements(measured: &Measured) {
     objects::policy(client, "default", "client", rule, offer)
         .await
         .unwrap();
-    // Figures before pods: until then the provider would have to guess.
+    // Wait for measurements: before them the provider would have to estimate.
     let look = async || {
         for (replica, node) in [0, 1]
             .into_iter()
@@ -209,7 +209,7 @@ async fn placed_by_measurements(measured: &Measured) {
     let reason = &status.details[0].rule_details[0].reason;
     assert!(reason.contains("measured"), "{reason}");
     println!("placed: {reason}");
-    // The controller says where pods are.
+    // The controller sends the nodes of pods.
     for replica in &measured.replicas {
         let metrics = replica.admin("/metrics").await.unwrap_or_default().1;
         let none = "tautline_watch_events_total{kind=\"pods\"} 0\n";
@@ -217,7 +217,7 @@ async fn placed_by_measurements(measured: &Measured) {
     }
 }
 
-/// The other answers meanwhile, and the newcomer knows at once what agents know.
+/// The other replica answers meanwhile, and the restarted one soon knows the agents' figures.
 async fn either_replica_may_die(measured: &mut Measured) {
     let before = measured.pair(0, "s1", "a1").await;
     assert_eq!(before["told"]["basis"], "measured", "{before}");
@@ -246,7 +246,7 @@ async fn either_replica_may_die(measured: &mut Measured) {
     println!("newcomer knows after {:?}: {pair}", again.elapsed());
 }
 
-/// Limit in the grace, then Violation, then the pods are where the limit holds.
+/// Limit during the grace, then Violation, then the pods move where the limit holds.
 async fn moved_when_the_delay_grows(measured: &Measured) {
     let bindings = workloads::bindings(measured.world.client(), "default", "client").await;
     let raised = Instant::now();
@@ -275,7 +275,7 @@ async fn moved_when_the_delay_grows(measured: &Measured) {
     println!("in zone b {:?} after the delay grew", raised.elapsed());
 }
 
-/// A cut link that a rule names. The other zone is too far, so nobody moves.
+/// A cut link of a rule. The other zone is too far, so no pod moves.
 async fn unreachable_within_seconds(measured: &Measured) {
     let on = measured.clients_on().await;
     measured.fleet.cut("s", "b", true);

@@ -1,4 +1,4 @@
-//! Agents as processes, one for each node, on a network whose delays are set.
+//! Latency agents as processes, one for each node, on a network with set delays.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -45,7 +45,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// An agent at the place of `number` that says it is on `node`.
+    /// An agent at the place of `number` that claims to be on `node`.
     pub fn agent(
         &self,
         plane: &ControlPlane,
@@ -94,7 +94,7 @@ impl Fleet {
         }
     }
 
-    /// What a failed test shows.
+    /// The logs and state for a failed test.
     pub fn state(&self) -> String {
         self.agents.iter().map(Process::tail).collect()
     }

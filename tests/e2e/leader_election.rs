@@ -1,4 +1,4 @@
-//! Two controllers, one of which leads: killed, asked to end, and asleep.
+//! Two controllers, one of which leads: it is killed, stopped, and paused.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::governed_cluster::GovernedCluster;
 
 const COOL_DOWN: Duration = Duration::from_secs(8);
 
-/// Pods that are where they are from the start, many at once.
+/// Creates many pods that have a node.
 async fn placed_pods(world: &GovernedCluster, app: &str, node: &str, count: usize) {
     let pods: Api<Pod> = Api::default_namespaced(world.client().clone());
     let make = async |i: usize| {
@@ -161,7 +161,7 @@ async fn standby_takes_over_from_killed_stopped_and_paused_leaders() {
     asleep(&mut world).await;
 }
 
-/// A leader that is asked to end hands over at once.
+/// A leader that is stopped hands over at once.
 async fn hand_over(world: &mut GovernedCluster) {
     world.controllers[0].restart().await.unwrap();
     assert_eq!(leader(world).await, Some(1));
@@ -173,7 +173,7 @@ async fn hand_over(world: &mut GovernedCluster) {
     assert!(taken < Duration::from_secs(13), "{taken:?} is no hand-over");
 }
 
-/// A leader that slept through its term does nothing more, and ends.
+/// A leader that was paused beyond its Lease does nothing more, and ends.
 async fn asleep(world: &mut GovernedCluster) {
     world.controllers[1].restart().await.unwrap();
     world.controllers[0].process.pause();

@@ -82,7 +82,7 @@ impl World {
         })
     }
 
-    /// What a failed test shows.
+    /// The logs and state for a failed test.
     fn state(&self) -> String {
         self.extender.process.tail() + &self.plane.logs()
     }

@@ -113,7 +113,7 @@ pub async fn may(client: &Client, account: &str, what: &str) -> bool {
     answer.unwrap().status.unwrap().allowed
 }
 
-/// What the roles are for is allowed, and what is beside it is not.
+/// The roles allow the calls of our processes, and no others.
 async fn roles(plane: &ControlPlane) {
     const LEASES: &str = "leases.coordination.k8s.io";
     let lease = |verb: &str| format!("{verb} {LEASES} tautline-system/tautline-controller");

@@ -1,6 +1,5 @@
-//! Mutation policies beside the real thing: every case of the mutation crate is
-//! a MutatingAdmissionPolicy that the API server applies, and what it makes of
-//! an object is what our engine makes of it, alone and behind the webhook.
+//! Mutation policies compared with the API server: it runs every case of the crate as a
+//! MutatingAdmissionPolicy, and its result is that of our engine, alone and behind the webhook.
 
 mod generated;
 mod webhook;
@@ -37,7 +36,7 @@ async fn engine_and_webhook_match_the_api_server() {
     cases.retain(|case| case.ours_only.is_none());
     objects::apply(&client, PARAMS).await.unwrap();
 
-    // What goes on without any policy.
+    // The result without any policy.
     let mut before = BTreeMap::new();
     for case in &cases {
         objects::apply_one(&client, case.namespace()).await.unwrap();
@@ -109,7 +108,7 @@ fn differs(case: &Case, ours: &End, theirs: &End) -> Option<String> {
     })
 }
 
-/// What our engine makes of the object that the API server had before policies.
+/// Our engine's result for the object that the API server had before policies.
 fn engine(case: &Case, object: Value) -> End {
     let (policies, _) = Policies::load(&case.manifests(&Group::Ours));
     let mut request = Request::create(settled(&object)).unwrap();
@@ -217,7 +216,7 @@ async fn remove_all(client: &Client) {
     }
 }
 
-/// A policy made after all others: they are taken up together.
+/// A policy created after all others: once it is in force, they are too.
 fn canary(group: &Group) -> [Value; 2] {
     let (version, kind) = match group {
         Group::Ours => ("tautline.io/v1alpha1", "MutationPolicy"),

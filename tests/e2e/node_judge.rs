@@ -1,4 +1,4 @@
-//! A provider of one rule that judges pods by the node that they are on.
+//! A provider of one rule that evaluates pods by their node.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! What is promised of placing pods under the real scheduler.
+//! Placement of pods under the real scheduler.
 
 use std::{
     collections::BTreeMap,
@@ -75,12 +75,12 @@ async fn pods_follow_costs_and_wait_with_reasons() {
     .await;
     assert_eq!(objects::node_of(client, "default", "web-x").await, None);
 
-    // What would happen to it, read from the live cluster, which stays as it is.
+    // Its plan, from the live cluster, which `plan` does not change.
     let kubeconfig = world.plane.kubeconfig("admin");
     let mut plan = std::process::Command::new(tautline_tests::servers::binary().unwrap());
     plan.args(["plan", "-o", "json", "--kubeconfig"])
         .arg(&kubeconfig);
-    // Beside, because the provider that it asks runs here.
+    // On another thread: the provider that it calls runs here.
     let planned = tokio::task::spawn_blocking(move || plan.output().unwrap())
         .await
         .unwrap();
@@ -159,7 +159,7 @@ async fn ungoverned_pods_do_not_wait_for_a_hanging_provider() {
         async || objects::events(client, "default", "web-0").await + &world.state(),
     )
     .await;
-    // None of the ungoverned pods was asked about.
+    // The extender planned for no ungoverned pod.
     let (_, explained) = world
         .extender
         .admin("/explain/default/plain-0")
@@ -227,7 +227,7 @@ async fn providers_and_bind_work_under_their_own_roles() {
     let bound = "tautline_extender_binds_total{outcome=\"bound\"}";
     world.extender.wait_for_metric(bound, 2.0).await;
 
-    // gpu-slice: no node has what is asked for, and the reason says so.
+    // gpu-slice: no node has a GPU, and the reason names it.
     objects::policy(
         client,
         "default",
@@ -321,7 +321,7 @@ async fn gated_pods_wait_until_the_controller_advertises_the_resource() {
     }
 }
 
-/// A pod with the resource that makes the scheduler ask about it.
+/// A pod with the gate's resource, for which kube-scheduler calls the extender.
 pub async fn gated_pod(client: &Client, name: &str, app: &str) {
     let one = json!({"constraint.ciena.com/governed": "1"});
     let more = json!({"apiVersion": "v1", "kind": "Pod",
@@ -340,7 +340,7 @@ pub async fn wait_for_provider(world: &World, app: &str) {
         .await;
 }
 
-/// The same for an offer whose rule nobody provides.
+/// The same for an offer whose rule has no provider.
 pub async fn wait_for_offer(world: &World, app: &str) {
     world
         .extender

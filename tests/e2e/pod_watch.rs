@@ -1,5 +1,4 @@
-//! Which pods the extender is told of: those that have a node and that an offer may
-//! select.
+//! The pods that the extender watches: those with a node that an offer may select.
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
@@ -16,7 +15,7 @@ use tautline_tests::{
 
 const PODS: &str = "tautline_watch_events_total{kind=\"pods\"}";
 
-/// A pod that was given its node as it was made.
+/// A pod created with a node.
 async fn placed(plane: &ControlPlane, name: &str, app: &str) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}},
@@ -73,7 +72,7 @@ async fn extender_watches_only_pods_that_offers_may_select() {
     placed(&plane, "web-1", "web").await;
     expect_events(2.0).await;
 
-    // Of what is selected only the rest is listed: db-0.
+    // Only the pods that are new to the selection are listed: db-0.
     offer(&plane, "db", json!({})).await;
     governs(&extender, "db").await;
     expect_events(3.0).await;

@@ -1,4 +1,4 @@
-//! Operators re-bind a rule by relabeling Services, while pods are scheduled.
+//! Operators rebind a rule by relabeling Services, while pods are scheduled.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Rejected pods are woken by the controller where one runs, else by the extender.
+//! The controller requeues rejected pods; without a controller the extender does.
 
 use serde_json::json;
 use tautline_tests::{PATIENCE, eventually, objects};
@@ -23,8 +23,8 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     let bound = async |world: &GovernedCluster, pod: &str| {
         objects::wait_until_bound(&client, "default", pod, async || world.state("web").await).await
     };
-    // The extender wakes, or the controller. What else happens in the cluster may make
-    // kube-scheduler try again by itself first: then another pod is to tell.
+    // The extender requeues, or the controller. Other events in the cluster may make
+    // kube-scheduler retry first: then the next pod decides.
     let woken = async |world: &GovernedCluster, name: &str, node: &str, by_extender: bool| {
         for turn in 0..5 {
             let pod = format!("{name}-{turn}");
@@ -107,7 +107,7 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     assert_eq!(world.controllers[0].process.terminate(), Some(0));
     woken(&world, "web-2", "n1", true).await;
 
-    // One that begins anew knows what was rejected before.
+    // After a restart it knows the pods rejected before.
     world.judge.set(&[("n1", -1), ("n2", -1)]);
     rejected(&world, "web-before").await;
     world.extender.restart().await.unwrap();
@@ -124,7 +124,7 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     let requeues = "tautline_pod_requeues_total";
     let before = world.extender.settled_metric(requeues).await;
 
-    // A pod that something else keeps out is not woken over and over.
+    // A pod that is pending for another reason is not requeued again and again.
     let big = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web-3", "namespace": "default", "labels": {"app": "web"}},
         "spec": {"automountServiceAccountToken": false, "containers": [

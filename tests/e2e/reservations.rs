@@ -1,5 +1,5 @@
-//! Rules that hand out something countable: reserved, bound in one write,
-//! confirmed; released when the bind fails.
+//! Rules with a countable resource: reserve, bind in one write, confirm; release if the bind
+//! fails.
 
 use std::{
     collections::BTreeMap,

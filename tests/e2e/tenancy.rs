@@ -1,5 +1,5 @@
-//! A user who may edit one namespace: nothing that they do there changes the pods, the
-//! bindings, the placements and the timing of others.
+//! A user who may edit one namespace cannot change the pods, bindings, placements and timing of
+//! other namespaces.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ const TRUSTED: &str = "--provider-namespaces=tautline-system";
 /// Services of the tenant that take connections and never answer.
 const BLACK_HOLES: u8 = 60;
 
-/// Says of everything what harms it, and remembers of whose pods it was asked.
+/// A provider with harmful answers, which records the namespaces in its requests.
 #[derive(Clone, Default)]
 struct HostileProvider(Arc<Mutex<Vec<String>>>);
 
@@ -83,7 +83,7 @@ impl Allocator for HostileProvider {
     }
 }
 
-/// Serves it for as long as the test runs; gives its port.
+/// Serves it while the test runs; returns its port.
 async fn serve(hostile: &HostileProvider) -> u16 {
     let server = ProviderServer::bind(testkit::loopback()).await.unwrap();
     let port = server.address().port();
@@ -192,7 +192,7 @@ impl SharedCluster {
         assert!(elsewhere.list(&Default::default()).await.is_err());
     }
 
-    /// Places pods that no offer governs, one after the other; gives the mean time.
+    /// Places ungoverned pods one after the other; returns the mean time.
     async fn ungoverned(&self, prefix: &str) -> Duration {
         const PODS: u32 = 60;
         let pods: Api<Pod> = Api::default_namespaced(self.client().clone());
@@ -258,7 +258,7 @@ async fn table(client: &Client, namespace: &str, lines: &str) {
     objects::apply_one(client, map).await.unwrap();
 }
 
-/// A Service of the tenant, as loud as a Service can be.
+/// A Service of the tenant with every label and annotation that could attract calls.
 fn service(name: &str, host: &str, port: u16, rules: &[&str]) -> Value {
     let label = |rule: &&str| (format!("constraint.ciena.com/constraint-{rule}"), "enabled");
     let mut labels: BTreeMap<String, &str> = rules.iter().map(label).collect();
@@ -383,7 +383,7 @@ async fn tenant_cannot_affect_other_namespaces() {
     drop(holes);
 }
 
-/// A target's apiVersion is asked for with the controller's rights: it is no path.
+/// A target's apiVersion becomes a request of the controller: a path in it is refused.
 async fn paths(shared: &SharedCluster) {
     let url =
         format!("/apis/constraint.ciena.com/v1alpha1/namespaces/{TENANT}/constraintpolicyoffers");

@@ -1,5 +1,5 @@
-//! The underlay: asked where the rules leave no node, held by a finalizer, mends
-//! violations, and is given everything back.
+//! The underlay: called if the rules leave no node; a finalizer keeps its allocations; it
+//! mitigates violations, and every allocation is released.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn underlay_allocates_mitigates_and_releases() {
         .wait_for_rules("default", "web", |rule| rule["provider"].is_string())
         .await;
 
-    // No node keeps to the rule: the underlay makes one that does.
+    // No node meets the rule: the underlay changes one so that it does.
     let client = world.client().clone();
     gated_pod(&client, "web-0", "web").await;
     let node = objects::wait_until_bound(&client, "default", "web-0", async || {
@@ -70,9 +70,10 @@ async fn underlay_allocates_mitigates_and_releases() {
     };
     assert_eq!(underlay.state().successes(Verb::Allocate, id), 1);
 
-    // The rule is broken all the same: the underlay is asked to mend it, again and
-    // again, with what the pod holds; and nothing is evicted.
-    let look = async || (underlay.state().calls_of(Verb::Mitigate) >= 1).then_some(());
+    // The rule is still violated: the underlay gets mitigation requests with the pod's
+    // allocations, and no pod is evicted.
+    let since = Instant::now();
+    let look = async || (underlay.state().asked(Verb::Mitigate) >= 1).then_some(());
     eventually(
         "the underlay is asked to mitigate",
         PATIENCE,
@@ -106,8 +107,7 @@ async fn underlay_allocates_mitigates_and_releases() {
     world.judge.set(&[("n1", -1), ("n2", 4)]);
     world.wait_for_compliance("web", 1, "Compliant").await;
 
-    // A pod that is placed without the underlay, and mended by it: it holds the new
-    // allocation.
+    // A pod placed without the underlay, and mitigated by it: it holds the new allocation.
     world.judge.set(&[("n1", 2), ("n2", 4)]);
     world
         .offer("api", json!({"violationPolicy": "Mediate"}))
@@ -131,7 +131,7 @@ async fn underlay_allocates_mitigates_and_releases() {
     world.judge.set(&[("n1", 2), ("n2", 4)]);
     world.wait_for_compliance("api", 1, "Compliant").await;
 
-    // The pods go while nobody leads and the underlay is down: nothing is lost.
+    // The pods are deleted without a leader and with the underlay down: no allocation leaks.
     world.controllers[0].process.kill();
     underlay.state().unavailable.insert(Verb::Release);
     let pods: Api<Pod> = Api::default_namespaced(client.clone());

@@ -17,9 +17,9 @@ pub fn release_binary(bin: Option<PathBuf>) -> Result<PathBuf> {
     Ok(bin)
 }
 
-/// Puts a table between the marks of `bench/NAME` in docs/benchmarks.md.
+/// Puts a table between the marks of `tests/bench/NAME` in docs/benchmarks.md.
 pub fn write_to_docs(name: &str, table: &str) -> Result<()> {
-    let mark = |what: &str| format!("<!-- bench/{name} {what} -->");
+    let mark = |what: &str| format!("<!-- tests/bench/{name} {what} -->");
     let (begin, end) = (mark("begins"), mark("ends"));
     let missing = |mark: &str| format!("docs/benchmarks.md: {mark} is missing");
     let page = root().join("docs/benchmarks.md");

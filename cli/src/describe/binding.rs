@@ -168,20 +168,20 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_with_its_rules_and_history() {
+    fn binding_description_shows_rules_and_history() {
         let text = described("detectors-violation").text(fixtures::now());
         insta::assert_snapshot!("describe_violation", text);
     }
 
     #[test]
-    fn a_binding_that_nobody_evaluated_yet() {
+    fn binding_description_before_the_first_evaluation() {
         let mut described = described("trackers-new");
         described.events = Ok(Vec::new());
         insta::assert_snapshot!("describe_new", described.text(fixtures::now()));
     }
 
     #[test]
-    fn what_is_gone_or_refused_is_said() {
+    fn binding_description_names_missing_objects() {
         let mut described = described("trackers-error");
         described.offer = None;
         described.events = Err("events is forbidden".into());

@@ -120,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_with_all_there_is_to_say() {
+    fn offer_description_shows_all_fields() {
         insta::assert_snapshot!("describe_offer", described(0).text(fixtures::now()));
     }
 
     #[test]
-    fn an_offer_that_leaves_out_what_it_can() {
+    fn offer_description_shows_defaults() {
         let mut described = described(1);
         described.events = Ok(Vec::new());
         insta::assert_snapshot!("describe_offer_bare", described.text(fixtures::now()));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_is_asked_for_and_cannot_leave_its_place() {
+    fn query_escapes_values() {
         assert_eq!(query(&[("a", None)]), "");
         let fields = [
             ("by", Some("node")),

@@ -206,12 +206,12 @@ mod tests {
     use crate::latency::heat::fixtures::{nodes, zones};
 
     #[test]
-    fn as_a_picture() {
+    fn svg_of_zones() {
         insta::assert_snapshot!("svg", svg(&zones()));
     }
 
     #[test]
-    fn names_cannot_break_the_picture() {
+    fn svg_escapes_names() {
         assert_eq!(
             escape("<a b=\"c\">&'\u{7}"),
             "&lt;a b=&quot;c&quot;&gt;&amp;&apos; "
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_large_worlds_have_a_picture() {
+    fn svg_of_empty_and_large_matrices() {
         assert!(svg(&MatrixReport::default()).ends_with("</svg>\n"));
         let names: Vec<String> = (0..200)
             .map(|i| format!("{i}-{}", "n".repeat(250)))

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_as_people_read_them() {
+    fn top_lists_the_worst_pairs() {
         let report = TopReport {
             pairs: vec![
                 pair("south-2", Basis::Unreachable, None, "Violation"),

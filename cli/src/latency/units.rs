@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_digits_or_three() {
+    fn short_has_two_or_three_digits() {
         for (micros, text) in [
             (0, "0us"),
             (1, "1us"),

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drawing_overwrites_the_last_and_the_screen_is_given_back() {
+    fn screen_overwrites_and_restores_the_terminal() {
         let mut out = Vec::new();
         let size = Size {
             columns: 5,

@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[test]
-fn the_command_line_is_refused_with_its_mend() {
+fn bad_command_lines_name_the_fix() {
     let server = ApiServer::start(|_| bindings(&[], ""));
     for (args, expected) in [
         (
@@ -35,7 +35,7 @@ fn the_command_line_is_refused_with_its_mend() {
 }
 
 #[test]
-fn as_a_plugin_it_speaks_as_kubectl() {
+fn plugin_help_says_kubectl() {
     let dir = tempfile::tempdir().unwrap();
     let plugin = dir.path().join("kubectl-tautline");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tautline"), &plugin).unwrap();
@@ -70,7 +70,7 @@ fn as_a_plugin_it_speaks_as_kubectl() {
 }
 
 #[test]
-fn help_teaches_with_an_example() {
+fn help_has_an_example() {
     for args in [
         &["get"][..],
         &["get", "policies"],

@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[test]
-fn a_binding_with_its_offer_and_history() {
+fn describe_binding_shows_offer_and_history() {
     let event = json!({
         "metadata": {"name": "e"}, "involvedObject": {}, "type": "Warning", "count": 2,
         "reason": "Violated", "message": "31ms", "lastTimestamp": "2020-01-01T00:00:00Z",
@@ -58,7 +58,7 @@ fn a_binding_with_its_offer_and_history() {
 }
 
 #[test]
-fn an_offer_with_the_standing_of_its_bindings() {
+fn describe_offer_counts_bindings() {
     let offer = json!({
         "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
         "metadata": {"name": "a", "namespace": "shop", "managedFields": [{"manager": "x"}]},

@@ -28,20 +28,20 @@ fn record(now: &Value) -> Value {
 }
 
 #[test]
-fn it_says_where_the_pod_is() {
+fn explain_shows_the_current_node() {
     let bound = |node: &str| json!({"state": "Bound", "node": node});
     for (now, expected) in [
         (bound("n01"), &["  now bound to n01\n", "> n01"][..]),
         // A node that is not shown otherwise.
         (
             bound("n45"),
-            &["  now bound to n45\n", "> n45", "... and 9 nodes more"],
+            &["  now bound to n45\n", "> n45", "... and 9 more nodes"],
         ),
         (json!({"state": "NotBound"}), &["  now not bound\n"]),
         (json!({"state": "Deleted"}), &["  now deleted\n"]),
         (
             json!({"state": "Replaced"}),
-            &["there is a newer pod of its name"],
+            &["a newer pod has its name"],
         ),
         (
             json!({"state": "Unknown", "error": "late"}),
@@ -66,7 +66,7 @@ fn it_says_where_the_pod_is() {
 }
 
 #[test]
-fn a_reason_without_a_round_is_passed_on() {
+fn explain_prints_the_reason_for_a_missing_record() {
     let server = ApiServer::start(|path| {
         assert_eq!(path, "/explain/default/web-9");
         Answer::text(404, "there is no pod default/web-9\n")

@@ -20,7 +20,7 @@ fn names(out: &Output) -> Vec<String> {
 }
 
 #[test]
-fn long_lists_come_in_pages_and_the_worst_first() {
+fn get_reads_pages_and_sorts_the_worst_first() {
     let server = ApiServer::start(|path| {
         assert!(
             path.starts_with(&format!("{GROUP}/namespaces/shop/")),
@@ -71,7 +71,7 @@ fn long_lists_come_in_pages_and_the_worst_first() {
 }
 
 #[test]
-fn a_snapshot_that_expired_between_pages_is_read_anew() {
+fn get_rereads_an_expired_list() {
     let server = ApiServer::start(|path| {
         if path.contains("continue=two") {
             refusal(410, "Expired", "too old", None)
@@ -86,7 +86,7 @@ fn a_snapshot_that_expired_between_pages_is_read_anew() {
 }
 
 #[test]
-fn nothing_there_is_no_error() {
+fn get_accepts_an_empty_list() {
     let server = ApiServer::start(|_| bindings(&[], ""));
     let said = |args: &[&str]| {
         let out = tautline(&server, args);
@@ -118,7 +118,7 @@ fn nothing_there_is_no_error() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_a_no() {
+fn get_of_a_missing_name_exits_with_1() {
     let server = ApiServer::start(|path| match path {
         p if p.contains("/constraintpolicybindings/a-1") => {
             Answer::json(200, &binding("a-1", "Limit"))
@@ -144,7 +144,7 @@ fn a_name_that_is_not_there_is_a_no() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let server = ApiServer::start(|_| bindings(&[binding("a-1", "Compliant")], ""));
     for args in [&["get", "bindings"][..], &["get", "bindings", "-o", "yaml"]] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -157,7 +157,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
-fn a_silent_api_server_is_mentioned_and_then_given_up() {
+fn silent_api_server_gives_a_notice_then_an_error() {
     // The kernel takes connections, and nobody answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -196,7 +196,7 @@ fn a_silent_api_server_is_mentioned_and_then_given_up() {
 }
 
 #[test]
-fn trouble_says_what_to_do() {
+fn get_errors_name_the_fix() {
     let commands: [&[&str]; 5] = [
         &["get", "bindings"],
         &["get", "bindings", "a"],

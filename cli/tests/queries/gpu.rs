@@ -54,7 +54,7 @@ fn plain(path: &str) -> Answer {
 }
 
 #[test]
-fn cards_can_be_seen_without_the_kinds_of_tautline() {
+fn gpu_works_without_the_crds() {
     let server = ApiServer::start(plain);
     let out = tautline(&server, &["gpu", "top", "-o", "json"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
@@ -72,7 +72,7 @@ fn cards_can_be_seen_without_the_kinds_of_tautline() {
 }
 
 #[test]
-fn what_a_rule_states_is_read_from_the_offers() {
+fn gpu_reads_requests_from_offers() {
     let server = ApiServer::start(|path| {
         let rule = json!({"name": "gpu-slice", "request": "250m"});
         let object = |kind: &str, spec: Value| {
@@ -116,7 +116,7 @@ fn what_a_rule_states_is_read_from_the_offers() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_its_mend() {
+fn gpu_errors_name_the_fix() {
     let server = ApiServer::start(plain);
     for (args, code, expected) in [
         (
@@ -160,7 +160,7 @@ fn what_is_not_there_is_told_with_its_mend() {
 }
 
 #[test]
-fn who_may_not_read_is_told_what_to_ask_for() {
+fn gpu_names_missing_permissions() {
     let server = ApiServer::start(|path| match path {
         _ if path.starts_with("/api/v1/nodes") => nodes(),
         _ if path.starts_with("/api/v1/pods") => {
@@ -190,7 +190,7 @@ fn who_may_not_read_is_told_what_to_ask_for() {
 }
 
 #[test]
-fn an_empty_cluster_is_no_error() {
+fn gpu_accepts_an_empty_cluster() {
     let server = ApiServer::start(|path| match path {
         _ if path.starts_with("/api/v1/") => items("Node", &[]),
         _ => plain(path),
@@ -207,7 +207,7 @@ fn an_empty_cluster_is_no_error() {
 }
 
 #[test]
-fn help_teaches_with_an_example() {
+fn help_has_an_example() {
     let server = ApiServer::start(plain);
     for sub in ["top", "fragmentation", "explain"] {
         let help = text(&tautline(&server, &["gpu", sub, "--help"]).stdout);

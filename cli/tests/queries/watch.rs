@@ -74,7 +74,7 @@ impl Drop for Watching {
 }
 
 #[test]
-fn a_watch_tells_changes_survives_a_loss_and_ends_on_a_signal() {
+fn watch_prints_changes_reconnects_and_ends_on_a_signal() {
     let change = |compliance: &str| {
         let object = binding("a-1", compliance);
         json!({"type": "MODIFIED", "object": object}).to_string() + "\n"

@@ -1,10 +1,10 @@
-//! A real audit log: who changed my pod, by which rule, and who was not asked.
+//! A real audit log: the webhook that changed a pod, its rule, and webhooks not called.
 
 use std::path::Path;
 
 use super::{gpu_sharing::SLICES, mutation_policies::*, *};
 
-/// The log that a policy of level Metadata makes, for pods.
+/// Audit logging of pods at level Metadata.
 fn logged(dir: &Path) -> Result<Vec<String>> {
     let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
         "omitStages": ["RequestReceived"], "rules": [
@@ -92,7 +92,7 @@ async fn audit_log_names_the_webhook_and_the_rule() {
         "{audit:#}"
     );
 
-    // Nobody answers: passed over where the failurePolicy says so, and audit of.
+    // The server is down: the failurePolicy Ignore admits, and the log has it.
     let policies: Api<tautline_api::MutationPolicy> = Api::all(world.client().clone());
     policies.delete("team", &Default::default()).await.unwrap();
     let check = async || {

@@ -1,5 +1,5 @@
-//! Certificates from files, which somebody else renews and tells the API server of,
-//! as cert-manager does.
+//! Certificates from files that another program renews and publishes to the API server, as
+//! cert-manager does.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tautline_tests::loopback;
 
 use super::{gpu_sharing::SLICES, *};
 
-/// Writes a new certificate that is its own CA, and gives it: PEM and DER.
+/// Writes a new certificate that is its own CA; returns it as PEM and DER.
 fn renew(dir: &Path) -> (String, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(dir.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
@@ -17,7 +17,7 @@ fn renew(dir: &Path) -> (String, Vec<u8>) {
     (made.cert.pem(), made.cert.der().to_vec())
 }
 
-/// What is to be trusted.
+/// Writes the trusted CAs into the webhook configuration.
 async fn inject(world: &AdmissionCluster, ca: &str) {
     let client = json!({"caBundle": ByteString(ca.as_bytes().to_vec())});
     let hook = json!({"name": "gpu-slices.tautline.io", "clientConfig": client});

@@ -1,4 +1,4 @@
-//! Certificates: two replicas share them, and a rotation under load loses nothing.
+//! Generated certificates: two replicas share them, and a rotation under load loses no request.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{gpu_sharing::SLICES, *};
 /// Short lives, with time for a busy API server to hear of each CA.
 const ARGS: &[&str] = &["--certificate-lifetime=24s", "--certificate-overlap=6s"];
 
-/// The API server must be able to ask, or nothing passes.
+/// Sets failurePolicy Fail: every request needs an answer.
 async fn must(world: &AdmissionCluster, kind: &str, name: &str, resource: &str) {
     let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
         "metadata": {"name": name}, "webhooks": [{"name": resource, "failurePolicy": "Fail"}]});
@@ -107,6 +107,6 @@ async fn certificate_rotation_loses_no_request() {
     let made = "tautline_admission_certificate_rotations_total{result=\"made\"}";
     let both = world.server.metric(made).await + other.metric(made).await;
     assert!(both >= 4.0, "{both}");
-    // Nobody made one that another had made already.
+    // No replica generated one that the other had generated.
     assert!(both <= 5.0, "{both}");
 }

@@ -1,8 +1,8 @@
-//! What becomes of pods when nobody answers.
+//! Pods while the admission server is down.
 
 use super::{gpu_sharing::SLICES, *};
 
-/// What the API server does when nobody answers for a webhook.
+/// Sets the failurePolicy of a webhook.
 pub async fn policy(world: &AdmissionCluster, configuration: &str, webhook: &str, failure: &str) {
     let patch = json!({"webhooks": [{"name": webhook, "failurePolicy": failure}]});
     Api::<MutatingWebhookConfiguration>::all(world.client().clone())
@@ -53,7 +53,7 @@ async fn dead_server_admits_or_refuses_by_failure_policy() {
         response.message().contains("gpu-slices.tautline.io"),
         "{response:?}"
     );
-    // Our own namespace and the cluster's are not asked about: we can start again.
+    // Webhooks exempt our own namespace and the cluster's, so the server can restart.
     for namespace in ["tautline-system", "kube-system"] {
         let mut ours = pod(namespace, "ours");
         // tautline-system takes only restricted pods.

@@ -1,5 +1,5 @@
-//! The gate: pods that an offer selects ask for the governed resource; those that
-//! waited before it came are told of.
+//! The gate: pods that an offer selects get the governed resource; older pending pods are
+//! reported.
 
 use std::{
     net::SocketAddr,
@@ -101,7 +101,7 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
     let balancer = Balancer::start(both.to_vec()).await.unwrap();
     let url = format!("https://{}", balancer.address);
     world.install_webhooks(GATE, &url).await.unwrap();
-    // A pod that nobody looked at must not be there.
+    // Every pod must pass the webhook.
     failure_policy::policy(&world, GATE[0], "governed.tautline.io", "Fail").await;
     let client = world.client().clone();
 
@@ -169,7 +169,7 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
         last.store(next.load(Ordering::Relaxed) + PODS, Ordering::Relaxed);
     };
     let (again, ()) = tokio::join!(workers, killed);
-    // What was under way there, and no more.
+    // Only requests in flight at the killed replica.
     let again: usize = again.iter().sum();
     assert!(again <= WORKERS * 2, "{again} refused");
 
@@ -194,7 +194,7 @@ async fn knows(port: u16) -> Result<bool> {
     Ok(answer["response"]["patch"].is_string())
 }
 
-/// What the condition `Gated` of the offer has been, from now on.
+/// Records the writes of the offer's condition `Gated` from now on.
 async fn told(client: &Client) -> Arc<Mutex<Vec<Value>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let offers: Api<ConstraintPolicyOffer> = Api::namespaced(client.clone(), "default");
@@ -207,7 +207,7 @@ async fn told(client: &Client) -> Arc<Mutex<Vec<Value>>> {
             let (WatchEvent::Added(offer) | WatchEvent::Modified(offer)) = event else {
                 continue;
             };
-            // Who wrote it and when is told there, even if it says the same.
+            // Managed fields show a write even if the condition is the same.
             let ours = |f: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
                 f.manager.as_deref() == Some("tautline-admission")
             };

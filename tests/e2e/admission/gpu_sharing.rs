@@ -1,4 +1,4 @@
-//! GPU slices end to end: CastSlice's contract, asked as kubectl asks.
+//! GPU sharing end to end: CastSlice's contract, with requests as from kubectl.
 
 use tautline_tests::objects::{Response, post};
 
@@ -6,7 +6,7 @@ use super::*;
 
 pub const SLICES: &[&str] = &["tautline-gpu-slices"];
 
-/// A pod that asks two cards and, in an init container, one.
+/// A pod that requests two cards and, in an init container, one.
 pub fn pod(namespace: &str, name: &str, annotations: Value, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod",
     "metadata": {"name": name, "namespace": namespace, "annotations": annotations, "labels": labels},

@@ -109,7 +109,7 @@ async fn models_are_validated_and_defaulted() {
             );
         }
     }
-    // What is no model at all is answered with 400, which the API server tells.
+    // The answer to a malformed model is 400, which the API server reports.
     let mut odd = good[0].clone();
     odd["metadata"]["name"] = "odd".into();
     odd["spec"] = json!({"backends": "none"});

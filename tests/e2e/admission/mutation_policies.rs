@@ -1,5 +1,5 @@
-//! Mutation policies: the API server asks us about what policies match, and only
-//! about that.
+//! Mutation policies: the API server calls the webhook for objects that policies match, and no
+//! others.
 
 use tautline_tests::objects::{Response, post};
 
@@ -132,7 +132,7 @@ async fn policies_mutate_pods_and_bad_ones_are_refused() {
 
     let response = create(&world, "mutationpolicies", &team()).await;
     assert_eq!(response.status, 201, "{response:?}");
-    // No binding: nothing is asked yet.
+    // Without a binding the webhook is not called.
     assert_eq!(
         pod(&world, "default").await.body["metadata"]["labels"],
         Value::Null

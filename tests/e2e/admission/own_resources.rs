@@ -1,4 +1,4 @@
-//! Our own kinds: refused, warned of, filled in.
+//! Our own resources: validation, warnings, defaults.
 
 use tautline_tests::objects::{Response, post};
 
@@ -18,7 +18,7 @@ async fn offer(world: &AdmissionCluster, name: &str, spec: Value) -> Response {
     post(world.client(), &path, &object).await.unwrap()
 }
 
-/// The API server hears of a new webhook after a moment: until then `bad` passes.
+/// Waits until the API server calls the new webhook: before that, `bad` passes.
 async fn asked(world: &AdmissionCluster, bad: &Value) {
     let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
     let check = async || {

@@ -1,19 +1,18 @@
-//! Authors of policies: they must be allowed to read the parameters, as authors of
-//! the API server's own policies must. Every refusal is the API server's too.
+//! Authors of policies need read access to the parameters, as authors of the API server's own
+//! policies do. Every refusal is the API server's too.
 
 use tautline_tests::objects::{Response, post};
 
 use super::{mutation_policies::*, *};
 
-/// Who tries: an account that may write policies, ours and the API server's.
+/// An account that may write policies, ours and the API server's.
 struct Author<'a> {
     world: &'a AdmissionCluster,
     client: Client,
 }
 
 impl Author<'_> {
-    /// What is said to a policy or a binding of ours; to the API server's own it
-    /// says the same.
+    /// The response to a policy or binding of ours, which equals that to the API server's own.
     async fn writes(&self, binding: bool, name: &str, spec: &Value) -> Response {
         let suffix = if binding { "Binding" } else { "" };
         let plural = if binding {
@@ -179,7 +178,7 @@ async fn authors_need_read_access_to_parameters() {
 
     policies_ask_the_authorizer(&world, &ann.client).await;
 
-    // Nobody can say what she may do: she is refused, and told why.
+    // Without access reviews her request is refused with the reason.
     let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(world.client().clone());
     let mut role = roles.get("tautline-admission").await.unwrap();
     let asks = "subjectaccessreviews".to_owned();
@@ -201,7 +200,7 @@ async fn authors_need_read_access_to_parameters() {
     assert_eq!(response.status, 422, "{response:?}");
 }
 
-/// `authorizer` in expressions: the answers are the API server's, for whoever asks.
+/// `authorizer` in expressions returns the API server's decisions for the requesting user.
 async fn policies_ask_the_authorizer(world: &AdmissionCluster, ann: &Client) {
     grant(world, "pods", "default", rule("", "pods", &["create"])).await;
     let asks = [

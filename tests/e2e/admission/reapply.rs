@@ -9,7 +9,7 @@ use super::{mutation_policies::*, *};
 const POLICIES: &str = "tautline-mutation-policies";
 const AGAIN: usize = 10;
 
-/// What the API server asks about for policies, and where.
+/// The webhooks of the mutation policies' configuration.
 pub async fn webhooks(world: &AdmissionCluster) -> Value {
     let all = Api::<MutatingWebhookConfiguration>::all(world.client().clone());
     json!(all.get(POLICIES).await.unwrap().webhooks)
@@ -66,11 +66,11 @@ async fn reapplied_webhooks_lose_no_admission() {
     };
     let (created, ()) = tokio::join!(creations, applications);
     assert!(created >= AGAIN, "{created}");
-    // The server had nothing to mend: neither was gone for a moment.
+    // The server wrote nothing: the configuration was never incomplete.
     assert_eq!(webhooks(&world).await, before);
     assert_eq!(world.server.settled_metric(written).await, writes);
 
-    // Somebody who writes all of it takes them away, and they come back.
+    // Another writer removes rules and CA, and the server restores them.
     let mut bare = rendered(&[POLICIES], &world.url()).unwrap().remove(0);
     bare["webhooks"][0]["rules"] = json!([]);
     bare["webhooks"][0]["clientConfig"]["caBundle"] = "".into();

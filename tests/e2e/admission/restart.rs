@@ -1,5 +1,5 @@
-//! A replica that comes back: until it knows the parameters of a policy that may
-//! refuse, it answers nothing.
+//! A restarted replica answers nothing until it knows the parameters of policies that may
+//! refuse.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +23,7 @@ async fn replica_admits_no_pod_before_it_knows_the_parameters() {
         assert_eq!(post(&client, path, &map).await.unwrap().status, 201);
     }
     in_force(&world).await;
-    // Of a kind that nobody serves yet: it refuses what it is for, and holds up no start.
+    // A policy with an unserved paramKind: it refuses its objects, and delays no start.
     let mut later = policy(
         "later",
         "Object{data: {\"seen\": \"yes\"}}",

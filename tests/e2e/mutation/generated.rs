@@ -1,7 +1,6 @@
-//! Merges that nobody thought of: random apply configurations over random Pods and
-//! Deployments, each as a MutatingAdmissionPolicy that the real API server runs, and
-//! as our engine runs it. Compared is what the API server would validate next, so
-//! that no case is lost to its validation.
+//! Random merges: random apply configurations over random Pods and Deployments, each as a
+//! MutatingAdmissionPolicy of the real API server and of our engine. The test compares the
+//! objects before validation, so that no case is lost to it.
 
 mod admitted;
 mod merge;
@@ -25,7 +24,7 @@ const KINDS: [(&str, &str, &str); 2] = [
         "/apis/apps/v1/namespaces/merging/deployments",
     ),
 ];
-/// Objects that both made, alike.
+/// Equal results of both.
 const MERGES: usize = 2_000;
 /// Policies at once: the API server takes up changes once a second.
 const BATCH: usize = 250;
@@ -217,7 +216,7 @@ async fn seen_as(client: &Client, path: &str, object: &Value) -> End {
     }
 }
 
-/// What our engine makes of it; none if it does not take the policy.
+/// Our engine's result; `None` if it refuses the policy.
 fn engine(merge: &Merge, before: &Value) -> Option<End> {
     let (policies, report) =
         Policies::load(&manifests(&Group::Ours, &merge.name, &merge.expression));
@@ -233,7 +232,7 @@ fn engine(merge: &Merge, before: &Value) -> Option<End> {
     })
 }
 
-/// The object without what the API server takes off new ones before it asks anybody.
+/// The object without the fields that the API server removes before admission.
 fn kept(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object["metadata"].as_object_mut() {

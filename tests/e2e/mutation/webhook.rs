@@ -1,10 +1,10 @@
-//! The cases once more: as MutationPolicies, about which the API server asks us.
+//! The same cases as MutationPolicies, for which the API server calls our webhook.
 
 use std::time::Instant;
 
 use super::*;
 
-/// What differs from what the API server made of it by itself.
+/// The differences from the API server's own results.
 pub async fn replay(
     client: &Client,
     cases: &[Case],

@@ -35,12 +35,12 @@ fn zones_in_ascii_and_in_unicode() {
 }
 
 #[test]
-fn nodes_go_by_number() {
+fn long_node_names_become_numbers() {
     insta::assert_snapshot!("nodes_ascii", map(&some_nodes(11), ASCII));
 }
 
 #[test]
-fn colours_stand_behind_the_figures_and_end() {
+fn colours_cover_the_figures_and_are_reset() {
     for (colours, ground) in [
         (
             Colours::All,
@@ -62,7 +62,7 @@ fn colours_stand_behind_the_figures_and_end() {
 }
 
 #[test]
-fn what_does_not_fit_loses_its_figures_then_comes_in_pieces() {
+fn wide_map_loses_figures_then_splits_into_blocks() {
     let report = some_nodes(12);
     let narrow = |columns| map(&report, Canvas { columns, ..ASCII });
     insta::assert_snapshot!("nodes_narrow", narrow(60));
@@ -77,7 +77,7 @@ fn what_does_not_fit_loses_its_figures_then_comes_in_pieces() {
 }
 
 #[test]
-fn worlds_that_are_empty_or_have_one_node() {
+fn map_of_zero_and_one_node() {
     let nothing = map(&MatrixReport::default(), ASCII);
     assert!(nothing.contains("0 zones, 0 pairs"), "{nothing}");
     let one = map(&nodes(&["alone"]), ASCII);
@@ -87,7 +87,7 @@ fn worlds_that_are_empty_or_have_one_node() {
 }
 
 #[test]
-fn names_cannot_drive_the_terminal_nor_fill_it() {
+fn names_are_cleaned_and_cut() {
     let huge = "n".repeat(253);
     let text = map(&nodes(&["a\u{1b}[2Jb", &huge]), ASCII);
     assert!(!text.contains('\u{1b}'), "{text:?}");

@@ -15,7 +15,7 @@ const ASYMMETRY: f64 = 0.2;
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules are told", &figure_and_basis(report.told));
+    out += &field("Rules use", &figure_and_basis(report.told));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_pair() {
+    fn text_of_a_measured_pair() {
         let report = PairReport {
             from: end_of("south-1", true),
             to: end_of("north-1", true),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_which_nothing_is_known() {
+    fn text_of_an_unknown_pair() {
         let report = PairReport {
             to: end_of("b", false),
             told: Told::default(),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn why_is_said_for_every_basis() {
+    fn every_basis_has_a_reason() {
         let fresh = || one_way("a", "b", 12_000);
         let stale = Direction {
             state: State::Stale,
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_is_at_no_distance() {
+    fn node_has_no_distance_to_itself() {
         let report = PairReport {
             from: end_of("a", true),
             to: end_of("a", true),

@@ -44,7 +44,7 @@ fn size(columns: usize, rows: usize) -> Size {
 }
 
 #[test]
-fn only_changes_of_compliance_are_told() {
+fn view_reports_only_changes_of_compliance() {
     let mut board = board(&[]);
     let first = listed(&mut board, vec![with("a-1", "Compliant")]);
     assert_eq!(first, [""; 0], "the first listing is no change");
@@ -65,7 +65,7 @@ fn only_changes_of_compliance_are_told() {
 }
 
 #[test]
-fn what_happened_while_the_connection_was_gone_is_told_after() {
+fn view_reports_changes_during_a_lost_connection() {
     let mut board = board(&[]);
     listed(
         &mut board,
@@ -98,7 +98,7 @@ fn what_happened_while_the_connection_was_gone_is_told_after() {
 }
 
 #[test]
-fn a_filter_by_compliance_tells_of_coming_and_going() {
+fn filter_reports_bindings_that_enter_and_leave() {
     let mut board = board(&["--offer", "a", "--compliance", "violation"]);
     listed(
         &mut board,
@@ -112,7 +112,7 @@ fn a_filter_by_compliance_tells_of_coming_and_going() {
 }
 
 #[test]
-fn a_binding_that_cannot_be_read_is_named_and_what_was_good_stays() {
+fn unreadable_binding_is_named_and_its_last_version_stays() {
     let mut board = board(&[]);
     listed(&mut board, vec![with("a-1", "Violation")]);
     let bad = json!({
@@ -155,7 +155,7 @@ fn a_frame_fits_the_terminal() {
 }
 
 #[test]
-fn nothing_that_fits_is_said_in_the_header_alone() {
+fn header_alone_for_an_empty_list() {
     let mut board = board(&["--compliance", "limit"]);
     listed(&mut board, vec![with("a-1", "Compliant")]);
     assert_eq!(

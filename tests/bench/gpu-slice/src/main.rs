@@ -92,7 +92,7 @@ fn median(times: &mut [Duration]) -> Duration {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    println!("| policy | kept: median | kept: worst | all anew | first of all |");
+    println!("| policy | cached: median | cached: worst | all computed | first request |");
     println!("|---|---|---|---|---|");
     for policy in PolicyName::ALL {
         let feed = ClusterStore::default();

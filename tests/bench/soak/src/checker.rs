@@ -1,4 +1,4 @@
-//! Watches all pods and holds each against what is known of providers and nodes.
+//! Checks every pod against the providers' expected answers and the nodes' resources.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,7 +15,7 @@ use crate::{
     kinds::{self, CARD, DEVICES, Kind, LATENCY, ZONE},
 };
 
-/// A pod as far as it is judged.
+/// The checked fields of a pod.
 pub struct PodState {
     pub name: String,
     pub kind: &'static Kind,
@@ -32,24 +32,24 @@ pub struct Counts {
     pub scheduled: BTreeMap<&'static str, usize>,
     /// From when a pod was seen until it was seen bound.
     pub waits: Vec<Duration>,
-    /// Bound by an answer that was not its provider's last, but of the same cycle.
+    /// Pods bound by an earlier answer of the same cycle.
     pub in_flight: usize,
     pub wrong: Vec<String>,
 }
 
 pub struct Checker {
-    pub truth: ExpectedAnswers,
+    pub expected: ExpectedAnswers,
     pub pods: HashMap<String, PodState>,
     pub counts: Counts,
     life: fastrand::Rng,
-    /// Of a list that is being read again.
+    /// Pods of a list that is not complete yet.
     listed: Option<Vec<Pod>>,
 }
 
 impl Checker {
-    pub fn new(truth: ExpectedAnswers, seed: u64) -> Self {
+    pub fn new(expected: ExpectedAnswers, seed: u64) -> Self {
         Self {
-            truth,
+            expected,
             pods: HashMap::new(),
             counts: Counts::default(),
             life: fastrand::Rng::with_seed(seed),
@@ -79,7 +79,7 @@ impl Checker {
 
     fn deleted(&mut self, uid: &str) {
         self.pods.remove(uid);
-        self.truth.forget(uid);
+        self.expected.forget(uid);
     }
 
     fn applied(&mut self, pod: &Pod) {
@@ -117,7 +117,7 @@ impl Checker {
         self.check_rules(pod, kind, &uid, &node);
     }
 
-    /// None of these cards of the node is given to more than it is.
+    /// Reports cards of the node with more than 1000 milli allocated.
     fn check_cards(&mut self, node: &str, given: &[(u32, u32)]) {
         for (card, _) in given {
             let holders = self.on(node).filter_map(|pod| {
@@ -132,11 +132,11 @@ impl Checker {
         }
     }
 
-    /// What the pod's other rules say of the node.
+    /// Checks the node against the pod's other rules.
     fn check_rules(&mut self, pod: &Pod, kind: &Kind, uid: &str, node: &str) {
         let (name, bound) = (pod.name_any(), bound_millis(pod));
         if kind.has(LATENCY) {
-            match self.truth.clocks(uid, node, bound) {
+            match self.expected.clocks(uid, node, bound) {
                 Verdict::Usable => {}
                 Verdict::UsableBefore => self.counts.in_flight += 1,
                 Verdict::Unusable(why) => {
@@ -144,7 +144,7 @@ impl Checker {
                 }
             }
         }
-        if kind.has(ZONE) && self.truth.refused(node, bound) {
+        if kind.has(ZONE) && self.expected.refused(node, bound) {
             let fault = format!("{name}: the script refuses {node}");
             self.counts.wrong.push(fault);
         }
@@ -155,13 +155,13 @@ impl Checker {
         self.pods.values().filter(on)
     }
 
-    /// Pods that have waited for so long.
+    /// Pods that have waited for longer.
     pub fn pending(&self, longer: Duration) -> impl Iterator<Item = &PodState> {
         let waits = move |p: &&PodState| p.node.is_none() && p.since.elapsed() >= longer;
         self.pods.values().filter(waits)
     }
 
-    /// The nodes that could take another pod of the kind; `clock` is who has its rule.
+    /// The nodes with room for another pod of the kind; `clock` is the provider of its rule.
     pub fn hosts(&self, kind: &Kind, seed: u64, clock: char) -> Vec<String> {
         let now = clock::now_millis();
         let slot = now / clock::SLOT_MILLIS;
@@ -176,12 +176,12 @@ impl Checker {
             self.on(node).count() < cpus
                 && (kind.milli == 0 || held.iter().any(|h| h + kind.milli <= CARD))
                 && !(kind.has(LATENCY) && clock::cost(seed, clock, node, slot) < 0)
-                && !(kind.has(ZONE) && self.truth.refused(node, now))
+                && !(kind.has(ZONE) && self.expected.refused(node, now))
         };
         kinds::node_names().filter(fits).collect()
     }
 
-    /// Of all CPUs, and of all cards, what pods have, in percent.
+    /// The use of all CPUs and all cards, in percent.
     pub fn utilization(&self) -> (usize, usize) {
         let bound = self.pods.values().filter(|p| p.node.is_some());
         let (mut cpus, mut milli) = (0, 0);
@@ -194,7 +194,7 @@ impl Checker {
     }
 }
 
-/// The second in which the API server took the Binding.
+/// The second of the Binding.
 fn bound_millis(pod: &Pod) -> u64 {
     let conditions = pod
         .status
@@ -207,7 +207,7 @@ fn bound_millis(pod: &Pod) -> u64 {
     at.map_or_else(clock::now_millis, |seconds| seconds * 1000)
 }
 
-/// The cards that a pod was given: of its node, and as much as its rule asks.
+/// The cards of a pod: they must be of its node, and as many as its rule requests.
 fn record(pod: &Pod, kind: &Kind, node: &str) -> Result<Vec<(u32, u32)>, String> {
     let text = pod.annotations().get(DEVICES).map_or("", String::as_str);
     let part = |part: &str| {

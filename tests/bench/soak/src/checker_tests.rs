@@ -1,4 +1,4 @@
-//! The judge must see what is wrong: it is told of pods as the API server would.
+//! The checker must find wrong placements in the API server's events.
 
 use std::{collections::BTreeSet, io::Write, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{clock::SLOT_MILLIS, processes};
 const SEED: u64 = 1;
 
 struct World {
-    judge: Checker,
+    checker: Checker,
     dir: tempfile::TempDir,
 }
 
@@ -20,8 +20,8 @@ impl World {
         for name in ['a', 'b'] {
             std::fs::write(processes::answers(dir.path(), name), "").unwrap();
         }
-        let judge = Checker::new(ExpectedAnswers::new(SEED, dir.path()), SEED);
-        Self { judge, dir }
+        let checker = Checker::new(ExpectedAnswers::new(SEED, dir.path()), SEED);
+        Self { checker, dir }
     }
 
     fn bound(&mut self, name: &str, app: &str, node: &str, at: u64, cards: &str) {
@@ -34,11 +34,11 @@ impl World {
                                        "lastTransitionTime": time.to_string()}]},
         });
         let pod = serde_json::from_value(pod).unwrap();
-        self.judge.event(Event::Apply(pod));
+        self.checker.event(Event::Apply(pod));
     }
 
     fn wrong(&self) -> usize {
-        self.judge.counts.wrong.len()
+        self.checker.counts.wrong.len()
     }
 }
 
@@ -62,7 +62,7 @@ fn checker_needs_a_usable_answer_of_the_cycle() {
     let (good, bad) = (node('a', slot, true), node('a', slot, false));
     answered(world.dir.path(), 'a', "right", at);
     world.bound("right", "near", &good, at, "");
-    assert_eq!(world.wrong(), 0, "{:?}", world.judge.counts.wrong);
+    assert_eq!(world.wrong(), 0, "{:?}", world.checker.counts.wrong);
     answered(world.dir.path(), 'a', "refused", at);
     world.bound("refused", "near", &bad, at, "");
     assert_eq!(world.wrong(), 1);
@@ -78,7 +78,7 @@ fn checker_needs_a_usable_answer_of_the_cycle() {
     answered(world.dir.path(), 'a', "late", late - 100);
     answered(world.dir.path(), 'a', "late", late);
     world.bound("late", "near", &changes.unwrap(), late, "");
-    assert_eq!((world.wrong(), world.judge.counts.in_flight), (3, 1));
+    assert_eq!((world.wrong(), world.checker.counts.in_flight), (3, 1));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn checker_reports_over_committed_cards() {
     world.bound("a", "quarter", "n00", 1000, "0:250");
     world.bound("b", "whole", "n00", 1000, "1:1000");
     world.bound("c", "whole", "n01", 1000, "1:1000");
-    assert_eq!(world.wrong(), 0, "{:?}", world.judge.counts.wrong);
+    assert_eq!(world.wrong(), 0, "{:?}", world.checker.counts.wrong);
     for (i, (node, cards, app)) in [
         ("n00", "0:1000", "whole"),  // over-committed
         ("n00", "", "quarter"),      // none given
@@ -100,11 +100,11 @@ fn checker_reports_over_committed_cards() {
     .enumerate()
     {
         world.bound(&format!("w{i}"), app, node, 1000, cards);
-        assert_eq!(world.wrong(), i + 1, "{:?}", world.judge.counts.wrong);
+        assert_eq!(world.wrong(), i + 1, "{:?}", world.checker.counts.wrong);
     }
     // What has gone gives its card back, also when that is only seen by a list.
-    world.judge.event(Event::Init);
-    world.judge.event(Event::InitDone);
+    world.checker.event(Event::Init);
+    world.checker.event(Event::InitDone);
     world.bound("again", "whole", "n01", 1000, "1:1000");
     assert_eq!(world.wrong(), 6);
 }
@@ -113,22 +113,22 @@ fn checker_reports_over_committed_cards() {
 fn checker_applies_a_table_once_its_provider_must_know_it() {
     let mut world = World::new();
     world
-        .judge
-        .truth
+        .checker
+        .expected
         .record_table(BTreeSet::from(["n03".to_owned()]));
     let now = clock::now_millis();
     world.bound("soon", "zone", "n03", now + 10_000, "");
-    assert_eq!(world.wrong(), 0, "{:?}", world.judge.counts.wrong);
+    assert_eq!(world.wrong(), 0, "{:?}", world.checker.counts.wrong);
     world.bound("late", "zone", "n03", now + 60_000, "");
     world.bound("right", "zone", "n04", now + 60_000, "");
-    assert_eq!(world.wrong(), 1, "{:?}", world.judge.counts.wrong);
+    assert_eq!(world.wrong(), 1, "{:?}", world.checker.counts.wrong);
 }
 
 #[test]
 fn checker_names_nodes_for_pending_pods() {
     let mut world = World::new();
     let quarter = Kind::of("quarter").unwrap();
-    let hosts = world.judge.hosts(quarter, SEED, 'a');
+    let hosts = world.checker.hosts(quarter, SEED, 'a');
     assert_eq!(hosts.len(), kinds::GPU_NODES);
     for card in 0..kinds::CARDS {
         world.bound(
@@ -139,7 +139,7 @@ fn checker_names_nodes_for_pending_pods() {
             &format!("{card}:1000"),
         );
     }
-    assert_eq!(world.judge.hosts(quarter, SEED, 'a'), hosts[1..]);
+    assert_eq!(world.checker.hosts(quarter, SEED, 'a'), hosts[1..]);
     let near = Kind::of("near").unwrap();
-    assert!(world.judge.hosts(near, SEED, 'a').len() < kinds::NODES);
+    assert!(world.checker.hosts(near, SEED, 'a').len() < kinds::NODES);
 }

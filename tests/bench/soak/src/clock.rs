@@ -1,6 +1,6 @@
-//! A provider whose costs are a function of the time of day alone: killed, hung or
-//! started again it says the same, and the judge knows it without asking. Each
-//! answer is written down before it is given.
+//! A provider whose costs are a function of the time of day: after a kill, a hang or a restart
+//! its answers are the same, and the checker computes them too. It logs each answer before it
+//! sends it.
 
 use std::{
     fs::File,
@@ -16,21 +16,21 @@ use tautline_sdk::{
     CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
 
-/// For so long costs stay.
+/// Time between changes of the costs.
 pub const SLOT_MILLIS: u64 = 20_000;
-/// Of a hundred nodes so many are refused in each slot.
+/// Percentage of nodes refused in each slot.
 const REFUSED: u64 = 30;
 
 #[derive(clap::Args, Clone)]
 pub struct Args {
     #[arg(long)]
     seed: u64,
-    /// Two providers of other names disagree
+    /// Providers of different names have different costs
     #[arg(long)]
     name: char,
     #[arg(long)]
     listen: std::net::SocketAddr,
-    /// Where answers are written down
+    /// Log of the answers
     #[arg(long)]
     answers: PathBuf,
 }
@@ -40,7 +40,7 @@ pub fn now_millis() -> u64 {
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What the provider `name` says of a node in a slot; below 0: it cannot be used.
+/// The cost of a node in a slot by provider `name`; below 0: unusable.
 pub fn cost(seed: u64, name: char, node: &str, slot: u64) -> i64 {
     let mut hasher = DefaultHasher::new();
     (seed, name, node, slot).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The control plane, the nodes and policies, and our processes beside it.
+//! The control plane, the nodes and policies, and our processes.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -86,7 +86,7 @@ impl Cluster {
         let tls = [("--tls-cert", &cert), ("--tls-key", &key)]
             .map(|(flag, file)| format!("{flag}={}", file.display()));
         for name in EXTENDERS {
-            // What they keep for /explain is to be full soon: it grows until then.
+            // A small /explain memory is full soon, and stops growing.
             let args = ["extender", "--bind", "--explain-memory=1", &tls[0], &tls[1]];
             let server = Server::start_named(&plane, bin, ("extender", name), &args).await?;
             for kind in KINDS.iter().filter(|k| !k.rules.is_empty()) {
@@ -113,7 +113,7 @@ impl Cluster {
         found.with_context(|| format!("no process is called {name}"))
     }
 
-    /// The replica of gpu-slice that hands out, if one does.
+    /// The replica of gpu-slice that reserves, if one does.
     pub async fn granting(&self) -> Option<&'static str> {
         for name in GPUS {
             let runs = self.member(name).ok()?.program.lock().await;
@@ -124,7 +124,7 @@ impl Cluster {
         None
     }
 
-    /// What the replicas of gpu-slice hold; `None` if one does not say.
+    /// The reservations of all gpu-slice replicas; `None` if one does not answer.
     pub async fn reserved(&self) -> Option<f64> {
         let mut sum = 0.0;
         for name in GPUS {
@@ -169,7 +169,7 @@ async fn gpu_service(client: &Client, port: u16) -> Result<()> {
     objects::apply_one(client, service).await
 }
 
-/// Makes the script that [`zones`] changes.
+/// Creates the script that [`zones`] changes.
 async fn script(client: &Client) -> Result<()> {
     let object = json!({"apiVersion": "constraint.ciena.com/v1", "kind": "CostProvider",
         "metadata": {"name": ZONE, "namespace": "default"},
@@ -189,7 +189,7 @@ pub async fn zones(client: &Client, refused: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Binds the rule of the clocks to `to`: at every moment one has it.
+/// Binds the rule of the clocks to `to`: one of them has it at any time.
 pub async fn bind(client: &Client, to: &str, from: &str) -> Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     for (name, value) in [(to, json!("enabled")), (from, Value::Null)] {

@@ -1,5 +1,5 @@
-//! What the providers of the soak's own say, and when: the clocks by the answers
-//! that they wrote down, the scripted provider by the table that it was given.
+//! Expected answers of the soak's own providers: the clocks' from the answers that they log,
+//! the scripted provider's from its table.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,13 +10,13 @@ use std::{
 
 use crate::{clock, processes};
 
-/// From a filter's question to its pod's Binding: the extender's deadline for each,
-/// one more for the pod that it reads in between, and a hang of the extender.
+/// From filter's request to the pod's Binding: the extender's deadline for each, one more for
+/// reading the pod in between, and a hang of the extender.
 const CYCLE_MILLIS: u64 = 15_000;
-/// The scripted provider is behind its table while it hangs or the API server is
-/// away, and waits with its next try.
+/// The scripted provider lags behind its table while it hangs or the API server is down, and
+/// during its backoff.
 const BEHIND_MILLIS: u64 = 40_000;
-/// Answers older than this judge nobody.
+/// Older answers are dropped.
 const KEPT_MILLIS: u64 = 300_000;
 
 #[derive(Clone, Copy)]
@@ -29,13 +29,13 @@ struct Answer {
 pub struct ExpectedAnswers {
     seed: u64,
     files: Vec<(char, PathBuf, u64)>,
-    /// By the pod's UID, as they were written down.
+    /// Logged answers, by the pod's UID.
     answers: HashMap<String, Vec<Answer>>,
-    /// The nodes that the script refuses, from when on it was being changed to that.
+    /// The nodes that the script refuses, with the time of each change.
     tables: Vec<(u64, BTreeSet<String>)>,
 }
 
-/// Of a pod with a node, by the clocks.
+/// The clocks' answer for a pod's node.
 #[derive(PartialEq)]
 pub enum Verdict {
     Usable,
@@ -55,7 +55,7 @@ impl ExpectedAnswers {
         }
     }
 
-    /// Reads what was written since.
+    /// Reads new lines of the logs.
     fn read(&mut self) -> std::io::Result<()> {
         for (name, path, read) in &mut self.files {
             let mut text = String::new();
@@ -78,8 +78,8 @@ impl ExpectedAnswers {
         Ok(())
     }
 
-    /// What the clocks said of the node to the pod, before it was bound to it in the
-    /// second that begins at `bound`.
+    /// The clocks' answers for the pod and node before the Binding in the second that begins at
+    /// `bound`.
     pub fn clocks(&mut self, uid: &str, node: &str, bound: u64) -> Verdict {
         if let Err(error) = self.read() {
             return Verdict::Unusable(format!("answers cannot be read: {error}"));
@@ -104,19 +104,19 @@ impl ExpectedAnswers {
         self.answers.remove(uid);
     }
 
-    /// Also of pods that the judge never saw bound.
+    /// Drops old answers, also of pods that were never seen bound.
     pub fn prune(&mut self) {
         let now = clock::now_millis();
         self.answers
             .retain(|_, all| all.last().is_some_and(|a| a.at + KEPT_MILLIS > now));
     }
 
-    /// The script is being changed to refuse these.
+    /// Records that the script changes to refuse these nodes.
     pub fn record_table(&mut self, refused: BTreeSet<String>) {
         self.tables.push((clock::now_millis(), refused));
     }
 
-    /// Whether the script refused the node for so long that its provider knew.
+    /// Whether the script refused the node long enough for its provider to know.
     pub fn refused(&self, node: &str, bound: u64) -> bool {
         let ends = self.tables.iter().skip(1).map(|(from, _)| *from);
         let mut at_the_time =

@@ -1,5 +1,4 @@
-//! What goes wrong, in an order that the seed decides: of every kind once before any
-//! comes again.
+//! The faults, in an order from the seed: each kind once before any repeats.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +14,11 @@ use crate::cluster::{CLOCKS, Cluster, EXTENDERS, GPUS, SCRIPTED, bind};
 
 /// From the beginning of one fault to that of the next.
 const EVERY: Duration = Duration::from_secs(10);
-/// A process that was killed stays away for so long.
+/// Time until a killed process restarts.
 const AWAY: Duration = Duration::from_secs(2);
 const HANGS: Duration = Duration::from_secs(6);
-/// In this part of the soak, in percent, also those replicas are killed whose memory
-/// is then judged.
+/// Percentage of the soak during which all replicas are killed. After it those stay whose
+/// memory is checked.
 const ALL_DIE: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +72,7 @@ impl Fault {
 }
 
 pub struct Faults {
-    /// Which of the clocks has the rule.
+    /// The clock that has the rule.
     clock: AtomicUsize,
     pub done: Mutex<BTreeMap<Fault, usize>>,
 }
@@ -91,8 +90,8 @@ impl Faults {
         ['a', 'b'][self.clock.load(Ordering::Relaxed)]
     }
 
-    /// One after another until the end. What is killed is the one that matters most:
-    /// of gpu-slice the replica that reserves, of the clocks the one with the rule.
+    /// Injects faults until the end. A kill hits the most important process: the gpu-slice
+    /// replica that reserves, the clock with the rule.
     pub async fn run(&self, cluster: &Cluster, seed: u64, length: Duration) -> Result<()> {
         let (start, mut random) = (Instant::now(), fastrand::Rng::with_seed(seed));
         let mut bag = Vec::new();
@@ -108,7 +107,7 @@ impl Faults {
             }
             let early = start.elapsed() < length * ALL_DIE / 100;
             let fault = match bag.pop() {
-                // There is no other replica of it that gets old.
+                // It has no other replica that lives long.
                 Some(Fault::ScriptedKilled) if !early => Fault::ClockKilled,
                 Some(fault) => fault,
                 None => continue,
@@ -120,7 +119,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Says whom it hit.
+    /// Returns the process that it hit.
     async fn inject(
         &self,
         cluster: &Cluster,
@@ -184,7 +183,7 @@ async fn hang(cluster: &Cluster, name: &'static str, time: Duration) -> Result<&
     Ok(name)
 }
 
-/// Noise, and what begins like a request and is none.
+/// Noise, and incomplete requests.
 async fn garbage(cluster: &Cluster, random: &mut fastrand::Rng) {
     let ports = cluster.members.iter().flat_map(|m| [m.port, m.admin]);
     let noise: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();

@@ -1,5 +1,4 @@
-//! When the load has ended: whether all that waits is placed, and whether anything
-//! stays reserved.
+//! After the load: pods that stay pending, and reservations that stay.
 
 use std::time::{Duration, Instant};
 
@@ -12,44 +11,44 @@ use crate::{
     load::{self, SharedChecker},
 };
 
-/// Time for whatever still waits.
+/// Time for pending pods to be placed.
 const SETTLES: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(250);
-/// The metric may be so far behind.
+/// The metric's lag.
 const BEHIND: Duration = Duration::from_secs(2);
-/// A pod that waited so long with room for it counts as stuck while the load goes on.
+/// During the load a pod is stuck after this time with room for it.
 pub const STUCK: Duration = Duration::from_secs(180);
 
 pub struct FinalState {
-    /// Pods that waited though the cluster had room, and where.
+    /// Pods that waited though nodes had room, with these nodes.
     pub stuck: Vec<String>,
-    /// Reservations that stayed, and cards that could not be given again.
+    /// Reservations that stayed, and cards that could not be allocated again.
     pub leaked: Vec<String>,
 }
 
-/// Those of the waiting pods that some node could take.
-pub fn stuck(judge: &SharedChecker, faults: &Faults, seed: u64, longer: Duration) -> Vec<String> {
-    let judge = judge.lock();
+/// Pending pods that fit a node.
+pub fn stuck(checker: &SharedChecker, faults: &Faults, seed: u64, longer: Duration) -> Vec<String> {
+    let checker = checker.lock();
     let one = |pod: &crate::checker::PodState| {
-        let hosts = judge.hosts(pod.kind, seed, faults.clock());
+        let hosts = checker.hosts(pod.kind, seed, faults.clock());
         let waited = pod.since.elapsed();
         (!hosts.is_empty()).then(|| format!("{} waits {waited:.0?}, {hosts:?}", pod.name))
     };
-    judge.pending(longer).filter_map(one).collect()
+    checker.pending(longer).filter_map(one).collect()
 }
 
 pub async fn run(
     cluster: &Cluster,
-    judge: &SharedChecker,
+    checker: &SharedChecker,
     faults: &Faults,
     seed: u64,
 ) -> Result<FinalState> {
     eprintln!("the load has ended; waiting for the pods that wait ...");
-    let none = || judge.lock().pending(Duration::ZERO).count() == 0;
+    let none = || checker.lock().pending(Duration::ZERO).count() == 0;
     until(SETTLES, async || none()).await;
-    let stuck = stuck(judge, faults, seed, Duration::ZERO);
+    let stuck = stuck(checker, faults, seed, Duration::ZERO);
     eprintln!("deleting all ...");
-    let mut leaked = emptied(cluster, judge).await;
+    let mut leaked = emptied(cluster, checker).await;
     eprintln!("giving every card once more ...");
     let whole = Kind::of(WHOLE).map_or(&crate::kinds::KINDS[0], |kind| kind);
     let cards = GPU_NODES * CARDS as usize;
@@ -57,20 +56,20 @@ pub async fn run(
         load::create(&cluster.client, whole, &format!("again-{i}")).await;
     }
     let given = || {
-        let judge = judge.lock();
-        judge.pods.values().filter(|p| p.node.is_some()).count()
+        let checker = checker.lock();
+        checker.pods.values().filter(|p| p.node.is_some()).count()
     };
     if !until(SETTLES, async || given() == cards).await {
         leaked.push(format!("{} of {cards} cards can be given again", given()));
     }
-    leaked.extend(emptied(cluster, judge).await);
+    leaked.extend(emptied(cluster, checker).await);
     Ok(FinalState { stuck, leaked })
 }
 
-/// Deletes all pods; what is then still reserved.
-async fn emptied(cluster: &Cluster, judge: &SharedChecker) -> Vec<String> {
-    let reaping = load::reap(cluster.client.clone(), judge.clone(), true);
-    let gone = until(SETTLES, async || judge.lock().pods.is_empty());
+/// Deletes all pods; returns leaked reservations.
+async fn emptied(cluster: &Cluster, checker: &SharedChecker) -> Vec<String> {
+    let reaping = load::reap(cluster.client.clone(), checker.clone(), true);
+    let gone = until(SETTLES, async || checker.lock().pods.is_empty());
     let gone = tokio::select! {
         () = reaping => false,
         gone = gone => gone,

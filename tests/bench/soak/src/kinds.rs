@@ -1,15 +1,15 @@
-//! The pods of the load, and the nodes that they go to.
+//! The pods of the load, and the nodes.
 
 use serde_json::{Value, json};
 
 /// A kind of pod, labelled `app` by its name.
 pub struct Kind {
     pub name: &'static str,
-    /// Of a hundred pods so many.
+    /// Percentage of the pods.
     pub share: usize,
-    /// Rules with their requests; none: no offer governs it.
+    /// Rules with their requests; empty: ungoverned.
     pub rules: &'static [(&'static str, &'static str)],
-    /// Thousandths of a card that its rule gives it.
+    /// The milli of a card that its rule requests.
     pub milli: u32,
 }
 
@@ -35,7 +35,7 @@ pub const NODES: usize = 20;
 pub const CARDS: u32 = 4;
 /// A card in thousandths.
 pub const CARD: u32 = 1000;
-/// The record of a pod's cards.
+/// The annotation with a pod's cards.
 pub const DEVICES: &str = "tautline.io/gpu-devices";
 
 const fn kind(
@@ -78,7 +78,7 @@ impl Kind {
         })
     }
 
-    /// Its policy, and the offer of it; a pod waits while a provider is away.
+    /// Its policy and offer; a pod waits while a provider is down.
     pub fn policy(&self) -> [Value; 2] {
         let rule = |(name, request): &(&str, &str)| match request.is_empty() {
             true => json!({"name": name}),

@@ -1,5 +1,5 @@
-//! Pods at an even rate, and the end of each when it has lived; the table of the
-//! scripted provider.
+//! Creates pods at an even rate and deletes them at their end; changes the table of the scripted
+//! provider.
 
 use std::{
     collections::BTreeSet,
@@ -19,30 +19,30 @@ use crate::{
     kinds::{KINDS, Kind, node_names},
 };
 
-/// The script's table changes so often.
+/// Time between changes of the script's table.
 const TABLE: Duration = Duration::from_secs(60);
-/// Of twenty nodes the script refuses so many.
+/// Number of the twenty nodes that the script refuses.
 const REFUSED: usize = 6;
-/// While so many pods wait no more are made: the machine cannot follow.
+/// With this many pending pods no more are created: the machine cannot follow.
 const MOST_PENDING: usize = 150;
 const AGAIN: Duration = Duration::from_millis(500);
-/// For one request; an API server that is started anew takes several.
+/// Time for one request; a restarting API server takes several seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub type SharedChecker = Arc<Mutex<Checker>>;
 
-/// What came of the load.
+/// The pods of the load.
 #[derive(Default)]
 pub struct LoadResult {
     pub pods: usize,
-    /// Not made, because too many were waiting.
+    /// Not created, because too many were pending.
     pub held_back: usize,
 }
 
-/// Makes pods until the end.
+/// Creates pods until the end.
 pub async fn run(
     client: Client,
-    judge: SharedChecker,
+    checker: SharedChecker,
     per_second: f64,
     seed: u64,
     length: Duration,
@@ -55,7 +55,7 @@ pub async fn run(
         tick.tick().await;
         while tasks.try_join_next().is_some() {}
         let kind = drawn(&mut random);
-        if judge.lock().pending(Duration::ZERO).count() >= MOST_PENDING {
+        if checker.lock().pending(Duration::ZERO).count() >= MOST_PENDING {
             made.held_back += 1;
             continue;
         }
@@ -78,26 +78,26 @@ fn drawn(random: &mut fastrand::Rng) -> &'static Kind {
     &KINDS[0]
 }
 
-/// Again until the API server has it.
+/// Creates a pod, with retries until the API server has it.
 pub async fn create(client: &Client, kind: &Kind, name: &str) {
     let (path, pod) = ("/api/v1/namespaces/default/pods", kind.pod(name));
     loop {
         match tokio::time::timeout(LIMIT, post(client, path, &pod)).await {
-            // 409: the answer to the request before was lost.
+            // 409: the answer to the last request was lost.
             Ok(Ok(response)) if matches!(response.status, 201 | 409) => return,
             _ => tokio::time::sleep(AGAIN).await,
         }
     }
 }
 
-/// Deletes pods that have lived, or all at once, until it is dropped.
-pub async fn reap(client: Client, judge: SharedChecker, all: bool) {
+/// Deletes pods at their end, or all at once, until it is dropped.
+pub async fn reap(client: Client, checker: SharedChecker, all: bool) {
     let pods: Api<Pod> = Api::default_namespaced(client);
     let gracefully = DeleteParams::default();
     loop {
         tokio::time::sleep(AGAIN / 2).await;
         let now = Instant::now();
-        let over: Vec<String> = judge
+        let over: Vec<String> = checker
             .lock()
             .pods
             .values()
@@ -105,16 +105,16 @@ pub async fn reap(client: Client, judge: SharedChecker, all: bool) {
             .map(|p| p.name.clone())
             .collect();
         for name in over {
-            // The judge hears of it; what fails is tried again.
+            // The checker sees the event; a failed deletion is retried.
             let deleted = pods.delete(&name, &gracefully);
             _ = tokio::time::timeout(LIMIT, deleted).await;
         }
-        judge.lock().truth.prune();
+        checker.lock().expected.prune();
     }
 }
 
 /// Changes the table of the script until it is dropped.
-pub async fn tables(client: Client, judge: SharedChecker, seed: u64) {
+pub async fn tables(client: Client, checker: SharedChecker, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
         let refused: BTreeSet<String> = random
@@ -122,7 +122,7 @@ pub async fn tables(client: Client, judge: SharedChecker, seed: u64) {
             .into_iter()
             .collect();
         let list: Vec<String> = refused.iter().cloned().collect();
-        judge.lock().truth.record_table(refused);
+        checker.lock().expected.record_table(refused);
         while !matches!(
             tokio::time::timeout(LIMIT, zones(&client, &list)).await,
             Ok(Ok(()))

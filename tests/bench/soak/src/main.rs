@@ -1,16 +1,15 @@
 //! `cargo build --release -p tautline && cargo run --release -p tautline-bench-soak
 //! -- --minutes 20`: a steady load of pods on the real control plane, a fault every
-//! ten seconds, and a judge who knows by himself what the providers say and when.
+//! ten seconds, and a checker that computes the providers' answers itself.
 //!
 //! Two extenders behind one address, two replicas of gpu-slice with their Lease, the
 //! scripted provider, and two providers whose costs are a function of the time of
 //! day ([`clock`]), which have the rule `latency` in turn.
 //!
-//! Wrong is a pod on a node that no answer to it in that scheduling cycle called
-//! usable, on one that the script has refused for long, with a card that its node
-//! does not have or that is given away by then. Ends with code 1 if anything of that
-//! happened, if a reservation stays, a process panics, a pod waits though there is
-//! room, or memory grows.
+//! A placement is wrong on a node that no answer of that scheduling cycle called usable, on a
+//! node that the script has refused for long, or with a card that its node does not have or
+//! that another pod holds. The exit code is 1 after a wrong placement, a leaked reservation, a
+//! panic, a pod that waits though a node has room, or growing memory.
 
 mod checker;
 mod clock;
@@ -61,19 +60,19 @@ struct Args {
     /// The binary to soak [default: target/release/tautline]
     #[arg(long)]
     bin: Option<PathBuf>,
-    /// How long pods are made and faults happen
+    /// Duration of the load and the faults
     #[arg(long, default_value_t = 20)]
     minutes: u64,
-    /// Pods made in a second
+    /// Pods created per second
     #[arg(long, default_value_t = 4.0)]
     rate: f64,
-    /// Decides faults, their order, the pods and what providers say
+    /// Seed of the faults, their order, the pods and the providers' answers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Writes the table into docs/benchmarks.md too
     #[arg(long)]
     docs: bool,
-    /// Writes the figures there too
+    /// Writes the figures to this file too
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -118,21 +117,21 @@ async fn main() -> Result<ExitCode> {
 async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
     let length = Duration::from_secs(60 * args.minutes);
     let dir = cluster.plane.lock().await.dir.path().to_owned();
-    let truth = ExpectedAnswers::new(args.seed, &dir);
-    let judge: SharedChecker = Arc::new(Mutex::new(Checker::new(truth, args.seed)));
+    let expected = ExpectedAnswers::new(args.seed, &dir);
+    let checker: SharedChecker = Arc::new(Mutex::new(Checker::new(expected, args.seed)));
     let (faults, client) = (Faults::new(), cluster.client.clone());
     let mut looks = Observations::default();
     let soaked = async {
-        let made = loaded(cluster, args, &judge, &faults, &mut looks).await?;
-        let ending = final_state::run(cluster, &judge, &faults, args.seed).await?;
+        let made = loaded(cluster, args, &checker, &faults, &mut looks).await?;
+        let ending = final_state::run(cluster, &checker, &faults, args.seed).await?;
         anyhow::Ok((made, ending))
     };
     let (made, mut ending) = tokio::select! {
         done = soaked => done?,
-        ended = watch(client, judge.clone()) => bail!("the watch of pods has ended: {ended:?}"),
+        ended = watch(client, checker.clone()) => bail!("the watch of pods has ended: {ended:?}"),
     };
     ending.stuck.extend(looks.stuck);
-    let counts = std::mem::take(&mut judge.lock().counts);
+    let counts = std::mem::take(&mut checker.lock().counts);
     let done = faults.done.into_inner();
     Ok(Report {
         length,
@@ -148,37 +147,37 @@ async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
     })
 }
 
-/// The load, with all that goes on meanwhile.
+/// The load, with faults and observations.
 async fn loaded(
     cluster: &Cluster,
     args: &Args,
-    judge: &SharedChecker,
+    checker: &SharedChecker,
     faults: &Faults,
     looks: &mut Observations,
 ) -> Result<LoadResult> {
     let length = Duration::from_secs(60 * args.minutes);
     let (client, seed) = (cluster.client.clone(), args.seed);
     let all = async {
-        let load = load::run(client.clone(), judge.clone(), args.rate, seed, length);
+        let load = load::run(client.clone(), checker.clone(), args.rate, seed, length);
         let (made, done) = tokio::join!(load, faults.run(cluster, seed, length));
         done.map(|()| made)
     };
     tokio::select! {
         made = all => made,
-        () = looks.run(cluster, judge, faults, seed) => bail!("nobody looks any more"),
-        () = load::reap(client.clone(), judge.clone(), false) => bail!("nobody deletes any more"),
-        () = load::tables(client.clone(), judge.clone(), seed) => bail!("no table comes any more"),
+        () = looks.run(cluster, checker, faults, seed) => bail!("the observations have ended"),
+        () = load::reap(client.clone(), checker.clone(), false) => bail!("the deletion of pods has ended"),
+        () = load::tables(client.clone(), checker.clone(), seed) => bail!("the changes of the table have ended"),
     }
 }
 
-/// Tells the judge of all pods, as long as it is polled.
-async fn watch(client: Client, judge: SharedChecker) -> Result<()> {
+/// Passes all pod events to the checker, while it is polled.
+async fn watch(client: Client, checker: SharedChecker) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(client);
     let mut events = std::pin::pin!(watcher(pods, watcher::Config::default()).default_backoff());
     loop {
-        // It begins again by itself after an error.
+        // It restarts by itself after an error.
         match events.try_next().await {
-            Ok(Some(event)) => judge.lock().event(event),
+            Ok(Some(event)) => checker.lock().event(event),
             Ok(None) => return Ok(()),
             Err(_) => {}
         }
@@ -199,7 +198,7 @@ impl Utilization {
     }
 }
 
-/// What is looked at all the time.
+/// Observations during the load.
 #[derive(Default)]
 struct Observations {
     memory: Memory,
@@ -208,18 +207,24 @@ struct Observations {
 }
 
 impl Observations {
-    async fn run(&mut self, cluster: &Cluster, judge: &SharedChecker, faults: &Faults, seed: u64) {
+    async fn run(
+        &mut self,
+        cluster: &Cluster,
+        checker: &SharedChecker,
+        faults: &Faults,
+        seed: u64,
+    ) {
         let start = Instant::now();
         let (mut tick, mut told) = (tokio::time::interval(memory::EVERY), start);
         let mut told_wrong = 0;
         loop {
             tick.tick().await;
             self.memory.sample(cluster);
-            let (cpus, cards) = judge.lock().utilization();
+            let (cpus, cards) = checker.lock().utilization();
             self.full.cpus += cpus;
             self.full.cards += cards;
             self.full.times += 1;
-            for pod in final_state::stuck(judge, faults, seed, final_state::STUCK) {
+            for pod in final_state::stuck(checker, faults, seed, final_state::STUCK) {
                 let name = pod.split(' ').next().unwrap_or_default();
                 if !self.stuck.iter().any(|s| s.starts_with(name)) {
                     eprintln!("stuck: {pod}");
@@ -228,36 +233,36 @@ impl Observations {
             }
             if told.elapsed() >= PROGRESS {
                 told = Instant::now();
-                progress(judge, start.elapsed(), (cpus, cards), &mut told_wrong);
+                progress(checker, start.elapsed(), (cpus, cards), &mut told_wrong);
             }
         }
     }
 }
 
-/// Of wrong placements `told` many were told before.
+/// Prints a line of progress, and wrong placements after the first `told`.
 fn progress(
-    judge: &SharedChecker,
+    checker: &SharedChecker,
     elapsed: Duration,
     (cpus, cards): (usize, usize),
     told: &mut usize,
 ) {
-    let judge = judge.lock();
-    let scheduled: usize = judge.counts.scheduled.values().sum();
-    let pending = judge.pending(Duration::ZERO).count();
-    let oldest = judge.pending(Duration::ZERO).map(|p| p.since.elapsed());
+    let checker = checker.lock();
+    let scheduled: usize = checker.counts.scheduled.values().sum();
+    let pending = checker.pending(Duration::ZERO).count();
+    let oldest = checker.pending(Duration::ZERO).map(|p| p.since.elapsed());
     eprintln!(
         "{elapsed:4.0?}: {scheduled} scheduled, {pending} wait (longest {:.0?}), {cpus} % of CPU and {cards} % of cards in use, {} in flight, {} wrong",
         oldest.max().unwrap_or_default(),
-        judge.counts.in_flight,
-        judge.counts.wrong.len(),
+        checker.counts.in_flight,
+        checker.counts.wrong.len(),
     );
-    for wrong in judge.counts.wrong.iter().skip(*told) {
+    for wrong in checker.counts.wrong.iter().skip(*told) {
         eprintln!("wrong: {wrong}");
     }
-    *told = judge.counts.wrong.len();
+    *told = checker.counts.wrong.len();
 }
 
-/// What all have written, by the file's name.
+/// All logs, by file name.
 async fn logs(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let dir = cluster.plane.lock().await.dir.path().to_owned();
     let mut logs = Vec::new();

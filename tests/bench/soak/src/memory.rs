@@ -1,4 +1,4 @@
-//! Resident memory of each of our processes, read all the time.
+//! Resident memory of our processes, sampled during the load.
 
 use std::{
     collections::BTreeMap,
@@ -8,24 +8,24 @@ use std::{
 use crate::cluster::Cluster;
 
 pub const EVERY: Duration = Duration::from_secs(2);
-/// One of so many samples is written down.
+/// Samples for each reported point.
 const SAMPLES_PER_POINT: usize = 10;
-/// A life shorter than this warms up in its second quarter.
+/// A shorter run is still warming up in its second quarter.
 const LEAST_RUN: Duration = Duration::from_secs(300);
-/// The last quarter's median may be above the second's by so much, in percent.
+/// The last quarter's median may exceed the second's by this much.
 pub const MAX_GROWTH_PERCENT: f64 = 5.0;
 
 #[derive(Default)]
 struct Runs {
     pid: u32,
-    /// One from each start: samples at their times.
+    /// Samples with their times, one list for each start.
     all: Vec<Vec<(Instant, u64)>>,
 }
 
 #[derive(Default)]
 pub struct Memory(BTreeMap<&'static str, Runs>);
 
-/// The longest life of a process.
+/// The longest run of a process.
 pub struct Figure {
     pub name: &'static str,
     pub lives: usize,
@@ -46,7 +46,7 @@ impl Figure {
 }
 
 impl Memory {
-    /// Reads all but those that a fault has right now.
+    /// Samples all processes without a current fault.
     pub fn sample(&mut self, cluster: &Cluster) {
         let now = Instant::now();
         for member in cluster.members.iter().filter(|m| m.is_tautline()) {

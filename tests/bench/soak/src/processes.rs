@@ -1,4 +1,4 @@
-//! Our processes: what faults end and start again, and what memory is read of.
+//! Our processes, which faults kill and restart, and whose memory is sampled.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use tautline_tests::{
 };
 use tokio::{net::TcpStream, sync::Mutex};
 
-/// A provider of this bench's own, as a process.
+/// One of the bench's own providers, as a process.
 pub struct ClockProcess {
     process: Process,
     pub port: u16,
@@ -92,7 +92,7 @@ impl Program {
         }
     }
 
-    /// Starts it again on its ports, and waits until it is ready.
+    /// Restarts it on its ports, and waits until it is ready.
     pub async fn restart(&mut self) -> Result<()> {
         match self {
             Self::Tautline(server) => server.restart().await,
@@ -113,7 +113,7 @@ pub struct ManagedProcess {
     pub port: u16,
     /// 0 where there is none.
     pub admin: u16,
-    /// Held while a fault has it.
+    /// Locked during a fault.
     pub program: Mutex<Program>,
 }
 

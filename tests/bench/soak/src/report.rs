@@ -1,4 +1,4 @@
-//! The figures as a table and as JSON, and whether the goals are met.
+//! The figures as a table and as JSON, and the missed goals.
 
 use std::{path::Path, time::Duration};
 
@@ -21,16 +21,16 @@ pub struct Report {
     pub made: LoadResult,
     pub counts: Counts,
     pub faults: Vec<(Fault, usize)>,
-    /// Mean of what was in use, in percent: CPUs, cards.
+    /// Mean use of CPUs and cards, in percent.
     pub full: (usize, usize),
     pub ending: FinalState,
-    /// Lines of logs that speak of a panic, and processes that ended by themselves.
+    /// Log lines of panics, and processes that ended by themselves.
     pub panics: Vec<String>,
     pub memory: Vec<Figure>,
 }
 
 impl Report {
-    /// Every goal that was missed, and by what.
+    /// Every missed goal.
     pub fn missed(&self) -> Vec<String> {
         let mut missed = Vec::new();
         for (what, all) in [
@@ -69,7 +69,7 @@ impl Report {
             .sum()
     }
 
-    /// The wait that a share of all pods was below, in milliseconds.
+    /// A quantile of the pods' waits, in milliseconds.
     fn wait_millis(&self, share: f64) -> u128 {
         let mut waits = self.counts.waits.clone();
         waits.sort_unstable();
@@ -129,7 +129,7 @@ impl Report {
             let judged = if figure.judged {
                 ""
             } else {
-                ", too short to judge"
+                ", too short to checker"
             };
             rows.push((
                 format!(

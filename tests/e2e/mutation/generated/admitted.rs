@@ -1,6 +1,6 @@
-//! What the API server makes of an object before it validates it: a webhook is
-//! asked after all mutating policies, with their result converted and defaulted.
-//! This one refuses everything, and the refusal says what it was asked about.
+//! An object as the API server has it before validation: webhooks are called after all mutating
+//! policies, with their result converted and defaulted. This webhook refuses everything, and its
+//! refusal contains the object.
 
 use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// The code of its refusals, which nothing else has.
 pub const CODE: u16 = 418;
 
-/// Pods and Deployments of `namespace` are asked about until this value is gone.
+/// Serves pods and Deployments of `namespace` until the returned value is dropped.
 pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
     let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());

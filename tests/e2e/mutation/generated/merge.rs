@@ -26,7 +26,7 @@ impl Merge {
             let mut live = generate::live(schema, rng);
             let mut asked = generate::configuration(schema, &live, rng);
             let sound = apply(schema, &live, &asked).is_ok();
-            // Each would end a request before any policy is asked.
+            // These fields would fail a request before any policy runs.
             for object in [&mut live, &mut asked] {
                 let meta = object.get_mut("metadata").and_then(Value::as_object_mut);
                 if let Some(meta) = meta {
