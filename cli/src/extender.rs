@@ -174,7 +174,7 @@ fn config(args: Args) -> Result<Config> {
         requeue: !args.no_wake,
         controller_namespace: args.namespace,
         providers: tautline_provider_client::ClientConfig {
-            unavailable: match args.provider_unavailable {
+            provider_unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },

@@ -43,9 +43,7 @@ pub(crate) async fn preempt(state: &State, json: &str) -> Result<Vec<u8>, WireEr
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
         // Boxed for the same reason as in filter.
-        let round = state
-            .providers
-            .plan_with(&snapshot, &constraints, question);
+        let round = state.providers.plan_with(&snapshot, &constraints, question);
         let round = Box::pin(round).await;
         victims.retain(|node, _| {
             let verdict = round

@@ -34,9 +34,7 @@ pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, Wir
     };
     let question = pod::parse_question(KIND, args.pod, pod, nodes.clone())?;
     // Boxed for the same reason as in filter.
-    let round = state
-        .providers
-        .plan_with(&snapshot, &constraints, question);
+    let round = state.providers.plan_with(&snapshot, &constraints, question);
     let plan = PodPlan {
         round: Box::pin(round).await,
         underlay: None,

@@ -19,7 +19,7 @@ use tautline_tests::{PATIENCE, devices, eventually};
 use crate::World;
 
 /// The API server's objects, read as the provider reads them.
-async fn read(world: &World) -> Pools {
+async fn read(world: &World) -> DeviceStore {
     let client = &world.plane.client;
     let all = ListParams::default();
     let slices: Api<ResourceSlice> = Api::all(client.clone());
@@ -28,11 +28,11 @@ async fn read(world: &World) -> Pools {
     let slices = slices.list(&all).await.unwrap();
     let claims = claims.list(&all).await.unwrap();
     let classes = classes.list(&all).await.unwrap();
-    let mut pools = DeviceStore::default();
-    pools.reset_slices(slices.iter().map(|s| dra::resource_slice(s).unwrap()));
-    pools.reset_claims(claims.iter().map(|c| dra::resource_claim(c).unwrap()));
-    pools.reset_classes(classes.iter().map(dra::device_class));
-    pools
+    let mut store = DeviceStore::default();
+    store.reset_slices(slices.iter().map(|s| dra::resource_slice(s).unwrap()));
+    store.reset_claims(claims.iter().map(|c| dra::resource_claim(c).unwrap()));
+    store.reset_classes(classes.iter().map(dra::device_class));
+    store
 }
 
 async fn free(world: &World, node: &str) -> NodeDevices {

@@ -73,7 +73,7 @@ async fn underlay_allocates_mitigates_and_releases() {
     // The rule is still violated: the underlay gets mitigation requests with the pod's
     // allocations, and no pod is evicted.
     let since = Instant::now();
-    let look = async || (underlay.state().asked(Verb::Mitigate) >= 1).then_some(());
+    let look = async || (underlay.state().calls_of(Verb::Mitigate) >= 1).then_some(());
     eventually(
         "the underlay is asked to mitigate",
         PATIENCE,

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use tautline_api::manifest;
 use tautline_core::{Index, Snapshot};
 use tautline_gpu_slice::{Config, Inspection};
-use tautline_runtime::folder;
+use tautline_runtime::manifest_files;
 
 pub(crate) fn example() -> Arc<Snapshot> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu-slices");

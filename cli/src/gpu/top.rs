@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         && inspection.snapshot().node(name).is_none()
     {
         note!("error: {}", absent(&inspection, name));
-        return Ok(ExitCode::from(NO));
+        return Ok(ExitCode::from(EXIT_NO));
     }
     let top = Top::of(&inspection, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {

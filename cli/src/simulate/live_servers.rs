@@ -114,16 +114,16 @@ impl LiveServers {
         for object in trace_objects::policies(workload)? {
             feed.apply(object);
         }
-        let discovery = tautline_provider_client::ClientConfig {
+        let providers = tautline_provider_client::ClientConfig {
             deadline: CALL_DEADLINE,
-            ..tautline_provider_client::ClientConfig::unguarded()
+            ..tautline_provider_client::ClientConfig::single_tenant()
         };
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let config = Config {
             listen: loopback,
             admin: loopback,
             deadline: CALL_DEADLINE,
-            discovery: discovery.clone(),
+            providers: providers.clone(),
             ..Config::default()
         };
         let app = App::build(config, feed.clone(), None).await?;
@@ -133,7 +133,7 @@ impl LiveServers {
         Ok(Self {
             done: tokio::spawn(tasks.run(std::future::pending())),
             provider_client: ProviderClient::new(
-                discovery,
+                providers,
                 tautline_provider_client::Metrics::default(),
             )?,
             http: Http::default(),

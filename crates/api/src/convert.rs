@@ -24,8 +24,8 @@ use tautline_core::{
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
 pub use pod::{
-    UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, REQUEUE_ANNOTATION, affinity_term, labels, pod,
-    requests, relevant_annotations,
+    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
+    relevant_annotations, requests,
 };
 pub use pod_claims::{PodClaims, pod_claims};
 

@@ -60,7 +60,8 @@ impl ProviderClient {
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
         let constraints = constraints::pod_constraints(snapshot, &question.subject);
-        self.reserve_with(snapshot, &constraints, question, node).await
+        self.reserve_with(snapshot, &constraints, question, node)
+            .await
     }
 
     /// [`Self::reserve`] with the pod's constraints, for callers that have them.

@@ -86,7 +86,7 @@ async fn main() -> Result<()> {
     eprintln!("starting etcd and kube-apiserver (built first if need be) ...");
     let mut plane = ControlPlane::start().await?;
     let skipped = ["Deployment", "Service", "DaemonSet"];
-    tests::apply_kustomization_but(&plane.client, &root().join("deploy"), &skipped).await?;
+    tests::apply_kustomization_except(&plane.client, &root().join("deploy"), &skipped).await?;
     let provider = tautline_sdk::testkit::start(SameCost).await?;
     fill::cluster(&plane.client, &args.size, provider.address.port()).await?;
     if !args.widen {
