@@ -58,7 +58,7 @@ mod tests {
     /// Node `rules` meets the rules, `path` needs an allocation, `far` is unusable.
     fn plan(offers: Vec<CheckedOffer>) -> PodPlan {
         let usable = NodeVerdict::Usable {
-            badness: 0,
+            normalized_cost: 0,
             tie_break: 0,
             score: 10,
         };

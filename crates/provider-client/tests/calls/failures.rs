@@ -23,7 +23,7 @@ async fn error(discovery: &ProviderClient, snapshot: &Snapshot) -> String {
 fn impatient() -> ProviderClient {
     let config = ClientConfig {
         deadline: Duration::from_millis(500),
-        ..ClientConfig::unguarded()
+        ..ClientConfig::single_tenant()
     };
     ProviderClient::new(config, Metrics::default()).unwrap()
 }

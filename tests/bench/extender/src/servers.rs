@@ -145,7 +145,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let config = Config {
         listen: loopback,
         admin: loopback,
-        providers: tautline_provider_client::ClientConfig::unguarded(),
+        providers: tautline_provider_client::ClientConfig::single_tenant(),
         ..Config::default()
     };
     let app = App::build(config, store, None).await?;
