@@ -1,28 +1,20 @@
-//! End-to-end tests on the real control plane. Each has a control plane of its
-//! own and runs alone: two cores hold one, and faults must not meet.
+//! End-to-end tests on the real control plane. Each has its own control plane and runs alone:
+//! two cores hold one, and faults must not overlap.
 
-// Helpers of tests are no tests to the lint, and a failed step is a failed test.
+// The lint does not see helpers as tests; a failed step is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admission;
-mod evictions;
-mod faults;
-mod floods;
-mod governed_cluster;
-mod harness;
-mod interop;
-mod latency;
-mod latency_agents;
-mod leader_election;
-mod node_judge;
-mod pod_watch;
-
 mod allocator_replicas;
 mod bandwidth;
 mod bindings;
 mod dra;
 mod dra_costs;
+mod evictions;
+mod faults;
 mod fixed_costs;
+mod floods;
+mod governed_cluster;
 mod gpu;
 mod gpu_audit;
 mod gpu_compliance;
@@ -32,9 +24,16 @@ mod gpu_load;
 mod gpu_pod_watch;
 mod gpu_restart;
 mod gpu_shared;
+mod harness;
+mod interop;
+mod latency;
+mod latency_agents;
+mod leader_election;
 mod manifests;
 mod mutation;
+mod node_judge;
 mod placement;
+mod pod_watch;
 mod relabeling;
 mod requeue;
 mod reservations;

@@ -39,10 +39,7 @@ fn explain_shows_the_current_node() {
         ),
         (json!({"state": "NotBound"}), &["  now not bound\n"]),
         (json!({"state": "Deleted"}), &["  now deleted\n"]),
-        (
-            json!({"state": "Replaced"}),
-            &["a newer pod has its name"],
-        ),
+        (json!({"state": "Replaced"}), &["a newer pod has its name"]),
         (
             json!({"state": "Unknown", "error": "late"}),
             &["its current node is unknown: late"],
