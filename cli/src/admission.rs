@@ -225,6 +225,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks)?;
     tasks
-        .run(tasks::ready_then_signal(readiness, "admission"))
+        .run(tasks::ready_then_shutdown_signal(readiness, "admission"))
         .await
 }

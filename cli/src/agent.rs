@@ -68,7 +68,10 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks)?;
     tasks
-        .run(tasks::ready_then_signal(readiness, "latency agent"))
+        .run(tasks::ready_then_shutdown_signal(
+            readiness,
+            "latency agent",
+        ))
         .await
 }
 

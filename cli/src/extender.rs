@@ -171,10 +171,10 @@ fn config(args: Args) -> Result<Config> {
         deadline: args.deadline,
         explain_bytes: args.explain_memory << 20,
         bind: args.bind,
-        wake: !args.no_wake,
+        requeue: !args.no_wake,
         controller_namespace: args.namespace,
-        discovery: tautline_provider_client::ClientConfig {
-            unavailable: match args.provider_unavailable {
+        providers: tautline_provider_client::ClientConfig {
+            provider_unavailable: match args.provider_unavailable {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },
@@ -193,6 +193,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
     tasks
-        .run(tasks::ready_then_signal(readiness, "extender"))
+        .run(tasks::ready_then_shutdown_signal(readiness, "extender"))
         .await
 }

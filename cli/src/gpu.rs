@@ -4,10 +4,10 @@ pub(crate) mod bar;
 mod explain;
 #[cfg(test)]
 mod fixtures;
+mod format;
 mod fragmentation;
 mod source;
 mod top;
-mod words;
 
 use std::process::ExitCode;
 

@@ -218,7 +218,7 @@ pub fn run() -> ExitCode {
         // Answers of servers are quoted in errors.
         for (i, line) in format!("{error:#}").lines().enumerate() {
             let label = if i == 0 { "error: " } else { "" };
-            note!("{label}{}", tautline_core::text::clean(line, usize::MAX));
+            note!("{label}{}", tautline_core::text::sanitize(line, usize::MAX));
         }
         ExitCode::from(EXIT_ERROR)
     })

@@ -17,7 +17,7 @@ use tautline_core::{
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL};
-use tautline_runtime::{cluster_store::ClusterStore, folder, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
 use tautline_sdk::{RuleProvider, Server, testkit};
@@ -100,7 +100,7 @@ impl LocalScheduler {
 
         let mut pending = Vec::new();
         for item in &items {
-            let object = folder::object(item).map_err(anyhow::Error::msg)?;
+            let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
                     let service = ports.redirect_to_builtin(api, service, &items);
@@ -121,8 +121,8 @@ impl LocalScheduler {
         let config = Config {
             listen: loopback,
             admin: loopback,
-            discovery: tautline_provider_client::ClientConfig {
-                // The built-in providers are on this machine.
+            providers: tautline_provider_client::ClientConfig {
+                // What stands in for a Service is on this machine.
                 external_names: ExternalNames::Any,
                 trusted,
                 ..tautline_provider_client::ClientConfig::default()

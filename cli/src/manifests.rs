@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use tautline_api::manifest::Item;
-use tautline_runtime::folder::{self, Warning};
+use tautline_runtime::manifest_files::{self, Warning};
 
 use crate::table::plain;
 
@@ -31,7 +31,7 @@ impl ManifestArgs {
         if !self.is_given() {
             return Ok(None);
         }
-        let manifests = folder::read(&self.file)?;
+        let manifests = manifest_files::read(&self.file)?;
         show(&manifests.warnings);
         match manifests.warnings.len() {
             count @ 1.. if self.strict => {

@@ -1,6 +1,5 @@
 //! `tautline provider`
 
-mod claims;
 mod echo_key;
 mod latency;
 mod tables;
@@ -10,25 +9,18 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use clap::Subcommand;
-use kube::{Api, core::DeserializeGuard};
-use tautline_api::{CostProvider, RuleProvider as RuleScript};
-use tautline_gpu_placement::policy::Name as Policy;
-use tautline_gpu_slice::{Config as GpuConfig, Gauges, GpuSlice};
+use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_runtime::{
     cluster::Cluster,
     cluster_store::ClusterStore,
     tasks::{self, Tasks},
     watch::{self, WatchMetrics},
 };
-use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
 
 pub(crate) use tables::tables_of;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
-
-/// The SDK's own bound.
-const CONNECTIONS: usize = 1024;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -88,47 +80,41 @@ impl Command {
     }
 }
 
+impl Args {
+    fn server(&self) -> Config {
+        Config {
+            listen: self.listen,
+            admin: Some(self.admin),
+            tls: self.tls.clone().files(),
+            ..Config::default()
+        }
+    }
+}
+
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
-            let replicas = args.replicas.config(listen, tls)?;
-            let (cluster, mut server, mut tasks) = prepare(args.common, CONNECTIONS).await?;
-            let client = cluster.client().clone();
-            let config = GpuConfig {
-                policy: args.policy,
-                also_record: args.also_record,
-                ..GpuConfig::default()
+            let config = tautline_gpu_slice::ProcessConfig {
+                server: args.common.server(),
+                provider: tautline_gpu_slice::Config {
+                    policy: args.policy,
+                    index_annotation: args.also_record,
+                    ..tautline_gpu_slice::Config::default()
+                },
+                replicas: args.replicas.config(listen, tls)?,
             };
-            let provider = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
-                let provider = GpuSlice::new(watch.feed.clone(), config);
-                watch.placed_pods_until(provider.reserves(), tasks);
-                provider
-            });
-            claims::follow(&client, &provider, &server.readiness, &mut tasks).await?;
-            let gauges = Gauges::default();
-            gauges.register(&mut server.registry);
-            let keeping = provider.clone().keep(gauges, tasks.stop_token());
-            tasks.spawn("reservations", async {
-                keeping.await;
-                Ok(())
-            });
-            tautline_gpu_slice::replicas::serve(server, provider, replicas, client, tasks).await
+            let cluster = args.common.cluster.with_retries().await?;
+            tautline_gpu_slice::run(cluster, config).await
         }
         Command::Latency(args) => latency::run(args).await,
         Command::Scripted(args) => {
-            let (cluster, server, mut tasks) = prepare(args.common, CONNECTIONS).await?;
-            let provider = Scripted::trusting(args.trust.trusted());
-            let (costs, compliances) = (provider.clone(), provider.clone());
-            let api: Api<DeserializeGuard<CostProvider>> = Api::all(cluster.client().clone());
-            watch::watch_list(api, None, &server.readiness, &mut tasks, move |l| {
-                costs.set_costs(l)
-            });
-            let api: Api<DeserializeGuard<RuleScript>> = Api::all(cluster.client().clone());
-            watch::watch_list(api, None, &server.readiness, &mut tasks, move |l| {
-                compliances.set_compliances(l);
-            });
-            serve(server, provider, tasks).await
+            let config = tautline_scripted::ProcessConfig {
+                server: args.common.server(),
+                trusted: args.trust.trusted(),
+            };
+            let cluster = args.common.cluster.with_retries().await?;
+            tautline_scripted::run(cluster, config).await
         }
     }
 }
@@ -136,10 +122,8 @@ pub(crate) async fn run(command: Command) -> Result<()> {
 async fn prepare(args: Args, connections: usize) -> Result<(Cluster, Server, Tasks)> {
     let cluster = args.cluster.with_retries().await?;
     let config = Config {
-        listen: args.listen,
-        admin: Some(args.admin),
-        tls: args.tls.files(),
         connections,
+        ..args.server()
     };
     Ok((cluster, Server::bind(config).await?, Tasks::default()))
 }
@@ -155,7 +139,7 @@ fn watched<T>(
     metrics.register(&mut server.registry);
     let watch = watch::Watch {
         cluster,
-        feed: &feed,
+        store: &feed,
         metrics: &metrics,
         readiness: &server.readiness,
     };
@@ -166,5 +150,5 @@ fn watched<T>(
 async fn serve(server: Server, provider: impl RuleProvider, mut tasks: Tasks) -> Result<()> {
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }

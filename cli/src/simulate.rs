@@ -1,16 +1,16 @@
 //! `tautline simulate`
 
-mod objects;
-mod own;
+mod live_servers;
+mod own_cluster;
 mod progress;
 mod tables;
 mod trace;
-mod wire;
+mod trace_objects;
 
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 use tautline_gpu_simulator::{Ties, fill::Change};
 
 use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
@@ -48,7 +48,7 @@ pub(crate) struct Args {
         value_delimiter = ',',
         default_value = "tautline"
     )]
-    policy: Vec<Name>,
+    policy: Vec<PolicyName>,
     /// Orders of arrivals [default: 42; for your own nodes 42 to 51]
     #[arg(short, long, value_name = "N,...", value_delimiter = ',')]
     seeds: Vec<u64>,
@@ -85,7 +85,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     match &args.trace {
         Some(dir) => trace::run(dir, &args).await?,
-        None if args.is_own() => own::run(&args).await?,
+        None if args.is_own() => own_cluster::run(&args).await?,
         None => bail!(
             "there is nothing to simulate; write --trace DIR, or -f PATH or --context NAME for \
              your own nodes"

@@ -48,7 +48,7 @@ pub(crate) fn field(name: &str, value: &str) -> String {
 /// Text on one line. Reasons come from providers: their line breaks and escape sequences
 /// must not reach a terminal.
 pub(crate) fn plain(text: &str) -> String {
-    tautline_core::text::clean(text, usize::MAX)
+    tautline_core::text::sanitize(text, usize::MAX)
         .trim()
         .to_owned()
 }

@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Scope::All => Api::all(client.clone()),
         Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
     };
-    let mut signal = std::pin::pin!(tasks::signal());
+    let mut signal = std::pin::pin!(tasks::shutdown_signal());
     // An error that waiting does not fix ends the command, with its fix.
     tokio::select! {
         checked = fetch::check(&api, &scope) => checked?,

@@ -44,7 +44,7 @@ fn provider(nodes: &[(&str, &str)], table: &str) -> Provider {
     };
     let mut server = runtime.block_on(Server::bind(config)).unwrap();
     let pages = Pages::new(provider.clone());
-    server.pages(move |path, query| pages.clone().answer(path, query));
+    server.admin_pages(move |path, query| pages.clone().answer(path, query));
     let url = format!("http://{}", server.admin_address().unwrap());
     let mut tasks = Tasks::default();
     let entered = runtime.enter();

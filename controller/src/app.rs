@@ -11,6 +11,7 @@ use anyhow::Result;
 use hyper::Request;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
 use tautline_pod_requeue::PodRequeue;
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
@@ -39,13 +40,13 @@ use crate::{
 };
 
 /// The Lease that replicas lead by; an extender looks at it, too.
-pub const LEASE: &str = "tautline-controller";
+pub const LEASE: &str = CONTROLLER;
 
 /// How the controller works.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub admin: SocketAddr,
-    pub lease: lease::Config,
+    pub lease: lease::LeaseConfig,
     /// Bindings of one offer; the tuples beyond are counted and not made.
     pub max_bindings: usize,
     /// Evaluations at one provider at once.
@@ -70,12 +71,12 @@ impl Config {
     pub fn new(namespace: &str, identity: String) -> Self {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            lease: lease::Config::new(namespace, LEASE, identity),
+            lease: lease::LeaseConfig::new(namespace, LEASE, identity),
             max_bindings: 10_000,
             provider_concurrency: 64,
             shortest_period: Duration::from_millis(500),
             eviction_cool_down: Duration::from_secs(120),
-            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             dry_run: false,
             wake: true,
             advertise_gate: false,
@@ -162,13 +163,13 @@ impl App {
         watch_metrics.register(&mut self.registry);
         let watch = Watch {
             cluster: &self.cluster,
-            feed: &shared.feed,
+            store: &shared.feed,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };
         watch.pods(tasks);
-        watch.all_but_pods(tasks);
-        let follow = dynamic_watch::follow(
+        watch.all_except_pods(tasks);
+        let follow = dynamic_watch::watch_dynamic_kinds(
             client.clone(),
             shared.feed.clone(),
             shared.kinds.clone(),
@@ -185,9 +186,7 @@ impl App {
         );
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
         tasks.spawn("events", async move {
-            queue
-                .write(events_client, "tautline-controller", events_stop)
-                .await;
+            queue.write(events_client, CONTROLLER, events_stop).await;
             Ok(())
         });
         let (discovery, tls_stop) = (shared.discovery.clone(), stop.clone());
@@ -230,14 +229,14 @@ impl App {
         }
         if shared.config.wake {
             let waking = PodRequeue {
-                feed: shared.feed.clone(),
-                discovery: shared.discovery.clone(),
+                store: shared.feed.clone(),
+                providers: shared.discovery.clone(),
                 client: client.clone(),
                 metrics: tautline_pod_requeue::Metrics::default(),
             };
             waking.metrics.register(&mut self.registry);
             let (term, wake_stop) = (leader.subscribe(), stop.clone());
-            let leads = move || term.borrow().as_ref().is_some_and(Term::holds);
+            let leads = move || term.borrow().as_ref().is_some_and(Term::is_active);
             tasks.spawn("wake", async move {
                 waking.run(leads, wake_stop).await;
                 Ok(())

@@ -39,7 +39,7 @@ impl Decision {
             offer: case.binding.offer_key().to_string(),
             action,
             outcome,
-            text: text::clean(text, LONGEST_TEXT_CHARS).into_owned(),
+            text: text::sanitize(text, LONGEST_TEXT_CHARS).into_owned(),
             violation: case.reason.clone(),
         }
     }

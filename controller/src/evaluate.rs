@@ -133,7 +133,7 @@ async fn ask(
         detail.reason = format!(
             "{}: {}",
             code::NO_PROVIDER,
-            discovery.no_provider(snapshot, &rule.name, &binding.namespace)
+            discovery.missing_provider_message(snapshot, &rule.name, &binding.namespace)
         );
         metrics.evaluated(&rule.name, "", code::NO_PROVIDER, Duration::ZERO);
         return detail;
@@ -160,7 +160,7 @@ async fn ask(
         start.elapsed(),
     );
     detail.compliance = to_api(compliance);
-    detail.reason = text::clean(&reason, LONGEST_REASON_CHARS).into_owned();
+    detail.reason = text::sanitize(&reason, LONGEST_REASON_CHARS).into_owned();
     detail
 }
 
@@ -199,7 +199,7 @@ fn request(snapshot: &Snapshot, binding: &Known, rule: &Rule) -> wire::EvaluateR
 }
 
 fn policy_detail(policy: &str, rules: Vec<RuleDetail>) -> PolicyDetail {
-    let compliance = Compliance::of_parts(rules.iter().map(|r| of_api(r.compliance)));
+    let compliance = Compliance::aggregate(rules.iter().map(|r| of_api(r.compliance)));
     let worst = rules.iter().find(|r| of_api(r.compliance) == compliance);
     PolicyDetail {
         policy: policy.to_owned(),
@@ -210,7 +210,7 @@ fn policy_detail(policy: &str, rules: Vec<RuleDetail>) -> PolicyDetail {
 }
 
 fn found(details: Vec<PolicyDetail>) -> Found {
-    let compliance = Compliance::of_parts(details.iter().map(|d| of_api(d.compliance)));
+    let compliance = Compliance::aggregate(details.iter().map(|d| of_api(d.compliance)));
     let worst = details.iter().find(|d| of_api(d.compliance) == compliance);
     let first_reason = match worst {
         Some(worst) => worst.reason.clone(),

@@ -128,7 +128,7 @@ impl Evictor {
         let snapshot = self.shared.feed.snapshot();
         let candidate = self.choose(&snapshot, offer, case, last).await?;
         let turn = self.turn.acquire().await;
-        if turn.is_err() || !term.holds() {
+        if turn.is_err() || !term.is_active() {
             return Err(Refusal::new("Stale", "this replica leads no more"));
         }
         self.evict_now(term, offer, case, &candidate).await
@@ -160,7 +160,7 @@ impl Evictor {
             return Ok(now());
         }
         let leads_no_more = || Refusal::new("Stale", "this replica leads no more");
-        if !term.holds() {
+        if !term.is_active() {
             return Err(leads_no_more());
         }
         let at = time_of(now());
@@ -174,7 +174,7 @@ impl Evictor {
         write::evicting(self.shared.client.clone(), offer, &note)
             .await
             .map_err(|e| Refusal::new("Failed", format!("the eviction could not be noted: {e}")))?;
-        if !term.holds() {
+        if !term.is_active() {
             return Err(leads_no_more());
         }
         match call(&pods, candidate, false).await {

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tautline_core::{Snapshot, index::Kind, model::Node, node_filter::GATE};
+use tautline_core::{Snapshot, index::Kind, model::Node, names::GATE_RESOURCE};
 use tautline_runtime::lease::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -90,7 +90,7 @@ pub(crate) async fn run(
 async fn advertise(shared: &Shared, term: &Term) -> bool {
     let nodes: Api<ApiNode> = Api::all(shared.client.clone());
     for name in lacking(&shared.feed.snapshot()) {
-        if !term.holds() {
+        if !term.is_active() {
             return false;
         }
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch()));
@@ -106,26 +106,26 @@ async fn advertise(shared: &Shared, term: &Term) -> bool {
         if let Err(error) = result {
             tracing::warn!(
                 node = %name, %error,
-                "the node does not carry {GATE}; with --advertise-gate the controller needs the \
+                "the node does not carry {GATE_RESOURCE}; with --advertise-gate the controller needs the \
                  right to patch nodes/status (deploy/with-gate)"
             );
             return true;
         }
-        tracing::info!(node = %name, "the node carries {GATE} now");
+        tracing::info!(node = %name, "the node carries {GATE_RESOURCE} now");
         tokio::time::sleep(PACE).await;
     }
     false
 }
 
 fn lacking(snapshot: &Snapshot) -> Vec<Arc<str>> {
-    let lacks = |node: &&Arc<Node>| node.allocatable.milli(GATE) <= 0;
+    let lacks = |node: &&Arc<Node>| node.allocatable.milli(GATE_RESOURCE) <= 0;
     let nodes = snapshot.nodes().filter(lacks);
     nodes.map(|node| Arc::clone(&node.name)).collect()
 }
 
 /// Nothing else of the status is named, so nothing else changes.
 fn patch() -> Value {
-    let amount = json!({GATE: QUANTITY.to_string()});
+    let amount = json!({GATE_RESOURCE: QUANTITY.to_string()});
     json!({"status": {"capacity": amount, "allocatable": amount}})
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn nodes_without_the_resource_lack_it_and_those_with_it_do_not() {
         let mut index = Index::default();
         for (name, milli) in [("absent", None), ("zero", Some(0)), ("there", Some(1000))] {
-            let amounts = milli.map(|milli| (GATE, milli)).into_iter();
+            let amounts = milli.map(|milli| (GATE_RESOURCE, milli)).into_iter();
             index.apply(Object::Node(Node {
                 name: name.into(),
                 allocatable: amounts.chain([("cpu", 4000)]).collect(),

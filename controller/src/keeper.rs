@@ -209,7 +209,7 @@ impl Keeper {
     }
 
     fn leads(&self) -> bool {
-        self.term.as_ref().is_some_and(Term::holds)
+        self.term.as_ref().is_some_and(Term::is_active)
     }
 
     /// When there is something to do that nobody tells of.

@@ -11,7 +11,7 @@ use tautline_core::{
     constraints,
     model::{self, Offer, Service},
 };
-use tautline_provider_client::{Mitigation, planning_round::provider_name};
+use tautline_provider_client::{MitigationRequest, planning_round::provider_name};
 use tautline_runtime::{
     events::{EventNote, reference_to_own},
     finalizers,
@@ -57,7 +57,7 @@ pub(crate) async fn mitigate(
         return None;
     }
     let at = moment_of(&at);
-    if !term.holds() {
+    if !term.is_active() {
         return None;
     }
     match shared
@@ -107,10 +107,10 @@ fn what<'a>(
     snapshot: &'a Snapshot,
     offer: &Offer,
     case: &Case,
-) -> (Option<&'a Arc<model::Pod>>, Mitigation) {
-    let mut mitigation = Mitigation {
-        rules: constraints::rules(snapshot, offer).0,
-        ..Mitigation::default()
+) -> (Option<&'a Arc<model::Pod>>, MitigationRequest) {
+    let mut mitigation = MitigationRequest {
+        rules: constraints::offer_rules(snapshot, offer).0,
+        ..MitigationRequest::default()
     };
     // The source first, as ciena/turnbuckle's roles have it, then by name.
     let mut targets: Vec<_> = case.binding.targets.iter().collect();

@@ -91,7 +91,7 @@ pub(crate) fn verdict(
     let offer = &entry.offer;
     let mut wrong: Vec<(&'static str, String)> = Vec::new();
     for target in offer.targets.iter().filter(|t| t.kind != TargetKind::Pod) {
-        let (api_version, kind) = target.selects();
+        let (api_version, kind) = target.selected_kind();
         // Endpoints are found by their slices, too.
         if target.kind != TargetKind::Endpoint
             && let Some(why) = kinds.missing(api_version, kind)
@@ -180,7 +180,7 @@ pub(crate) fn status(
         type_: "Ready".to_owned(),
         status: status.to_owned(),
         reason: verdict.reason.to_owned(),
-        message: text::clean(&verdict.text, LONGEST_MESSAGE_CHARS).into_owned(),
+        message: text::sanitize(&verdict.text, LONGEST_MESSAGE_CHARS).into_owned(),
         last_transition_time: since,
         observed_generation: None,
     };

@@ -74,7 +74,7 @@ pub(crate) async fn run(
         known = all;
         let due = longest_due(due);
         let one = async |((pod, id), progress): ((Arc<model::Pod>, Box<str>), Progress)| {
-            let progress = if term.holds() {
+            let progress = if term.is_active() {
                 release(&shared, &snapshot, &pod, &id, progress).await
             } else {
                 progress

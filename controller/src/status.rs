@@ -56,7 +56,7 @@ pub(crate) fn standing(status: &Status) -> ComplianceState {
     };
     ComplianceState {
         compliance: of_api(status.compliance),
-        out_since: since(COMPLIANT),
+        out_of_range_since: since(COMPLIANT),
         error_since: since(READY),
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn next(
     let compliance = to_api(standing.compliance);
     let changed =
         before.last_compliance_change_timestamp.is_none() || before.compliance != compliance;
-    let compliant = match (standing.out_since, standing.compliance) {
+    let compliant = match (standing.out_of_range_since, standing.compliance) {
         (Some(since), worse) => {
             let reason = match worse {
                 Compliance::Violation => "Violation",

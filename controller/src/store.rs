@@ -6,6 +6,7 @@ use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_api::constraint::ConstraintPolicyBinding;
 use tautline_core::model::key;
+use tautline_runtime::watch_changes::{Change, Changes};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +30,7 @@ pub(crate) async fn follow(
     let api: Api<DeserializeGuard<ConstraintPolicyBinding>> = Api::all(client);
     let stream = watcher(api, watcher::Config::default()).default_backoff();
     let mut stream = std::pin::pin!(stream);
-    let mut listing = Vec::new();
+    let mut changes = Changes::default();
     let usable = |guarded: DeserializeGuard<ConstraintPolicyBinding>| match guarded.0 {
         Ok(binding) => {
             let known = Known::of(&binding);
@@ -45,28 +46,26 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return Ok(()),
             event = stream.next() => match event { Some(event) => event, None => return Ok(()) },
         };
-        let change = match event {
-            Ok(watcher::Event::Init) => {
-                listing.clear();
-                continue;
-            }
-            Ok(watcher::Event::InitApply(o)) => {
-                listing.extend(usable(o));
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => BindingEvent::All(std::mem::take(&mut listing)),
-            Ok(watcher::Event::Apply(o)) => match usable(o) {
-                Some(binding) => BindingEvent::Applied(Box::new(binding)),
-                None => continue,
-            },
-            Ok(watcher::Event::Delete(o)) => {
-                let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
-                BindingEvent::Deleted(key.into(), o.uid().unwrap_or_default().into())
-            }
+        let event = match event {
+            Ok(event) => event,
             Err(error) => {
                 tracing::warn!(%error, "the watch on bindings starts again; are the CRDs installed?");
                 continue;
             }
+        };
+        let keyed = |o: DeserializeGuard<ConstraintPolicyBinding>| {
+            let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
+            ((key, o.uid().unwrap_or_default()), usable(o))
+        };
+        let change = match changes.next(event, keyed) {
+            Some(Change::Replaced(list)) => BindingEvent::All(
+                list.into_iter()
+                    .filter_map(|(_, binding)| binding)
+                    .collect(),
+            ),
+            Some(Change::Applied((_, Some(binding)))) => BindingEvent::Applied(Box::new(binding)),
+            Some(Change::Deleted(((key, uid), _))) => BindingEvent::Deleted(key.into(), uid.into()),
+            Some(Change::Applied((_, None))) | None => continue,
         };
         if events.send(change).await.is_err() {
             return Ok(());

@@ -12,17 +12,21 @@ use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyBindingSpec, ConstraintPolicyOffer,
     ConstraintPolicyOfferStatus, LastEviction, ObjectReference,
 };
-use tautline_core::{binding::OFFER_LABEL, model::Offer, reference::Reference};
+use tautline_core::{
+    binding::OFFER_LABEL,
+    model::Offer,
+    names::{API_VERSION, CONTROLLER},
+    reference::Reference,
+};
 
 use crate::known::{Known, Status};
 
 /// The most that one write may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Owns counts, conditions and compliance in server-side apply.
-const MANAGER: &str = "tautline-controller";
+const MANAGER: &str = CONTROLLER;
 /// Owns what is noted of evictions and mitigations.
 const ACTS: &str = "tautline-controller-acts";
-const API_VERSION: &str = "constraint.ciena.com/v1alpha1";
 
 /// Why a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,22 +38,21 @@ pub(crate) enum WriteError {
     Exists,
     #[error("{0}")]
     Refused(String),
-    #[error("the API server did not answer within {DEADLINE:?}")]
-    Timeout,
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) => Err(match (status.code, status.reason.as_str()) {
-            (404, _) => WriteError::Gone,
-            (409, "AlreadyExists") => WriteError::Exists,
-            // The UID that was given is not the object's: another by now.
-            (409, _) if status.message.contains("Precondition failed") => WriteError::Gone,
-            _ => WriteError::Refused(status.message),
-        }),
-        Ok(Err(error)) => Err(WriteError::Refused(error.to_string())),
-        Err(_) => Err(WriteError::Timeout),
+    match tautline_runtime::api_call::within(DEADLINE, call).await {
+        Ok(value) => Ok(value),
+        Err(tautline_runtime::api_call::ApiCallError::Failed(kube::Error::Api(status))) => {
+            Err(match (status.code, status.reason.as_str()) {
+                (404, _) => WriteError::Gone,
+                (409, "AlreadyExists") => WriteError::Exists,
+                // The UID that was given is not the object's: another by now.
+                (409, _) if status.message.contains("Precondition failed") => WriteError::Gone,
+                _ => WriteError::Refused(status.message),
+            })
+        }
+        Err(error) => Err(WriteError::Refused(error.to_string())),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `EndpointCost` on the wire without a message object for each node: an answer has
-//! thousands of lines while the scheduler waits.
+//! Encodes and decodes `EndpointCost` without a message per node: an answer has thousands of lines,
+//! and kube-scheduler waits for it.
 
 use prost::{
     DecodeError,
@@ -10,38 +10,40 @@ use prost::{
     },
 };
 
-/// Why bytes cannot be read.
+/// A malformed message.
 #[derive(Debug, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedMessage {
+    /// Invalid protobuf.
     #[error("{0}")]
     Wire(#[from] DecodeError),
+    /// A length beyond the end.
     #[error("a field is longer than the message")]
     Truncated,
+    /// Invalid UTF-8.
     #[error("a text is not UTF-8")]
     Text,
 }
 
-/// What is said of one node: a `NodeCost` that is not copied.
+/// A borrowed `NodeCost`: the line of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCost<'a> {
     /// The node.
     pub node: &'a str,
-    /// Lower is better; negative: the node cannot be used.
+    /// Lower is better; a negative cost makes the node unusable.
     pub cost: i64,
-    /// If negative, why: CamelCase letters and digits, without figures.
+    /// The reason for a negative cost: at most 40 letters in CamelCase, such as `OverLimit`.
     pub code: &'a str,
-    /// The same for those who look closer, figures welcome.
+    /// A text for people; may hold figures.
     pub detail: &'a str,
-    /// The node could be used if pods on it had gone.
+    /// The node could be used if pods on it were removed.
     pub freeable: bool,
-    /// The part of the cost, 0 up to all of it, that only puts equally good nodes in an
-    /// order: it counts where all rules together call nodes equal, and where this rule
-    /// decides alone.
+    /// The part of the cost, from 0 to all of it, that only orders equally good nodes: it counts
+    /// where all rules together call nodes equal, and where this rule decides alone.
     pub tie_break: i64,
 }
 
 impl<'a> NodeCost<'a> {
-    /// Appends it to an `EndpointCostResponse`, as prost would.
+    /// Appends it to an `EndpointCostResponse`, encoded like prost.
     pub fn put(&self, out: &mut Vec<u8>) {
         let text = |tag, text: &str| match text.len() {
             0 => 0,
@@ -69,11 +71,11 @@ impl<'a> NodeCost<'a> {
         put_number(19, tie_break, out);
     }
 
-    /// Reads a `NodeCost`.
+    /// Decodes a `NodeCost`.
     ///
     /// # Errors
-    /// Bytes that are none.
-    pub fn read(mut rest: &'a [u8]) -> Result<Self, Malformed> {
+    /// The bytes are malformed.
+    pub fn read(mut rest: &'a [u8]) -> Result<Self, MalformedMessage> {
         let mut line = Self::default();
         while rest.has_remaining() {
             match decode_key(&mut rest)? {
@@ -90,28 +92,27 @@ impl<'a> NodeCost<'a> {
     }
 }
 
-/// All of an answer but its lines: for how long, or against what, they hold, and how
-/// exact they are.
+/// The fields of an answer other than its lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validity {
-    /// They answer the same question for so long; 0: for this call only.
+    /// How long the lines are valid for the same request, in milliseconds; 0: for this call only.
     pub millis: i64,
-    /// What they are as of; 0: they are not numbered.
+    /// The version of the lines; 0 for unversioned lines.
     pub version: u64,
-    /// All that has changed since that version is among them; 0: the eligible nodes are.
+    /// The lines are those of all nodes changed since this version; 0: of the eligible nodes.
     pub changed_since: u64,
-    /// Costs that differ by no more are equally good; 0: every difference counts.
+    /// Costs that differ by at most this are equally good; 0: every difference counts.
     pub resolution: i64,
 }
 
-/// Reads an `EndpointCostResponse`: `each` gets its lines in their order.
+/// Decodes an `EndpointCostResponse`; calls `each` for its lines in order.
 ///
 /// # Errors
-/// Bytes that are none; lines before the error were given.
+/// The bytes are malformed; `each` was called for the lines before the error.
 pub fn read_answer<'a>(
     mut rest: &'a [u8],
     mut each: impl FnMut(NodeCost<'a>),
-) -> Result<Validity, Malformed> {
+) -> Result<Validity, MalformedMessage> {
     let mut valid = Validity::default();
     while rest.has_remaining() {
         match decode_key(&mut rest)? {
@@ -146,15 +147,14 @@ pub fn put_eligible_node(name: &str, out: &mut Vec<u8>) {
     out.put_slice(name.as_bytes());
 }
 
-/// Reads the `eligibleNodes` of an `EndpointCostRequest`; gives all the rest of it,
-/// a request too: fields of a message may be taken out.
+/// Decodes the `eligibleNodes` of an `EndpointCostRequest`; returns the other fields, encoded.
 ///
 /// # Errors
-/// Bytes that are none.
+/// The bytes are malformed.
 pub fn read_eligible_nodes<'a>(
     mut rest: &'a [u8],
     mut each: impl FnMut(&'a str),
-) -> Result<Vec<u8>, Malformed> {
+) -> Result<Vec<u8>, MalformedMessage> {
     let mut others = Vec::new();
     while rest.has_remaining() {
         let field = rest;
@@ -169,7 +169,7 @@ pub fn read_eligible_nodes<'a>(
     Ok(others)
 }
 
-/// Fields that are empty are not written.
+/// Skips empty fields, like prost.
 fn put_text(tag: u32, text: &str, out: &mut Vec<u8>) {
     if !text.is_empty() {
         encode_key(tag, WireType::LengthDelimited, out);
@@ -185,19 +185,19 @@ fn put_number(tag: u32, number: u64, out: &mut impl BufMut) {
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], MalformedMessage> {
     let len = usize::try_from(decode_varint(rest)?).unwrap_or(usize::MAX);
     match rest.split_at_checked(len) {
         Some((field, after)) => {
             *rest = after;
             Ok(field)
         }
-        None => Err(Malformed::Truncated),
+        None => Err(MalformedMessage::Truncated),
     }
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Malformed> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+fn text(bytes: &[u8]) -> Result<&str, MalformedMessage> {
+    std::str::from_utf8(bytes).map_err(|_| MalformedMessage::Text)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostRe
 }
 
 /// As the SDK reads a request.
-fn read(data: &[u8]) -> Result<EndpointCostRequest, Malformed> {
+fn read(data: &[u8]) -> Result<EndpointCostRequest, MalformedMessage> {
     let mut nodes = Vec::new();
     let rest = read_eligible_nodes(data, |node| nodes.push(node.to_owned()))?;
     let mut request = EndpointCostRequest::decode(&*rest)?;

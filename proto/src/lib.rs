@@ -1,5 +1,7 @@
-//! The gRPC contracts of Tautline, generated from the `.proto` files beside this
-//! crate (`cargo run -p tautline-codegen`) and committed.
+//! Tautline's gRPC contracts, generated from the `.proto` files of this folder
+//! (`cargo run -p tautline-codegen`) and committed.
+
+#![warn(missing_docs)]
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, rust_2018_idioms)] // generated
 #[rustfmt::skip]
@@ -26,9 +28,9 @@ pub use generated::underlay;
 /// All the contracts as an encoded `FileDescriptorSet`, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
-/// How long an allocator holds a reservation for its Confirm, at the most: what the
-/// extender asks for, and after which nothing that it reserved is written any more.
-pub const LONGEST_HOLD: std::time::Duration = std::time::Duration::from_secs(10);
+/// Maximum time that an allocator holds a reservation for its Confirm. The extender requests it,
+/// and writes no Binding after it.
+pub const MAX_HOLD: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The port a rule provider listens on unless its Service names another.
+/// The default port of rule providers.
 pub const RULE_PROVIDER_PORT: u16 = 5309;

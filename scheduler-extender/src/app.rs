@@ -1,20 +1,10 @@
-//! The extender as a whole: validated configuration, bound ports, tasks.
+//! The extender's process: bound ports and tasks.
 
-use std::{
-    collections::BTreeSet,
-    net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use hyper::Request;
-use kube::Client;
 use prometheus_client::registry::Registry;
-use tautline_core::{
-    Snapshot,
-    constraints::{self, PodIdentity},
-};
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
     admin::{self, Readiness},
@@ -30,123 +20,15 @@ use tautline_runtime::{
 use tokio::{net::TcpListener, sync::watch::Sender};
 
 use crate::{
-    events::Events,
-    explain::{self, Explain},
-    metrics::Metrics,
-    plans::{Planned, Plans},
-    server,
-    underlay::Turns,
-    waking,
+    admin::explain, bind_locks::BindLocks, config::Config, events::OfferEvents, explain::History,
+    metrics::Metrics, plans::PlanCache, requeue, server, state::State,
 };
-
-/// How the extender serves.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub listen: SocketAddr,
-    pub admin: SocketAddr,
-    pub tls: Option<ServerFiles>,
-    /// How many of the usable nodes go back to the scheduler; 0: all.
-    pub shortlist: usize,
-    /// Namespaces whose pods are never governed.
-    pub exempt_namespaces: BTreeSet<String>,
-    pub max_body_bytes: usize,
-    /// Connections, and the memory of all requests together.
-    pub limits: http::Limits,
-    pub max_nodes: usize,
-    /// Requests under way; more are refused.
-    pub concurrency: usize,
-    /// Below the scheduler's httpTimeout, 5 s unless configured.
-    pub deadline: Duration,
-    /// Memory for explanations.
-    pub explain_bytes: usize,
-    /// Whether the extender binds (`bindVerb`): who may call it may then bind any
-    /// pod to any node.
-    pub bind: bool,
-    /// Whether rejected pods are woken where no controller runs (needs a cluster).
-    pub wake: bool,
-    /// Where the controller's Lease is.
-    pub controller_namespace: String,
-    pub discovery: tautline_provider_client::ClientConfig,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            listen: (Ipv6Addr::UNSPECIFIED, 8888).into(),
-            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            tls: None,
-            shortlist: 64,
-            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
-            max_body_bytes: 32 << 20,
-            limits: http::Limits::default(),
-            max_nodes: 100_000,
-            concurrency: 64,
-            deadline: Duration::from_secs(4),
-            explain_bytes: 32 << 20,
-            bind: false,
-            wake: true,
-            controller_namespace: "tautline-system".to_owned(),
-            discovery: tautline_provider_client::ClientConfig {
-                scheduler_share_percent: Some(5),
-                ..tautline_provider_client::ClientConfig::default()
-            },
-        }
-    }
-}
-
-impl Config {
-    /// Whether only clients with a certificate get in.
-    pub(crate) fn knows_clients(&self) -> bool {
-        let asks = |files: &ServerFiles| files.client_ca.is_some();
-        self.tls.as_ref().is_some_and(asks)
-    }
-}
-
-/// What requests share.
-pub struct State {
-    pub(crate) config: Config,
-    pub(crate) feed: ClusterStore,
-    pub(crate) client: Option<Client>,
-    pub(crate) discovery: ProviderClient,
-    pub(crate) metrics: Metrics,
-    pub(crate) port: http::Port,
-    pub(crate) plans: Plans,
-    pub(crate) turns: Turns,
-    pub(crate) explain: Explain,
-    pub(crate) events: Events,
-    /// Whether a pod was left without a node, which may have to be woken.
-    pub(crate) rejects: Sender<bool>,
-}
-
-impl State {
-    /// A filter round is over: it serves prioritize, and explains itself.
-    pub(crate) fn concluded(&self, round: &Arc<Planned>) {
-        self.plans.keep(round);
-        self.explain.push(round);
-        let snapshot = self.feed.snapshot();
-        self.events.round(&snapshot, &self.discovery, round);
-        self.events.underlay(&snapshot, round);
-    }
-
-    /// Whether any of the pod's rules has a provider that reserves.
-    pub(crate) fn has_allocator(&self, snapshot: &Snapshot, subject: &PodIdentity) -> bool {
-        constraints::pod_constraints(snapshot, subject)
-            .iter()
-            .any(|constraints| {
-                constraints.rules.iter().any(|rule| {
-                    self.discovery
-                        .provider(snapshot, &rule.name, &constraints.offer.namespace)
-                        .is_some_and(|service| self.discovery.is_allocator(service))
-                })
-            })
-    }
-}
 
 /// An extender whose ports are bound.
 pub struct App {
     state: Arc<State>,
     cluster: Option<Cluster>,
-    queue: Queue,
+    event_queue: Queue,
     listener: TcpListener,
     admin: TcpListener,
     tls: Option<ServerTls>,
@@ -155,14 +37,14 @@ pub struct App {
 }
 
 impl App {
-    /// Binds the ports. With a cluster its watches feed `feed` and pods can be bound
-    /// and woken; without one, `feed` is the caller's to fill.
+    /// Binds the ports. With a cluster, watches fill `store`, and the extender can bind and
+    /// requeue pods. Without a cluster, the caller fills `store`.
     ///
     /// # Errors
-    /// An address that is taken, or TLS files that do not load.
+    /// An address in use, or TLS files that do not load.
     pub async fn build(
         config: Config,
-        feed: ClusterStore,
+        store: ClusterStore,
         cluster: Option<Cluster>,
     ) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
@@ -171,7 +53,7 @@ impl App {
         port_metrics.register("extender_", &mut registry);
         let provider_metrics = tautline_provider_client::Metrics::default();
         provider_metrics.register(&mut registry);
-        let discovery = ProviderClient::new(config.discovery.clone(), provider_metrics)?;
+        let providers = ProviderClient::new(config.providers.clone(), provider_metrics)?;
         let alpn = vec!["http/1.1"];
         let tls = match &config.tls {
             Some(files) => Some(ServerTls::load(ServerFiles {
@@ -180,51 +62,49 @@ impl App {
             })?),
             None => None,
         };
-        if config.bind && !config.knows_clients() {
+        if config.bind && !config.authenticates_clients() {
             tracing::warn!(
                 "--bind without --tls-client-ca: every client that reaches {} can have pods bound",
                 config.listen
             );
         }
-        let (said, queue) = events::Events::new();
-        said.register(&mut registry);
-        let events = Events(said);
+        let (events, event_queue) = events::Events::new();
+        events.register(&mut registry);
         let (listener, admin) = (
             admin::bind(config.listen).await?,
             admin::bind(config.admin).await?,
         );
         let state = Arc::new(State {
-            explain: Explain::new(config.explain_bytes),
-            plans: Plans::default(),
-            turns: Turns::default(),
+            history: History::new(config.explain_bytes),
+            plans: PlanCache::default(),
+            bind_locks: BindLocks::default(),
             port: http::Port::new(config.limits, config.max_body_bytes, port_metrics),
             config,
-            feed,
+            store,
             client: cluster.as_ref().map(|c| c.client().clone()),
-            discovery,
+            providers,
             metrics,
-            events,
-            rejects: Sender::new(false),
+            events: OfferEvents(events),
+            has_rejected: Sender::new(false),
         });
-        let readiness = Readiness::default();
         Ok(Self {
             state,
             cluster,
-            queue,
+            event_queue,
             listener,
             admin,
             tls,
             registry,
-            readiness,
+            readiness: Readiness::default(),
         })
     }
 
-    /// Where the scheduler reaches it.
+    /// The scheduler's port.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Where operators reach it.
+    /// The operators' port.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -242,22 +122,23 @@ impl App {
             metrics.register(&mut self.registry);
             let watch = Watch {
                 cluster: &cluster,
-                feed: &state.feed,
+                store: &state.store,
                 metrics: &metrics,
                 readiness: &self.readiness,
             };
             watch.infrastructure(tasks);
-            waking::spawn(&state, &client, &watch, &mut self.registry, tasks);
-            let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
+            requeue::spawn(&state, &client, &watch, &mut self.registry, tasks);
+            let (queue, events_client, events_stop) =
+                (self.event_queue, client.clone(), stop.clone());
             tasks.spawn("events", async move {
                 queue
                     .write(events_client, "tautline-extender", events_stop)
                     .await;
                 Ok(())
             });
-            let others = dynamic_watch::follow(
+            let others = dynamic_watch::watch_dynamic_kinds(
                 client,
-                state.feed.clone(),
+                state.store.clone(),
                 WatchedKinds::default(),
                 stop.clone(),
             );
@@ -266,18 +147,18 @@ impl App {
                 Ok(())
             });
         }
-        let (discovery, tls_stop) = (state.discovery.clone(), stop.clone());
+        let (providers, tls_stop) = (state.providers.clone(), stop.clone());
         tasks.spawn("provider TLS", async move {
-            discovery.watch_tls_files(tls_stop).await;
+            providers.watch_tls_files(tls_stop).await;
             Ok(())
         });
         if let Some(tls) = self.tls.clone() {
             tasks.spawn("TLS", tls.watch_files(stop.clone()));
         }
-        let explained = Arc::clone(&state);
+        let admin_state = Arc::clone(&state);
         let extra = move |request: Request<http::Body>| {
-            let state = Arc::clone(&explained);
-            async move { explain::answer(&state, request.uri().path()).await }
+            let state = Arc::clone(&admin_state);
+            async move { explain(&state, request.uri().path()).await }
         };
         let registry = Arc::new(self.registry);
         tasks.spawn(
@@ -292,14 +173,14 @@ impl App {
         );
         let (listener, tls, readiness) = (self.listener, self.tls, self.readiness);
         tasks.spawn("extender", async move {
-            // Until the first sync every pod would look ungoverned; the
-            // scheduler's connections wait in the listen queue for so long.
+            // Before the first sync every pod would look ungoverned; until then the
+            // scheduler's connections wait in the listen queue.
             tokio::select! {
                 () = readiness.wait() => {}
                 () = stop.cancelled() => return Ok(()),
             }
             let port = state.port.clone();
-            http::serve(listener, tls, server::stack(state), port, stop).await
+            http::serve(listener, tls, server::handler(state), port, stop).await
         });
     }
 }

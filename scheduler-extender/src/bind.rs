@@ -1,38 +1,50 @@
-//! `bind`: allocate at the underlay if the plan says so, reserve, write the Binding,
-//! confirm; a refusal releases. What cannot be known (a Reserve or a write whose
-//! answer never came) ends at the reservation's expiry; of the underlay the pod's
-//! finalizer tells.
+//! `bind`: allocates at the underlay if the plan says so, reserves at allocators, writes the
+//! Binding, then confirms; a refused Binding releases. After a Reserve or a write without an
+//! answer, the reservation expires, and the pod's finalizer keeps the underlay's allocation.
+
+mod allocate;
+mod allocation;
+mod allocation_plan;
+mod context;
+mod finalizer;
+mod pod_client;
+mod stale_allocations;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{Binding, ObjectReference, Pod},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Status},
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
 use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet, selector::Labels};
 use tautline_provider_client::allocate::Reservation;
 
+use self::{
+    allocation::Allocation,
+    context::{BindContext, BindFailure},
+    pod_client::PodClient,
+};
 use crate::{
-    app::State,
     pod,
-    underlay::bind::{self as underlay, Failure},
+    state::State,
     wire::{BindArgs, WireError, bind_args, error_result},
 };
 
-/// Answers a bind request.
-pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+type Annotations = BTreeMap<String, String>;
+
+pub(crate) async fn bind(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
     let args = bind_args(json)?;
     let Some(client) = &state.client else {
         return Ok(error_result(
             "this extender runs without a cluster and binds nothing",
         ));
     };
-    match bind(state, client, &args).await {
+    match bind_pod(state, client, &args).await {
         Ok(()) => {
             state.metrics.bind("bound");
-            if !state.config.knows_clients() {
+            if !state.config.authenticates_clients() {
                 tracing::info!(pod = %args.pod, namespace = %args.namespace, node = %args.node, "bound for an unauthenticated client");
             }
             Ok(b"{}".to_vec())
@@ -45,229 +57,226 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
     }
 }
 
-async fn bind(state: &State, client: &Client, args: &BindArgs) -> Result<(), Failure> {
+async fn bind_pod(state: &State, client: &Client, args: &BindArgs) -> Result<(), BindFailure> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
-    let object = format!("pod {}/{}", args.namespace, args.pod);
-    let snapshot = state.feed.snapshot();
-    let limit = state.config.deadline;
-    let mut subject = PodIdentity {
-        namespace: args.namespace.clone(),
-        name: args.pod.clone(),
-        uid: args.uid.clone(),
-        labels: Labels::default(),
-    };
-    match snapshot.pod(&args.namespace, &args.pod) {
-        Some(known) if *known.uid == *args.uid => subject.labels = known.labels.clone(),
-        // The watch is behind: a governed pod must not slip past its reservation.
-        _ if !snapshot.offers_in(&args.namespace).is_empty() => {
-            let now = get(&pods, args, limit).await.map_err(|e| ("failed", e))?;
-            if now.metadata.uid.as_deref() != Some(&args.uid) {
-                return Err((
-                    "failed",
-                    format!("{object} is another by now: its UID has changed"),
-                ));
-            }
-            subject.labels = convert::labels_of(now.metadata.labels.as_ref());
-        }
-        _ => {}
-    }
-    agrees_with_filter(state, args)?;
-    let governed = !state.config.exempt_namespaces.contains(&subject.namespace)
-        && tautline_core::constraints::is_governed(&snapshot, &subject);
-    let about = underlay::Bind {
-        state,
-        snapshot: &snapshot,
+    let client = PodClient {
         pods: &pods,
         args,
-        subject: &subject,
+        timeout: state.config.deadline,
     };
-    let mut path = underlay::prepare(about, governed).await?;
-    let held = match governed && state.has_allocator(&snapshot, &subject) {
-        true => reserve(state, &snapshot, &pods, args, &subject).await,
+    let snapshot = state.store.snapshot();
+    let pod = identity(&snapshot, client).await?;
+    check_against_filter(state, args)?;
+    let context = BindContext {
+        state,
+        snapshot: &snapshot,
+        client,
+        args,
+        pod: &pod,
+        constraints: &state.constraints(&snapshot, &pod),
+    };
+    let mut allocation = context.allocate().await?;
+    let reserved = match has_allocator(context) {
+        true => reserve(context).await,
         false => Ok(Vec::new()),
     };
-    let held = match (held, &path) {
-        (Ok(held), _) => held,
+    let reserved = match (reserved, &allocation) {
+        (Ok(reserved), _) => reserved,
         (Err(failure), None) => return Err(failure),
-        (Err(failure), Some(path)) => {
-            path.undo().await;
+        (Err(failure), Some(allocation)) => {
+            allocation.undo().await;
             return Err(failure);
         }
     };
-    let mut annotations = BTreeMap::new();
-    for reservation in &held {
-        annotations.extend(reservation.annotations.clone());
+    let (was_refused, error) = match write(context, &reserved, &mut allocation).await {
+        Write::Bound => {
+            state.providers.confirm(&snapshot, &reserved).await;
+            publish_bound(state, args);
+            return Ok(());
+        }
+        Write::Refused(error) => (true, error.to_string()),
+        Write::Expired => (true, "its reservation expired before it was bound".into()),
+        Write::Unknown(error) => (false, error),
+    };
+    let bound = client.get().await.ok().filter(|now| {
+        now.metadata.uid.as_deref() == Some(&args.uid)
+            && convert::pod(now).node.as_deref() == Some(&args.node)
+    });
+    if let Some(now) = bound {
+        if let Some(allocation) = &allocation {
+            allocation.release_if_unused(&now).await;
+        }
+        state.providers.confirm(&snapshot, &reserved).await;
+        return Ok(());
     }
-    let written = loop {
-        // Later than this the device may be another pod's.
-        let limit = held
-            .iter()
-            .map(Reservation::left)
-            .fold(limit, Duration::min);
-        if limit.is_zero() {
-            break Written::TooLate;
-        }
-        let version = path.as_ref().and_then(|p| p.version());
-        let write = write(&pods, args, annotations.clone(), version);
-        let written = match tokio::time::timeout(limit, write).await {
-            Ok(Ok(())) => Written::Bound,
-            // Only the API server's own word is a refusal; anything else may have
-            // arrived, and what it answers with 5xx may still be written.
-            Ok(Err(kube::Error::Api(e))) if e.code < 500 => Written::Refused(e),
-            Ok(Err(error)) => Written::Unknown(error.to_string()),
-            Err(_) => Written::Unknown(format!("the API server did not answer within {limit:?}")),
-        };
-        let conflict = matches!(&written, Written::Refused(e) if e.code == 409);
-        let Some(path) = path.as_mut().filter(|_| conflict) else {
-            break written;
-        };
-        if !path.again().await {
-            break written;
-        }
-    };
-    let (refused, error) = match written {
-        Written::Bound => (false, None),
-        Written::Refused(error) => (true, Some(error.to_string())),
-        Written::TooLate => (
-            true,
-            Some("its reservation ran out before it was bound".into()),
-        ),
-        Written::Unknown(error) => (false, Some(error)),
-    };
-    match error {
-        None => {
-            state.discovery.confirm(&snapshot, &held).await;
-            // As it is now: the underlay's finalizer has come since.
-            let now = state.feed.snapshot();
-            let known = now.pod(&args.namespace, &args.pod);
-            if let Some(known) = known.filter(|known| *known.uid == *args.uid) {
-                // Peers placed next must see it before the watch says so.
-                let mut bound = (**known).clone();
-                bound.node = Some(args.node.as_str().into());
-                bound.placement = None;
-                state.feed.replace(known, bound);
-            }
-            Ok(())
-        }
-        Some(error) => {
-            let bound = get(&pods, args, limit).await.ok().filter(|now| {
-                now.metadata.uid.as_deref() == Some(&args.uid)
-                    && convert::pod(now).node.as_deref() == Some(&args.node)
-            });
-            if let Some(now) = bound {
-                if let Some(path) = &path {
-                    path.settle(&now).await;
-                }
-                state.discovery.confirm(&snapshot, &held).await;
-                return Ok(());
-            }
-            if refused {
-                state.discovery.release(&snapshot, &held).await;
-                if let Some(path) = &path {
-                    path.undo().await;
-                }
-            }
-            // Else the write may still arrive: giving the device to another now
-            // could grant it twice, so the reservation is left to its expiry, and
-            // the underlay's to the finalizer.
-            Err(("failed", format!("{object}: {error}")))
+    if was_refused {
+        state.providers.release(&snapshot, &reserved).await;
+        if let Some(allocation) = &allocation {
+            allocation.undo().await;
         }
     }
+    // Otherwise the write may still arrive, and a release now could grant the device twice:
+    // the reservation expires, and the finalizer keeps the allocation.
+    Err(("failed", format!("{}: {error}", client.object())))
 }
 
-/// Refuses a bind to a node that filter has not answered for this pod, where anybody may
-/// ask for one: kube-scheduler takes no other.
-fn agrees_with_filter(state: &State, args: &BindArgs) -> Result<(), Failure> {
-    if state.config.knows_clients() {
+async fn identity(snapshot: &Snapshot, client: PodClient<'_>) -> Result<PodIdentity, BindFailure> {
+    let args = client.args;
+    let labels = match snapshot.pod(&args.namespace, &args.pod) {
+        Some(cached) if *cached.uid == *args.uid => cached.labels.clone(),
+        // The watch lags behind: a governed pod must not be bound without its reservation.
+        _ if !snapshot.offers_in(&args.namespace).is_empty() => {
+            let pod = client.get().await.map_err(|e| ("failed", e))?;
+            if pod.metadata.uid.as_deref() != Some(&args.uid) {
+                let object = client.object();
+                return Err((
+                    "failed",
+                    format!("{object} is another pod now: its UID has changed"),
+                ));
+            }
+            convert::labels(pod.metadata.labels.as_ref())
+        }
+        _ => Labels::default(),
+    };
+    Ok(PodIdentity {
+        namespace: args.namespace.clone(),
+        name: args.pod.clone(),
+        uid: args.uid.clone(),
+        labels,
+    })
+}
+
+/// Refuses a bind to a node that filter has not returned for the pod, unless clients are
+/// authenticated: kube-scheduler never requests such a node.
+fn check_against_filter(state: &State, args: &BindArgs) -> Result<(), BindFailure> {
+    if state.config.authenticates_clients() {
         return Ok(());
     }
     let Some(plan) = state.plans.get(&args.uid) else {
         return Ok(());
     };
-    let answered = plan
+    let returned = plan
         .plan
         .shortlist(&plan.nodes, state.config.shortlist, &args.uid);
     let at = plan.nodes.position(&args.node);
-    if at.is_some_and(|at| answered.binary_search(&at).is_ok()) {
+    if at.is_some_and(|at| returned.binary_search(&at).is_ok()) {
         return Ok(());
     }
     Err((
         "refused",
         format!(
-            "pod {}/{}: node {} is not in filter's answer for it; with --tls-client-ca \
-             kube-scheduler alone may ask",
+            "pod {}/{}: node {} is not in filter's answer for it; use --tls-client-ca to allow \
+             only kube-scheduler",
             args.namespace, args.pod, args.node
         ),
     ))
 }
 
-/// What became of a Binding.
-enum Written {
+/// True if any of the pod's rules has a provider that reserves.
+fn has_allocator(context: BindContext<'_>) -> bool {
+    let (providers, snapshot) = (&context.state.providers, context.snapshot);
+    context.constraints.iter().any(|constraints| {
+        constraints.rules.iter().any(|rule| {
+            providers
+                .provider(snapshot, &rule.name, &constraints.offer.namespace)
+                .is_some_and(|service| providers.is_allocator(service))
+        })
+    })
+}
+
+async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailure> {
+    let (providers, snapshot) = (&context.state.providers, context.snapshot);
+    let pod = context.client.get().await.map_err(|e| ("failed", e))?;
+    let question = pod::question(&pod, context.pod.clone(), NodeSet::default());
+    let reserved = providers
+        .reserve_with(snapshot, context.constraints, &question, &context.args.node)
+        .await
+        .map_err(|e| ("refused", e.to_string()))?;
+    let annotations = pod.metadata.annotations.unwrap_or_default();
+    let Some(key) = overwritten(&annotations, &reserved) else {
+        return Ok(reserved);
+    };
+    let error = format!(
+        "{} already has the annotation {key}, with another value than the reservation's: create \
+         the pod without it",
+        context.client.object()
+    );
+    providers.release(snapshot, &reserved).await;
+    Err(("refused", error))
+}
+
+/// An annotation by the pod's author that a reservation would change.
+fn overwritten<'a>(existing: &Annotations, reserved: &'a [Reservation]) -> Option<&'a String> {
+    let written = reserved.iter().flat_map(|r| &r.annotations);
+    let mut changed =
+        written.filter(|(key, value)| existing.get(*key).is_some_and(|v| v != *value));
+    changed.next().map(|(key, _)| key)
+}
+
+/// The outcome of writing a Binding.
+enum Write {
     Bound,
     Refused(Box<kube::core::Status>),
-    /// It was not sent: what was reserved for it may be gone.
-    TooLate,
-    /// It may have arrived.
+    /// Not sent, because a reservation has expired.
+    Expired,
+    /// The Binding may have been written.
     Unknown(String),
 }
 
-async fn reserve(
-    state: &State,
-    snapshot: &Snapshot,
-    pods: &Api<Pod>,
-    args: &BindArgs,
-    subject: &PodIdentity,
-) -> Result<Vec<Reservation>, Failure> {
-    let limit = state.config.deadline;
-    let whole = get(pods, args, limit).await.map_err(|e| ("failed", e))?;
-    let question = pod::question_of(&whole, subject.clone(), NodeSet::default());
-    let reserved = state.discovery.reserve(snapshot, &question, &args.node);
-    let held = reserved.await.map_err(|e| ("refused", e.to_string()))?;
-    let own = whole.metadata.annotations.unwrap_or_default();
-    match overwritten(&own, &held) {
-        None => Ok(held),
-        Some(key) => {
-            state.discovery.release(snapshot, &held).await;
-            Err((
-                "refused",
-                format!(
-                    "pod {}/{} already has the annotation {key}, with another value than the \
-                     reservation's: create the pod without it",
-                    args.namespace, args.pod
-                ),
-            ))
+/// Writes the Binding, again after a conflict as long as the allocation stays valid.
+async fn write(
+    context: BindContext<'_>,
+    reserved: &[Reservation],
+    allocation: &mut Option<Allocation<'_>>,
+) -> Write {
+    let mut annotations = Annotations::new();
+    for reservation in reserved {
+        annotations.extend(reservation.annotations.clone());
+    }
+    loop {
+        // After a reservation's end the device may belong to another pod.
+        let timeout = reserved
+            .iter()
+            .map(Reservation::remaining)
+            .fold(context.client.timeout, Duration::min);
+        if timeout.is_zero() {
+            return Write::Expired;
+        }
+        let version = allocation.as_ref().and_then(Allocation::pod_version);
+        let binding = binding(context.args, annotations.clone(), version);
+        let params = PostParams::default();
+        let created = context.client.pods.create_subresource::<_, Status>(
+            "binding",
+            &context.args.pod,
+            &params,
+            &binding,
+        );
+        let error = match tokio::time::timeout(timeout, created).await {
+            Ok(Ok(_)) => return Write::Bound,
+            // Only a 4xx is a refusal: after a 5xx the Binding may still be written.
+            Ok(Err(kube::Error::Api(error))) if error.code < 500 => error,
+            Ok(Err(error)) => return Write::Unknown(error.to_string()),
+            Err(_) => {
+                let error = format!("the API server did not answer within {timeout:?}");
+                return Write::Unknown(error);
+            }
+        };
+        let is_conflict = error.code == 409;
+        let retries = match allocation {
+            Some(allocation) if is_conflict => allocation.can_retry().await,
+            _ => false,
+        };
+        if !retries {
+            return Write::Refused(error);
         }
     }
 }
 
-/// An annotation that the pod has from its author and that a reservation would change.
-fn overwritten<'a>(own: &BTreeMap<String, String>, held: &'a [Reservation]) -> Option<&'a String> {
-    let written = held.iter().flat_map(|r| &r.annotations);
-    let mut changed = written.filter(|(key, value)| own.get(*key).is_some_and(|v| v != *value));
-    changed.next().map(|(key, _)| key)
-}
-
-/// The pod as the API server has it, within the limit.
-pub(crate) async fn get(pods: &Api<Pod>, args: &BindArgs, limit: Duration) -> Result<Pod, String> {
-    let object = format!("pod {}/{}", args.namespace, args.pod);
-    match tokio::time::timeout(limit, pods.get(&args.pod)).await {
-        Ok(result) => result.map_err(|e| format!("{object}: {e}")),
-        Err(_) => Err(format!(
-            "{object}: the API server did not answer within {limit:?}"
-        )),
-    }
-}
-
-/// One write binds the pod and records what was reserved for it: the API server
-/// merges a Binding's annotations into the pod. With a version, only to the pod as
-/// it was then.
-async fn write(
-    pods: &Api<Pod>,
-    args: &BindArgs,
-    annotations: BTreeMap<String, String>,
-    version: Option<String>,
-) -> Result<(), kube::Error> {
-    let binding = Binding {
+/// A Binding that also writes the reservations' annotations: the API server merges a
+/// Binding's annotations into the pod. With a version it applies only to the pod of that
+/// version.
+fn binding(args: &BindArgs, annotations: Annotations, version: Option<String>) -> Binding {
+    Binding {
         metadata: ObjectMeta {
             name: Some(args.pod.clone()),
             namespace: Some(args.namespace.clone()),
@@ -282,9 +291,18 @@ async fn write(
             name: Some(args.node.clone()),
             ..ObjectReference::default()
         },
-    };
-    let _: k8s_openapi::apimachinery::pkg::apis::meta::v1::Status = pods
-        .create_subresource("binding", &args.pod, &PostParams::default(), &binding)
-        .await?;
-    Ok(())
+    }
+}
+
+/// Sets the pod's node in the store, so that peers placed next see it before the watch does.
+fn publish_bound(state: &State, args: &BindArgs) {
+    // The pod may have changed since the bind began: by the underlay's finalizer.
+    let snapshot = state.store.snapshot();
+    let cached = snapshot.pod(&args.namespace, &args.pod);
+    if let Some(cached) = cached.filter(|cached| *cached.uid == *args.uid) {
+        let mut bound = (**cached).clone();
+        bound.node = Some(args.node.as_str().into());
+        bound.placement = None;
+        state.store.replace(cached, bound);
+    }
 }

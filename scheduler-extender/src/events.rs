@@ -1,5 +1,5 @@
-//! Kubernetes events on offers whose rules do not count because no provider
-//! answers, and the like: once for each offer, rule and code in a while.
+//! Kubernetes events on offers, such as a rule that is ignored because no provider answers.
+//! Each combination of offer, rule and code is published once in a while.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,36 +7,34 @@ use tautline_core::Snapshot;
 use tautline_provider_client::{PlanningRound, ProviderClient};
 use tautline_runtime::events::{self, EventNote, reference_to_own};
 
-use crate::{plans::Planned, underlay::code::NEEDS_BIND};
+use crate::{plans::PodPlan, underlay::code::NEEDS_BIND};
 
-/// The same is not said again for so long.
-const QUIET: Duration = Duration::from_secs(300);
+/// Minimum time between two identical events.
+const INTERVAL: Duration = Duration::from_secs(300);
 
-/// What the extender says of offers.
 #[derive(Debug)]
-pub(crate) struct Events(pub(crate) Arc<events::Events>);
+pub(crate) struct OfferEvents(pub(crate) Arc<events::Events>);
 
-impl Events {
-    /// Notes what an operator should know of a round: rules that were ignored,
-    /// and providers of which only age or name decided.
-    pub(crate) fn round(
+impl OfferEvents {
+    /// Publishes the ignored rules of a round, and providers chosen only by age or name.
+    pub fn publish_rules(
         &self,
         snapshot: &Snapshot,
-        discovery: &ProviderClient,
+        providers: &ProviderClient,
         round: &PlanningRound,
     ) {
         let namespace = round.subject.namespace.as_str();
         for (record, code) in round.ignored() {
-            self.say(
+            self.publish(
                 snapshot,
                 namespace,
                 &record.offer,
                 &record.rule.name,
                 code,
                 || {
-                    let why = record.error.as_deref().unwrap_or(code);
+                    let error = record.error.as_deref().unwrap_or(code);
                     format!(
-                        "rule {} does not count while pods are placed: {why}",
+                        "rule {} does not count while pods are placed: {error}",
                         record.rule.name
                     )
                 },
@@ -47,8 +45,8 @@ impl Events {
                 continue;
             };
             let rule = &record.rule.name;
-            if let Some(rival) = discovery.ambiguous_provider(snapshot, rule, namespace) {
-                self.say(
+            if let Some(other) = providers.ambiguous_provider(snapshot, rule, namespace) {
+                self.publish(
                     snapshot,
                     namespace,
                     &record.offer,
@@ -58,7 +56,7 @@ impl Events {
                         format!(
                             "rule {rule} is answered by {chosen}; {}/{} ties with it: unlabel one, \
                          or set the annotation constraint.ciena.com/priority",
-                            rival.namespace, rival.name
+                            other.namespace, other.name
                         )
                     },
                 );
@@ -66,24 +64,24 @@ impl Events {
         }
     }
 
-    /// Notes that an underlay could not be asked because nobody would allocate.
-    pub(crate) fn underlay(&self, snapshot: &Snapshot, plan: &Planned) {
-        let Some(asked) = plan.underlay.as_ref().filter(|u| u.code == NEEDS_BIND) else {
+    /// Publishes that Discover was not called because the extender does not bind.
+    pub fn publish_underlay(&self, snapshot: &Snapshot, plan: &PodPlan) {
+        let Some(result) = plan.underlay.as_ref().filter(|u| u.code == NEEDS_BIND) else {
             return;
         };
         let namespace = plan.subject.namespace.as_str();
         for record in &plan.rules {
-            self.say(snapshot, namespace, &record.offer, "", NEEDS_BIND, || {
+            self.publish(snapshot, namespace, &record.offer, "", NEEDS_BIND, || {
                 format!(
-                    "no node keeps to the rules, and the underlay {} is not asked: what it \
-                     offers is allocated at bind; start the extender with --bind",
-                    asked.service
+                    "no node meets the rules, and the underlay {} is not called: its offers are \
+                     allocated at bind; start the extender with --bind",
+                    result.service
                 )
             });
         }
     }
 
-    fn say(
+    fn publish(
         &self,
         snapshot: &Snapshot,
         namespace: &str,
@@ -93,7 +91,7 @@ impl Events {
         text: impl FnOnce() -> String,
     ) {
         let key = format!("{namespace}/{offer}/{rule}/{code}");
-        self.0.publish_once(key, QUIET, || {
+        self.0.publish_once(key, INTERVAL, || {
             let entry = snapshot.offer(namespace, offer)?;
             Some(EventNote {
                 regarding: reference_to_own(

@@ -1,4 +1,4 @@
-//! `filter`: which of the posted nodes the pod may use.
+//! `filter`: the nodes that the pod may use, of those posted.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,54 +11,54 @@ use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
 use crate::{
-    app::State,
-    pod, underlay,
+    planning::plan_pod,
+    pod,
+    state::State,
     wire::{self, Nodes, WireError},
 };
 
-const WHAT: &str = "ExtenderArgs";
-/// The pods of an offer are listed in less, unless there are very many.
-const SETTLES_WITHIN: Duration = Duration::from_millis(200);
+const KIND: &str = "ExtenderArgs";
+/// Listing an offer's pods usually takes less time than this.
+const PENDING_OFFER_WAIT: Duration = Duration::from_millis(200);
 
-/// Answers a filter request, before `by`.
-pub(crate) async fn answer(state: &State, json: &str, by: Instant) -> Result<Vec<u8>, WireError> {
-    let args = wire::args(WHAT, json)?;
-    let subject = pod::subject(WHAT, args.pod)?;
-    let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
-    if !exempt {
-        settled(state, &subject).await?;
+pub(crate) async fn filter(
+    state: &State,
+    json: &str,
+    deadline: Instant,
+) -> Result<Vec<u8>, WireError> {
+    let args = wire::args(KIND, json)?;
+    let pod = pod::identity(KIND, args.pod)?;
+    let is_exempt = state.is_exempt(&pod.namespace);
+    if !is_exempt {
+        wait_for_pending_offers(state, &pod).await?;
     }
-    let snapshot = state.feed.snapshot();
-    if exempt || !constraints::is_governed(&snapshot, &subject) {
-        state
-            .metrics
-            .pod(if exempt { "exempt" } else { "ungoverned" });
+    let snapshot = state.store.snapshot();
+    let constraints = state.constraints(&snapshot, &pod);
+    if constraints.is_empty() {
+        let outcome = if is_exempt { "exempt" } else { "ungoverned" };
+        state.metrics.pod(outcome);
         return Ok(pass_through(&args.nodes));
     }
-    let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
-    let question = pod::question(WHAT, args.pod, subject, nodes)?;
-    // Boxed: its state is kilobytes, which no request of an ungoverned pod has to carry.
-    let plan = Box::pin(underlay::plan(state, &snapshot, question, by)).await;
-    let plan = Arc::new(plan);
-    state.concluded(&plan);
-    reply(state, &args.nodes, &plan)
+    let nodes = args.nodes.names(KIND, state.config.max_nodes)?;
+    let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
+    // Boxed: its kilobytes would burden the requests of ungoverned pods.
+    let plan = plan_pod(state, &snapshot, &constraints, question, deadline);
+    let plan = Arc::new(Box::pin(plan).await);
+    state.record(&snapshot, &plan);
+    response(state, &args.nodes, &plan)
 }
 
-/// An offer that does not count yet may be about the pod: it is waited for, and if that
-/// takes long kube-scheduler has to ask again, as a limit must not be passed over.
-async fn settled(state: &State, subject: &PodIdentity) -> Result<(), WireError> {
-    let governs = |offer: &Offer| constraints::governs(offer, subject);
-    match state
-        .feed
-        .wait_for_pending_offers(governs, SETTLES_WITHIN)
-        .await
-    {
-        Ok(()) => Ok(()),
-        Err(offer) => {
-            state.metrics.pod("unsettled");
-            Err(WireError::Unsettled(key(&offer.namespace, &offer.name)))
-        }
-    }
+/// Waits for an offer that governs the pod but does not count yet. After the wait
+/// kube-scheduler has to retry: the pod must not be placed without its constraint.
+async fn wait_for_pending_offers(state: &State, pod: &PodIdentity) -> Result<(), WireError> {
+    let governs = |offer: &Offer| constraints::governs(offer, pod);
+    let waited = state
+        .store
+        .wait_for_pending_offers(governs, PENDING_OFFER_WAIT);
+    waited.await.map_err(|offer| {
+        state.metrics.pod("unsettled");
+        WireError::OfferPending(key(&offer.namespace, &offer.name))
+    })
 }
 
 /// The same nodes in the same form.
@@ -75,13 +75,13 @@ fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
     out
 }
 
-fn reply(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<Vec<u8>, WireError> {
-    let short = round
+fn response(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<Vec<u8>, WireError> {
+    let shortlist = round
         .plan
         .shortlist(&round.nodes, state.config.shortlist, &round.subject.uid);
-    // Why other nodes are not usable kube-scheduler reads only if none is left. Where
-    // others filter after us, a whole answer (no shortlist) has it all the same.
-    let told = short.is_empty() || state.config.shortlist == 0;
+    // kube-scheduler reads the reasons of unusable nodes only if no node is left. Without a
+    // shortlist they are always sent, for the extenders behind this one.
+    let with_reasons = shortlist.is_empty() || state.config.shortlist == 0;
     let (mut failed, mut unresolvable) = (Vec::new(), Vec::new());
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, verdict) in round.plan.verdicts.iter().enumerate() {
@@ -92,38 +92,38 @@ fn reply(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<Vec<
             } else {
                 &mut unresolvable
             };
-            if told {
+            if with_reasons {
                 list.push((round.nodes.name(at), &**reason));
             }
         }
     }
-    if told && !counts.is_empty() {
+    if with_reasons && !counts.is_empty() {
         state
-            .rejects
-            .send_if_modified(|rejects| !std::mem::replace(rejects, true));
+            .has_rejected
+            .send_if_modified(|has_rejected| !std::mem::replace(has_rejected, true));
     }
     for (reason, count) in counts {
         state.metrics.rejected_nodes(reason, count);
     }
-    state.metrics.pod(if short.is_empty() {
+    state.metrics.pod(if shortlist.is_empty() {
         "rejected"
     } else {
         "placeable"
     });
     Ok(match nodes {
         Nodes::Objects(list) => {
-            let items = wire::items(WHAT, list, state.config.max_nodes)?;
-            let mut keep = Vec::with_capacity(short.len());
+            let items = wire::items(KIND, list, state.config.max_nodes)?;
+            let mut usable = Vec::with_capacity(shortlist.len());
             for item in items {
-                let at = round.nodes.position(&wire::node_name(WHAT, item)?);
-                if at.is_some_and(|at| short.binary_search(&at).is_ok()) {
-                    keep.push(item);
+                let at = round.nodes.position(&wire::node_name(KIND, item)?);
+                if at.is_some_and(|at| shortlist.binary_search(&at).is_ok()) {
+                    usable.push(item);
                 }
             }
-            wire::filter_objects(keep.into_iter(), &failed, &unresolvable)
+            wire::filter_objects(usable.into_iter(), &failed, &unresolvable)
         }
         _ => wire::filter_names(
-            short.iter().map(|at| round.nodes.name(*at)),
+            shortlist.iter().map(|at| round.nodes.name(*at)),
             &failed,
             &unresolvable,
         ),

@@ -1,30 +1,45 @@
-//! kube-scheduler's extender. The scheduler posts a pod and node names; a pod
-//! that no offer governs goes straight back; for another, one round of questions
-//! to the rule providers decides which nodes are usable and how good each is.
+//! kube-scheduler's extender. The scheduler posts a pod and node names. An ungoverned pod's
+//! nodes are returned unchanged; for a governed pod, one round of questions to the rule
+//! providers decides which nodes are usable, and their scores.
 //!
-//! The protocol is `k8s.io/kube-scheduler/extender/v1` as Kubernetes 1.36
-//! speaks it.
+//! The protocol is `k8s.io/kube-scheduler/extender/v1` of Kubernetes 1.36.
+//!
+//! Modules depend on those below them only:
+//!
+//! ```text
+//! app                                        process: ports, tasks
+//! server  admin  requeue                     HTTP verbs, /explain, requeue of rejected pods
+//! filter  prioritize  preempt  bind          verbs
+//! planning                                   plans a pod: rules, then underlay
+//! state                                      data that requests share
+//! events  explain                            outputs of plans
+//! plans                                      a pod's plan, and their cache
+//! underlay  pod  wire  config  metrics  bind_locks
+//! ```
 
+mod admin;
 mod app;
 mod bind;
+mod bind_locks;
+mod config;
 mod events;
 pub mod explain;
 mod filter;
 mod metrics;
+mod planning;
 mod plans;
 mod pod;
 mod preempt;
 mod prioritize;
-mod sent;
+mod requeue;
 mod server;
+mod state;
 mod underlay;
-mod waking;
-pub mod wire;
+mod wire;
 
-pub use app::{App, Config, State};
+pub use self::{app::App, config::Config};
 
-/// Reads bytes as every kind of request, as far as it goes without a cluster: for
-/// the fuzz target, and for the replay of its corpus.
+/// Parses bytes as every kind of request, for the fuzz target and the replay of its corpus.
 #[doc(hidden)]
 pub fn fuzz_request(data: &[u8]) {
     let Ok(json) = std::str::from_utf8(data) else {
@@ -32,8 +47,8 @@ pub fn fuzz_request(data: &[u8]) {
     };
     if let Ok(args) = wire::args("fuzz", json) {
         let nodes = args.nodes.names("fuzz", 1000);
-        if let (Ok(subject), Ok(nodes)) = (pod::subject("fuzz", args.pod), nodes) {
-            _ = pod::question("fuzz", args.pod, subject, nodes);
+        if let (Ok(identity), Ok(nodes)) = (pod::identity("fuzz", args.pod), nodes) {
+            _ = pod::parse_question("fuzz", args.pod, identity, nodes);
         }
     }
     _ = wire::preempt_args(json, 100);

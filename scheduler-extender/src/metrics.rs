@@ -1,4 +1,4 @@
-//! What the extender counts.
+//! The extender's metrics.
 
 use std::time::Duration;
 
@@ -67,29 +67,29 @@ impl Metrics {
         );
         r.register(
             "extender_request_seconds",
-            "Time taken by verb",
+            "Duration of requests by verb",
             m.seconds.clone(),
         );
         r.register(
             "extender_pods",
-            "Filtered pods: ungoverned, exempt, placeable, rejected by every node, or unsettled: their offer does not count yet",
+            "Filtered pods by outcome: ungoverned, exempt, placeable, rejected, or unsettled (the pod's offer does not count yet)",
             m.pods.clone(),
         );
         r.register(
             "extender_rejected_nodes",
-            "Nodes kept from pods, by reason code; of a rule with many codes the rest is Other",
+            "Rejected nodes by reason code; further codes of a rule with many are Other",
             m.rejected_nodes.clone(),
         );
         r.register("extender_binds", "Bindings by outcome", m.binds.clone());
         r.register(
             "extender_underlay_discovers",
-            "Turns to the underlay for pods without a usable node, by outcome",
+            "Discover of the underlay for pods without a usable node, by outcome",
             m.underlay_discovers.clone(),
         );
         r.register(
             "extender_underlay_allocations",
-            "Allocations of the underlay at bind: allocated, refused, unanswered, expired; \
-             released again, or left to the pod's finalizer",
+            "Underlay allocations at bind by outcome: allocated, refused, unanswered, expired; \
+             released, or left (to the pod's finalizer)",
             m.underlay_allocations.clone(),
         );
         m
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_codes_of_a_provider_make_a_bounded_number_of_series() {
+    fn rejected_nodes_bounds_its_series() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         for i in 0..60_000 {

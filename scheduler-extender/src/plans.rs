@@ -1,4 +1,4 @@
-//! Plans kept from filter to prioritize and bind, by the pod's UID.
+//! Plans cached from filter for prioritize and bind, by the pod's UID.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -7,49 +7,48 @@ use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
 use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
-use crate::underlay::Consulted;
+use crate::underlay::UnderlayResult;
 
-/// A scheduling cycle is milliseconds; a plan older than this belongs to none.
+/// A scheduling cycle takes milliseconds; an older plan belongs to an earlier cycle.
 const TTL: Duration = Duration::from_secs(30);
-/// A pod that is bound this much later may have been filtered again since, by another
-/// replica.
+/// After this time another replica may have filtered the pod again.
 const CYCLE: Duration = Duration::from_secs(1);
-/// Cycles run one by one, so far fewer are ever under way.
-const MOST: usize = 256;
+/// kube-scheduler runs cycles one by one, so far fewer plans are in use at a time.
+const CAPACITY: usize = 256;
 
-/// What is planned for a pod: by the rules, and by the underlay's word where the
-/// rules left no node.
+/// A pod's plan: the round of its rules, and the underlay's offers if the rules left no node.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PodPlan {
     pub round: PlanningRound,
-    /// `None`: it was not called for.
-    pub underlay: Option<Consulted>,
+    /// `None`: Discover was not needed.
+    pub underlay: Option<UnderlayResult>,
 }
 
-impl Planned {
-    /// Whether the pod may use each of `nodes`. Filter lets no others pass, so if not,
-    /// the plan is of a cycle before: another replica has filtered since.
-    pub(crate) fn admits(&self, nodes: &NodeSet) -> bool {
-        nodes.iter().all(|node| {
-            let at = self.nodes.position(node);
-            let verdict = at.and_then(|at| self.plan.verdicts.get(at));
-            verdict.is_some_and(NodeVerdict::is_usable)
-        })
+impl PodPlan {
+    pub fn verdict(&self, node: &str) -> Option<&NodeVerdict> {
+        self.plan.verdicts.get(self.nodes.position(node)?)
     }
 
-    /// Whether it was made so lately that it is of the cycle that binds.
-    pub(crate) fn is_of_this_cycle(&self) -> bool {
-        let since_begun = self.at.elapsed();
-        since_begun.is_ok_and(|age| age < self.took + CYCLE)
+    /// True if all `nodes` are usable. Filter returns only usable nodes, so false means
+    /// that another replica has filtered the pod since.
+    pub fn allows_all(&self, nodes: &NodeSet) -> bool {
+        let is_usable = |node| self.verdict(node).is_some_and(NodeVerdict::is_usable);
+        nodes.iter().all(is_usable)
     }
 
-    /// Bytes held, roughly.
-    pub(crate) fn weight(&self) -> usize {
-        self.round.weight() + self.underlay.as_ref().map_or(0, Consulted::weight)
+    /// True if the plan is of the same scheduling cycle as a bind that runs now.
+    pub fn is_recent(&self) -> bool {
+        let age = self.at.elapsed();
+        age.is_ok_and(|age| age < self.took + CYCLE)
+    }
+
+    /// Approximate size in bytes.
+    pub fn weight(&self) -> usize {
+        self.round.heap_bytes() + self.underlay.as_ref().map_or(0, UnderlayResult::weight)
     }
 }
 
-impl Deref for Planned {
+impl Deref for PodPlan {
     type Target = PlanningRound;
 
     fn deref(&self) -> &PlanningRound {
@@ -58,14 +57,14 @@ impl Deref for Planned {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Plans(DashMap<String, (Instant, Arc<Planned>)>);
+pub(crate) struct PlanCache(DashMap<String, (Instant, Arc<PodPlan>)>);
 
-impl Plans {
-    pub(crate) fn keep(&self, plan: &Arc<Planned>) {
+impl PlanCache {
+    pub fn insert(&self, plan: &Arc<PodPlan>) {
         let now = Instant::now();
-        if self.0.len() >= MOST {
+        if self.0.len() >= CAPACITY {
             self.0.retain(|_, (at, _)| now.duration_since(*at) < TTL);
-            if self.0.len() >= MOST {
+            if self.0.len() >= CAPACITY {
                 self.0.clear();
             }
         }
@@ -73,7 +72,7 @@ impl Plans {
             .insert(plan.subject.uid.clone(), (now, Arc::clone(plan)));
     }
 
-    pub(crate) fn get(&self, uid: &str) -> Option<Arc<Planned>> {
+    pub fn get(&self, uid: &str) -> Option<Arc<PodPlan>> {
         let entry = self.0.get(uid)?;
         let (at, plan) = entry.value();
         (at.elapsed() < TTL).then(|| Arc::clone(plan))

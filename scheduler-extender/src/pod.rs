@@ -1,4 +1,4 @@
-//! The posted pod: its head for every pod, the rest for those that are governed.
+//! The posted pod: its identity for every pod, the rest for governed pods only.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -11,26 +11,26 @@ use tautline_provider_client::PlanningQuestion;
 
 use crate::wire::WireError;
 
-/// A pod of Kubernetes' own largest size has fewer JSON values. One of a few bytes may take
-/// kilobytes once it is read: `{}` among the volumes.
-const MOST_VALUES: usize = 100_000;
-/// Smaller pods are not worth the look.
-const SMALL_BYTES: usize = 64 << 10;
+/// A pod of Kubernetes' maximum size has fewer JSON values. A value of a few bytes, such as
+/// `{}` among the volumes, may take kilobytes of memory.
+const MAX_VALUES: usize = 100_000;
+/// Smaller pods are not checked.
+const UNCHECKED_BYTES: usize = 64 << 10;
 
-fn check_size(what: &'static str, pod: &str) -> Result<(), WireError> {
-    if pod.len() <= SMALL_BYTES {
+fn check_size(kind: &'static str, pod: &str) -> Result<(), WireError> {
+    if pod.len() <= UNCHECKED_BYTES {
         return Ok(());
     }
     let count = pod.bytes().filter(|b| matches!(b, b',' | b'{')).count();
-    if count > MOST_VALUES {
-        let most = MOST_VALUES;
-        return Err(WireError::PodTooLarge { what, count, most });
+    if count > MAX_VALUES {
+        let max = MAX_VALUES;
+        return Err(WireError::PodTooLarge { kind, count, max });
     }
     Ok(())
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct PodHead<'a> {
     #[serde(borrow)]
     metadata: Metadata<'a>,
 }
@@ -47,39 +47,39 @@ struct Metadata<'a> {
     labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
 }
 
-/// What makes offers govern a pod, without reading its spec.
-pub(crate) fn subject(what: &'static str, pod: &RawValue) -> Result<PodIdentity, WireError> {
-    check_size(what, pod.get())?;
-    let head: Head<'_> =
-        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
-    let m = head.metadata;
+/// The part of a pod that offers select by, without its spec.
+pub(crate) fn identity(kind: &'static str, pod: &RawValue) -> Result<PodIdentity, WireError> {
+    check_size(kind, pod.get())?;
+    let head: PodHead<'_> =
+        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { kind, error })?;
+    let metadata = head.metadata;
     let text = |t: Option<Cow<'_, str>>| t.map(Cow::into_owned).unwrap_or_default();
     Ok(PodIdentity {
-        name: text(m.name),
-        namespace: m
+        name: text(metadata.name),
+        namespace: metadata
             .namespace
             .map_or_else(|| "default".to_owned(), Cow::into_owned),
-        uid: text(m.uid),
-        labels: m.labels.into_iter().flatten().collect(),
+        uid: text(metadata.uid),
+        labels: metadata.labels.into_iter().flatten().collect(),
     })
 }
 
-/// All that providers are told of a governed pod.
-pub(crate) fn question(
-    what: &'static str,
+/// The question to providers about a governed pod.
+pub(crate) fn parse_question(
+    kind: &'static str,
     pod: &RawValue,
-    subject: PodIdentity,
+    identity: PodIdentity,
     nodes: NodeSet,
 ) -> Result<PlanningQuestion, WireError> {
     let pod: Pod =
-        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { what, error })?;
-    Ok(question_of(&pod, subject, nodes))
+        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { kind, error })?;
+    Ok(question(&pod, identity, nodes))
 }
 
-/// The same for a pod that is read already.
-pub(crate) fn question_of(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
+/// The question to providers about a pod.
+pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
     let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
-    let annotations = convert::told_annotations(pod.metadata.annotations.as_ref());
+    let annotations = convert::relevant_annotations(pod.metadata.annotations.as_ref());
     PlanningQuestion {
         subject,
         annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
@@ -87,7 +87,7 @@ pub(crate) fn question_of(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> Pl
             .iter()
             .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
             .collect(),
-        resource_claims: convert::dra::pod_claims(pod).names,
+        resource_claims: convert::pod_claims(pod).names,
         nodes: Arc::new(nodes),
         scheduler_waits: true,
     }
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_of_very_many_values_is_not_read() {
+    fn identity_refuses_a_pod_of_too_many_values() {
         let pod = |volumes: usize| {
             let volumes = vec!["{}"; volumes].join(",");
             let text = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"volumes":[{volumes}]}}}}"#);
             RawValue::from_string(text).unwrap()
         };
-        assert_eq!(subject("Args", &pod(40_000)).unwrap().name, "p");
-        let error = subject("Args", &pod(60_000)).unwrap_err().to_string();
+        assert_eq!(identity("Args", &pod(40_000)).unwrap().name, "p");
+        let error = identity("Args", &pod(60_000)).unwrap_err().to_string();
         assert!(error.contains("JSON values"), "{error}");
     }
 }

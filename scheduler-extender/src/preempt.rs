@@ -1,22 +1,22 @@
-//! `preempt`: of the nodes on which the scheduler would evict pods, those where
-//! the pod could then really run.
+//! `preempt`: the nodes where the pod could run after preemption, of those posted with
+//! victims.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tautline_core::{constraints, nodes::NodeSet, planning::NodeVerdict};
+use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
 
 use crate::{
-    app::State,
     pod,
+    state::State,
     wire::{self, Victims, WireError},
 };
 
-const WHAT: &str = "ExtenderPreemptionArgs";
+const KIND: &str = "ExtenderPreemptionArgs";
 
-/// `ExtenderPreemptionResult`: always meta victims, whatever the form asked in.
+/// `ExtenderPreemptionResult`: always meta victims, in whichever form the request came.
 #[derive(Serialize)]
-struct Answer {
+struct PreemptionResult {
     #[serde(rename = "nodeNameToMetaVictims")]
     nodes: BTreeMap<String, MetaVictims>,
 }
@@ -33,18 +33,18 @@ struct MetaPod {
     uid: String,
 }
 
-/// Answers a preempt request.
-pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+pub(crate) async fn preempt(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
     let args = wire::preempt_args(json, state.config.max_nodes)?;
-    let subject = pod::subject(WHAT, args.pod)?;
-    let snapshot = state.feed.snapshot();
-    let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
+    let pod = pod::identity(KIND, args.pod)?;
+    let snapshot = state.store.snapshot();
+    let constraints = state.constraints(&snapshot, &pod);
     let mut victims = args.victims;
-    if !exempt && constraints::is_governed(&snapshot, &subject) {
+    if !constraints.is_empty() {
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
-        let question = pod::question(WHAT, args.pod, subject, nodes)?;
+        let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
         // Boxed for the same reason as in filter.
-        let round = Box::pin(state.discovery.round(&snapshot, question)).await;
+        let round = state.providers.plan_with(&snapshot, &constraints, question);
+        let round = Box::pin(round).await;
         victims.retain(|node, _| {
             let verdict = round
                 .nodes
@@ -61,11 +61,12 @@ pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireErr
         pods: v.uids.into_iter().map(|uid| MetaPod { uid }).collect(),
         pdb_violations: v.pdb_violations,
     };
-    // A node needs at least one victim, or the scheduler refuses the answer.
+    // kube-scheduler refuses an answer with a node that has no victims.
     let nodes = victims
         .into_iter()
         .filter(|(_, v)| !v.uids.is_empty())
         .map(|(node, v)| (node, meta(v)))
         .collect();
-    serde_json::to_vec(&Answer { nodes }).map_err(|error| WireError::Json { what: WHAT, error })
+    serde_json::to_vec(&PreemptionResult { nodes })
+        .map_err(|error| WireError::Json { kind: KIND, error })
 }

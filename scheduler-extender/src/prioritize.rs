@@ -1,59 +1,52 @@
-//! `prioritize`: how good each node is, from the plan that filter made.
+//! `prioritize`: the nodes' scores by the plan that filter made.
 
-use std::sync::Arc;
-
-use tautline_core::{Snapshot, constraints};
+use tautline_core::nodes::NodeSet;
 
 use crate::{
-    app::State,
-    plans::Planned,
+    plans::PodPlan,
     pod,
+    state::State,
     wire::{self, HostPriority, WireError},
 };
 
-const WHAT: &str = "ExtenderArgs";
+const KIND: &str = "ExtenderArgs";
 
-/// Answers a prioritize request.
-pub(crate) async fn answer(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
-    let args = wire::args(WHAT, json)?;
-    let subject = pod::subject(WHAT, args.pod)?;
-    let governed = |snapshot: &Snapshot| {
-        let exempt = state.config.exempt_namespaces.contains(&subject.namespace);
-        !exempt && constraints::is_governed(snapshot, &subject)
-    };
-    let kept = state.plans.get(&subject.uid);
-    // What is nobody's business is answered without a look at the names.
-    if kept.is_none() && !governed(&state.feed.snapshot()) {
+pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+    let args = wire::args(KIND, json)?;
+    let pod = pod::identity(KIND, args.pod)?;
+    let names = || args.nodes.names(KIND, state.config.max_nodes);
+    let mut parsed = None;
+    if let Some(plan) = state.plans.get(&pod.uid) {
+        let nodes = parsed.insert(names()?);
+        if plan.allows_all(nodes) {
+            return scores(&plan, nodes);
+        }
+    }
+    // Filter is not configured, the pod is ungoverned, or another replica has filtered it.
+    let snapshot = state.store.snapshot();
+    let constraints = state.constraints(&snapshot, &pod);
+    if constraints.is_empty() {
         return Ok(b"[]".to_vec());
     }
-    let nodes = args.nodes.names(WHAT, state.config.max_nodes)?;
-    let round = match kept.filter(|plan| plan.admits(&nodes)) {
-        Some(round) => round,
-        None => {
-            // Filter is not configured, or another replica has filtered.
-            let snapshot = state.feed.snapshot();
-            if !governed(&snapshot) {
-                return Ok(b"[]".to_vec());
-            }
-            let question = pod::question(WHAT, args.pod, subject, nodes.clone())?;
-            // Boxed for the same reason as in filter.
-            let round = Box::pin(state.discovery.round(&snapshot, question)).await;
-            Arc::new(Planned {
-                round,
-                underlay: None,
-            })
-        }
+    let nodes = match parsed {
+        Some(nodes) => nodes,
+        None => names()?,
     };
-    let score = |node| {
-        let at = round.nodes.position(node)?;
-        Some(round.plan.verdicts.get(at)?.score())
+    let question = pod::parse_question(KIND, args.pod, pod, nodes.clone())?;
+    // Boxed for the same reason as in filter.
+    let round = state.providers.plan_with(&snapshot, &constraints, question);
+    let plan = PodPlan {
+        round: Box::pin(round).await,
+        underlay: None,
     };
-    let list: Vec<HostPriority<'_>> = nodes
-        .iter()
-        .map(|host| HostPriority {
-            host,
-            score: score(host).unwrap_or(0),
-        })
-        .collect();
-    serde_json::to_vec(&list).map_err(|error| WireError::Json { what: WHAT, error })
+    scores(&plan, &nodes)
+}
+
+fn scores(plan: &PodPlan, nodes: &NodeSet) -> Result<Vec<u8>, WireError> {
+    let priority = |host| HostPriority {
+        host,
+        score: plan.verdict(host).map_or(0, |verdict| verdict.score()),
+    };
+    let list: Vec<HostPriority<'_>> = nodes.iter().map(priority).collect();
+    serde_json::to_vec(&list).map_err(|error| WireError::Json { kind: KIND, error })
 }

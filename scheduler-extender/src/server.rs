@@ -1,54 +1,55 @@
-//! The verbs over HTTP: limits first, then one place that maps errors to
-//! answers.
+//! The verbs over HTTP: the limits of requests, the verbs' routes, and the errors' statuses.
 
 use std::{sync::Arc, time::Instant};
 
 use hyper::{Method, Request};
-use tautline_runtime::http::{Body, HttpResponse, read, respond, retry_later, text};
+use tautline_runtime::http::{Body, HttpResponse, read_body, respond, retry_later, text};
 use tokio::sync::Semaphore;
 
-use crate::{app::State, bind, filter, preempt, prioritize, wire::WireError};
+use crate::{
+    bind::bind, filter::filter, preempt::preempt, prioritize::prioritize, state::State,
+    wire::WireError,
+};
 
 const JSON: &str = "application/json";
-/// A body above this takes milliseconds of the only thread, up to a hundred or so.
+/// A larger body takes the only thread for milliseconds, up to about a hundred.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// The turns that requests take.
-struct Turns {
-    /// Requests being handled.
-    under_way: Semaphore,
-    /// Binds wait for allocators and underlay controllers, and must not hold up filter,
-    /// which every pod waits for.
+/// Permits of concurrent requests.
+struct Permits {
+    requests: Semaphore,
+    /// Binds wait for allocators and underlay controllers. They must not delay filter, which
+    /// every pod waits for.
     binds: Semaphore,
-    /// Large ones begin one after another, and what waits for the thread comes between two.
+    /// Large requests start one by one, so that other requests run between two of them.
     large: Semaphore,
 }
 
-/// What every request passes: its body is read first, so that a client that sends slowly
-/// keeps no other waiting. Beyond the concurrency limit requests are refused at once (503),
-/// and none takes longer than the deadline (504), which lies below the scheduler's own.
-pub(crate) fn stack(
+/// Handles all requests. The body is read before a permit is taken, so a slow client delays
+/// no other. Requests beyond the concurrency limit are refused at once (503), and requests end
+/// at the deadline (504), which is below the scheduler's timeout.
+pub(crate) fn handler(
     state: Arc<State>,
 ) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, HttpResponse> + Clone + Send + Sync
 {
-    let turns = Arc::new(Turns {
-        under_way: Semaphore::new(state.config.concurrency),
+    let permits = Arc::new(Permits {
+        requests: Semaphore::new(state.config.concurrency),
         binds: Semaphore::new(state.config.concurrency),
         large: Semaphore::new(1),
     });
     move |request| {
-        let (state, turns) = (Arc::clone(&state), Arc::clone(&turns));
+        let (state, permits) = (Arc::clone(&state), Arc::clone(&permits));
         Box::pin(async move {
             let (verb, start) = (verb(request.uri().path()), Instant::now());
-            // By when this request is given up.
-            let by = tokio::time::Instant::from_std(start) + state.config.deadline;
-            let answer = tokio::time::timeout_at(by, route(&state, &turns, verb, request, by))
+            let deadline = tokio::time::Instant::from_std(start) + state.config.deadline;
+            let response = route(&state, &permits, verb, request, deadline);
+            let response = tokio::time::timeout_at(deadline, response)
                 .await
                 .unwrap_or_else(|_| text(504, "deadline exceeded\n"));
             state
                 .metrics
-                .request(verb, answer.status().as_u16(), start.elapsed());
-            answer
+                .request(verb, response.status().as_u16(), start.elapsed());
+            response
         })
     }
 }
@@ -65,10 +66,10 @@ fn verb(path: &str) -> &'static str {
 
 async fn route(
     state: &Arc<State>,
-    turns: &Turns,
+    permits: &Permits,
     verb: &'static str,
     request: Request<Body>,
-    by: tokio::time::Instant,
+    deadline: tokio::time::Instant,
 ) -> HttpResponse {
     if verb == "other" {
         return text(
@@ -82,35 +83,35 @@ async fn route(
     if request.method() != Method::POST {
         return text(405, format!("{verb} takes POST\n"));
     }
-    let body = match read(request, state.config.max_body_bytes).await {
+    let body = match read_body(request, state.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let permits = match verb {
-        "bind" => &turns.binds,
-        _ => &turns.under_way,
+    let semaphore = match verb {
+        "bind" => &permits.binds,
+        _ => &permits.requests,
     };
-    let Ok(_permit) = permits.try_acquire() else {
-        state.port.metrics().refused("Concurrency");
+    let Ok(_permit) = semaphore.try_acquire() else {
+        state.port.metrics().rejected("Concurrency");
         return retry_later("overloaded: too many requests at once; raise --concurrency\n");
     };
     if body.len() > LARGE_BYTES {
-        let _turn = turns.large.acquire().await;
+        let _large = permits.large.acquire().await;
         tokio::task::yield_now().await;
     }
     let Ok(json) = std::str::from_utf8(&body) else {
         return text(400, "the body is not UTF-8\n");
     };
     let result = match verb {
-        "filter" => filter::answer(state, json, by).await,
-        "prioritize" => prioritize::answer(state, json).await,
-        "preempt" => preempt::answer(state, json).await,
+        "filter" => filter(state, json, deadline).await,
+        "prioritize" => prioritize(state, json).await,
+        "preempt" => preempt(state, json).await,
         _ => {
-            // To its end, whatever becomes of this request: what is reserved is
-            // either confirmed or released.
+            // Runs to its end even if the request is cut off: a reservation is either
+            // confirmed or released.
             let (state, json) = (Arc::clone(state), json.to_owned());
             drop(body);
-            let task = tokio::spawn(async move { bind::answer(&state, &json).await });
+            let task = tokio::spawn(async move { bind(&state, &json).await });
             match task.await {
                 Ok(result) => result,
                 Err(error) => return text(500, format!("bind failed: {error}\n")),
@@ -122,7 +123,7 @@ async fn route(
         Err(error @ (WireError::TooManyNodes { .. } | WireError::PodTooLarge { .. })) => {
             text(413, format!("{error}\n"))
         }
-        Err(error @ WireError::Unsettled(_)) => text(503, format!("{error}\n")),
+        Err(error @ WireError::OfferPending(_)) => text(503, format!("{error}\n")),
         Err(error) => text(400, format!("{error}\n")),
     }
 }

@@ -1,4 +1,4 @@
-//! Reservations as a provider sees them.
+//! Requests and answers of an allocator.
 
 use std::{
     collections::BTreeMap,
@@ -6,70 +6,69 @@ use std::{
 };
 
 use tautline_core::Reference;
-use tautline_proto::{LONGEST_HOLD, allocator as wire};
+use tautline_proto::{MAX_HOLD, allocator as wire};
 use tonic::{Code, Request, Status, metadata::MetadataValue};
 
 use crate::types::{Rule, Workload, reference, target};
 
-/// On a call that another replica has passed on.
+/// Metadata of a call that another replica forwarded.
 const FORWARDED: &str = "tautline-forwarded";
 
-/// May this pod have what the rule asks for, on this node?
+/// The request to reserve a rule's request for a pod on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationRequest {
     /// The pod.
     pub workload: Reference,
     /// Its UID.
     pub uid: String,
-    /// The node that it is about to be bound to.
+    /// The node of the coming Binding.
     pub node: String,
-    /// By which rule.
+    /// The rule.
     pub rule: Rule,
-    /// More on the pod; `None` from callers that send nothing.
+    /// The pod's metadata and requests; `None` from callers that do not send them.
     pub details: Option<Workload>,
-    /// For how long to hold it for a Confirm. The SDK's server lets through at
-    /// most [`LONGEST_HOLD`], also to callers that do not say.
+    /// How long to hold the reservation for a Confirm. The SDK's server limits it to
+    /// [`MAX_HOLD`], also the default.
     pub hold: Duration,
-    /// Another replica has passed it on: answer it here, or not at all.
+    /// Another replica forwarded the call: do not forward it again.
     pub forwarded: bool,
 }
 
-/// About a reservation that was made.
+/// A reference to a reservation, in Confirm and Release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationRef {
-    /// As [`Reserved::id`] said.
+    /// The reservation's [`id`](Reserved::id).
     pub id: String,
-    /// Another replica has passed it on: answer it here, or not at all.
+    /// Another replica forwarded the call: do not forward it again.
     pub forwarded: bool,
 }
 
-/// What was reserved.
+/// A reservation that was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Names it in Confirm and Release; never used again for another.
+    /// Its id in Confirm and Release; unique for all time.
     pub id: String,
-    /// Written to the pod as it is bound.
+    /// Annotations to write on the pod with the Binding.
     pub annotations: BTreeMap<String, String>,
-    /// When it ends unless it is confirmed, for people: clocks may differ.
+    /// Its end unless it is confirmed, for people: clocks may differ.
     pub expires: Option<SystemTime>,
 }
 
-/// Why nothing was reserved, confirmed or released.
+/// A failed Reserve, Confirm or Release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocatorError {
-    /// The rule's request or limit makes no sense to this provider.
+    /// The rule's request or limit is invalid.
     #[error("{0}")]
     BadRule(String),
-    /// The node cannot give it, or not any more.
+    /// The node has too little left.
     #[error("{0}")]
     Exhausted(String),
-    /// Of a Confirm: the reservation is not held any more.
+    /// Confirm: the reservation has ended.
     #[error("{0}")]
     Expired(String),
-    /// Nothing can be reserved at the moment (starting, no leader yet); callers
-    /// may ask again.
+    /// The allocator cannot reserve at the moment (starting, no leader); callers may retry.
     #[error("not now: {0}")]
-    NotNow(String),
+    Unavailable(String),
     /// Something broke.
     #[error("{0}")]
     Internal(String),
@@ -82,36 +81,36 @@ impl From<AllocatorError> for Status {
             AllocatorError::BadRule(_) => Self::invalid_argument(text),
             AllocatorError::Exhausted(_) => Self::failed_precondition(text),
             AllocatorError::Expired(_) => Self::not_found(text),
-            AllocatorError::NotNow(_) => Self::unavailable(text),
+            AllocatorError::Unavailable(_) => Self::unavailable(text),
             AllocatorError::Internal(_) => Self::internal(text),
         }
     }
 }
 
-/// What another replica answered instead.
+/// The error that another replica returned.
 impl From<Status> for AllocatorError {
     fn from(status: Status) -> Self {
         let text = status.message().to_owned();
-        // Made up by the transport: nobody has answered.
+        // The transport made this status: no replica answered.
         if let Some(cause) = std::error::Error::source(&status) {
-            return Self::NotNow(format!("{text}: {cause}"));
+            return Self::Unavailable(format!("{text}: {cause}"));
         }
         match status.code() {
             Code::InvalidArgument => Self::BadRule(text),
             Code::FailedPrecondition => Self::Exhausted(text),
             Code::NotFound => Self::Expired(text),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
-                Self::NotNow(text.trim_start_matches("not now: ").to_owned())
+                Self::Unavailable(text.trim_start_matches("not now: ").to_owned())
             }
             code => Self::Internal(format!("{code:?}: {text}")),
         }
     }
 }
 
-/// Marks a call as passed on, so that nobody passes it on again.
-pub fn mark_forwarded<T>(request: &mut Request<T>) {
-    let yes = MetadataValue::from_static("true");
-    request.metadata_mut().insert(FORWARDED, yes);
+/// Marks a call as forwarded, so that the receiving replica does not forward it again.
+pub fn add_forwarded_metadata<T>(request: &mut Request<T>) {
+    let value = MetadataValue::from_static("true");
+    request.metadata_mut().insert(FORWARDED, value);
 }
 
 fn is_forwarded<T>(request: &Request<T>) -> bool {
@@ -121,34 +120,34 @@ fn is_forwarded<T>(request: &Request<T>) -> bool {
 impl From<Request<wire::ReserveRequest>> for ReservationRequest {
     fn from(request: Request<wire::ReserveRequest>) -> Self {
         let forwarded = is_forwarded(&request);
-        let ask = request.into_inner();
-        let hold = match u64::try_from(ask.hold_millis) {
-            Ok(millis @ 1..) => Duration::from_millis(millis).min(LONGEST_HOLD),
-            // The longest is safe: nothing is given twice.
-            _ => LONGEST_HOLD,
+        let request = request.into_inner();
+        let hold = match u64::try_from(request.hold_millis) {
+            Ok(millis @ 1..) => Duration::from_millis(millis).min(MAX_HOLD),
+            // The maximum is safe: no grant is given twice.
+            _ => MAX_HOLD,
         };
         Self {
-            workload: reference(ask.workload.unwrap_or_default()),
-            uid: ask.uid,
-            node: ask.node,
-            rule: ask.rule.unwrap_or_default().into(),
-            details: ask.details.map(Workload::from),
+            workload: reference(request.workload.unwrap_or_default()),
+            uid: request.uid,
+            node: request.node,
+            rule: request.rule.unwrap_or_default().into(),
+            details: request.details.map(Workload::from),
             hold,
             forwarded,
         }
     }
 }
 
-/// To be passed on to another replica; mark it with [`mark_forwarded`].
+/// For forwarding to another replica; mark the call with [`add_forwarded_metadata`].
 impl From<ReservationRequest> for wire::ReserveRequest {
-    fn from(ask: ReservationRequest) -> Self {
+    fn from(request: ReservationRequest) -> Self {
         Self {
-            workload: Some(target(ask.workload)),
-            uid: ask.uid,
-            node: ask.node,
-            rule: Some(ask.rule.into()),
-            details: ask.details.map(Into::into),
-            hold_millis: i64::try_from(ask.hold.as_millis()).unwrap_or(i64::MAX),
+            workload: Some(target(request.workload)),
+            uid: request.uid,
+            node: request.node,
+            rule: Some(request.rule.into()),
+            details: request.details.map(Into::into),
+            hold_millis: i64::try_from(request.hold.as_millis()).unwrap_or(i64::MAX),
         }
     }
 }
@@ -196,8 +195,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_that_is_passed_on_stays_the_same() {
-        let ask = ReservationRequest {
+    fn reserve_request_survives_forwarding() {
+        let original = ReservationRequest {
             workload: Reference::pod("ml", "train-0"),
             uid: "u".into(),
             node: "n1".into(),
@@ -216,19 +215,19 @@ mod tests {
             hold: Duration::from_millis(1500),
             forwarded: true,
         };
-        let mut request = Request::new(wire::ReserveRequest::from(ask.clone()));
-        mark_forwarded(&mut request);
-        assert_eq!(ReservationRequest::from(request), ask);
+        let mut request = Request::new(wire::ReserveRequest::from(original.clone()));
+        add_forwarded_metadata(&mut request);
+        assert_eq!(ReservationRequest::from(request), original);
     }
 
     #[test]
-    fn a_hold_is_never_longer_than_agreed() {
+    fn hold_is_limited_to_max_hold() {
         for (asked, granted) in [
             (1, Duration::from_millis(1)),
-            (0, LONGEST_HOLD),
-            (-5, LONGEST_HOLD),
-            (30_000, LONGEST_HOLD),
-            (i64::MAX, LONGEST_HOLD),
+            (0, MAX_HOLD),
+            (-5, MAX_HOLD),
+            (30_000, MAX_HOLD),
+            (i64::MAX, MAX_HOLD),
         ] {
             let hold_millis = asked;
             let request = wire::ReserveRequest {
@@ -244,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn errors_survive_being_passed_on() {
+    fn allocator_error_survives_forwarding() {
         let errors = [
             AllocatorError::BadRule("a".into()),
             AllocatorError::Exhausted("b".into()),
             AllocatorError::Expired("c".into()),
-            AllocatorError::NotNow("d".into()),
+            AllocatorError::Unavailable("d".into()),
         ];
         for error in errors {
             assert_eq!(AllocatorError::from(Status::from(error.clone())), error);

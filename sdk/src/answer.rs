@@ -1,5 +1,5 @@
-//! The answer about costs: written for the wire as it is made, since it has
-//! thousands of nodes and the scheduler waits.
+//! The answer with the costs of nodes, encoded as it is built: it has thousands of nodes, and
+//! kube-scheduler waits for it.
 
 use std::{fmt, time::Duration};
 
@@ -8,32 +8,43 @@ use tautline_proto::endpoint_cost::{NodeCost, Validity, put_validity, read_answe
 
 use crate::AnswerCache;
 
-/// Costs in any unit that is the same for all nodes of the answer. A node that
-/// is not named cannot be used.
+/// The cost of each node, in any unit that all nodes of the answer share. A node without a cost
+/// cannot be used.
+///
+/// ```
+/// use std::time::Duration;
+/// use tautline_sdk::CostAnswer;
+///
+/// let mut answer = CostAnswer::with_capacity(2);
+/// answer.usable("node-a", 12, "12ms to db-0");
+/// answer.unusable("node-b", "OverLimit", "31ms to db-0 > 20ms", false);
+/// // Any pod of the same shape may reuse the answer for 500 ms.
+/// let answer = answer.valid_for(Duration::from_millis(500));
+/// assert_eq!(answer.nodes()[1].cost, -1);
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CostAnswer {
     /// `nodeAndCost` of an `EndpointCostResponse`.
     lines: Vec<u8>,
-    /// For how long each line answers the same question, whichever pod of the same
-    /// labels, annotations and requests asks, all of them with claims or all without, and
-    /// beside whichever other nodes. Zero: for this call only. With a `version`: for how
-    /// long no later one will be known. Who uses the answer again asks for the next before
-    /// this one ends.
+    /// How long each line is the answer to the same request, for every pod with the same
+    /// labels, annotations and requests (all with ResourceClaims, or all without), regardless of
+    /// the other nodes. Zero: for this call only. With a `version`: how long no later version
+    /// will exist. Callers renew the answer before it ends.
     pub valid_for: Duration,
-    /// What the lines are as of: [`Changes::version`](crate::Changes::version). Zero:
-    /// they are not numbered.
+    /// The version of the lines: [`ChangeLog::version`](crate::ChangeLog::version). Zero for
+    /// unversioned lines.
     pub version: u64,
-    /// The question's `known_version` if all nodes are named whose line has changed
-    /// since, eligible or not. Zero: the eligible nodes are.
+    /// The request's `known_version` if the lines are those of all nodes that changed since,
+    /// eligible or not. Zero if they are those of the eligible nodes.
     pub changed_since: u64,
-    /// Costs that differ by no more are equally good, as far as the provider can tell: what
-    /// an instrument cannot tell apart, what no workload would notice. Beside other rules
-    /// only what is more than that counts. Zero: every difference counts.
+    /// Costs that differ by at most this are equally good: measurement noise, or a difference
+    /// that no workload would notice. With other rules only the excess counts. Zero: every
+    /// difference counts.
     pub resolution: i64,
 }
 
 impl CostAnswer {
-    /// No nodes yet, with room for so many.
+    /// An empty answer with room for `nodes` nodes.
     pub fn with_capacity(nodes: usize) -> Self {
         // A name, a number and a few words.
         const LINE: usize = 96;
@@ -43,13 +54,13 @@ impl CostAnswer {
         }
     }
 
-    /// The same answer, good for a while.
+    /// Sets [`valid_for`](Self#structfield.valid_for).
     #[must_use]
     pub fn valid_for(self, valid_for: Duration) -> Self {
         Self { valid_for, ..self }
     }
 
-    /// Adds a node that can be used; a negative cost would say that it cannot.
+    /// Adds a usable node. A negative cost makes it unusable.
     pub fn usable(&mut self, node: impl AsRef<str>, cost: i64, detail: impl AsRef<str>) {
         self.push(NodeCost {
             node: node.as_ref(),
@@ -59,7 +70,8 @@ impl CostAnswer {
         });
     }
 
-    /// Adds a node that cannot be used, with a code ("OverLimit") and a detail.
+    /// Adds an unusable node with a code (`OverLimit`) and a detail; `freeable` if it could be
+    /// used without pods that are on it.
     pub fn unusable(
         &mut self,
         node: impl AsRef<str>,
@@ -82,27 +94,27 @@ impl CostAnswer {
         node.put(&mut self.lines);
     }
 
-    /// Adds a node, and keeps its line for other answers.
-    pub fn push_and_cache(&mut self, node: NodeCost<'_>, kept: &mut AnswerCache) {
-        self.lines.extend_from_slice(kept.keep(node));
+    /// Adds a node and caches its line for other answers.
+    pub fn push_and_cache(&mut self, node: NodeCost<'_>, cache: &mut AnswerCache) {
+        self.lines.extend_from_slice(cache.insert(node));
     }
 
-    /// Adds a node as it was kept; false: nothing is kept of it.
-    pub fn push_cached(&mut self, node: &str, kept: &mut AnswerCache) -> bool {
-        let line = kept.find(node);
+    /// Adds a node's cached line; false without one.
+    pub fn push_cached(&mut self, node: &str, cache: &mut AnswerCache) -> bool {
+        let line = cache.find(node);
         self.lines.extend_from_slice(line.unwrap_or_default());
         line.is_some()
     }
 
-    /// What was added, in its order.
+    /// All lines, in the order of their addition.
     pub fn nodes(&self) -> Vec<NodeCost<'_>> {
         let mut nodes = Vec::new();
-        // They were written by `push`.
+        // `push` wrote them, so they are valid.
         _ = read_answer(&self.lines, |node| nodes.push(node));
         nodes
     }
 
-    /// As an `EndpointCostResponse`.
+    /// Encodes an `EndpointCostResponse`.
     pub(crate) fn into_wire(mut self) -> Bytes {
         let valid = Validity {
             millis: i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX),
@@ -145,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_what_is_sent() {
+    fn into_wire_sends_every_line() {
         let mut answer: CostAnswer = [("a", 7)].into_iter().collect();
         answer.usable(String::from("b"), i64::MAX, "near");
         answer.unusable("c", "OverLimit", format!("{}ms", 31), true);

@@ -1,36 +1,53 @@
-//! Lines of answers that are made once. kube-scheduler asks about hundreds of nodes
-//! for each pod, of which the pod before has changed one; it asks in the same order,
-//! so what is kept is read as it lies in memory.
+//! Caches encoded lines. kube-scheduler requests hundreds of nodes for each pod, of which the
+//! previous pod changed one; it keeps their order, so cached lines are read sequentially.
 
 use std::{fmt, ops::Range};
 
 use tautline_core::nodes::NodeSet;
 use tautline_proto::endpoint_cost::NodeCost;
 
-/// What nodes said to one question, for as long as they say so: see
-/// [`CostAnswer::push_kept`](crate::CostAnswer::push_kept). Whose line may have changed
-/// is to be [forgotten](Lines::forget).
+/// The encoded lines of one kind of request. [Invalidate](Self::invalidate) a node when its line
+/// may have changed.
+///
+/// ```
+/// use tautline_sdk::{AnswerCache, CostAnswer, NodeCost};
+///
+/// fn answer(nodes: &[&str], cache: &mut AnswerCache) -> CostAnswer {
+///     let mut answer = CostAnswer::default();
+///     for node in nodes {
+///         if !answer.push_cached(node, cache) {
+///             let cost = 7; // computed only for nodes that are not cached
+///             answer.push_and_cache(NodeCost { node, cost, ..NodeCost::default() }, cache);
+///         }
+///     }
+///     answer
+/// }
+///
+/// let mut cache = AnswerCache::default();
+/// assert_eq!(answer(&["a", "b"], &mut cache), answer(&["a", "b"], &mut cache));
+/// cache.invalidate("a");
+/// ```
 #[derive(Clone, Default)]
 pub struct AnswerCache {
     nodes: NodeSet,
-    /// By the nodes' positions; empty: nothing is kept.
+    /// By the nodes' positions; empty for a node without a line.
     at: Vec<Range<usize>>,
     bytes: Vec<u8>,
-    /// Bytes that no line needs any more.
+    /// Bytes of dropped lines.
     dead: usize,
-    /// The node that is asked next, if the order is kept.
+    /// The position of the next node, if the order stays the same.
     next: usize,
 }
 
 impl AnswerCache {
-    /// Keeps nothing of the node.
-    pub fn forget(&mut self, node: &str) {
+    /// Drops a node's line.
+    pub fn invalidate(&mut self, node: &str) {
         if let Some(at) = self.nodes.position(node) {
             self.dead += std::mem::take(&mut self.at[at]).len();
         }
     }
 
-    /// Keeps nothing.
+    /// Drops all lines.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -42,8 +59,8 @@ impl AnswerCache {
         (!line.is_empty()).then(|| &self.bytes[line])
     }
 
-    pub(crate) fn keep(&mut self, node: NodeCost<'_>) -> &[u8] {
-        self.forget(node.node);
+    pub(crate) fn insert(&mut self, node: NodeCost<'_>) -> &[u8] {
+        self.invalidate(node.node);
         if self.dead > self.bytes.len() / 2 {
             self.pack();
         }
@@ -58,7 +75,7 @@ impl AnswerCache {
         &self.bytes[line]
     }
 
-    /// Without what is not needed any more, the names of forgotten nodes among it.
+    /// Drops unused bytes and the names of nodes without a line.
     fn pack(&mut self) {
         let mut packed = Self::default();
         for (name, line) in self.nodes.iter().zip(&self.at) {
@@ -75,7 +92,7 @@ impl AnswerCache {
 
 impl fmt::Debug for AnswerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines")
+        f.debug_struct("AnswerCache")
             .field("nodes", &self.nodes.len())
             .field("bytes", &self.bytes.len())
             .finish_non_exhaustive()
@@ -101,37 +118,36 @@ mod tests {
     }
 
     proptest! {
-        /// Answers of kept lines are those of lines made afresh, in any order, and
-        /// what is kept does not grow without bound.
+        /// Cached lines equal new ones, in any order, and the cache is bounded.
         #[test]
-        fn kept_is_what_was_said(
+        fn push_cached_gives_the_last_line(
             steps in prop::collection::vec((0..8_usize, 0..4_u8, 0..1000_i64), 0..200)
         ) {
             let names: Vec<String> = (0..8).map(|i| format!("node-{i}")).collect();
-            let (mut kept, mut said) = (AnswerCache::default(), BTreeMap::new());
+            let (mut cache, mut expected) = (AnswerCache::default(), BTreeMap::new());
             for (node, step, cost) in steps {
                 let name = names[node].as_str();
                 match step {
                     0 => {
-                        kept.forget(name);
-                        said.remove(name);
+                        cache.invalidate(name);
+                        expected.remove(name);
                     }
                     1 => {
                         let mut answer = CostAnswer::default();
-                        answer.push_and_cache(line(name, cost), &mut kept);
+                        answer.push_and_cache(line(name, cost), &mut cache);
                         prop_assert_eq!(answer.nodes(), vec![line(name, cost)]);
-                        said.insert(name, cost);
+                        expected.insert(name, cost);
                     }
                     _ => {
                         let mut answer = CostAnswer::default();
                         let all = names.iter().cycle().skip(node).take(8);
-                        let found = all.filter(|n| answer.push_cached(n, &mut kept));
-                        let found: Vec<_> = found.map(|n| line(n, said[n.as_str()])).collect();
-                        prop_assert_eq!(found.len(), said.len());
+                        let found = all.filter(|n| answer.push_cached(n, &mut cache));
+                        let found: Vec<_> = found.map(|n| line(n, expected[n.as_str()])).collect();
+                        prop_assert_eq!(found.len(), expected.len());
                         prop_assert_eq!(answer.nodes(), found);
                     }
                 }
-                prop_assert!(kept.bytes.len() <= 2 * 8 * 40, "{kept:?}");
+                prop_assert!(cache.bytes.len() <= 2 * 8 * 40, "{cache:?}");
             }
         }
     }

@@ -1,5 +1,4 @@
-//! The connections of a provider's gRPC port: each call under way keeps its connection
-//! from being closed as an idle one.
+//! Connections of the gRPC port. A connection with a call in progress is never closed as idle.
 
 use std::{
     convert::Infallible,
@@ -27,22 +26,22 @@ use tonic::{
     transport::server::{Connected, TcpConnectInfo, TlsConnectInfo},
 };
 
-/// An accepted connection, as tonic takes it.
+/// An accepted connection, for tonic.
 pub(crate) struct Socket(pub Stream);
 
-/// What calls know of their connection.
+/// The connection of a call.
 #[derive(Clone)]
-pub(crate) struct Peer {
+pub(crate) struct ConnectionInfo {
     connection: Arc<Connection>,
     tcp: TcpConnectInfo,
     tls: Option<TlsConnectInfo<TcpConnectInfo>>,
 }
 
 impl Connected for Socket {
-    type ConnectInfo = Peer;
+    type ConnectInfo = ConnectionInfo;
 
-    fn connect_info(&self) -> Peer {
-        Peer {
+    fn connect_info(&self) -> ConnectionInfo {
+        ConnectionInfo {
             connection: Arc::clone(self.0.connection()),
             tcp: TcpConnectInfo {
                 local_addr: self.0.local_addr().ok(),
@@ -93,17 +92,17 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// A call under way, from its headers to the end of its answer.
-struct Call(Option<Arc<Connection>>);
+/// A call in progress, from its headers to the end of its response.
+struct CallInProgress(Option<Arc<Connection>>);
 
-impl Call {
+impl CallInProgress {
     fn begin(connection: Arc<Connection>) -> Self {
         connection.open_stream();
         Self(Some(connection))
     }
 }
 
-impl Drop for Call {
+impl Drop for CallInProgress {
     fn drop(&mut self) {
         if let Some(connection) = &self.0 {
             connection.close_stream();
@@ -111,56 +110,56 @@ impl Drop for Call {
     }
 }
 
-/// The services, with each call counted.
+/// The services; marks each call's connection as busy.
 #[derive(Clone)]
-pub(crate) struct Calls(pub Routes);
+pub(crate) struct TrackedRoutes(pub Routes);
 
-impl Service<Request<Body>> for Calls {
-    type Response = Response<Answer>;
+impl Service<Request<Body>> for TrackedRoutes {
+    type Response = Response<TrackedBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<TrackedBody>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Service::<Request<Body>>::poll_ready(&mut self.0, cx)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let call = match request.extensions_mut().remove::<Peer>() {
-            None => Call(None),
-            Some(Peer {
+        let call = match request.extensions_mut().remove::<ConnectionInfo>() {
+            None => CallInProgress(None),
+            Some(ConnectionInfo {
                 connection,
                 tcp,
                 tls,
             }) => {
-                // As tonic's own listeners leave them, for `remote_addr` and `peer_certs`.
+                // `remote_addr` and `peer_certs` expect them as tonic's own listeners set them.
                 let known = request.extensions_mut();
                 match tls {
                     Some(tls) => _ = known.insert(tls),
                     None => _ = known.insert(tcp),
                 }
-                // Health and reflection may be followed for ever, by every client: such a
-                // connection is an idle one.
+                // Every client may watch health and reflection indefinitely: such a connection
+                // counts as idle.
                 match request.uri().path().starts_with("/grpc.") {
-                    true => Call(None),
-                    false => Call::begin(connection),
+                    true => CallInProgress(None),
+                    false => CallInProgress::begin(connection),
                 }
             }
         };
         let answer = self.0.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            Ok(answer.map(|body| Answer { body, _call: call }))
+            Ok(answer.map(|body| TrackedBody { body, _call: call }))
         })
     }
 }
 
-/// An answer's body, which ends its call as it is dropped.
-pub(crate) struct Answer {
+/// A response body; ends its call when dropped.
+pub(crate) struct TrackedBody {
     body: Body,
-    _call: Call,
+    _call: CallInProgress,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for TrackedBody {
     type Data = <Body as HttpBody>::Data;
     type Error = <Body as HttpBody>::Error;
 

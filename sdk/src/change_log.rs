@@ -1,5 +1,4 @@
-//! What has changed since a caller asked last. Of thousands of nodes a placed pod
-//! changes one; the rest need not be said again.
+//! The changes since a caller's last request: of thousands of nodes a placed pod changes one.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -7,23 +6,47 @@ use std::{
     time::SystemTime,
 };
 
-/// So many changes are remembered: a caller that has slept for longer asks anew.
+/// Changes in the log; a caller with an older version requests all nodes.
 const MOST: usize = 4096;
 
-/// Which nodes' lines have changed, to whatever question, and when.
+/// A log of the nodes whose lines changed, for versioned answers.
 ///
-/// A provider notes each change here. To a question with a
-/// [`known_version`](crate::CostQuestion::known_version) it answers with the lines of
-/// the eligible nodes and of those [changed since](Self::since), and names that version
-/// in [`changed_since`](crate::CostAnswer::changed_since). An answer that is the asking
-/// pod's alone (it has something there already) must not be numbered, and a node that has
-/// no cost any longer is named, with a negative one. Version and changes are to be read
-/// before the lines, and a change noted once lines show it: one lock over all will do.
+/// Record each change once lines show it. Answer a request with a
+/// [`known_version`](crate::CostRequest::known_version) with the lines of the eligible nodes and
+/// of those [changed since](Self::since), and set
+/// [`changed_since`](crate::CostAnswer::changed_since) to that version. A node that no longer has
+/// a cost gets a negative one. Read version and changes before the lines; one lock around all of
+/// it is enough. Leave an answer unversioned that is valid for the requesting pod only (one with
+/// a reservation, for example).
+///
+/// ```
+/// use tautline_sdk::{ChangeLog, CostAnswer, CostRequest};
+///
+/// fn answer(changes: &ChangeLog, request: &CostRequest) -> CostAnswer {
+///     let mut answer = CostAnswer::default();
+///     answer.version = changes.version();
+///     let mut nodes: Vec<&str> = request.eligible_nodes.iter().map(String::as_str).collect();
+///     if let Some(changed) = changes.since(request.known_version) {
+///         answer.changed_since = request.known_version;
+///         nodes.extend(changed);
+///     }
+///     nodes.sort();
+///     nodes.dedup();
+///     nodes.into_iter().for_each(|node| answer.usable(node, 1, ""));
+///     answer
+/// }
+///
+/// let mut changes = ChangeLog::default();
+/// let known_version = changes.version();
+/// changes.record_node("node-a");
+/// let request = CostRequest { known_version, ..CostRequest::default() };
+/// assert_eq!(answer(&changes, &request).nodes()[0].node, "node-a");
+/// ```
 #[derive(Clone, Debug)]
 pub struct ChangeLog {
-    /// As many changes as there were, from a start that no other process has.
+    /// Counts changes, from a start that is unique to the process.
     version: u64,
-    /// The last of them, by node.
+    /// The nodes of the last changes.
     log: VecDeque<Arc<str>>,
 }
 
@@ -39,8 +62,8 @@ impl Default for ChangeLog {
 }
 
 impl ChangeLog {
-    /// The node's line may be another now.
-    pub fn node(&mut self, name: &str) {
+    /// Records that a node's line may have changed.
+    pub fn record_node(&mut self, name: &str) {
         if self.log.len() >= MOST {
             self.log.pop_front();
         }
@@ -48,19 +71,18 @@ impl ChangeLog {
         self.version += 1;
     }
 
-    /// All lines may be others.
-    pub fn all(&mut self) {
+    /// Records that all lines may have changed.
+    pub fn record_all(&mut self) {
         self.log.clear();
         self.version += 1;
     }
 
-    /// What answers that are made now are as of.
+    /// The version of answers that are made now.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The nodes that have changed since a version; `None`: it is too old, or of
-    /// another process.
+    /// The nodes that changed since a version; `None` if it is too old or of another process.
     pub fn since(&self, version: u64) -> Option<BTreeSet<&str>> {
         let changes = usize::try_from(self.version.checked_sub(version)?).ok()?;
         let first = self.log.len().checked_sub(changes)?;
@@ -75,23 +97,23 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What is told is all that has changed, and what cannot be told is not.
+        /// `since` gives every change, or `None`.
         #[test]
-        fn all_that_has_changed_is_told(steps in prop::collection::vec(0..40_usize, 0..60)) {
+        fn since_gives_every_change(steps in prop::collection::vec(0..40_usize, 0..60)) {
             let mut changes = ChangeLog::default();
             let start = changes.version();
-            // Each version, and who has changed since; `None`: all may have.
+            // Each version with the nodes changed since; `None` if all may have.
             let mut since: Vec<(u64, Option<BTreeSet<String>>)> = Vec::new();
             for step in steps {
                 since.push((changes.version(), Some(BTreeSet::new())));
                 match step {
                     0 => {
-                        changes.all();
+                        changes.record_all();
                         since.iter_mut().for_each(|(_, nodes)| *nodes = None);
                     }
                     _ => {
                         let name = format!("n{}", step % 5);
-                        changes.node(&name);
+                        changes.record_node(&name);
                         let known = since.iter_mut().filter_map(|(_, nodes)| nodes.as_mut());
                         known.for_each(|nodes| _ = nodes.insert(name.clone()));
                     }
@@ -110,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_is_not_remembered() {
+    fn since_gives_none_for_old_versions() {
         let mut changes = ChangeLog::default();
         let first = changes.version();
-        (0..MOST).for_each(|_| changes.node("a"));
+        (0..MOST).for_each(|_| changes.record_node("a"));
         assert_eq!(changes.since(first).map(|n| n.len()), Some(1));
-        changes.node("b");
+        changes.record_node("b");
         assert_eq!(changes.since(first), None);
         assert_eq!(changes.since(first + 1).map(|n| n.len()), Some(2));
     }

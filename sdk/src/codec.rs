@@ -1,11 +1,11 @@
-//! `EndpointCost` between the wire and the trait, without a message in between.
+//! Codec of `EndpointCost`, without an intermediate message.
 
 use prost::{
     Message,
     bytes::{Buf, BufMut},
 };
 use tautline_proto::{
-    endpoint_cost::{Malformed, read_eligible_nodes},
+    endpoint_cost::{MalformedMessage, read_eligible_nodes},
     ruleprovider::EndpointCostRequest,
 };
 use tonic::{
@@ -15,7 +15,7 @@ use tonic::{
 
 use crate::{CostAnswer, CostRequest};
 
-/// The codec of the server's end.
+/// The server's codec.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CostCodec;
 
@@ -51,13 +51,13 @@ impl Decoder for CostCodec {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CostRequest>, Status> {
         let bytes = from.copy_to_bytes(from.remaining());
-        // As prost's codec says it.
+        // The same status as prost's codec.
         let question = question(&bytes).map_err(|e| Status::internal(e.to_string()))?;
         Ok(Some(question))
     }
 }
 
-fn question(bytes: &[u8]) -> Result<CostRequest, Malformed> {
+fn question(bytes: &[u8]) -> Result<CostRequest, MalformedMessage> {
     let mut nodes = Vec::new();
     let rest = read_eligible_nodes(bytes, |node| nodes.push(node.to_owned()))?;
     Ok(CostRequest {

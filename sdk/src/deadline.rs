@@ -1,12 +1,11 @@
-//! How long a caller waits, by gRPC's `grpc-timeout`: at most eight digits and a
-//! unit. <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
+//! The caller's deadline, from gRPC's `grpc-timeout`: at most eight digits and a unit. <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
 use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// When the caller of a request that has just come stops waiting.
-pub(crate) fn of(metadata: &MetadataMap) -> Option<Instant> {
+/// The deadline of a request that has just arrived.
+pub(crate) fn from_metadata(metadata: &MetadataMap) -> Option<Instant> {
     let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
     Instant::now().checked_add(timeout)
 }
@@ -42,7 +41,7 @@ mod tests {
     };
 
     #[test]
-    fn as_the_protocol_writes_them() {
+    fn parse_reads_grpc_timeouts() {
         assert_eq!(parse("500m"), Some(Duration::from_millis(500)));
         assert_eq!(parse("1S"), Some(Duration::from_secs(1)));
         assert_eq!(
@@ -54,12 +53,12 @@ mod tests {
         }
     }
 
-    /// Costs the milliseconds that are left.
-    struct Left;
+    /// The cost is the remaining time in milliseconds.
+    struct RemainingTime;
 
-    impl RuleProvider for Left {
-        async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-            let left = ask
+    impl RuleProvider for RemainingTime {
+        async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+            let left = request
                 .deadline
                 .map(|d| d.saturating_duration_since(Instant::now()));
             let millis = left.map_or(-1, |l| i64::try_from(l.as_millis()).unwrap_or(i64::MAX));
@@ -71,14 +70,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provider_is_told_how_long_its_caller_waits() {
-        let running = testkit::start(Left).await.unwrap();
+    async fn requests_carry_the_deadline() {
+        let running = testkit::start(RemainingTime).await.unwrap();
         let left = async |timeout: Option<Duration>| {
             let mut request = Request::new(EndpointCostRequest::default());
             if let Some(timeout) = timeout {
                 request.set_timeout(timeout);
             }
-            let answer = running.endpoint_cost_by(request).await.unwrap();
+            let answer = running.endpoint_cost_with(request).await.unwrap();
             answer.node_and_cost[0].cost
         };
         assert_eq!(left(None).await, -1);
@@ -89,6 +88,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_time_or_nothing(text in ".{0,12}|[0-9]{0,10}[HMSmun]") { let _ = parse(&text); }
+        fn parse_accepts_any_text(text in ".{0,12}|[0-9]{0,10}[HMSmun]") { let _ = parse(&text); }
     }
 }

@@ -1,18 +1,18 @@
-//! Write a rule provider: implement [`RuleProvider`], hand it to [`serve`], and
-//! label a Service `constraint.ciena.com/constraint-<rule>: enabled`.
+//! Write a rule provider: implement [`RuleProvider`], pass it to [`serve`], and label a Service
+//! `constraint.ciena.com/constraint-<rule>: enabled`.
 //!
 //! ```no_run
-//! use tautline_sdk::{CostAnswer, CostQuestion, Evaluation, EvaluateQuestion, ProviderError, RuleProvider};
+//! use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
 //!
 //! /// Prefers nodes with short names.
 //! struct ShortNames;
 //!
 //! impl RuleProvider for ShortNames {
-//!     async fn endpoint_cost(&self, ask: CostQuestion) -> Result<CostAnswer, ProviderError> {
-//!         Ok(ask.eligible_nodes.iter().map(|n| (n, n.len() as i64)).collect())
+//!     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+//!         Ok(request.eligible_nodes.iter().map(|node| (node, node.len() as i64)).collect())
 //!     }
-//!     async fn evaluate(&self, _: EvaluateQuestion) -> Result<Evaluation, ProviderError> {
-//!         Ok(Evaluation::compliant("any name will do"))
+//!     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+//!         Ok(Evaluation::compliant("every name is accepted"))
 //!     }
 //! }
 //!
@@ -21,6 +21,14 @@
 //!     tautline_sdk::serve(ShortNames, tautline_sdk::Config::default()).await
 //! }
 //! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | load data before the first request, or serve more on the same port | [`Server`] |
+//! | hand out countable things as pods are bound | [`Allocator`], [`reservations`] |
+//! | send unchanged nodes once | [`ChangeLog`] |
+//! | encode unchanged nodes once | [`AnswerCache`] |
+//! | test over real gRPC | [`testkit`] |
 
 #![warn(missing_docs)]
 
@@ -41,70 +49,130 @@ mod types;
 
 use std::future::Future;
 
-pub use allocate::{AllocatorError, ReservationRef, ReservationRequest, Reserved, mark_forwarded};
+pub use allocate::{
+    AllocatorError, ReservationRef, ReservationRequest, Reserved, add_forwarded_metadata,
+};
 pub use answer::CostAnswer;
 pub use answer_cache::AnswerCache;
 pub use change_log::ChangeLog;
-pub use pages::Page;
+pub use pages::AdminPage;
 pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
-pub use tautline_proto::{LONGEST_HOLD, endpoint_cost::NodeCost};
-pub use tautline_runtime::tls::ServerFiles as TlsFiles;
+pub use tautline_proto::{MAX_HOLD, endpoint_cost::NodeCost};
+pub use tautline_runtime::{admin::Readiness, tasks::Tasks, tls::ServerFiles as TlsFiles};
 pub use types::{CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError, Rule, Workload};
 
 /// Measures one rule, or several.
+///
+/// ```
+/// use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
+///
+/// /// Prefers nodes with few peers.
+/// struct Spread;
+///
+/// impl RuleProvider for Spread {
+///     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+///         let mut answer = CostAnswer::with_capacity(request.eligible_nodes.len());
+///         for node in &request.eligible_nodes {
+///             let peers = request.peers.iter().filter(|peer| peer.node.as_ref() == Some(node));
+///             let count = peers.count();
+///             answer.usable(node, count as i64, format!("{count} peers"));
+///         }
+///         Ok(answer)
+///     }
+///     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+///         Ok(Evaluation::compliant("spreading is a preference"))
+///     }
+/// }
+/// ```
 pub trait RuleProvider: Send + Sync + 'static {
-    /// What each eligible node would cost the workload. Called while the
-    /// scheduler waits: answer within a few milliseconds, from memory.
+    /// Returns the cost of each eligible node for the workload. kube-scheduler waits for the
+    /// answer: answer from memory, within a few milliseconds.
     ///
     /// # Errors
-    /// The rule then counts as unavailable for this question; several internal
-    /// errors in a row, and the caller leaves the provider alone for a moment.
+    /// The caller treats the rule as unavailable. After several consecutive
+    /// [`ProviderError::Internal`] it stops calling for a while.
     fn endpoint_cost(
         &self,
-        ask: CostRequest,
+        request: CostRequest,
     ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send;
 
-    /// Whether placed workloads keep to the rule.
+    /// Returns whether placed objects comply with the rule.
     ///
     /// # Errors
-    /// The rule is then reported as [`Compliance::Error`].
+    /// The caller reports [`Compliance::Error`].
     fn evaluate(
         &self,
-        ask: EvaluationRequest,
+        request: EvaluationRequest,
     ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send;
 }
 
-/// Hands out something countable as pods are bound: the extender reserves, writes
-/// the Binding, and confirms; it releases what was not bound. Served beside a
-/// [`RuleProvider`] by [`Server::spawn_with_allocator`]. [`reservations::Book`]
-/// keeps what is held.
+/// Hands out countable things, such as devices, as pods are bound: the extender reserves, writes
+/// the Binding, and confirms; it releases the reservation of a pod that was not bound.
+/// [`Server::spawn_with_allocator`] serves it together with a [`RuleProvider`];
+/// [`Reservations`](reservations::Reservations) stores the reservations.
+///
+/// ```
+/// use std::{sync::Mutex, time::Instant};
+///
+/// use tautline_sdk::{
+///     Allocator, AllocatorError, ReservationRef, ReservationRequest, Reserved,
+///     reservations::{Key, Reservations},
+/// };
+///
+/// /// One device per node.
+/// struct Devices(Mutex<Reservations<String>>);
+///
+/// impl Allocator for Devices {
+///     async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+///         let (now, hold, node) = (Instant::now(), request.hold, request.node);
+///         let key = Key { uid: request.uid, node: node.clone(), rule: request.rule };
+///         let mut reservations = self.0.lock().unwrap();
+///         let reserved = reservations.reserve(now, key, hold, |others| {
+///             match others.grants_on_node(now, &node).next() {
+///                 None => Ok("device-0".to_owned()),
+///                 Some(_) => Err(AllocatorError::Exhausted(format!("{node} has no free device"))),
+///             }
+///         })?;
+///         let annotation = ("example.com/device".to_owned(), reserved.grant);
+///         Ok(Reserved { id: reserved.id, annotations: [annotation].into(), expires: None })
+///     }
+///     async fn confirm(&self, reservation: ReservationRef) -> Result<(), AllocatorError> {
+///         let confirmed = self.0.lock().unwrap().confirm(Instant::now(), &reservation.id);
+///         confirmed.map_err(|error| AllocatorError::Expired(error.to_string()))
+///     }
+///     async fn release(&self, reservation: ReservationRef) -> Result<(), AllocatorError> {
+///         self.0.lock().unwrap().release(Instant::now(), &reservation.id);
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait Allocator: Send + Sync + 'static {
-    /// Reserves on the node what the rule asks for, for as long as the question
-    /// says. The same pod, node and rule again: the same answer.
+    /// Reserves the rule's request on the node for the time [`hold`](ReservationRequest::hold).
+    /// Repeated calls for one pod, node and rule return the same reservation.
     ///
     /// # Errors
-    /// The pod is then not bound there.
+    /// The pod is not bound to the node.
     fn reserve(
         &self,
-        ask: ReservationRequest,
+        request: ReservationRequest,
     ) -> impl Future<Output = Result<Reserved, AllocatorError>> + Send;
 
-    /// The pod is bound: what was reserved is its own until it has gone.
+    /// The pod is bound: it keeps the grant until it is gone.
     ///
     /// # Errors
-    /// [`AllocatorError::Expired`] if it is not held any more.
+    /// [`AllocatorError::Expired`] if the reservation has ended.
     fn confirm(
         &self,
-        ask: ReservationRef,
+        request: ReservationRef,
     ) -> impl Future<Output = Result<(), AllocatorError>> + Send;
 
-    /// The pod was not bound. Releasing what is not held is no error.
+    /// The pod was not bound. Releasing an unknown reservation is not an error.
     ///
     /// # Errors
-    /// It then ends by its expiry.
+    /// The reservation ends by its expiry.
     fn release(
         &self,
-        ask: ReservationRef,
+        request: ReservationRef,
     ) -> impl Future<Output = Result<(), AllocatorError>> + Send;
 }

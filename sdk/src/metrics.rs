@@ -1,4 +1,4 @@
-//! What a provider's server counts.
+//! Metrics of the server.
 
 use std::{future::Future, time::Instant};
 
@@ -39,18 +39,18 @@ impl Metrics {
         };
         registry.register(
             "ruleprovider_calls",
-            "Questions answered, by RPC and gRPC code",
+            "Calls answered, by RPC and gRPC code",
             metrics.calls.clone(),
         );
         registry.register(
             "ruleprovider_call_seconds",
-            "Time taken to answer",
+            "Time of calls, by RPC",
             metrics.seconds.clone(),
         );
         metrics
     }
 
-    /// Counts and times the answer to a call.
+    /// Counts and times a call.
     pub(crate) async fn observed<T: From<A>, A>(
         &self,
         rpc: &'static str,

@@ -1,22 +1,22 @@
-//! What a provider adds to its admin port.
+//! A provider's own pages on the admin port.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use tautline_runtime::http::{self, HttpResponse};
 
-/// An answer on the admin port.
+/// A response on the admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// HTTP status: 200, 404 and so on.
+pub struct AdminPage {
+    /// HTTP status code.
     pub status: u16,
     /// Such as `application/json`.
     pub content_type: &'static str,
-    /// All of it.
+    /// The whole body.
     pub body: String,
 }
 
-impl Page {
-    /// A JSON text.
+impl AdminPage {
+    /// Status 200 with a JSON body.
     pub fn json(body: String) -> Self {
         Self {
             status: 200,
@@ -25,7 +25,7 @@ impl Page {
         }
     }
 
-    /// A line for people, such as what was wrong with the question.
+    /// One line of text, such as an error.
     pub fn text(status: u16, line: impl std::fmt::Display) -> Self {
         Self {
             status,
@@ -35,15 +35,15 @@ impl Page {
     }
 }
 
-impl From<Page> for HttpResponse {
-    fn from(page: Page) -> Self {
+impl From<AdminPage> for HttpResponse {
+    fn from(page: AdminPage) -> Self {
         http::respond(page.status, page.content_type, page.body)
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Option<Page>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Option<AdminPage>> + Send>>;
 
-/// Answers paths beyond the standard ones.
+/// Serves paths other than the standard ones.
 #[derive(Clone)]
 pub(crate) struct Pages(Arc<dyn Fn(String, String) -> Answering + Send + Sync>);
 
@@ -56,7 +56,7 @@ impl Default for Pages {
 impl Pages {
     pub(crate) fn new<F>(answer: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Option<Page>> + Send + 'static,
+        F: Future<Output = Option<AdminPage>> + Send + 'static,
     {
         Self(Arc::new(move |path, query| Box::pin(answer(path, query))))
     }
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use crate::{Config, Server};
 
-    struct Nobody;
-    impl crate::RuleProvider for Nobody {
+    struct NoCosts;
+    impl crate::RuleProvider for NoCosts {
         async fn endpoint_cost(
             &self,
             _: crate::CostRequest,
@@ -88,7 +88,7 @@ mod tests {
             &self,
             _: crate::EvaluationRequest,
         ) -> Result<crate::Evaluation, crate::ProviderError> {
-            Ok(crate::Evaluation::compliant("nobody asks"))
+            Ok(crate::Evaluation::compliant(""))
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provider_answers_its_own_paths_and_no_others() {
+    async fn admin_pages_serves_own_paths_only() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let config = Config {
             listen: any,
@@ -110,12 +110,12 @@ mod tests {
             ..Config::default()
         };
         let mut server = Server::bind(config).await.unwrap();
-        server.pages(|path, query| async move {
-            (path == "/mine").then(|| Page::json(format!("[{query:?}]")))
+        server.admin_pages(|path, query| async move {
+            (path == "/mine").then(|| AdminPage::json(format!("[{query:?}]")))
         });
         let admin = server.admin_address().unwrap();
         let mut tasks = Tasks::default();
-        server.spawn(Arc::new(Nobody), &mut tasks).unwrap();
+        server.spawn(Arc::new(NoCosts), &mut tasks).unwrap();
 
         let mine = get(admin, "/mine?a=%20b").await;
         assert!(mine.starts_with("HTTP/1.1 200"), "{mine}");

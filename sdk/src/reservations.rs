@@ -1,50 +1,70 @@
-//! What an allocator has handed out and no watch shows yet. Pure: the caller
-//! brings the time, and what a grant is.
+//! The reservations of an allocator, until the provider's watch shows them. Pure: the caller
+//! passes the time, and defines what a grant is.
 //!
-//! A reservation is held for a while. Confirmed, it lasts until the watch shows
-//! the pod bound (its grant is then on record with the pod) or gone. One that
-//! nobody confirms ends.
+//! A reservation is held for a limited time. Once confirmed it lasts until the watch shows the
+//! pod bound (from then on the pod's own record counts) or gone. Without a Confirm it expires.
 //!
-//! One pod may have reservations on several nodes: a Binding to A whose answer
-//! never came may still be written while the scheduler tries B, so both stay until
-//! the watch shows the pod, or to their ends. Nothing is given back on a guess.
+//! A pod may have reservations on several nodes: a Binding to node A whose response was lost may
+//! still be written while kube-scheduler tries node B. Both last until the watch shows the pod,
+//! or until they expire.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use tautline_sdk::{Rule, reservations::{Key, Reservations}};
+//!
+//! // Ids start with a prefix that is unique to this process.
+//! let mut reservations = Reservations::new("replica-0-1764000000");
+//! let (now, hold) = (Instant::now(), Duration::from_secs(10));
+//! let key = Key { uid: "pod-uid".into(), node: "node-a".into(), rule: Rule::default() };
+//!
+//! let reserved = reservations.reserve(now, key, hold, |others| {
+//!     let used = others.grants_on_node(now, "node-a").count();
+//!     if used < 4 { Ok(used) } else { Err("node-a is full") }
+//! })?;
+//! reservations.confirm(now, &reserved.id).unwrap();
+//! assert_eq!(reservations.counts(now).confirmed, 1);
+//!
+//! // The watch shows the pod bound to node-a.
+//! reservations.observe_pod(now, "pod-uid", Some("node-a"));
+//! assert_eq!(reservations.counts(now).confirmed, 0);
+//! # Ok::<(), &str>(())
+//! ```
 
 use std::{
     collections::{BTreeSet, HashMap},
     time::{Duration, Instant},
 };
 
-use tautline_proto::LONGEST_HOLD;
+use tautline_proto::MAX_HOLD;
 
 use crate::Rule;
 
-/// Whose reservation it is: the same key, the same reservation.
+/// The identity of a reservation: one key has one reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The pod's UID.
     pub uid: String,
     /// The node.
     pub node: String,
-    /// The rule, with its values.
+    /// The rule with its values.
     pub rule: Rule,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not there any more from `until` on, unless confirmed. As many were asked
-    /// for as `attempts` says and not released: each may be about to be bound.
+    /// Expires at `until` unless confirmed. `attempts` calls of Reserve were not released: the
+    /// pod may be bound by any of them.
     Held { until: Instant, attempts: u32 },
-    /// The pod is bound, by the caller's word.
+    /// The caller reported the pod bound.
     Confirmed { since: Instant },
-    /// And by the watch's: the grant counts with the pod. Remembered for callers
-    /// that have not heard.
-    Seen { until: Instant },
+    /// The watch showed the pod bound: its own record counts. Remembered for late calls.
+    Observed { until: Instant },
 }
 
 impl State {
     fn ended(self, now: Instant) -> bool {
         match self {
-            Self::Held { until, .. } | Self::Seen { until } => now >= until,
+            Self::Held { until, .. } | Self::Observed { until } => now >= until,
             Self::Confirmed { .. } => false,
         }
     }
@@ -57,32 +77,32 @@ struct Entry<G> {
     state: State,
 }
 
-/// The answer to [`Book::reserve`].
+/// The result of [`Reservations::reserve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation<G> {
-    /// Names it; no other reservation ever has the same.
+    /// Its id; unique for all time.
     pub id: String,
-    /// What was granted.
+    /// The grant.
     pub grant: G,
-    /// When it ends unless it is confirmed; `None`: it is.
+    /// Its end; `None` once it is confirmed.
     pub until: Option<Instant>,
 }
 
-/// A Confirm of what is not held, or not any more.
+/// A Confirm of a reservation that does not exist or has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("reservation {0} is not held: it has expired, was released, or never was")]
-pub struct NotHeld(pub String);
+pub struct UnknownReservation(pub String);
 
-/// How much is on the book.
+/// Numbers of reservations, for gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Held for a Confirm.
+pub struct ReservationCounts {
+    /// Waiting for a Confirm.
     pub held: usize,
-    /// Confirmed, and not yet seen in the watch.
+    /// Confirmed, and not yet shown by the watch.
     pub confirmed: usize,
 }
 
-/// Reservations with their grants.
+/// Reservations with grants of type `G`; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Reservations<G> {
     prefix: String,
@@ -93,8 +113,8 @@ pub struct Reservations<G> {
 }
 
 impl<G: Clone> Reservations<G> {
-    /// An empty book. The prefix begins every id: give one that no other process
-    /// has, or ever had, so that no id of theirs means anything here.
+    /// No reservations. Every id starts with `prefix`: choose one that no other process has or
+    /// ever had, so that their ids are unknown here.
     pub fn new(prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -105,12 +125,12 @@ impl<G: Clone> Reservations<G> {
         }
     }
 
-    /// Holds what `grant` decides, which may look at the book. A key that has a
-    /// reservation keeps it, with its id and its grant; being held it is held for
-    /// `hold` from now if that is longer.
+    /// Reserves the result of `grant`, which may read the other reservations, for the time
+    /// `hold`. An existing reservation of the key is returned instead; if it is not confirmed, it
+    /// is extended to `hold` from now.
     ///
     /// # Errors
-    /// What `grant` says; the book is then as before.
+    /// The error of `grant`; nothing has changed.
     pub fn reserve<E>(
         &mut self,
         now: Instant,
@@ -152,15 +172,15 @@ impl<G: Clone> Reservations<G> {
         Ok(self.answer(i, entry))
     }
 
-    /// The pod is bound: the reservation lasts until [`settle`](Self::settle).
+    /// The pod is bound: the reservation lasts until [`observe_pod`](Self::observe_pod).
     ///
     /// # Errors
-    /// It is not held any more.
-    pub fn confirm(&mut self, now: Instant, id: &str) -> Result<(), NotHeld> {
-        let i = self.serial(id);
+    /// The reservation does not exist, or has ended.
+    pub fn confirm(&mut self, now: Instant, id: &str) -> Result<(), UnknownReservation> {
+        let i = self.parse_id(id);
         let entry = i.and_then(|i| self.entries.get_mut(&i));
         match entry.filter(|e| !e.state.ended(now)) {
-            None => Err(NotHeld(id.to_owned())),
+            None => Err(UnknownReservation(id.to_owned())),
             Some(entry) => {
                 if let State::Held { .. } = entry.state {
                     entry.state = State::Confirmed { since: now };
@@ -170,12 +190,11 @@ impl<G: Clone> Reservations<G> {
         }
     }
 
-    /// The pod was not bound by this attempt; gives the node if the grant is free
-    /// by that. One that was reserved more than once is free when all attempts
-    /// have said so, or at its end: another of them may be about to be bound. What
-    /// is confirmed stays, and what is not held is no error.
+    /// This attempt did not bind the pod; returns the node if that frees the grant. After several
+    /// calls of Reserve, the grant is free once each was released, or at its end: the pod may
+    /// still be bound by another. Confirmed reservations stay, and unknown ids are ignored.
     pub fn release(&mut self, now: Instant, id: &str) -> Option<String> {
-        let i = self.serial(id)?;
+        let i = self.parse_id(id)?;
         let entry = self.entries.get_mut(&i)?;
         let ended = entry.state.ended(now);
         match &mut entry.state {
@@ -184,30 +203,34 @@ impl<G: Clone> Reservations<G> {
                 None
             }
             State::Held { .. } => Some(self.remove(i)?.key.node),
-            State::Confirmed { .. } | State::Seen { .. } => None,
+            State::Confirmed { .. } | State::Observed { .. } => None,
         }
     }
 
-    /// The watch shows the pod bound to a node, or (`None`) gone; gives the nodes
-    /// whose grants that frees or leaves to the pod's own record. A bound pod is
-    /// never bound elsewhere, so its other reservations end. Call it after the
-    /// snapshot that shows it is in use: for a moment the grant then counts twice,
-    /// and never not at all. A pod that is not known yet is not gone.
-    pub fn settle(&mut self, now: Instant, uid: &str, bound_to: Option<&str>) -> BTreeSet<String> {
+    /// The watch shows the pod bound to a node, or (`None`) gone; returns the nodes with changed
+    /// grants. A bound pod is never bound to another node, so its other reservations end. Call
+    /// this after the new state is visible to readers: then the grant counts twice for a moment,
+    /// and never not at all. A pod that the watch has not shown yet is not gone.
+    pub fn observe_pod(
+        &mut self,
+        now: Instant,
+        uid: &str,
+        bound_to: Option<&str>,
+    ) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
         let all: Vec<u64> = self.uids.get(uid).into_iter().flatten().copied().collect();
         for i in all {
             let Some(entry) = self.entries.get_mut(&i) else {
                 continue;
             };
-            if !matches!(entry.state, State::Seen { .. }) {
+            if !matches!(entry.state, State::Observed { .. }) {
                 touched.insert(entry.key.node.clone());
             }
             let here = bound_to == Some(entry.key.node.as_str());
             if here && !entry.state.ended(now) {
-                if !matches!(entry.state, State::Seen { .. }) {
-                    let until = now + LONGEST_HOLD;
-                    entry.state = State::Seen { until };
+                if !matches!(entry.state, State::Observed { .. }) {
+                    let until = now + MAX_HOLD;
+                    entry.state = State::Observed { until };
                 }
             } else {
                 self.remove(i);
@@ -216,57 +239,57 @@ impl<G: Clone> Reservations<G> {
         touched
     }
 
-    /// Forgets what has ended; gives the nodes whose grants that frees.
+    /// Removes expired reservations; returns the nodes with freed grants.
     pub fn expire(&mut self, now: Instant) -> BTreeSet<String> {
         let ended = self.entries.iter().filter(|(_, e)| e.state.ended(now));
         let ended: Vec<u64> = ended.map(|(i, _)| *i).collect();
         let gone = ended.into_iter().filter_map(|i| self.remove(i));
-        gone.filter(|e| !matches!(e.state, State::Seen { .. }))
+        gone.filter(|e| !matches!(e.state, State::Observed { .. }))
             .map(|e| e.key.node)
             .collect()
     }
 
-    /// What is granted on a node and not on record with a bound pod.
-    pub fn on_node<'a>(
+    /// The grants on a node that the watch does not show yet.
+    pub fn grants_on_node<'a>(
         &'a self,
         now: Instant,
         node: &str,
     ) -> impl Iterator<Item = (&'a Key, &'a G)> + use<'a, G> {
         let here = self.nodes.get(node).into_iter().flatten();
         here.filter_map(|i| self.entries.get(i))
-            .filter(move |e| !matches!(e.state, State::Seen { .. }) && !e.state.ended(now))
+            .filter(move |e| !matches!(e.state, State::Observed { .. }) && !e.state.ended(now))
             .map(|e| (&e.key, &e.grant))
     }
 
-    /// The nodes where something is granted to a pod and not on record with it.
-    pub fn nodes_of<'a>(
+    /// The nodes with grants of a pod that the watch does not show yet.
+    pub fn nodes_of_pod<'a>(
         &'a self,
         now: Instant,
         uid: &str,
     ) -> impl Iterator<Item = &'a str> + use<'a, G> {
         let own = self.uids.get(uid).into_iter().flatten();
         own.filter_map(|i| self.entries.get(i))
-            .filter(move |e| !matches!(e.state, State::Seen { .. }) && !e.state.ended(now))
+            .filter(move |e| !matches!(e.state, State::Observed { .. }) && !e.state.ended(now))
             .map(|e| e.key.node.as_str())
     }
 
-    /// For a gauge.
-    pub fn counts(&self, now: Instant) -> Counts {
-        let mut counts = Counts::default();
+    /// The current numbers.
+    pub fn counts(&self, now: Instant) -> ReservationCounts {
+        let mut counts = ReservationCounts::default();
         for entry in self.entries.values().filter(|e| !e.state.ended(now)) {
             match entry.state {
                 State::Held { .. } => counts.held += 1,
                 State::Confirmed { .. } => counts.confirmed += 1,
-                State::Seen { .. } => {}
+                State::Observed { .. } => {}
             }
         }
         counts
     }
 
-    /// Pods whose reservations were confirmed at least `age` ago and never seen: a
-    /// pod may come and go between two looks of a watch. The caller settles those
-    /// that are not there any more.
-    pub fn unseen(&self, now: Instant, age: Duration) -> BTreeSet<String> {
+    /// UIDs of pods whose reservations were confirmed at least `age` ago and that the watch never
+    /// showed: a pod may come and go between two lists. Call
+    /// [`observe_pod`](Self::observe_pod) with `None` for those that do not exist.
+    pub fn unobserved(&self, now: Instant, age: Duration) -> BTreeSet<String> {
         let old = |s: State| matches!(s, State::Confirmed { since } if now.saturating_duration_since(since) >= age);
         let unseen = self.entries.values().filter(|e| old(e.state));
         unseen.map(|e| e.key.uid.clone()).collect()
@@ -278,15 +301,15 @@ impl<G: Clone> Reservations<G> {
             grant: entry.grant,
             until: match entry.state {
                 State::Held { until, .. } => Some(until),
-                State::Confirmed { .. } | State::Seen { .. } => None,
+                State::Confirmed { .. } | State::Observed { .. } => None,
             },
         }
     }
 
-    fn serial(&self, id: &str) -> Option<u64> {
+    fn parse_id(&self, id: &str) -> Option<u64> {
         let digits = id.strip_prefix(&self.prefix)?.strip_prefix('-')?;
         let i = digits.parse().ok()?;
-        // "+7" and "07" parse too.
+        // parse() also accepts "+7" and "07".
         (digits == format!("{i}")).then_some(i)
     }
 

@@ -1,5 +1,5 @@
-//! A provider's server: gRPC with health and reflection, TLS, metrics, and a
-//! shutdown that finishes calls under way.
+//! A provider's server: gRPC with health and reflection, TLS, metrics, and a shutdown that
+//! finishes calls in progress.
 
 use std::{
     convert::Infallible,
@@ -37,29 +37,28 @@ use tonic_health::ServingStatus;
 
 use crate::{
     Allocator, RuleProvider,
-    calls::{Calls, Socket},
+    calls::{Socket, TrackedRoutes},
     metrics::Metrics,
-    pages::{Page, Pages},
-    service::{AllocatorService, Gate, RuleService},
+    pages::{AdminPage, Pages},
+    service::{AllocatorService, ReadinessGate, RuleService},
 };
 
-/// A question is at most 16 MiB.
-const LARGEST_BYTES: usize = 16 << 20;
-/// A call that answers once ends after this long: no half-sent question stays. Streams go on.
+/// Maximum size of a request.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
+/// Deadline of unary calls, so that no unfinished request stays. Streams have none.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a provider serves.
+/// The configuration of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where gRPC is served; port 0 picks a free one. Default: port 5309 of
-    /// every address.
+    /// Address of gRPC; port 0 chooses a free one. Default: port 5309 of every address.
     pub listen: SocketAddr,
-    /// Where `/livez`, `/readyz` and `/metrics` are served, if at all.
+    /// Address of `/livez`, `/readyz` and `/metrics`. Default: `None`, not served.
     pub admin: Option<SocketAddr>,
-    /// TLS, with certificates that reload.
+    /// TLS files, reloaded within 2 s of a change. Default: `None`, no TLS.
     pub tls: Option<ServerFiles>,
-    /// Connections that may be open at once. Beyond them the idlest connection of the
-    /// address that has the most is closed; one with a call under way is not. Default: 1,024.
+    /// Maximum number of open connections. Beyond it, the idlest connection of the address with
+    /// the most is closed, but none with a call in progress. Default: 1,024.
     pub connections: usize,
 }
 
@@ -79,7 +78,7 @@ impl Config {
     fn limits(&self) -> Limits {
         Limits {
             connections: self.connections,
-            // Many agents may come back at once.
+            // Many agents may reconnect at once.
             handshakes: (self.connections / 4).max(128),
             // HTTP/2 has pings.
             idle: None,
@@ -88,34 +87,78 @@ impl Config {
     }
 }
 
-/// Serves `provider` until SIGTERM or Ctrl-C.
+/// Serves `provider` until SIGTERM or Ctrl-C, then finishes calls in progress.
+///
+/// ```no_run
+/// # use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
+/// # struct Spread;
+/// # impl RuleProvider for Spread {
+/// #     async fn endpoint_cost(&self, _: CostRequest) -> Result<CostAnswer, ProviderError> {
+/// #         Ok(CostAnswer::default())
+/// #     }
+/// #     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+/// #         Ok(Evaluation::compliant(""))
+/// #     }
+/// # }
+/// #[tokio::main]
+/// async fn main() -> anyhow::Result<()> {
+///     let admin = Some(([0, 0, 0, 0], 9090).into());
+///     tautline_sdk::serve(Spread, tautline_sdk::Config { admin, ..Default::default() }).await
+/// }
+/// ```
 ///
 /// # Errors
-/// The address is taken, or TLS files do not load.
+/// An address is in use, or TLS files do not load.
 pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
     limits::raise_open_files();
     let mut tasks = Tasks::default();
     let server = Server::bind(config).await?;
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }
 
-/// A provider's server whose ports are bound, so that nobody is refused.
+/// A server with bound ports: connections wait until it is spawned.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tautline_sdk::{Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, Server};
+/// # struct Spread;
+/// # impl RuleProvider for Spread {
+/// #     async fn endpoint_cost(&self, _: CostRequest) -> Result<CostAnswer, ProviderError> {
+/// #         Ok(CostAnswer::default())
+/// #     }
+/// #     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+/// #         Ok(Evaluation::compliant(""))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> anyhow::Result<()> {
+/// let config = Config { listen: ([127, 0, 0, 1], 0).into(), ..Config::default() };
+/// let server = Server::bind(config).await?;
+/// let readiness = server.readiness.clone();
+/// readiness.expect("table");
+/// let mut tasks = tautline_sdk::Tasks::default();
+/// server.spawn(Arc::new(Spread), &mut tasks)?;
+/// // Calls return UNAVAILABLE until the table is loaded.
+/// readiness.done("table");
+/// tasks.run(async { /* until a signal */ }).await
+/// # }
+/// ```
 pub struct Server {
     config: Config,
     listener: TcpListener,
     admin: Option<TcpListener>,
     address: SocketAddr,
-    linger: Option<CancellationToken>,
+    drain: Option<CancellationToken>,
     pages: Pages,
     routes: RoutesBuilder,
-    /// Names of the services, for their health.
+    /// Names of the services, for the health service.
     names: Vec<&'static str>,
-    /// Metrics of the server; a provider may add its own.
+    /// The server's metrics; a provider may add its own, which get the prefix `tautline_`.
     pub registry: Registry,
-    /// What the provider waits for before it is ready. Health follows it, and
-    /// questions get UNAVAILABLE until then.
+    /// The conditions for readiness. Until all are met, health reports NOT_SERVING and calls
+    /// return UNAVAILABLE.
     pub readiness: Readiness,
 }
 
@@ -123,7 +166,7 @@ impl Server {
     /// Binds the ports.
     ///
     /// # Errors
-    /// An address that is taken.
+    /// An address is in use.
     pub async fn bind(config: Config) -> Result<Self> {
         let listener = admin::bind(config.listen).await?;
         let admin = match config.admin {
@@ -137,7 +180,7 @@ impl Server {
             listener,
             admin,
             address,
-            linger: None,
+            drain: None,
             pages: Pages::default(),
             routes: RoutesBuilder::default(),
             names: Vec::new(),
@@ -146,32 +189,32 @@ impl Server {
         })
     }
 
-    /// Where gRPC is served.
+    /// The address of gRPC.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the admin port is, if there is one.
+    /// The address of the admin port, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref()?.local_addr().ok()
     }
 
-    /// Answers further paths of the admin port, from the path and the query (without
-    /// its `?`; neither is decoded); `None`: there is no such page.
-    pub fn pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
+    /// Serves more paths on the admin port. `answer` gets the path and the query (without `?`,
+    /// both undecoded); `None` gives 404.
+    pub fn admin_pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
-        F: Future<Output = Option<Page>> + Send + 'static,
+        F: Future<Output = Option<AdminPage>> + Send + 'static,
     {
         self.pages = Pages::new(answer);
     }
 
-    /// Goes on with gRPC after the stop until this token is cancelled too: for
-    /// those who must hear callers out (the process waits for it, but not for ever).
-    pub fn linger(&mut self, until: CancellationToken) {
-        self.linger = Some(until);
+    /// Serves gRPC after the stop until this token is cancelled too, for callers that still have
+    /// to confirm or release. The process waits at most 20 s for its tasks.
+    pub fn drain_until(&mut self, until: CancellationToken) {
+        self.drain = Some(until);
     }
 
-    /// Serves a further gRPC service (a generated `...Server`) on the same port.
+    /// Serves another gRPC service (a generated `...Server`) on the same port.
     pub fn add_service<S>(&mut self, service: S)
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -182,20 +225,20 @@ impl Server {
         self.names.push(S::NAME);
     }
 
-    /// Serves as tasks of a process.
+    /// Serves `provider` as tasks of the process.
     ///
     /// # Errors
-    /// TLS files that do not load.
+    /// TLS files do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
         let gate = self.gate();
         self.add_service(RuleService::new(provider, gate));
         self.launch(tasks)
     }
 
-    /// Serves an allocator beside the provider.
+    /// Serves `provider` and `allocator`.
     ///
     /// # Errors
-    /// TLS files that do not load.
+    /// TLS files do not load.
     pub fn spawn_with_allocator<P: RuleProvider, A: Allocator>(
         mut self,
         provider: Arc<P>,
@@ -208,8 +251,8 @@ impl Server {
         self.launch(tasks)
     }
 
-    fn gate(&mut self) -> Gate {
-        Gate {
+    fn gate(&mut self) -> ReadinessGate {
+        ReadinessGate {
             readiness: self.readiness.clone(),
             metrics: Metrics::register(&mut self.registry),
         }
@@ -231,23 +274,23 @@ impl Server {
 
         let port_metrics = PortMetrics::default();
         port_metrics.register_connections("ruleprovider_", &mut self.registry);
-        let port = Port::new(self.config.limits(), LARGEST_BYTES, port_metrics);
+        let port = Port::new(self.config.limits(), MAX_REQUEST_BYTES, port_metrics);
 
         let readiness = self.readiness.clone();
         let ready_stop = stop.clone();
         // Overall health is the service "".
         names.push("");
         tasks.spawn("health", async move {
-            let say = async |status| {
+            let report = async |status| {
                 for name in &names {
                     health.set_service_status(name, status).await;
                 }
             };
-            say(ServingStatus::NotServing).await;
+            report(ServingStatus::NotServing).await;
             tokio::select! { () = readiness.wait() => {}, () = ready_stop.cancelled() => return Ok(()) }
-            say(ServingStatus::Serving).await;
+            report(ServingStatus::Serving).await;
             ready_stop.cancelled().await;
-            say(ServingStatus::NotServing).await;
+            report(ServingStatus::NotServing).await;
             Ok(())
         });
         if let Some(listener) = self.admin {
@@ -278,8 +321,8 @@ impl Server {
         tasks.spawn("grpc", async move {
             let close = async {
                 stop.cancelled().await;
-                if let Some(linger) = self.linger {
-                    linger.cancelled().await;
+                if let Some(drain) = self.drain {
+                    drain.cancelled().await;
                 }
                 closing.cancel();
             };
@@ -313,7 +356,7 @@ async fn listen(
         .initial_connection_window_size(4 << 20)
         .timeout(CALL_TIMEOUT)
         .serve_with_incoming_shutdown(
-            Calls(routes.prepare()),
+            TrackedRoutes(routes.prepare()),
             ReceiverStream::new(incoming),
             until,
         );

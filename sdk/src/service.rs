@@ -1,4 +1,4 @@
-//! From the wire to the traits and back.
+//! The gRPC services: from messages to the traits and back.
 
 use std::{
     convert::Infallible,
@@ -26,20 +26,19 @@ use crate::{
     RuleProvider, codec::CostCodec, deadline, metrics::Metrics, types::reference,
 };
 
-/// 100,000 node names of 63 bytes fit.
-const MAX_QUESTION_BYTES: usize = 16 << 20;
+/// Fits 100,000 node names of 63 bytes.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
 
-/// The way into a provider: closed until the server is ready, and counted.
+/// Rejects calls until the server is ready, and counts them.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct ReadinessGate {
     pub(crate) readiness: Readiness,
     pub(crate) metrics: Metrics,
 }
 
-impl Gate {
-    /// Who is asked again within a moment of its start, at the address that it had
-    /// before, would answer from lists that are not there yet: that no card is
-    /// taken, that no rule is known. Callers ask another replica in its place.
+impl ReadinessGate {
+    /// A restarted container keeps its address and gets calls at once. It must not answer from
+    /// incomplete lists (all devices free, no rule known): callers try another replica.
     async fn pass<T, A, E>(
         &self,
         rpc: &'static str,
@@ -62,15 +61,15 @@ impl Gate {
     }
 }
 
-/// Serves a provider. What tonic generates makes an object of each node's line;
-/// this reads and writes those of EndpointCost in place.
+/// Serves a provider. tonic's generated code makes a message of each node's line; this reads
+/// and writes the lines of EndpointCost in place.
 pub(crate) struct RuleService<P> {
     provider: Arc<P>,
-    gate: Gate,
+    gate: ReadinessGate,
 }
 
 impl<P> RuleService<P> {
-    pub(crate) fn new(provider: Arc<P>, gate: Gate) -> Self {
+    pub(crate) fn new(provider: Arc<P>, gate: ReadinessGate) -> Self {
         Self { provider, gate }
     }
 }
@@ -112,7 +111,7 @@ impl<P: RuleProvider> Service<http::Request<Body>> for RuleService<P> {
 }
 
 fn grpc<C: Codec>(codec: C) -> Grpc<C> {
-    Grpc::new(codec).max_decoding_message_size(MAX_QUESTION_BYTES)
+    Grpc::new(codec).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
 struct Evaluate<P>(RuleService<P>);
@@ -123,15 +122,18 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
 
     fn call(&mut self, request: Request<wire::EvaluateRequest>) -> Self::Future {
         let RuleService { provider, gate } = self.0.clone();
-        let deadline = deadline::of(request.metadata());
-        let ask = request.into_inner();
-        let (targets, nodes) = (ask.targets.into_iter(), ask.target_nodes.into_iter());
+        let deadline = deadline::from_metadata(request.metadata());
+        let request = request.into_inner();
+        let (targets, nodes) = (
+            request.targets.into_iter(),
+            request.target_nodes.into_iter(),
+        );
         let question = EvaluationRequest {
             targets: targets.map(|(n, t)| (n, reference(t))).collect(),
             target_nodes: nodes
                 .map(|(name, node)| (name, Some(node).filter(|n| !n.is_empty())))
                 .collect(),
-            rule: ask.rule.unwrap_or_default().into(),
+            rule: request.rule.unwrap_or_default().into(),
             deadline,
         };
         Box::pin(async move {
@@ -149,7 +151,7 @@ impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
 
     fn call(&mut self, request: Request<CostRequest>) -> Self::Future {
         let RuleService { provider, gate } = self.0.clone();
-        let deadline = deadline::of(request.metadata());
+        let deadline = deadline::from_metadata(request.metadata());
         let question = CostRequest {
             deadline,
             ..request.into_inner()
@@ -163,7 +165,7 @@ impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
 
 pub(crate) struct AllocatorService<A> {
     pub(crate) allocator: Arc<A>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: ReadinessGate,
 }
 
 #[tonic::async_trait]
@@ -172,16 +174,16 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
         &self,
         request: Request<allocator::ReserveRequest>,
     ) -> Result<Response<allocator::ReserveResponse>, Status> {
-        let ask = ReservationRequest::from(request);
+        let request = ReservationRequest::from(request);
         let answer = async {
-            // Two pods without a UID would share one reservation.
-            for (field, value) in [("uid", &ask.uid), ("node", &ask.node)] {
+            // Pods without a UID would share one reservation.
+            for (field, value) in [("uid", &request.uid), ("node", &request.node)] {
                 if value.is_empty() {
                     let what = format!("ReserveRequest, {field}: empty; say which it is");
                     return Err(AllocatorError::BadRule(what));
                 }
             }
-            self.allocator.reserve(ask).await
+            self.allocator.reserve(request).await
         };
         self.gate.pass("Reserve", answer).await
     }

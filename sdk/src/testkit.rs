@@ -1,5 +1,29 @@
-//! For a provider's own tests: run it on a free port of this machine and ask it
-//! over real gRPC.
+//! Runs a provider on a free local port and calls it over real gRPC, for its own tests.
+//!
+//! ```
+//! # use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
+//! # struct Spread;
+//! # impl RuleProvider for Spread {
+//! #     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+//! #         Ok(request.eligible_nodes.iter().map(|node| (node, 0)).collect())
+//! #     }
+//! #     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+//! #         Ok(Evaluation::compliant(""))
+//! #     }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> anyhow::Result<()> {
+//! let server = tautline_sdk::testkit::start(Spread).await?;
+//! let request = tautline_proto::ruleprovider::EndpointCostRequest {
+//!     eligible_nodes: vec!["a".into(), "b".into()],
+//!     ..Default::default()
+//! };
+//! let answer = server.endpoint_cost(request).await?;
+//! assert_eq!(answer.node_and_cost.len(), 2);
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -24,9 +48,9 @@ use tonic::{Request, Status, transport::Channel};
 
 use crate::{Allocator, Config, RuleProvider, Server};
 
-/// A provider that runs until it is stopped or dropped.
-pub struct Running {
-    /// Where it listens.
+/// A running provider; stops when dropped.
+pub struct TestServer {
+    /// Its address.
     pub address: SocketAddr,
     client: RuleProviderClient<Channel>,
     allocator: AllocatorClient<Channel>,
@@ -34,7 +58,7 @@ pub struct Running {
     done: Option<JoinHandle<Result<()>>>,
 }
 
-/// A configuration for loopback: a free port, no admin port, no TLS.
+/// The configuration of [`start`]: a free port of 127.0.0.1, no admin port, no TLS.
 pub fn loopback() -> Config {
     Config {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -47,43 +71,43 @@ pub fn loopback() -> Config {
 /// Starts `provider` on a free port.
 ///
 /// # Errors
-/// No port could be bound.
-pub async fn start(provider: impl RuleProvider) -> Result<Running> {
+/// No free port.
+pub async fn start(provider: impl RuleProvider) -> Result<TestServer> {
     start_with(provider, loopback()).await
 }
 
-/// Starts `provider` as configured. [`Running`]'s own client speaks no TLS.
+/// Starts `provider` with a configuration. The client of [`TestServer`] does not use TLS.
 ///
 /// # Errors
-/// The port is taken, or TLS files do not load.
-pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<Running> {
+/// The port is in use, or TLS files do not load.
+pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<TestServer> {
     let server = Server::bind(config).await?;
     let address = server.address();
     let mut tasks = Tasks::default();
     server.spawn(Arc::new(provider), &mut tasks)?;
-    running(address, tasks)
+    test_server(address, tasks)
 }
 
 /// Starts `provider` and `allocator` on a free port.
 ///
 /// # Errors
-/// No port could be bound.
+/// No free port.
 pub async fn start_with_allocator(
     provider: impl RuleProvider,
     allocator: impl Allocator,
-) -> Result<Running> {
+) -> Result<TestServer> {
     let server = Server::bind(loopback()).await?;
     let address = server.address();
     let mut tasks = Tasks::default();
     server.spawn_with_allocator(Arc::new(provider), Arc::new(allocator), &mut tasks)?;
-    running(address, tasks)
+    test_server(address, tasks)
 }
 
-fn running(address: SocketAddr, tasks: Tasks) -> Result<Running> {
+fn test_server(address: SocketAddr, tasks: Tasks) -> Result<TestServer> {
     let stop = tasks.stop_token();
     let channel = Channel::from_shared(format!("http://{address}"))?.connect_lazy();
     let done = tokio::spawn(tasks.run(std::future::pending()));
-    Ok(Running {
+    Ok(TestServer {
         address,
         client: RuleProviderClient::new(channel.clone()),
         allocator: AllocatorClient::new(channel),
@@ -92,23 +116,23 @@ fn running(address: SocketAddr, tasks: Tasks) -> Result<Running> {
     })
 }
 
-impl Running {
-    /// Asks for costs.
+impl TestServer {
+    /// Calls EndpointCost.
     ///
     /// # Errors
-    /// What the provider answers instead.
+    /// The provider's status.
     pub async fn endpoint_cost(
         &self,
-        ask: EndpointCostRequest,
+        request: EndpointCostRequest,
     ) -> Result<EndpointCostResponse, Status> {
-        self.endpoint_cost_by(Request::new(ask)).await
+        self.endpoint_cost_with(Request::new(request)).await
     }
 
-    /// Asks for costs by a request of one's own making, with a deadline, say.
+    /// Calls EndpointCost with metadata, such as a deadline.
     ///
     /// # Errors
-    /// What the provider answers instead.
-    pub async fn endpoint_cost_by(
+    /// The provider's status.
+    pub async fn endpoint_cost_with(
         &self,
         request: Request<EndpointCostRequest>,
     ) -> Result<EndpointCostResponse, Status> {
@@ -116,41 +140,41 @@ impl Running {
         Ok(answer.into_inner())
     }
 
-    /// Asks for the compliance of placed objects.
+    /// Calls Evaluate.
     ///
     /// # Errors
-    /// What the provider answers instead.
-    pub async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
-        Ok(self.client.clone().evaluate(ask).await?.into_inner())
+    /// The provider's status.
+    pub async fn evaluate(&self, request: EvaluateRequest) -> Result<EvaluateResponse, Status> {
+        Ok(self.client.clone().evaluate(request).await?.into_inner())
     }
 
-    /// Asks for a reservation.
+    /// Calls Reserve.
     ///
     /// # Errors
-    /// What the allocator answers instead.
-    pub async fn reserve(&self, ask: ReserveRequest) -> Result<ReserveResponse, Status> {
-        Ok(self.allocator.clone().reserve(ask).await?.into_inner())
+    /// The allocator's status.
+    pub async fn reserve(&self, request: ReserveRequest) -> Result<ReserveResponse, Status> {
+        Ok(self.allocator.clone().reserve(request).await?.into_inner())
     }
 
-    /// Confirms a reservation.
+    /// Calls Confirm.
     ///
     /// # Errors
-    /// What the allocator answers instead.
+    /// The allocator's status.
     pub async fn confirm(&self, id: &str) -> Result<(), Status> {
-        let ask = ConfirmRequest { id: id.to_owned() };
-        self.allocator.clone().confirm(ask).await.map(drop)
+        let request = ConfirmRequest { id: id.to_owned() };
+        self.allocator.clone().confirm(request).await.map(drop)
     }
 
-    /// Releases a reservation.
+    /// Calls Release.
     ///
     /// # Errors
-    /// What the allocator answers instead.
+    /// The allocator's status.
     pub async fn release(&self, id: &str) -> Result<(), Status> {
-        let ask = ReleaseRequest { id: id.to_owned() };
-        self.allocator.clone().release(ask).await.map(drop)
+        let request = ReleaseRequest { id: id.to_owned() };
+        self.allocator.clone().release(request).await.map(drop)
     }
 
-    /// Stops it and waits until calls under way have ended.
+    /// Stops the server after the calls in progress.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(done) = self.done.take() {
@@ -159,7 +183,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }

@@ -1,4 +1,4 @@
-//! Questions and answers as a provider sees them.
+//! Requests and answers of a rule provider.
 
 use std::{
     collections::BTreeMap,
@@ -9,14 +9,14 @@ use tautline_core::{Compliance, Reference, duration, quantity};
 use tautline_proto::ruleprovider as wire;
 use tonic::Status;
 
-/// The rule that is asked about. Its values are the policy's texts.
+/// A rule, with the texts of the policy's author.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
-    /// "latency".
+    /// Its name, such as "latency".
     pub name: String,
-    /// What is wanted.
+    /// The wanted value.
     pub request: String,
-    /// The worst that is acceptable; empty if the policy sets none.
+    /// The worst acceptable value; empty if the policy sets none.
     pub limit: String,
 }
 
@@ -24,7 +24,7 @@ impl Rule {
     /// The request as a Go duration; `None` if it is empty.
     ///
     /// # Errors
-    /// [`ProviderError::BadRule`] that names the field and the mend.
+    /// [`ProviderError::BadRule`], with the field and the fix.
     pub fn request_duration(&self) -> Result<Option<Duration>, ProviderError> {
         self.duration("request", &self.request)
     }
@@ -32,7 +32,7 @@ impl Rule {
     /// The limit as a Go duration; `None` if it is empty.
     ///
     /// # Errors
-    /// [`ProviderError::BadRule`] that names the field and the mend.
+    /// [`ProviderError::BadRule`], with the field and the fix.
     pub fn limit_duration(&self) -> Result<Option<Duration>, ProviderError> {
         self.duration("limit", &self.limit)
     }
@@ -47,24 +47,23 @@ impl Rule {
     }
 }
 
-/// What is known of the workload; callers of Turnbuckle's make send nothing.
+/// The workload's metadata and requests; Turnbuckle's callers do not send it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The pod's UID; "" if unknown.
+    /// The pod's UID; empty if unknown.
     pub uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its effective resource requests: name to quantity text.
+    /// Its effective resource requests: name and quantity text, such as `cpu: 500m`.
     pub requests: BTreeMap<String, String>,
-    /// The names of the ResourceClaims that its spec and status name; empty also from
-    /// callers that do not say.
+    /// Names of the ResourceClaims in its spec and status; some callers never send them.
     pub resource_claims: Vec<String>,
 }
 
 impl Workload {
-    /// The request of a resource in thousandths of its unit; 0 if there is none.
+    /// The request of a resource in thousandths of its unit; 0 without one.
     pub fn request_milli(&self, resource: &str) -> i64 {
         self.requests
             .get(resource)
@@ -73,60 +72,59 @@ impl Workload {
     }
 }
 
-/// An object on the other side of the constraint; a pod only once it is placed.
+/// An object that another target of the offer selects; pods only once they have a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its target's name in the offer.
+    /// The name of its target.
     pub role: String,
     /// The object.
     pub reference: Reference,
-    /// The node that a pod runs on, the name of an endpoint; none for other kinds.
+    /// The node of a pod, or the name of an endpoint; `None` for other kinds.
     pub node: Option<String>,
 }
 
-/// What would each of these nodes cost?
+/// The request for the cost of each eligible node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// Who is to be placed. Its name is empty, and so is the workload's UID, where an
-    /// answer that is [valid for a time](crate::CostAnswer::valid_for) is asked for again
-    /// before it ends: it will be given to whichever pod comes next.
+    /// The pod to place. Its name and the workload's UID are empty in a request that renews an
+    /// answer [valid for a time](crate::CostAnswer::valid_for): the answer is for any pod.
     pub source: Reference,
-    /// By which rule.
+    /// The rule.
     pub rule: Rule,
     /// The nodes of the peers, each once.
     pub peer_nodes: Vec<String>,
-    /// The nodes to give a cost for.
+    /// The nodes that need a cost.
     pub eligible_nodes: Vec<String>,
-    /// More on the workload; `None` from callers that send nothing.
+    /// The workload; `None` from callers that do not send it.
     pub workload: Option<Workload>,
-    /// The peers one by one; empty from callers that send `peer_nodes` alone.
+    /// The peers; empty from callers that send `peer_nodes` only.
     pub peers: Vec<Peer>,
-    /// The version of an answer to the same question that the caller still has the
-    /// lines of, and wants to know the changes since; 0: of none. May be left alone:
-    /// [`Changes`](crate::Changes) is for those who can tell.
+    /// The version of the caller's cached answer to the same request; 0 without one. A provider
+    /// with a [`ChangeLog`](crate::ChangeLog) may answer with the changes since that version;
+    /// others ignore it.
     pub known_version: u64,
-    /// When the caller stops waiting; `None` if it does not say.
+    /// The caller's deadline; `None` if it sends none.
     pub deadline: Option<Instant>,
 }
 
-/// Do these placed objects keep to the rule?
+/// The request for the compliance of placed objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvaluationRequest {
     /// The objects of one binding, by target name.
     pub targets: BTreeMap<String, Reference>,
-    /// The node that each target that is a pod runs on, by target name, `None` if it is
-    /// not placed. Tautline's controller says it, so a provider need not follow pods; a
-    /// caller that does not has no entry.
+    /// The node of each target that is a pod, by target name; `None` if the pod has no node.
+    /// Tautline's controller sends it, so that providers need not watch pods; other callers
+    /// send no entries.
     pub target_nodes: BTreeMap<String, Option<String>>,
     /// The rule.
     pub rule: Rule,
-    /// When the caller stops waiting; `None` if it does not say.
+    /// The caller's deadline; `None` if it sends none.
     pub deadline: Option<Instant>,
 }
 
 impl EvaluationRequest {
-    /// The namespace of the targets that are pods; `None` if there are none, or they
-    /// are of several namespaces.
+    /// The namespace of the targets that are pods; `None` without pods, or with pods of several
+    /// namespaces.
     pub fn namespace(&self) -> Option<&str> {
         let mut pods = self.targets.values().filter(|t| t.kind == "Pod");
         let namespace = pods.next()?.namespace.as_str();
@@ -134,17 +132,17 @@ impl EvaluationRequest {
     }
 }
 
-/// The answer to an [`EvaluateQuestion`].
+/// The answer to an [`EvaluationRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evaluation {
-    /// How well the rule is kept.
+    /// The state.
     pub compliance: Compliance,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
 impl Evaluation {
-    /// Any compliance, with its reason.
+    /// A state with its reason.
     pub fn new(compliance: Compliance, reason: impl Into<String>) -> Self {
         Self {
             compliance,
@@ -152,7 +150,7 @@ impl Evaluation {
         }
     }
 
-    /// Within what was requested.
+    /// Within the request.
     pub fn compliant(reason: impl Into<String>) -> Self {
         Self::new(Compliance::Compliant, reason)
     }
@@ -163,16 +161,16 @@ impl Evaluation {
     }
 }
 
-/// Why a question has no answer.
+/// A request without an answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// The rule's request or limit makes no sense to this provider.
+    /// The rule's request or limit is invalid; name the field and the fix.
     #[error("{0}")]
     BadRule(String),
-    /// It cannot answer yet (no data); callers may ask again.
+    /// There is no data yet; callers may retry.
     #[error("not ready: {0}")]
     NotReady(String),
-    /// Something broke.
+    /// An internal failure.
     #[error("{0}")]
     Internal(String),
 }
@@ -182,7 +180,7 @@ impl From<ProviderError> for Status {
         let text = error.to_string();
         match error {
             ProviderError::BadRule(_) => Self::invalid_argument(text),
-            // Not "unavailable": that is a broken connection's, and tried again.
+            // "unavailable" means a broken connection, which callers retry.
             ProviderError::NotReady(_) => Self::failed_precondition(text),
             ProviderError::Internal(_) => Self::internal(text),
         }
@@ -254,20 +252,20 @@ impl From<wire::PolicyRule> for Rule {
 }
 
 impl From<wire::EndpointCostRequest> for CostRequest {
-    fn from(ask: wire::EndpointCostRequest) -> Self {
+    fn from(request: wire::EndpointCostRequest) -> Self {
         let peer = |p: wire::Peer| Peer {
             role: p.role,
             reference: reference(p.target.unwrap_or_default()),
             node: Some(p.node).filter(|n| !n.is_empty()),
         };
         Self {
-            source: reference(ask.source.unwrap_or_default()),
-            rule: ask.rule.unwrap_or_default().into(),
-            peer_nodes: ask.peer_nodes,
-            eligible_nodes: ask.eligible_nodes,
-            workload: ask.workload.map(Workload::from),
-            peers: ask.peers.into_iter().map(peer).collect(),
-            known_version: ask.known_version,
+            source: reference(request.source.unwrap_or_default()),
+            rule: request.rule.unwrap_or_default().into(),
+            peer_nodes: request.peer_nodes,
+            eligible_nodes: request.eligible_nodes,
+            workload: request.workload.map(Workload::from),
+            peers: request.peers.into_iter().map(peer).collect(),
+            known_version: request.known_version,
             deadline: None,
         }
     }

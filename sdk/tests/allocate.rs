@@ -56,7 +56,7 @@ impl Allocator for Devices {
             rule: ask.rule,
         };
         let granted = self.book().reserve(now, key, ask.hold, |book| {
-            match book.on_node(now, &node).next() {
+            match book.grants_on_node(now, &node).next() {
                 None => Ok(format!("dev-0@{node}")),
                 Some((other, _)) => {
                     let what = format!("the device of {node} is held for {}", other.uid);

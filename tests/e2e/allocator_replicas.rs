@@ -20,7 +20,7 @@ use tautline_proto::allocator::{
 };
 use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
-    Allocator, AllocatorError, LONGEST_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
+    Allocator, AllocatorError, MAX_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
     reservations::{Key, Reservations},
     testkit,
 };
@@ -91,7 +91,7 @@ impl Allocator for OneDevice {
         };
         let mut reservations = self.reservations.lock().unwrap();
         let granted = reservations.reserve(now, key, ask.hold, |reservations| {
-            match bound || reservations.on_node(now, &node).next().is_some() {
+            match bound || reservations.grants_on_node(now, &node).next().is_some() {
                 true => Err(AllocatorError::Exhausted("taken".into())),
                 false => Ok(()),
             }
@@ -276,7 +276,7 @@ async fn replicas_never_grant_one_device_twice() {
         refusals.iter().all(|s| s.code() == Code::Unavailable),
         "{refusals:?}"
     );
-    assert!(started.elapsed() >= LONGEST_HOLD);
+    assert!(started.elapsed() >= MAX_HOLD);
     Caller::of(a.address).release(&id).await.unwrap();
 
     let b = Replica::start(config.clone(), "b", &grants_log).await;
@@ -306,7 +306,7 @@ async fn passed_on(b: &Replica, grants_log: &GrantLog) {
         node: "n1".into(),
         ..ReserveRequest::default()
     });
-    tautline_sdk::mark_forwarded(&mut marked);
+    tautline_sdk::add_forwarded_metadata(&mut marked);
     let status = caller.0.clone().reserve(marked).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
@@ -365,7 +365,7 @@ async fn killed(a: Replica, balancer: &Balancer, grants_log: &GrantLog) {
         .into_iter()
         .rfind(|g| g.by == "a")
         .unwrap();
-    assert!(first.from >= killed + LONGEST_HOLD, "{last:?} {first:?}");
+    assert!(first.from >= killed + MAX_HOLD, "{last:?} {first:?}");
 }
 
 /// b is stopped while u5 is about to be bound: no replica grants until it is, then a at once.
@@ -398,7 +398,7 @@ async fn handed_over(a: &Replica, b: Replica, grants_log: &GrantLog) {
     let took = confirmed.elapsed();
     println!("a's first grant {took:?} after the last of b was confirmed");
     // Without a hand-over it would wait for the Lease to end, and for this.
-    assert!(took < LONGEST_HOLD, "{took:?} is no hand-over");
+    assert!(took < MAX_HOLD, "{took:?} is no hand-over");
     let mut b = b;
     let ended = tokio::time::timeout(PATIENCE, &mut b.done).await;
     ended.expect("b ends").unwrap().unwrap();

@@ -12,13 +12,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tautline_api::convert;
-use tautline_gpu_placement::dra::{NodeDevices, Pools, Refusal, ask_of};
+use tautline_gpu_placement::dra::{DeviceStore, NodeDevices, Unavailable, pending_requests};
+use tautline_gpu_slice::dra;
 use tautline_tests::{PATIENCE, devices, eventually};
 
 use crate::World;
 
 /// The API server's objects, read as the provider reads them.
-async fn read(world: &World) -> Pools {
+async fn read(world: &World) -> DeviceStore {
     let client = &world.plane.client;
     let all = ListParams::default();
     let slices: Api<ResourceSlice> = Api::all(client.clone());
@@ -27,17 +28,17 @@ async fn read(world: &World) -> Pools {
     let slices = slices.list(&all).await.unwrap();
     let claims = claims.list(&all).await.unwrap();
     let classes = classes.list(&all).await.unwrap();
-    let mut pools = Pools::default();
-    pools.reset_slices(slices.iter().map(|s| convert::dra::slice(s).unwrap()));
-    pools.reset_claims(claims.iter().map(|c| convert::dra::claim(c).unwrap()));
-    pools.reset_classes(classes.iter().map(convert::dra::class));
-    pools
+    let mut store = DeviceStore::default();
+    store.reset_slices(slices.iter().map(|s| dra::resource_slice(s).unwrap()));
+    store.reset_claims(claims.iter().map(|c| dra::resource_claim(c).unwrap()));
+    store.reset_classes(classes.iter().map(dra::device_class));
+    store
 }
 
 async fn free(world: &World, node: &str) -> NodeDevices {
     let nodes: Api<Node> = Api::all(world.plane.client.clone());
     let node = convert::node(&nodes.get(node).await.unwrap());
-    let free = read(world).await.free(&node);
+    let free = read(world).await.node_devices(&node);
     assert!(free.ignored().is_empty(), "{:?}", free.ignored());
     assert!(!free.overdrawn());
     free
@@ -76,7 +77,7 @@ async fn expected(world: &World, claim: &str, node: &str) -> Option<Vec<String>>
     let pools = read(world).await;
     let claims = pools.claims_of("", "default", [claim]);
     assert_eq!(claims.len(), 1);
-    let ask = ask_of(&pools, claims);
+    let ask = pending_requests(&pools, claims);
     let mut free = free(world, node).await;
     let taken = free.take_likely(&ask)?;
     let name = |i: &usize| free.devices()[*i].id().device.to_string();
@@ -183,11 +184,13 @@ async fn model_follows_shares_taints_and_claim_templates() {
     assert_eq!(expected(&world, "d", "n1").await, None);
     assert_eq!(milli(&world, "n1").await, [0]);
     let pools = read(&world).await;
-    let ask = ask_of(&pools, pools.claims_of("", "default", ["d"]));
-    let refusal = free(&world, "n1").await.refusal(0, &ask.parts[0].wanted);
+    let ask = pending_requests(&pools, pools.claims_of("", "default", ["d"]));
+    let refusal = free(&world, "n1")
+        .await
+        .unavailable(0, &ask.requests[0].exact);
     assert_eq!(
         refusal,
-        Some(Refusal::Taint("example.com/unhealthy".into()))
+        Some(Unavailable::Taint("example.com/unhealthy".into()))
     );
     devices::pod_of_claim(&client, "d", "gpu").await.unwrap();
     devices::unschedulable(&client, "d", async || world.state()).await;
@@ -212,7 +215,7 @@ async fn model_follows_shares_taints_and_claim_templates() {
     assert_eq!(given(&world, "t").await.0, "n2");
     assert_eq!(milli(&world, "n2").await, [0]);
     let pod = get_pod(&world, "t").await;
-    let named = convert::dra::pod_claims(&pod);
+    let named = convert::pod_claims(&pod);
     assert_eq!((named.names.len(), named.to_come), (1, 0));
     let pools = read(&world).await;
     let made = pools.claim("default", &named.names[0]).unwrap();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tautline_api::constraint::ConstraintPolicyBinding;
-use tautline_sdk::testkit::{self, Running};
+use tautline_sdk::testkit::{self, TestServer};
 use tautline_tests::{
     PATIENCE, control_plane::ControlPlane, eventually, objects, root, servers::Server, workloads,
 };
@@ -20,7 +20,7 @@ pub const RULE: &str = "near";
 pub struct GovernedCluster {
     pub plane: ControlPlane,
     pub judge: NodeJudge,
-    pub provider: Running,
+    pub provider: TestServer,
     pub extender: Server,
     pub controllers: Vec<Server>,
     _alone: MutexGuard<'static, ()>,

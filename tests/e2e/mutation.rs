@@ -10,7 +10,7 @@ use http::{Method, Request as Http};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
-use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{Outcome, Policies, Request, Settings, StaticCluster, Verdict};
 use tautline_tests::{PATIENCE, eventually, objects, root};
 
 use crate::admission::AdmissionCluster;
@@ -120,7 +120,7 @@ fn engine(case: &Case, object: Value) -> End {
     }
     let mut world = case.params();
     world.push(case.namespace());
-    let world = Objects::from_iter(world);
+    let world = StaticCluster::from_iter(world);
     end(
         policies.mutate(&request, &world, &Settings::default()),
         &request,

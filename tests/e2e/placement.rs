@@ -11,7 +11,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use tautline_core::node_filter::GATE;
+use tautline_core::names::GATE_RESOURCE;
 use tautline_sdk::testkit;
 use tautline_tests::{PATIENCE, eventually, objects, root, servers::Server};
 
@@ -301,15 +301,16 @@ async fn gated_pods_wait_until_the_controller_advertises_the_resource() {
     // One that comes later, and one that lost it.
     objects::node(client, "n2", json!({})).await.unwrap();
     let nodes: Api<Node> = Api::all(client.clone());
-    let none = json!({"status": {"capacity": {GATE: null}, "allocatable": {GATE: null}}});
+    let none = json!({"status": {"capacity": {GATE_RESOURCE: null}, "allocatable": {GATE_RESOURCE: null}}});
     let (params, none) = (PatchParams::default(), Patch::Merge(none));
     nodes.patch_status("n1", &params, &none).await.unwrap();
     for name in ["n1", "n2"] {
         let check = async || {
             let status = nodes.get(name).await.ok()?.status?;
             let amounts = [status.capacity?, status.allocatable?];
-            let there =
-                |a: &BTreeMap<String, Quantity>| a.contains_key(GATE) && a.contains_key("cpu");
+            let there = |a: &BTreeMap<String, Quantity>| {
+                a.contains_key(GATE_RESOURCE) && a.contains_key("cpu")
+            };
             amounts.iter().all(there).then_some(())
         };
         let what = format!("{name} carries the resource");

@@ -39,4 +39,4 @@ fn workload_ratio(workload: &str) -> Option<i64> {
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
-mod laws;
+mod properties;

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::{FieldError, error::Errors, place::Place};
+use crate::{FieldError, error::Errors, field_ref::FieldRef};
 
 /// The two ways, by their names of then and now.
 const ONE: [&str; 2] = ["scalingConfiguration", "homogeneousTarget"];
 const SEVERAL: [&str; 2] = ["optimizerConfiguration", "heterogeneousTarget"];
 
-pub(crate) fn review(spec: &Place<'_>, errors: &mut Errors) {
-    let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_there());
+pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
+    let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_present());
     let (one, several) = (given(ONE), given(SEVERAL));
     // The names of now where one of them is used.
     let now = usize::from(one[1] || several[1]);

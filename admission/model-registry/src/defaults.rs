@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Kind, error::Errors, model, place::Place};
+use crate::{Kind, error::Errors, field_ref::FieldRef, model};
 
 /// RFC 6902 operations that add what an object leaves out; none for what is no
 /// object of its kind.
@@ -23,14 +23,14 @@ fn of_model(object: &Value) -> Vec<Value> {
     let mut patch = Vec::new();
     // They are for the review to tell.
     let errors = &mut Errors::default();
-    let spec = Place::root(object).field("spec");
+    let spec = FieldRef::root(object).field("spec");
     let (backends, list) = model::backends(&spec, errors);
-    let scale = |backend: &Place<'_>| list || model::is_ranged(backend);
+    let scale = |backend: &FieldRef<'_>| list || model::is_ranged(backend);
     if !model::has_policy(&spec) || !(list || backends.iter().any(scale)) {
         return patch;
     }
     for (i, backend) in backends.iter().enumerate() {
-        if backend.is_there() && !backend.field("scaleToZeroGracePeriod").is_there() {
+        if backend.is_present() && !backend.field("scaleToZeroGracePeriod").is_present() {
             let at = if list {
                 format!("/spec/backends/{i}")
             } else {
@@ -39,7 +39,7 @@ fn of_model(object: &Value) -> Vec<Value> {
             patch.push(add(format!("{at}/scaleToZeroGracePeriod"), "30s".into()));
         }
     }
-    if !spec.field("costExpansionRatePercent").is_there() {
+    if !spec.field("costExpansionRatePercent").is_present() {
         patch.push(add("/spec/costExpansionRatePercent".into(), 200.into()));
     }
     patch

@@ -10,8 +10,8 @@
 mod binding;
 mod defaults;
 mod error;
+mod field_ref;
 mod model;
-mod place;
 mod policy;
 
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub use binding::{missing_policy, policy_ref};
 pub use defaults::defaults;
 use error::Errors;
 pub use error::{FieldError, Problem, message};
-use place::Place;
+use field_ref::FieldRef;
 
 /// A kind of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub fn review(kind: Kind, object: &Value, old: Option<&Value>) -> Result<(), Vec
         return Ok(());
     }
     let mut errors = Errors::default();
-    let root = Place::root(object).object(&mut errors);
+    let root = FieldRef::root(object).object(&mut errors);
     let spec = root.field("spec").object(&mut errors);
     match kind {
         Kind::Model => model::review(&root, &spec, &mut errors),
@@ -71,4 +71,4 @@ pub fn review(kind: Kind, object: &Value, old: Option<&Value>) -> Result<(), Vec
 }
 
 #[cfg(test)]
-mod laws;
+mod properties;

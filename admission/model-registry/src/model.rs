@@ -1,7 +1,7 @@
 //! A model: its backends, their workers, and how they scale.
 
+mod autoscaling;
 mod claim;
-mod scope;
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     FieldError,
     error::Errors,
-    place::{Nanos, Place},
+    field_ref::{FieldRef, Nanos},
 };
 
 const MOST_REPLICAS: i64 = 1_000_000;
@@ -29,7 +29,7 @@ const DISAGGREGATED: [(&str, &[&str]); 2] = [
 
 /// A backend as it was read.
 struct Backend<'a> {
-    at: Place<'a>,
+    at: FieldRef<'a>,
     /// It scales, rather than having a fixed number of replicas.
     ranged: bool,
     min: i64,
@@ -45,12 +45,12 @@ struct Backend<'a> {
 }
 
 struct Worker<'a> {
-    at: Place<'a>,
+    at: FieldRef<'a>,
     kind: &'a str,
     image: Option<&'a str>,
 }
 
-pub(crate) fn review(root: &Place<'_>, spec: &Place<'_>, errors: &mut Errors) {
+pub(crate) fn review(root: &FieldRef<'_>, spec: &FieldRef<'_>, errors: &mut Errors) {
     let (places, list) = backends(spec, errors);
     if places.is_empty() && !list {
         let detail = "name at least one backend, or the only one in spec.backend";
@@ -69,7 +69,7 @@ pub(crate) fn review(root: &Place<'_>, spec: &Place<'_>, errors: &mut Errors) {
     replicas(&backends, list, errors);
     backends.iter().for_each(|b| b.images(errors));
     if list || backends.iter().any(|b| b.ranged) {
-        scope::review(spec, &backends, list, errors);
+        autoscaling::review(spec, &backends, list, errors);
     }
     backends.iter().for_each(|b| b.worker_types(errors));
     backends.iter().for_each(|b| b.adapters(&names, errors));
@@ -79,37 +79,37 @@ pub(crate) fn review(root: &Place<'_>, spec: &Place<'_>, errors: &mut Errors) {
 }
 
 /// The backends, and whether they are a list.
-pub(crate) fn backends<'a>(spec: &Place<'a>, errors: &mut Errors) -> (Vec<Place<'a>>, bool) {
+pub(crate) fn backends<'a>(spec: &FieldRef<'a>, errors: &mut Errors) -> (Vec<FieldRef<'a>>, bool) {
     let list = spec.field("backends");
-    if list.is_there() {
+    if list.is_present() {
         return (list.objects(errors), true);
     }
     let single = spec.field("backend").object(errors);
-    let single = single.is_there().then_some(single);
+    let single = single.is_present().then_some(single);
     (single.into_iter().collect(), false)
 }
 
 /// Whether a single backend scales, as it did before it had replicas.
-pub(crate) fn is_ranged(backend: &Place<'_>) -> bool {
+pub(crate) fn is_ranged(backend: &FieldRef<'_>) -> bool {
     let bounds = ["minReplicas", "maxReplicas"];
-    bounds.iter().any(|name| backend.field(name).is_there())
+    bounds.iter().any(|name| backend.field(name).is_present())
 }
 
 /// Whether an autoscaling policy is given, in the object or by reference.
-pub(crate) fn has_policy(at: &Place<'_>) -> bool {
+pub(crate) fn has_policy(at: &FieldRef<'_>) -> bool {
     let by_name = at.field("autoscalingPolicyRef").field("name").scalar();
-    at.field("autoscalingPolicy").is_there() || by_name.is_some_and(|name| !name.is_empty())
+    at.field("autoscalingPolicy").is_present() || by_name.is_some_and(|name| !name.is_empty())
 }
 
 impl<'a> Backend<'a> {
-    fn read(at: Place<'a>, ranged: bool, errors: &mut Errors) -> Self {
+    fn read(at: FieldRef<'a>, ranged: bool, errors: &mut Errors) -> Self {
         let grace = at.field("scaleToZeroGracePeriod");
         for policy in ["autoscalingPolicy", "autoscalingPolicyRef"] {
             at.field(policy).object(errors);
         }
         let workers = at.field("workers").objects(errors);
         let adapters = at.field("loraAdapters").objects(errors);
-        let name = |adapter: &Place<'a>| {
+        let name = |adapter: &FieldRef<'a>| {
             let name = adapter.field("name");
             name.text(errors).map(|text| (name.path, text))
         };
@@ -122,7 +122,7 @@ impl<'a> Backend<'a> {
             replicas: int("replicas"),
             cost: int("scalingCost"),
             grace: grace.duration(errors),
-            has_grace: grace.is_there(),
+            has_grace: grace.is_present(),
             has_policy: has_policy(&at),
             kind: at.field("type").text(errors).unwrap_or_default(),
             workers: workers
@@ -166,7 +166,7 @@ impl<'a> Backend<'a> {
     fn worker_types(&self, errors: &mut Errors) {
         let kind = self.kind;
         let wrong = |worker: &Worker<'_>, detail: String| {
-            let path = worker.at.path_of("type");
+            let path = worker.at.child_path("type");
             FieldError::invalid(&path, &worker.kind.into(), detail)
         };
         if SINGLE.contains(&kind) {
@@ -177,7 +177,7 @@ impl<'a> Backend<'a> {
                     errors.push(wrong(worker, detail));
                 }
                 several => {
-                    let path = self.at.path_of("workers");
+                    let path = self.at.child_path("workers");
                     let detail = format!("a {kind} backend must have exactly one worker");
                     let count = Value::from(several.len());
                     errors.push(FieldError::invalid(&path, &count, detail));
@@ -212,13 +212,13 @@ impl<'a> Backend<'a> {
 
 fn replicas(backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
     for backend in backends.iter().filter(|b| b.ranged && b.min > b.max) {
-        let at = backend.at.path_of("minReplicas");
+        let at = backend.at.child_path("minReplicas");
         let detail = format!("must not be above maxReplicas, which is {}", backend.max);
         errors.push(FieldError::invalid(&at, &backend.min.into(), detail));
     }
     for backend in backends {
         if backend.replicas > MOST_REPLICAS {
-            let at = backend.at.path_of("replicas");
+            let at = backend.at.child_path("replicas");
             let detail = format!("must not be above {MOST_REPLICAS}");
             errors.push(FieldError::invalid(&at, &backend.replicas.into(), detail));
         }

@@ -7,12 +7,12 @@ use tautline_core::quantity;
 use crate::{
     FieldError,
     error::Errors,
-    place::{Nanos, Place},
+    field_ref::{FieldRef, Nanos},
 };
 
 const MOST: Nanos = 30 * 60 * 1_000_000_000;
 
-pub(crate) fn review(spec: &Place<'_>, errors: &mut Errors) {
+pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
     let metrics = spec.field("metrics").objects(errors);
     let mut names = HashSet::new();
     for metric in &metrics {
@@ -23,7 +23,7 @@ pub(crate) fn review(spec: &Place<'_>, errors: &mut Errors) {
         }
         // As it was called before it was a name.
         let old = metric.field("metricName");
-        let name = if old.is_there() {
+        let name = if old.is_present() {
             old
         } else {
             metric.field("name")
@@ -60,7 +60,7 @@ pub(crate) fn review(spec: &Place<'_>, errors: &mut Errors) {
 }
 
 /// Whether a quantity is there, finite and above 0.
-fn is_positive(target: &Place<'_>) -> bool {
+fn is_positive(target: &FieldRef<'_>) -> bool {
     let Some(text) = target.scalar() else {
         return false;
     };

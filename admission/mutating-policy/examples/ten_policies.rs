@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline_mutating_policy::{Objects, Policies, Request, Settings, Verdict, defaults};
+use tautline_mutating_policy::{Policies, Request, Settings, StaticCluster, Verdict, defaults};
 
 const ROUNDS: usize = 10_000;
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut request = Request::create(pod.clone()).ok_or("no pod")?;
     defaults::set(&request.kind, &mut pod);
     request.object = pod.into();
-    let world: Objects = manifests.into_iter().collect();
+    let world: StaticCluster = manifests.into_iter().collect();
     let settings = Settings::default();
     let mut times: Vec<Duration> = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {

@@ -1,75 +1,74 @@
-//! A policy with its expressions compiled: once, when it is loaded.
+//! Compilation of policies, once at load time.
 
 use std::sync::Arc;
 
-use crate::cel::{CompileError, Declared, Environment, Program, Returns};
-use crate::known::Kinds;
-use crate::manifest::Problem;
-use crate::model::{Named, PatchType, Policy, Source};
-use crate::names::Variable;
-use crate::step::Mutator;
+use tautline_cel::{CompileError, Environment, Program, ResultType};
 
-/// A policy that is ready to run.
-pub struct Compiled {
-    /// The policy as it was read.
+use crate::environment::environment;
+use crate::manifest::Problem;
+use crate::matched_kinds::MatchedKinds;
+use crate::model::{Binding, ExpressionSource, NamedExpression, PatchType, Policy};
+use crate::mutation::CompiledMutation;
+use crate::resolver::Variable;
+
+/// A policy with compiled expressions.
+pub struct CompiledPolicy {
+    /// The parsed policy.
     pub policy: Policy,
     pub(crate) name: Arc<str>,
-    pub(crate) conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<CompiledCondition>,
     pub(crate) variables: Vec<Variable>,
-    pub(crate) mutators: Vec<Mutator>,
+    pub(crate) mutations: Vec<CompiledMutation>,
 }
 
-pub(crate) struct Condition {
+/// A policy and its bindings, ordered by name.
+pub(crate) struct BoundPolicy {
+    pub policy: Arc<CompiledPolicy>,
+    pub bindings: Vec<Arc<Binding>>,
+}
+
+pub(crate) struct CompiledCondition {
     pub name: String,
     pub program: Program,
 }
 
-impl Compiled {
+impl CompiledPolicy {
     /// Compiles every expression of a policy.
     ///
     /// # Errors
-    /// Everything that is wrong with any of them, by field, line and column. A
-    /// variable that does not compile is reported alone, not with its users.
+    /// All errors, by field, line and column. Expressions that use an invalid variable are
+    /// not reported.
     pub fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
         let mut found = Vec::new();
-        let mut environment = Environment::new(Declared {
-            params: policy.param_kind.is_some(),
-            authorizer: true,
-            ..Declared::default()
-        });
-        let mut patching = Environment::new(Declared {
-            params: policy.param_kind.is_some(),
-            authorizer: true,
-            patch_types: true,
-            ..Declared::default()
-        });
-        let mut compile = |environment: &Environment, source: &Source, returns| {
-            let program = environment.compile(source.text.trim(), returns);
+        let mut plain = environment(policy.param_kind.is_some());
+        let mut patching = plain.clone().with_patch_types();
+        let mut compile = |environment: &Environment, source: &ExpressionSource, result_type| {
+            let program = environment.compile(source.text.trim(), result_type);
             program
-                .map_err(|error| found.extend(problems(&policy.name, source, &error)))
+                .map_err(|error| found.extend(problems(&policy, source, &error)))
                 .ok()
         };
         let mut variables = Vec::new();
-        for Named { name, source } in &policy.variables {
-            let program = compile(&environment, source, Returns::Any);
-            // Whoever uses a variable at fault is not at fault for that.
+        for NamedExpression { name, source } in &policy.variables {
+            let program = compile(&plain, source, ResultType::Any);
+            // Expressions that use an invalid variable are not checked.
             let Some(program) = program else { continue };
-            environment.declare(name, program.clone());
-            patching.declare(name, program.clone());
+            plain.declare_variable(name, program.clone());
+            patching.declare_variable(name, program.clone());
             let name = name.clone();
             variables.push(Variable { name, program });
         }
         let complete = variables.len() == policy.variables.len();
         let (mut conditions, mut mutators) = (Vec::new(), Vec::new());
         if complete {
-            for Named { name, source } in &policy.conditions {
-                let program = compile(&environment, source, Returns::Bool);
+            for NamedExpression { name, source } in &policy.conditions {
+                let program = compile(&plain, source, ResultType::Bool);
                 let name = name.clone();
-                conditions.extend(program.map(|program| Condition { name, program }));
+                conditions.extend(program.map(|program| CompiledCondition { name, program }));
             }
             for mutation in &policy.mutations {
-                let program = compile(&patching, &mutation.source, returns(mutation.patch));
-                mutators.extend(program.map(|program| Mutator {
+                let program = compile(&patching, &mutation.source, result_type(mutation.patch));
+                mutators.extend(program.map(|program| CompiledMutation {
                     field: mutation.source.field.clone(),
                     patch: mutation.patch,
                     program,
@@ -84,48 +83,43 @@ impl Compiled {
             policy,
             conditions,
             variables,
-            mutators,
+            mutations: mutators,
         })
     }
 
-    /// Fields in mutations that none of the kinds has for which the policy is.
-    /// The API server takes such a policy, and refuses only requests for which it
-    /// makes such an object: so this is odd, and not wrong.
+    /// Warnings of fields in mutations that no matched kind has. The API server accepts
+    /// such a policy and refuses only the requests for which it builds such an object.
     pub(crate) fn unknown_fields(&self) -> Vec<Problem> {
         let policy = &self.policy;
-        let Some(kinds) = Kinds::of(&policy.constraints) else {
+        let Some(kinds) = MatchedKinds::from_constraints(&policy.constraints) else {
             return Vec::new();
         };
-        let variables = self.variables.iter();
-        let checking = Environment::new(Declared {
-            params: policy.param_kind.is_some(),
-            authorizer: true,
-            patch_types: true,
-            variables: variables
-                .map(|v| (v.name.clone(), v.program.clone()))
-                .collect(),
-            fields: Some(Arc::new(kinds)),
-        });
+        let mut checking = environment(policy.param_kind.is_some())
+            .with_patch_types()
+            .with_object_schema(Arc::new(kinds));
+        for variable in &self.variables {
+            checking.declare_variable(&variable.name, variable.program.clone());
+        }
         let found = policy.mutations.iter().flat_map(|mutation| {
             let text = mutation.source.text.trim();
-            let found = checking.compile(text, returns(mutation.patch)).err();
-            found.map_or_else(Vec::new, |e| problems(&policy.name, &mutation.source, &e))
+            let found = checking.compile(text, result_type(mutation.patch)).err();
+            found.map_or_else(Vec::new, |e| problems(policy, &mutation.source, &e))
         });
         found.collect()
     }
 }
 
-fn returns(patch: PatchType) -> Returns {
+fn result_type(patch: PatchType) -> ResultType {
     match patch {
-        PatchType::ApplyConfiguration => Returns::Configuration,
-        PatchType::JsonPatch => Returns::JsonPatch,
+        PatchType::ApplyConfiguration => ResultType::Configuration,
+        PatchType::JsonPatch => ResultType::JsonPatch,
     }
 }
 
-fn problems(policy: &str, source: &Source, error: &CompileError) -> Vec<Problem> {
+fn problems(policy: &Policy, source: &ExpressionSource, error: &CompileError) -> Vec<Problem> {
     let first = (error.line, error.column, &error.message);
     let more = error.more.iter().map(|f| (f.line, f.column, &f.message));
-    // The text as it stands in the manifest may begin with blank lines.
+    // The text in the manifest may begin with blank lines.
     let cut = source.text.len() - source.text.trim_start().len();
     let before = &source.text[..cut];
     let lines = u32::try_from(before.matches('\n').count()).unwrap_or(0);
@@ -134,10 +128,14 @@ fn problems(policy: &str, source: &Source, error: &CompileError) -> Vec<Problem>
     let all = std::iter::once(first).chain(more);
     all.map(|(line, column, message)| {
         let column = if line == 1 { column + indent } else { column };
+        let hint = match message.as_str() {
+            "undeclared reference to 'params'" => ": the policy has no paramKind",
+            _ => "",
+        };
         Problem {
-            object: format!("policy {policy}"),
+            object: format!("policy {}", policy.name),
             field: source.field.clone(),
-            message: format!("line {}, column {column}: {message}", line + lines),
+            message: format!("line {}, column {column}: {message}{hint}", line + lines),
         }
     })
     .collect()

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::canonical_quantity::{canonical, canonicalize};
 use crate::request::Kind;
-use crate::usual::{rewritten, usual};
 
 /// Sets defaults in a pod, or in the pod template of a workload; other kinds
 /// stay as they are. Also brings what is written in two ways into the server's:
@@ -75,9 +75,9 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
         let quantities = resources.get_mut(side).and_then(Value::as_object_mut);
         for quantity in quantities.into_iter().flat_map(Map::values_mut) {
             match quantity {
-                Value::Number(number) => *quantity = usual(&number.to_string()).into(),
+                Value::Number(number) => *quantity = canonical(&number.to_string()).into(),
                 Value::String(text) => {
-                    if let Some(usual) = rewritten(text) {
+                    if let Some(usual) = canonicalize(text) {
                         *text = usual;
                     }
                 }
@@ -123,7 +123,7 @@ mod tests {
     use serde_json::json;
 
     fn defaulted(mut object: Value) -> Value {
-        let kind = Kind::of(&object).unwrap();
+        let kind = Kind::of_object(&object).unwrap();
         set(&kind, &mut object);
         object
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use tautline_structured_merge::MAX_DEPTH;
 
-use crate::cel::{Budget, Patch, RunError};
+use tautline_cel::{Budget, EvaluationError, Patch};
 
 /// Bytes that all `copy` operations of a patch may add: the API server's bound.
 const COPY_BYTES: usize = 3 << 20;
@@ -34,14 +34,14 @@ pub enum PatchError {
     },
     /// A bound of the budget is reached.
     #[error("{0}")]
-    Exhausted(RunError),
+    Exhausted(EvaluationError),
     /// A value has no JSON.
     #[error("the value for {path:?}: {error}")]
     Value {
         /// The operation's path.
         path: String,
         /// Why it has none.
-        error: RunError,
+        error: EvaluationError,
     },
 }
 
@@ -54,14 +54,14 @@ pub(crate) fn apply(
     let mut copied = 0;
     for operation in patch {
         let mut units = 1 + (operation.path.len() + operation.from.len()) / 10;
-        let done = one(document, operation, &mut copied, &mut units);
+        let done = apply_operation(document, operation, &mut copied, &mut units);
         budget.charge(units as u64).map_err(PatchError::Exhausted)?;
         done?;
     }
     Ok(())
 }
 
-fn one(
+fn apply_operation(
     document: &mut Value,
     patch: &Patch,
     copied: &mut usize,
@@ -131,7 +131,7 @@ fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
     match patch.to_json() {
         Ok(mut operation) => {
             let mut value = operation["value"].take();
-            whole(&mut value);
+            integral_numbers(&mut value);
             Ok(Some(value))
         }
         Err(error) => Err(PatchError::Value {
@@ -142,7 +142,7 @@ fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
 }
 
 /// Whole numbers lose their fraction, as in Go's JSON.
-fn whole(value: &mut Value) {
+fn integral_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
             let float = number.as_f64().unwrap_or_default();
@@ -150,8 +150,8 @@ fn whole(value: &mut Value) {
                 *value = (float as i64).into();
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(whole),
-        Value::Object(fields) => fields.values_mut().for_each(whole),
+        Value::Array(items) => items.iter_mut().for_each(integral_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(integral_numbers),
         _ => {}
     }
 }
@@ -183,7 +183,7 @@ fn levels(value: &Value, seen: &mut usize) -> usize {
 
 /// Refuses a value that would make the document deeper than what is read and merged:
 /// every walk over it is a recursion.
-fn shallow(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
+fn check_depth(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
     let mut seen = 0;
     let deep = path.matches('/').count() + levels(value, &mut seen) > MAX_DEPTH;
     *units += seen / ELEMENTS_A_UNIT;
@@ -266,7 +266,7 @@ fn add(
     value: Value,
     units: &mut usize,
 ) -> Result<(), &'static str> {
-    shallow(path, &value, units)?;
+    check_depth(path, &value, units)?;
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => {
@@ -289,7 +289,7 @@ fn replace(
     value: Value,
     units: &mut usize,
 ) -> Result<(), &'static str> {
-    shallow(path, &value, units)?;
+    check_depth(path, &value, units)?;
     let (at, last) = parent(document, path)?;
     match at {
         Value::Object(fields) => {
@@ -327,7 +327,7 @@ mod tests {
             op: op.into(),
             path: path.into(),
             from: from.into(),
-            value: value.map(crate::cel::Value::Int),
+            value: value.map(tautline_cel::Value::Int),
         }
     }
 

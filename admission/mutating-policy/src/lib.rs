@@ -1,85 +1,53 @@
-//! Kubernetes' mutating admission policies, worked out without an API server:
-//! the expressions ([`cel`]), the policies and their bindings ([`model`]), and
-//! what they make of a request ([`Policies::mutate`]). Nothing here knows HTTP,
-//! clients or threads; what policies ask of a cluster, [`World`] answers.
+//! Kubernetes' mutating admission policies without an API server: policies and
+//! bindings ([`model`]), and their evaluation for a request ([`Policies::mutate`]). The
+//! crate knows no HTTP, clients or threads; [`ClusterView`] returns what policies read
+//! from the cluster.
 //!
-//! What is done is what Kubernetes 1.36 does with a MutatingAdmissionPolicy. It
-//! differs in this: policies run in the order of their names; matchConditions may
-//! use variables; functions and spellings of 2024 are taken, too; costs are
-//! bounded, but not by the API server's exact figures; a policy that matches
-//! another version of a resource sees the object in the version in which it came.
+//! A policy has the effect of a MutatingAdmissionPolicy of Kubernetes 1.36, with these
+//! differences: policies run in the order of their names; matchConditions may use
+//! variables; the functions and spellings of 2024 are supported; cost units differ; a
+//! policy that matches another version of a resource sees the object in the version of
+//! the request.
 
-pub mod cel;
+mod canonical_quantity;
+mod cluster;
 mod compiled;
 pub mod defaults;
-mod draft;
+mod environment;
+mod evaluation;
 mod json_patch;
-mod known;
+mod lazy_value;
 mod manifest;
+mod matched_kinds;
 mod matching;
 pub mod model;
-mod names;
+mod mutation;
 mod outcome;
 mod params;
 mod policies;
+mod pruning;
 mod request;
-mod run;
-mod step;
-mod strict;
-mod typed;
-mod usual;
-mod world;
+mod request_context;
+mod resolver;
+mod static_cluster;
+mod strict_decoding;
+mod working_copy;
 
-pub use compiled::Compiled;
+pub use cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
+pub use compiled::CompiledPolicy;
+pub use environment::environment;
+pub use evaluation::Settings;
 pub use manifest::Problem;
 pub use matching::Mismatch;
-pub use outcome::{End, Fault, FaultKind, Invocation, Outcome, PassedOver, Refusal, Step, Verdict};
-pub use policies::{Loaded, Policies, Report, check};
+pub use outcome::{
+    Denial, Fault, FaultKind, InvocationEnd, InvocationReport, MutationReport, Outcome,
+    SkippedPolicy, Verdict,
+};
+pub use policies::{LoadReport, LoadedObject, Policies, check};
 pub use request::{Kind, Request, Resource};
-pub use run::Settings;
-pub use world::{By, Lies, Objects, Wanted, World};
+pub use static_cluster::StaticCluster;
+pub use tautline_cel::Limits;
 
-/// Compiles a text as every kind of expression and works it out: for the fuzz
-/// target, and for the replay of its corpus.
-#[doc(hidden)]
-pub fn fuzz_source(data: &[u8]) {
-    use cel::{Budget, Declared, Environment, Limits, Names, Returns, RunError, Value};
-
-    struct Any(Value);
-    impl Names for Any {
-        fn get(&self, _: &str, _: &mut Budget) -> Option<Result<Value, RunError>> {
-            Some(Ok(self.0.clone()))
-        }
-    }
-    let Ok(source) = std::str::from_utf8(data) else {
-        return;
-    };
-    let environment = Environment::new(Declared {
-        params: true,
-        authorizer: true,
-        patch_types: true,
-        ..Declared::default()
-    });
-    let object = serde_json::json!({"metadata": {"name": "a", "labels": {"a/b": "c"}},
-        "spec": {"containers": [{"name": "a", "image": "b", "resources": {"limits": {"cpu": "1"}}}],
-            "items": [1, 2.5, null, "x", true, []]}});
-    let names = Any((&object).into());
-    for returns in [
-        Returns::Any,
-        Returns::Bool,
-        Returns::Configuration,
-        Returns::JsonPatch,
-    ] {
-        let Ok(program) = environment.compile(source, returns) else {
-            continue;
-        };
-        let limits = Limits {
-            cost_units: 100_000,
-            ..Limits::default()
-        };
-        let mut budget = Budget::new(limits);
-        if let Ok(value) = program.run(&names, &mut budget) {
-            _ = value.to_json();
-        }
-    }
-}
+/// Expression results are at most as deep as the objects that are merged.
+const _: () =
+    assert!(tautline_cel::MAX_RESULT_DEPTH as usize == tautline_structured_merge::MAX_DEPTH);

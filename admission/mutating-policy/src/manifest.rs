@@ -23,7 +23,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    pub fn of(object: String) -> Self {
+    pub fn new(object: String) -> Self {
         Self {
             object,
             faults: Vec::new(),
@@ -52,12 +52,12 @@ impl Findings {
 
 /// A value of a manifest and the path that leads to it.
 #[derive(Clone)]
-pub(crate) struct Place<'a> {
+pub(crate) struct FieldRef<'a> {
     pub path: String,
     value: &'a Value,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FieldRef<'a> {
     pub fn root(value: &'a Value) -> Self {
         Self {
             path: String::new(),
@@ -105,7 +105,7 @@ impl<'a> Place<'a> {
     }
 
     /// The text of the field `name`; an empty one counts as absent.
-    pub fn text_of(&self, name: &str, found: &mut Findings) -> Option<&'a str> {
+    pub fn text_field(&self, name: &str, found: &mut Findings) -> Option<&'a str> {
         let text = self.field(name)?.text(found)?;
         Some(text).filter(|t| !t.trim().is_empty())
     }
@@ -132,7 +132,7 @@ impl<'a> Place<'a> {
         choices: &[(&str, T)],
         found: &mut Findings,
     ) -> Option<T> {
-        let text = self.text_of(name, found)?;
+        let text = self.text_field(name, found)?;
         let choice = choices.iter().find(|(word, _)| *word == text);
         if choice.is_none() {
             let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn every_fault_is_found_with_its_path() {
         let value = json!({"a": [{"b": 1, "c": "x"}], "d": "maybe"});
-        let mut found = Findings::of("Thing t".into());
-        let root = Place::root(&value);
+        let mut found = Findings::new("Thing t".into());
+        let root = FieldRef::root(&value);
         let items = root.items("a", &mut found);
         items[0].object(&["b"], &mut found);
         items[0].required("b", &mut found);

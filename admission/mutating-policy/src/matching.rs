@@ -1,15 +1,15 @@
-//! Whether a request is one that a policy or a binding is for, as the API
-//! server's matcher decides (k8s.io/apiserver 0.36.3,
+//! Matching of requests by policies and bindings, as in the API server
+//! (k8s.io/apiserver 0.36.3,
 //! pkg/admission/plugin/policy/matching and webhook/predicates).
 
 use serde_json::Value;
 use tautline_core::selector::{Labels, Selector};
 
-use crate::model::{MatchPolicy, MatchResources, Rule, Scope};
+use crate::cluster::ClusterView;
+use crate::model::{MatchPolicy, MatchResources, Rule, ScopeType};
 use crate::request::{Request, Resource};
-use crate::world::World;
 
-/// Why a request is not one for a policy or binding.
+/// Why a policy or binding does not match a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mismatch {
@@ -19,38 +19,41 @@ pub enum Mismatch {
     ObjectSelector,
     /// One of its excludeResourceRules matches.
     Excluded,
-    /// None of its resourceRules matches.
+    /// No resourceRule matches.
     ResourceRules,
 }
 
-/// A Namespace that is not there although its labels matter.
+/// A Namespace whose labels are needed does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespaces {0:?} not found")]
-pub struct NoNamespace(pub String);
+pub struct NamespaceNotFound(pub String);
 
-/// What matching looks at, taken from a request once for all policies.
-pub(crate) struct Subject<'a> {
+/// The inputs of matching, computed once for all policies.
+pub(crate) struct MatchInput<'a> {
     request: &'a Request,
     object: Option<Labels>,
     old: Option<Labels>,
-    namespace: Result<Option<Labels>, NoNamespace>,
+    namespace: Result<Option<Labels>, NamespaceNotFound>,
 }
 
-impl<'a> Subject<'a> {
-    /// `object` is the request's, or what has become of it.
-    pub fn new(request: &'a Request, object: &Value, world: &dyn World) -> Self {
+impl<'a> MatchInput<'a> {
+    /// `object` is the request's object with the changes so far.
+    pub fn new(request: &'a Request, object: &Value, cluster: &dyn ClusterView) -> Self {
         let of = |o: &Value| (!o.is_null()).then(|| labels(o));
         Self {
             request,
             object: of(object),
             old: of(&request.old_object),
-            namespace: namespace_labels(request, object, world),
+            namespace: namespace_labels(request, object, cluster),
         }
     }
 
-    /// Whether the request is one for `resources`: the reason if it is not.
-    pub fn matches(&self, resources: &MatchResources) -> Result<Option<Mismatch>, NoNamespace> {
-        // A missing Namespace counts only once everything else matches.
+    /// The reason why `resources` does not match; `None`: it matches.
+    pub fn matches(
+        &self,
+        resources: &MatchResources,
+    ) -> Result<Option<Mismatch>, NamespaceNotFound> {
+        // A missing Namespace is an error only if everything else matches.
         let mut missing = None;
         if resources.namespaces != Selector::default() {
             match &self.namespace {
@@ -89,15 +92,15 @@ impl<'a> Subject<'a> {
     fn rule(&self, rule: &Rule, resource: &Resource) -> bool {
         let request = self.request;
         let is = |items: &[String], text: &str| items.iter().any(|i| i == "*" || i == text);
-        // A Namespace is cluster-wide although requests for one carry its name.
+        // A Namespace is cluster-scoped although its requests carry its name.
         let cluster_wide = request.namespace.is_empty()
             || resource.group.is_empty()
                 && resource.version == "v1"
                 && resource.resource == "namespaces";
         let scope = match rule.scope {
-            Scope::All => true,
-            Scope::Cluster => cluster_wide,
-            Scope::Namespaced => !cluster_wide,
+            ScopeType::All => true,
+            ScopeType::Cluster => cluster_wide,
+            ScopeType::Namespaced => !cluster_wide,
         };
         let named = |pattern: &String| {
             let (name, sub) = pattern.split_once('/').unwrap_or((pattern, ""));
@@ -113,23 +116,23 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The labels that a namespaceSelector looks at; none where it does not apply.
+/// The labels for a namespaceSelector; `None` where it does not apply.
 fn namespace_labels(
     request: &Request,
     object: &Value,
-    world: &dyn World,
-) -> Result<Option<Labels>, NoNamespace> {
+    cluster: &dyn ClusterView,
+) -> Result<Option<Labels>, NamespaceNotFound> {
     let of_namespaces = request.resource.resource == "namespaces";
     if request.namespace.is_empty() && !of_namespaces {
         return Ok(None);
     }
-    // The Namespace at hand is not known elsewhere yet, or not as it will be.
+    // The cached Namespace is missing or older than the object of the request.
     let fresh = ["CREATE", "UPDATE"].contains(&request.operation.as_str());
     if of_namespaces && request.sub_resource.is_empty() && fresh {
         return Ok(Some(labels(object)));
     }
-    let namespace = world.namespace(&request.namespace);
-    let namespace = namespace.ok_or_else(|| NoNamespace(request.namespace.clone()))?;
+    let namespace = cluster.namespace(&request.namespace);
+    let namespace = namespace.ok_or_else(|| NamespaceNotFound(request.namespace.clone()))?;
     Ok(Some(labels(&namespace)))
 }
 
@@ -145,7 +148,7 @@ pub(crate) fn labels(object: &Value) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Objects;
+    use crate::StaticCluster;
     use serde_json::json;
 
     fn resources(rule: Value, more: Value) -> MatchResources {
@@ -157,7 +160,7 @@ mod tests {
             "metadata": {"name": "p"}, "spec": {"matchConstraints": constraints,
                 "reinvocationPolicy": "Never",
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}});
-        match crate::model::read(&manifest).unwrap().document {
+        match crate::model::parse(&manifest).unwrap().document {
             crate::model::Document::Policy(policy) => policy.constraints,
             crate::model::Document::Binding(_) => panic!(),
         }
@@ -176,20 +179,20 @@ mod tests {
         Request::create(pod).unwrap()
     }
 
-    fn world() -> Objects {
+    fn cluster() -> StaticCluster {
         let blue = json!({"kind": "Namespace", "metadata": {"name": "blue",
             "labels": {"team": "x", "kubernetes.io/metadata.name": "blue"}}});
-        Objects::from_iter([blue])
+        StaticCluster::from_iter([blue])
     }
 
     fn of(request: &Request, resources: &MatchResources) -> Option<Mismatch> {
-        let (object, world) = (request.object.clone(), world());
-        let subject = Subject::new(request, &object, &world);
+        let (object, cluster) = (request.object.clone(), cluster());
+        let subject = MatchInput::new(request, &object, &cluster);
         subject.matches(resources).unwrap()
     }
 
     #[test]
-    fn rules_match_as_the_servers() {
+    fn rules_match_as_in_the_api_server() {
         let cases = [
             ("resources", json!(["pods"]), true),
             ("resources", json!(["*"]), true),
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_look_at_namespace_object_and_old_object() {
+    fn selectors_use_namespace_object_and_old_object() {
         let any = || rule("scope", json!("*"));
         let by = |more: Value| of(&pod(), &resources(any(), more));
         let labels = |key: &str, value: &str| json!({"matchLabels": {key: value}});
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_cluster_wide_and_seen_by_its_own_labels() {
+    fn namespace_is_cluster_scoped_and_matches_by_its_labels() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "green", "labels": {"team": "y"}}});
         let mut request = Request::create(namespace).unwrap();
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_matches_only_what_was_asked_for() {
+    fn exact_matches_only_the_requested_version() {
         let mut request = pod();
         request.resource = Resource {
             group: "a".into(),
@@ -292,28 +295,34 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_namespace_is_an_error_only_if_all_else_matches() {
+    fn missing_namespace_is_an_error_only_if_the_rest_matches() {
         struct Empty;
-        impl World for Empty {
+        impl ClusterView for Empty {
             fn namespace(&self, _: &str) -> Option<std::sync::Arc<Value>> {
                 None
             }
-            fn lies(&self, _: &crate::model::ParamKind) -> Option<crate::world::Lies> {
+            fn resource_scope(
+                &self,
+                _: &crate::model::ParamKind,
+            ) -> Option<crate::cluster::ResourceScope> {
                 None
             }
             fn params(
                 &self,
                 _: &crate::model::ParamKind,
-                _: crate::world::Wanted<'_>,
+                _: crate::cluster::ParamQuery<'_>,
             ) -> Vec<std::sync::Arc<Value>> {
                 Vec::new()
             }
         }
         let request = pod();
-        let subject = Subject::new(&request, &request.object, &Empty);
+        let subject = MatchInput::new(&request, &request.object, &Empty);
         let more = || json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
         let matching = resources(rule("resources", json!(["pods"])), more());
-        assert_eq!(subject.matches(&matching), Err(NoNamespace("blue".into())));
+        assert_eq!(
+            subject.matches(&matching),
+            Err(NamespaceNotFound("blue".into()))
+        );
         let other = resources(rule("resources", json!(["services"])), more());
         assert_eq!(subject.matches(&other), Ok(Some(Mismatch::ResourceRules)));
         let none = resources(rule("resources", json!(["pods"])), json!({}));

@@ -12,7 +12,7 @@ mod tests;
 use serde_json::Value;
 use tautline_core::selector::Selector;
 
-use crate::manifest::{Findings, Place, Problem, is_subdomain};
+use crate::manifest::{FieldRef, Findings, Problem, is_subdomain};
 
 /// One object that a manifest may hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,9 +31,9 @@ pub struct Policy {
     /// Which requests it is for.
     pub constraints: MatchResources,
     /// Conditions of which all must hold.
-    pub conditions: Vec<Named>,
+    pub conditions: Vec<NamedExpression>,
     /// Values that expressions may name as `variables.NAME`.
-    pub variables: Vec<Named>,
+    pub variables: Vec<NamedExpression>,
     /// What is changed, in order; at least one.
     pub mutations: Vec<Mutation>,
     /// What an error in it does to the request.
@@ -46,16 +46,16 @@ pub struct Policy {
 
 /// A named expression and where it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named {
+pub struct NamedExpression {
     /// Its name.
     pub name: String,
     /// The expression.
-    pub source: Source,
+    pub source: ExpressionSource,
 }
 
 /// An expression and where it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct ExpressionSource {
     /// The path, such as `spec.mutations[0].applyConfiguration.expression`.
     pub field: String,
     /// The text.
@@ -68,7 +68,7 @@ pub struct Mutation {
     /// How the expression's value changes the object.
     pub patch: PatchType,
     /// The expression.
-    pub source: Source,
+    pub source: ExpressionSource,
 }
 
 /// How the value of an expression changes an object.
@@ -136,12 +136,12 @@ pub struct Rule {
     /// Names of objects; none means all.
     pub names: Vec<String>,
     /// Which scope.
-    pub scope: Scope,
+    pub scope: ScopeType,
 }
 
 /// Namespaced resources, cluster-wide ones, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum ScopeType {
     /// Both.
     #[default]
     All,
@@ -178,7 +178,7 @@ pub struct Binding {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamRef {
     /// By name or by labels.
-    pub which: Which,
+    pub target: ParamTarget,
     /// Their namespace; that of the request if absent.
     pub namespace: Option<String>,
     /// Whether finding none is an error rather than a reason to skip.
@@ -187,7 +187,7 @@ pub struct ParamRef {
 
 /// How parameters are found.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Which {
+pub enum ParamTarget {
     /// The one of this name.
     Name(String),
     /// All that these labels select.
@@ -196,7 +196,7 @@ pub enum Which {
 
 /// An object as read, and what is odd about it without being wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read {
+pub struct Parsed {
     /// The object.
     pub document: Document,
     /// What is odd.
@@ -204,15 +204,15 @@ pub struct Read {
 }
 
 /// Our group, and the one of the API server's own policies.
-const OURS: &str = "tautline.io/v1alpha1";
-const THEIRS: [&str; 3] = [
+const TAUTLINE_API: &str = "tautline.io/v1alpha1";
+const KUBERNETES_APIS: [&str; 3] = [
     "admissionregistration.k8s.io/v1",
     "admissionregistration.k8s.io/v1beta1",
     "admissionregistration.k8s.io/v1alpha1",
 ];
 
 /// Whether `manifest` is of a kind that [`read`] reads.
-pub fn is_ours(manifest: &Value) -> bool {
+pub fn is_policy_or_binding(manifest: &Value) -> bool {
     kind(manifest).is_some()
 }
 
@@ -221,26 +221,26 @@ fn kind(manifest: &Value) -> Option<bool> {
     let text = |field: &str| manifest.get(field).and_then(Value::as_str);
     let version = text("apiVersion")?;
     match text("kind")? {
-        "MutationPolicy" if version == OURS => Some(true),
-        "MutationPolicyBinding" if version == OURS => Some(false),
-        "MutatingAdmissionPolicy" if THEIRS.contains(&version) => Some(true),
-        "MutatingAdmissionPolicyBinding" if THEIRS.contains(&version) => Some(false),
+        "MutationPolicy" if version == TAUTLINE_API => Some(true),
+        "MutationPolicyBinding" if version == TAUTLINE_API => Some(false),
+        "MutatingAdmissionPolicy" if KUBERNETES_APIS.contains(&version) => Some(true),
+        "MutatingAdmissionPolicyBinding" if KUBERNETES_APIS.contains(&version) => Some(false),
         _ => None,
     }
 }
 
 /// Reads a policy or a binding, in today's spelling or that of 2024. Expressions
 /// are not looked into yet. The error is everything that is wrong with it.
-pub fn read(manifest: &Value) -> Result<Read, Vec<Problem>> {
+pub fn parse(manifest: &Value) -> Result<Parsed, Vec<Problem>> {
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").unwrap_or_default();
-    let mut found = Findings::of(format!("{} {name}", text("/kind").unwrap_or("object")));
-    let root = Place::root(manifest);
+    let mut found = Findings::new(format!("{} {name}", text("/kind").unwrap_or("object")));
+    let root = FieldRef::root(manifest);
     let Some(is_policy) = kind(manifest) else {
         let message = format!(
-            "must be MutationPolicy or MutationPolicyBinding of {OURS}, or \
+            "must be MutationPolicy or MutationPolicyBinding of {TAUTLINE_API}, or \
              MutatingAdmissionPolicy or MutatingAdmissionPolicyBinding of {}",
-            THEIRS[0]
+            KUBERNETES_APIS[0]
         );
         found.fault("kind", message);
         return Err(found.faults);
@@ -265,7 +265,7 @@ pub fn read(manifest: &Value) -> Result<Read, Vec<Problem>> {
         }
     });
     match document {
-        Some(document) if found.faults.is_empty() => Ok(Read {
+        Some(document) if found.faults.is_empty() => Ok(Parsed {
             document,
             warnings: found.warnings,
         }),

@@ -1,5 +1,5 @@
-//! What became of a request, and how: for the answer, the audit log, metrics and
-//! whoever wants to know why.
+//! The outcome of an evaluation: for the response, the audit log, metrics and
+//! `tautline check`.
 
 use std::sync::Arc;
 
@@ -9,45 +9,46 @@ use serde_json::{Value, json};
 
 use crate::matching::Mismatch;
 
-/// What became of a request.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// The answer.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What ran, in order, both passes.
-    pub invocations: Vec<Invocation>,
-    /// Errors, in order; those that FailurePolicy Ignore left out too.
+    /// The invocations of both passes, in order.
+    pub invocations: Vec<InvocationReport>,
+    /// Errors, in order, ignored ones included.
     pub faults: Vec<Fault>,
-    /// Policies and bindings that were not for this request; only in full detail.
-    pub passed_over: Vec<PassedOver>,
+    /// Policies and bindings that do not match; only in full detail.
+    #[serde(rename = "passedOver")]
+    pub skipped: Vec<SkippedPolicy>,
 }
 
-/// The answer to a request.
+/// The verdict on a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// The object stays as it came.
+    /// The object is unchanged.
     #[default]
     Unchanged,
     /// The object changes.
     Changed {
         /// The object after all policies.
         object: Arc<Value>,
-        /// What leads from the object as it came to that (RFC 6902).
+        /// The patch from the original object (RFC 6902).
         patch: Patch,
     },
-    /// The request must not go on.
-    Refused(Refusal),
+    /// The request is denied.
+    Refused(Denial),
 }
 
-/// Why a request must not go on, as the API server says it.
+/// A denial in the form of the API server's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Refusal {
+pub struct Denial {
     /// HTTP status: 403, 404 or 500.
     pub code: u16,
-    /// The machine's reason, such as `Invalid`.
+    /// The status reason, such as `Invalid`.
     pub reason: &'static str,
     /// The first error.
     pub message: String,
@@ -55,44 +56,44 @@ pub struct Refusal {
     pub causes: Vec<String>,
 }
 
-/// One policy with one binding and one parameter, or none.
+/// The invocation of a policy with a binding and an optional parameter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Invocation {
+pub struct InvocationReport {
     /// The policy.
     pub policy: Arc<str>,
     /// The binding.
     pub binding: Arc<str>,
     /// The parameter as `name` or `namespace/name`.
     pub param: Option<String>,
-    /// 1, or 2 when it was asked again because the object had changed.
+    /// 1, or 2 for the reinvocation after a change.
     pub pass: u8,
-    /// How it ended.
-    pub end: End,
-    /// The condition that was false, if one was.
+    /// Its end.
+    pub end: InvocationEnd,
+    /// The false condition.
     pub condition: Option<String>,
     /// Cost units of its conditions.
     pub condition_cost_units: u64,
-    /// Its mutations, as far as they ran.
-    pub steps: Vec<Step>,
+    /// The mutations that ran.
+    pub steps: Vec<MutationReport>,
 }
 
-/// How an invocation ended; [`End::code`] names it in metrics.
+/// The end of an invocation; [`InvocationEnd::code`] is its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum End {
+pub enum InvocationEnd {
     /// The object changed.
     Changed,
-    /// It ran, and the object stayed.
+    /// The object did not change.
     Unchanged,
     /// A condition was false.
     Skipped,
-    /// Something in it failed; what it had changed before stays changed.
+    /// A part failed; earlier changes stay.
     Failed,
 }
 
-impl End {
-    /// A word for metrics.
+impl InvocationEnd {
+    /// The label in metrics.
     pub fn code(self) -> &'static str {
         match self {
             Self::Changed => "changed",
@@ -106,20 +107,19 @@ impl End {
 /// One mutation of an invocation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
-    /// Where its expression stands.
+pub struct MutationReport {
+    /// The field of its expression.
     pub field: String,
     /// Cost units of the expression and the variables it used.
     pub cost_units: u64,
-    /// The variables it used, with their values or why they have none; only in
-    /// full detail.
-    #[serde(serialize_with = "by_name")]
+    /// The variables it used with their values or errors; only in full detail.
+    #[serde(serialize_with = "variables_by_name")]
     pub variables: Vec<(String, Result<Value, String>)>,
-    /// What it changed (RFC 6902), defaults included; only in full detail.
+    /// Its change with defaults (RFC 6902); only in full detail.
     pub diff: Option<Patch>,
     /// Whether it changed the object.
     pub changed: bool,
-    /// Why it failed.
+    /// Its error.
     pub error: Option<String>,
 }
 
@@ -129,13 +129,13 @@ pub struct Step {
 pub struct Fault {
     /// The policy.
     pub policy: Arc<str>,
-    /// The binding; none if the policy itself is at fault.
+    /// The binding; `None` for an error of the policy.
     pub binding: Option<Arc<str>>,
     /// What kind of error.
     pub kind: FaultKind,
     /// The error.
     pub message: String,
-    /// Whether failurePolicy Ignore left it out.
+    /// Whether failurePolicy Ignore ignores it.
     pub ignored: bool,
 }
 
@@ -143,24 +143,24 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FaultKind {
-    /// The Namespace is missing.
+    /// The Namespace does not exist.
     Namespace,
-    /// Parameters are missing or cannot be looked up.
+    /// Parameters do not exist or cannot be read.
     Params,
-    /// A condition has no value.
+    /// A condition failed.
     Condition,
-    /// A mutation's expression has no value.
+    /// A mutation's expression failed.
     Expression,
-    /// Cost, memory, size or time ran out.
+    /// A limit on cost, memory, size or time was reached.
     Budget,
     /// The configuration cannot be merged, or the patch does not apply.
     Patch,
-    /// What came out is no object of its kind.
+    /// The result is not an object of its kind.
     Object,
 }
 
 impl FaultKind {
-    /// A word for metrics.
+    /// The label in metrics.
     pub fn code(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
@@ -191,23 +191,26 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A policy, or one of its bindings, that was not for a request.
+/// A policy or binding that does not match a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PassedOver {
+pub struct SkippedPolicy {
     /// The policy.
     pub policy: Arc<str>,
-    /// The binding, if it was not the policy itself.
+    /// The binding; `None`: the policy does not match.
     pub binding: Option<Arc<str>>,
-    /// Why.
+    /// The reason.
     pub why: Mismatch,
 }
 
 impl Outcome {
-    /// What the audit log is told: which invocations changed the object, and
-    /// which errors were left out. Values stay below 4 KiB.
+    /// Audit annotations: the invocations that changed the object, and the ignored errors.
+    /// Values stay below 4 KiB.
     pub fn audit_annotations(&self) -> Vec<(&'static str, String)> {
-        let changed = self.invocations.iter().filter(|i| i.end == End::Changed);
+        let changed = self
+            .invocations
+            .iter()
+            .filter(|i| i.end == InvocationEnd::Changed);
         let changed = changed.map(|i| match &i.param {
             Some(param) => format!("{}/{}({param})", i.policy, i.binding),
             None => format!("{}/{}", i.policy, i.binding),
@@ -222,9 +225,9 @@ impl Outcome {
         annotations
     }
 
-    /// Cost units of everything that ran.
+    /// Cost units of all invocations.
     pub fn cost_units(&self) -> u64 {
-        let of = |i: &Invocation| {
+        let of = |i: &InvocationReport| {
             let steps = i.steps.iter().map(|s| s.cost_units);
             i.condition_cost_units + steps.sum::<u64>()
         };
@@ -233,15 +236,15 @@ impl Outcome {
 }
 
 /// `{"NAME": {"value": …}}`, or `{"NAME": {"error": "…"}}`.
-fn by_name<S: Serializer>(
+fn variables_by_name<S: Serializer>(
     variables: &[(String, Result<Value, String>)],
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    let told = variables.iter().map(|(name, value)| match value {
+    let fields = variables.iter().map(|(name, value)| match value {
         Ok(value) => (name, json!({"value": value})),
         Err(error) => (name, json!({"error": error})),
     });
-    to.collect_map(told)
+    to.collect_map(fields)
 }
 
 fn joined(texts: impl Iterator<Item = String>, between: &str) -> String {
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_log_is_told_less_than_4_kib() {
+    fn audit_annotations_stay_below_4_kib() {
         let long = "é".repeat(5000);
         let many = std::iter::repeat_n("x".repeat(7), 2000);
         for messages in [vec![long], many.collect()] {
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_written_as_kubernetes_writes_them() {
+    fn json_keys_are_camel_case() {
         fn keys(value: &Value, all: &mut Vec<String>) {
             match value {
                 Value::Object(fields) => fields.iter().for_each(|(key, value)| {
@@ -306,7 +309,7 @@ mod tests {
                 _ => {}
             }
         }
-        let step = Step {
+        let step = MutationReport {
             field: String::new(),
             cost_units: 1,
             variables: Vec::new(),
@@ -314,21 +317,21 @@ mod tests {
             changed: false,
             error: None,
         };
-        let invocation = Invocation {
+        let invocation = InvocationReport {
             policy: "p".into(),
             binding: "b".into(),
             param: None,
             pass: 1,
-            end: End::Unchanged,
+            end: InvocationEnd::Unchanged,
             condition: None,
             condition_cost_units: 1,
             steps: vec![step],
         };
         let outcome = Outcome {
-            verdict: Verdict::Refused(Refusal::default()),
+            verdict: Verdict::Refused(Denial::default()),
             invocations: vec![invocation],
             faults: vec![fault(String::new())],
-            passed_over: vec![PassedOver {
+            skipped: vec![SkippedPolicy {
                 policy: "p".into(),
                 binding: None,
                 why: Mismatch::NamespaceSelector,

@@ -5,45 +5,51 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::model::{ParamKind, ParamRef, Which};
-use crate::world::{By, Lies, Wanted, World};
+use crate::cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
+use crate::model::{ParamKind, ParamRef, ParamTarget};
 
-/// What a binding's invocations get as `params`, one each; null where the policy
-/// or the binding asks for none. The error is a misconfiguration.
+/// The `params` of a binding's invocations, one for each; `None` where the policy or the
+/// binding has no parameters. The error is a misconfiguration.
 pub(crate) fn collect(
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,
     namespace: &str,
-    world: &dyn World,
+    cluster: &dyn ClusterView,
 ) -> Result<Vec<Option<Arc<Value>>>, String> {
     let (Some(kind), Some(reference)) = (kind, reference) else {
         return Ok(vec![None]);
     };
     let named = reference.namespace.as_deref();
-    let namespace = match world.lies(kind) {
+    let namespace = match cluster.resource_scope(kind) {
         None => {
             return Err(format!(
-                "paramKind {} {} is not known",
+                "paramKind {} {} is unknown",
                 kind.api_version, kind.kind
             ));
         }
-        Some(Lies::ClusterWide) if named.is_some() => {
+        Some(ResourceScope::Cluster) if named.is_some() => {
             let message = "paramRef.namespace must not be provided for a cluster-scoped paramKind";
             return Err(message.to_owned());
         }
-        Some(Lies::ClusterWide) => None,
-        Some(Lies::InNamespaces) => Some(named.unwrap_or(namespace)),
+        Some(ResourceScope::Cluster) => None,
+        Some(ResourceScope::Namespaced) => Some(named.unwrap_or(namespace)),
     };
     if namespace == Some("") {
         let message = "cannot use namespaced paramRef in policy binding that matches \
                        cluster-scoped resources; set paramRef.namespace";
         return Err(message.to_owned());
     }
-    let by = match &reference.which {
-        Which::Name(name) => By::Name(name),
-        Which::Selected(selector) => By::Labels(selector),
+    let by = match &reference.target {
+        ParamTarget::Name(name) => ParamSelector::Name(name),
+        ParamTarget::Selected(selector) => ParamSelector::Labels(selector),
     };
-    let mut found = world.params(kind, Wanted { namespace, by });
+    let mut found = cluster.params(
+        kind,
+        ParamQuery {
+            namespace,
+            selector: by,
+        },
+    );
     if found.is_empty() && reference.deny_if_missing {
         let message = "no params found for policy binding with `Deny` parameterNotFoundAction";
         return Err(message.to_owned());

@@ -1,48 +1,42 @@
-//! The policies and bindings in force.
+//! The active policies and bindings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::compiled::Compiled;
+use crate::cluster::ClusterView;
+use crate::compiled::{BoundPolicy, CompiledPolicy};
+use crate::evaluation::{Evaluation, Settings};
 use crate::manifest::Problem;
 use crate::model::{self, Binding, Document};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::run::{Session, Settings};
-use crate::world::World;
 
-/// Policies, each with its bindings, in the order in which they run: by name.
-/// A change is a new value of this type; compiled policies are shared.
+/// Policies with their bindings, in the order in which they run: by name. A change is a
+/// new value; compiled policies are shared.
 #[derive(Clone, Default)]
-pub struct Policies(Arc<[Bound]>);
+pub struct Policies(Arc<[BoundPolicy]>);
 
-/// A policy and its bindings, by name.
-pub(crate) struct Bound {
-    pub policy: Arc<Compiled>,
-    pub bindings: Vec<Arc<Binding>>,
-}
-
-/// What loading found beside policies.
+/// The problems found while loading.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// What is wrong: the objects named here are not in force.
+pub struct LoadReport {
+    /// Errors: these objects are not active.
     pub faults: Vec<Problem>,
-    /// What is odd.
+    /// Warnings.
     pub warnings: Vec<Problem>,
 }
 
 impl Policies {
-    /// Puts policies and bindings together. Bindings without a policy wait.
+    /// Joins policies and bindings. Bindings without a policy have no effect.
     pub fn new(
-        policies: impl IntoIterator<Item = Arc<Compiled>>,
+        policies: impl IntoIterator<Item = Arc<CompiledPolicy>>,
         bindings: impl IntoIterator<Item = Arc<Binding>>,
     ) -> Self {
-        let mut bound: BTreeMap<String, Bound> = BTreeMap::new();
+        let mut bound: BTreeMap<String, BoundPolicy> = BTreeMap::new();
         for policy in policies {
             let bindings = Vec::new();
-            bound.insert(policy.policy.name.clone(), Bound { policy, bindings });
+            bound.insert(policy.policy.name.clone(), BoundPolicy { policy, bindings });
         }
         for binding in bindings {
             if let Some(bound) = bound.get_mut(&binding.policy) {
@@ -52,26 +46,29 @@ impl Policies {
         for bound in bound.values_mut() {
             bound.bindings.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        // Without a binding a policy does nothing.
+        // A policy without a binding has no effect.
         let bound = bound.into_values().filter(|b| !b.bindings.is_empty());
         Self(bound.collect())
     }
 
-    /// Reads and compiles manifests. One that is at fault is left out and
-    /// reported; the others are in force. Objects of other kinds are passed over.
-    pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, Report) {
-        let mut report = Report::default();
-        let mut policies: BTreeMap<String, Arc<Compiled>> = BTreeMap::new();
+    /// Parses and compiles manifests. Invalid ones are reported and left out. Objects of
+    /// other kinds are skipped.
+    pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, LoadReport) {
+        let mut report = LoadReport::default();
+        let mut policies: BTreeMap<String, Arc<CompiledPolicy>> = BTreeMap::new();
         let mut bindings: BTreeMap<String, Arc<Binding>> = BTreeMap::new();
-        for manifest in manifests.into_iter().filter(|m| model::is_ours(m)) {
+        for manifest in manifests
+            .into_iter()
+            .filter(|m| model::is_policy_or_binding(m))
+        {
             let loaded = check(manifest).map(|(loaded, warnings)| {
                 report.warnings.extend(warnings);
                 match loaded {
-                    Loaded::Policy(policy) => {
+                    LoadedObject::Policy(policy) => {
                         let name = policy.policy.name.clone();
                         policies.insert(name, policy).map(|p| p.policy.name.clone())
                     }
-                    Loaded::Binding(binding) => {
+                    LoadedObject::Binding(binding) => {
                         let old = bindings.insert(binding.name.clone(), binding);
                         old.map(|b| b.name.clone())
                     }
@@ -82,7 +79,7 @@ impl Policies {
                 Ok(Some(name)) => report.warnings.push(Problem {
                     object: name,
                     field: "metadata.name".to_owned(),
-                    message: "is there twice; the last one counts".to_owned(),
+                    message: "is a duplicate; the last object of this name counts".to_owned(),
                 }),
                 Err(faults) => report.faults.extend(faults),
             }
@@ -92,7 +89,7 @@ impl Policies {
                 report.warnings.push(Problem {
                     object: format!("binding {}", binding.name),
                     field: "spec.policyName".to_owned(),
-                    message: format!("policy {:?} is not in force", binding.policy),
+                    message: format!("policy {:?} is not active", binding.policy),
                 });
             }
         }
@@ -101,7 +98,7 @@ impl Policies {
                 report.warnings.push(Problem {
                     object: format!("policy {name}"),
                     field: "metadata.name".to_owned(),
-                    message: "has no binding, so it does nothing".to_owned(),
+                    message: "has no binding, so it has no effect".to_owned(),
                 });
             }
         }
@@ -109,47 +106,51 @@ impl Policies {
         (policies, report)
     }
 
-    /// Works out what becomes of a request. Never blocks but for what `world`
-    /// does, and never panics; a policy's errors stay its own.
-    pub fn mutate(&self, request: &Request, world: &dyn World, settings: &Settings) -> Outcome {
-        Session::new(request, world, settings).run(&self.0)
+    /// Evaluates the policies for a request. Blocks only in `cluster`, and never panics;
+    /// an error of a policy does not affect the others.
+    pub fn mutate(
+        &self,
+        request: &Request,
+        cluster: &dyn ClusterView,
+        settings: &Settings,
+    ) -> Outcome {
+        Evaluation::new(request, cluster, settings).run(&self.0)
     }
 
-    /// How many policies are in force, those without a binding not counted.
+    /// The number of policies with a binding.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no policy is in force.
+    /// Whether no policy has a binding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A policy or a binding that is fit for use.
+/// A valid policy or binding.
 #[derive(Clone)]
-pub enum Loaded {
+pub enum LoadedObject {
     /// A policy.
-    Policy(Arc<Compiled>),
+    Policy(Arc<CompiledPolicy>),
     /// A binding.
     Binding(Arc<Binding>),
 }
 
-/// Reads one manifest and compiles its expressions: what a server asks before it
-/// takes a policy. Comes with warnings.
+/// Parses one manifest and compiles its expressions, for validation. Returns warnings.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn check(manifest: &Value) -> Result<(Loaded, Vec<Problem>), Vec<Problem>> {
-    let read = model::read(manifest)?;
+/// All errors.
+pub fn check(manifest: &Value) -> Result<(LoadedObject, Vec<Problem>), Vec<Problem>> {
+    let read = model::parse(manifest)?;
     let mut warnings = read.warnings;
     let loaded = match read.document {
         Document::Policy(policy) => {
-            let policy = Compiled::new(policy)?;
+            let policy = CompiledPolicy::new(policy)?;
             warnings.extend(policy.unknown_fields());
-            Loaded::Policy(Arc::new(policy))
+            LoadedObject::Policy(Arc::new(policy))
         }
-        Document::Binding(binding) => Loaded::Binding(Arc::new(binding)),
+        Document::Binding(binding) => LoadedObject::Binding(Arc::new(binding)),
     };
     Ok((loaded, warnings))
 }

@@ -83,7 +83,7 @@ impl Kind {
     }
 
     /// The kind of an object by its apiVersion and kind.
-    pub fn of(object: &Value) -> Option<Self> {
+    pub fn of_object(object: &Value) -> Option<Self> {
         let text = |field: &str| object.get(field).and_then(Value::as_str);
         let version = text("apiVersion")?;
         let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -100,7 +100,7 @@ impl Request {
     /// policies asks. None if the object has no apiVersion or kind. The plural of
     /// the resource is guessed as kubectl guesses it; set another if it differs.
     pub fn create(object: Value) -> Option<Self> {
-        let kind = Kind::of(&object)?;
+        let kind = Kind::of_object(&object)?;
         let text = |pointer: &str| {
             let value = object.pointer(pointer).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{Ends, Hostile};
-use tautline_mutating_policy::cel::Limits;
-use tautline_mutating_policy::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{
+    FaultKind, Limits, Outcome, Policies, Request, Settings, StaticCluster, Verdict,
+};
 
 /// Names the policy that a process is to try.
 const ONE: &str = "TAUTLINE_HOSTILE";
@@ -49,7 +50,7 @@ fn outcome(hostile: &Hostile) -> (Vec<String>, Outcome) {
     };
     (
         faults,
-        policies.mutate(&request, &Objects::default(), &settings),
+        policies.mutate(&request, &StaticCluster::default(), &settings),
     )
 }
 

@@ -1,4 +1,4 @@
-//! Who may do what, asked of the API server: a SubjectAccessReview each.
+//! SubjectAccessReviews.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
 
 use std::time::Duration;
@@ -7,23 +7,25 @@ use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessRevi
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
-/// For one answer.
+/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// What the API server says to a review of this spec.
-pub(crate) async fn review(
+/// Creates a SubjectAccessReview with this spec.
+pub(crate) async fn subject_access_review(
     client: &Client,
     spec: Value,
 ) -> Result<SubjectAccessReviewStatus, String> {
     let review = json!({"metadata": {}, "spec": spec});
     let review: SubjectAccessReview = serde_json::from_value(review).map_err(|e| e.to_string())?;
     let (api, params) = (Api::all(client.clone()), PostParams::default());
-    let answer: SubjectAccessReview = within(api.create(&params, &review)).await?;
+    let answer: SubjectAccessReview = with_deadline(api.create(&params, &review)).await?;
     Ok(answer.status.unwrap_or_default())
 }
 
-/// What the API server answers in time; its refusal in its own words.
-pub(crate) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+/// The result of a call within the deadline; an error is the API server's message.
+pub(crate) async fn with_deadline<T>(
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, String> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
@@ -32,7 +34,7 @@ pub(crate) async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Re
     }
 }
 
-/// A review's spec so far: whoever sent a request, by its `userInfo`.
+/// The user fields of a review's spec, from a request's `userInfo`.
 pub(crate) fn requester(user: &Value) -> Value {
     json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"],
            "extra": user["extra"]})

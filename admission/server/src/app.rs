@@ -1,4 +1,4 @@
-//! The server as a whole: bound ports, tasks.
+//! The server: bound ports and tasks.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -21,18 +21,17 @@ use tokio::{
 };
 
 use crate::{
-    bundle,
-    certificates::{Keeper, Published},
+    certificates::{CertificateOutputs, CertificateRotator},
     config::{Certificate, Config},
-    feeds, governed,
-    job::{Route, Routes},
+    constraint_kinds, governed, gpu_sharing,
+    handler::{Route, Routes},
     metrics::Metrics,
-    models, mutations, own,
+    model_registry, mutations,
     server::{self, Shared},
-    slices,
+    watches, webhook_writer,
 };
 
-/// What the server waits for beside its watches.
+/// A readiness condition.
 const CERTIFICATE: &str = "certificate";
 
 /// A server whose ports are bound.
@@ -50,7 +49,7 @@ pub struct App {
 
 impl App {
     /// # Errors
-    /// An address that is taken.
+    /// An address that is in use.
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let (listener, admin) = (
             admin::bind(config.listen).await?,
@@ -58,8 +57,8 @@ impl App {
         );
         let readiness = Readiness::default();
         readiness.expect(CERTIFICATE);
-        readiness.expect(feeds::SLICES);
-        readiness.expect(feeds::PARAMS);
+        readiness.expect(watches::SLICE_POLICY);
+        readiness.expect(watches::PARAMS);
         let (events, queue) = Events::new();
         Ok(Self {
             events,
@@ -74,17 +73,17 @@ impl App {
         })
     }
 
-    /// Where the API server reaches it.
+    /// The address of the webhooks.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Where operators reach it.
+    /// The address of the admin endpoints.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// What it waits for.
+    /// The readiness conditions.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
@@ -95,19 +94,19 @@ impl App {
     /// TLS files that do not load.
     pub fn spawn(mut self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
-        let ours = self.registry.sub_registry_with_prefix("tautline");
-        let metrics = Metrics::register(ours);
+        let registry = self.registry.sub_registry_with_prefix("tautline");
+        let metrics = Metrics::register(registry);
         let port_metrics = http::PortMetrics::default();
-        port_metrics.register("admission_", ours);
+        port_metrics.register("admission_", registry);
         let watch_metrics = WatchMetrics::default();
-        watch_metrics.register(ours);
-        self.events.register(ours);
-        let gauges = slices::Gauges::register(ours);
-        let policy_counters = mutations::Counters::register(ours);
-        let feed = ClusterStore::default();
+        watch_metrics.register(registry);
+        self.events.register(registry);
+        let gauges = gpu_sharing::Gauges::register(registry);
+        let policy_counters = mutations::Counters::register(registry);
+        let store = ClusterStore::default();
         let watch = Watch {
             cluster: &self.cluster,
-            feed: &feed,
+            store: &store,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };
@@ -124,40 +123,47 @@ impl App {
         });
 
         let mut routes = Routes::new();
-        let mut route = |path, name, job| _ = routes.insert(path, Route { name, job });
+        let mut route = |path, name, handler| _ = routes.insert(path, Route { name, handler });
         route(
             "/validate-constraint",
             "validate-constraint",
-            Arc::new(own::Validate {
-                feed: feed.clone(),
+            Arc::new(constraint_kinds::Validate {
+                store: store.clone(),
                 client: self.client.clone(),
                 trusted: self.config.trusted.clone(),
             }),
         );
-        route("/mutate-constraint", "mutate-constraint", own::default());
+        route(
+            "/mutate-constraint",
+            "mutate-constraint",
+            constraint_kinds::default_handler(),
+        );
         if self.config.governed {
-            let left = governed::Left {
-                feed: feed.clone(),
+            let ungated = governed::UngatedPods {
+                store: store.clone(),
                 client: self.client.clone(),
                 events: Arc::clone(&self.events),
             };
             let end = stop.clone();
-            tasks.spawn("pods before offers", async move {
-                left.run(end).await;
+            tasks.spawn("ungated pods", async move {
+                ungated.run(end).await;
                 Ok(())
             });
-            let job = governed::job(feed.clone(), self.config.exempt.clone());
-            route("/mutate-governed", "governed", job);
+            let handler = governed::handler(store.clone(), self.config.exempt.clone());
+            route("/mutate-governed", "governed", handler);
         }
-        let policy = Arc::new(slices::Holder::new(Arc::clone(&self.events), gauges));
-        feeds::slices(&self.config, &self.client, &policy, &self.readiness, tasks);
-        let counters = slices::Counters::register(&mut self.registry);
+        let policy = Arc::new(gpu_sharing::PolicyStore::new(
+            Arc::clone(&self.events),
+            gauges,
+        ));
+        watches::slice_policy(&self.config, &self.client, &policy, &self.readiness, tasks);
+        let counters = gpu_sharing::Counters::register(&mut self.registry);
         let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
-        let job = slices::job(gpus, policy, exempt, counters);
+        let handler = gpu_sharing::handler(gpus, policy, exempt, counters);
         let name = "gpu-slices";
-        routes.insert("/mutate-v1-pod", Route { name, job });
-        models::routes(&self.client, &mut routes);
-        let job = feeds::mutations(
+        routes.insert("/mutate-v1-pod", Route { name, handler });
+        model_registry::routes(&self.client, &mut routes);
+        let handler = watches::mutation_policies(
             &self.config,
             &self.client,
             policy_counters,
@@ -165,10 +171,10 @@ impl App {
             &self.readiness,
             tasks,
         );
-        let in_force = job.store.changes();
+        let active = handler.store.changes();
         let name = "mutation-policies";
-        routes.insert("/mutate-policies", Route { name, job });
-        let tls = certificates(&self.config, &self.client, &metrics, in_force, tasks)?;
+        routes.insert("/mutate-policies", Route { name, handler });
+        let tls = certificates(&self.config, &self.client, &metrics, active, tasks)?;
         let most = self.config.max_body_bytes;
         let port = http::Port::new(self.config.limits, most, port_metrics);
         let shared = Arc::new(Shared {
@@ -178,26 +184,26 @@ impl App {
             readiness: self.readiness.clone(),
         });
         let registry = Arc::new(self.registry);
-        let nothing = |_| std::future::ready(None);
+        let no_routes = |_| std::future::ready(None);
         tasks.spawn(
             "admin",
             admin::serve(
                 self.admin,
                 registry,
                 self.readiness.clone(),
-                nothing,
+                no_routes,
                 stop.clone(),
             ),
         );
         let (listener, readiness) = (self.listener, self.readiness);
         tasks.spawn("webhooks", async move {
             let tls = tokio::select! {
-                tls = tls => tls.context("there is no certificate")?,
+                tls = tls => tls.context("no certificate was generated")?,
                 () = stop.cancelled() => return Ok(()),
             };
             readiness.done(CERTIFICATE);
-            // Until the first sync every pod would look ungoverned; connections wait
-            // in the listen queue for so long.
+            // Before the first sync every pod would look ungoverned. Connections wait in
+            // the listen queue until then.
             tokio::select! {
                 () = readiness.wait() => {}
                 () = stop.cancelled() => return Ok(()),
@@ -213,18 +219,24 @@ fn certificates(
     config: &Config,
     client: &Client,
     metrics: &Metrics,
-    in_force: watch::Receiver<Arc<mutations::InForce>>,
+    active: watch::Receiver<Arc<mutations::ActivePolicies>>,
     tasks: &mut Tasks,
 ) -> Result<oneshot::Receiver<ServerTls>> {
     let (sender, tls) = oneshot::channel();
     let stop = tasks.stop_token();
-    let (bundle, wanted) = watch::channel(None);
-    let (held, trusted) = watch::channel(Vec::new());
-    let inputs = bundle::Inputs {
-        bundle: wanted,
-        in_force,
+    let (bundle, bundle_receiver) = watch::channel(None);
+    let (trusted_sender, trusted) = watch::channel(Vec::new());
+    let inputs = webhook_writer::Inputs {
+        bundle: bundle_receiver,
+        active,
     };
-    let keep = bundle::keep(client.clone(), inputs, held, metrics.clone(), stop.clone());
+    let keep = webhook_writer::run(
+        client.clone(),
+        inputs,
+        trusted_sender,
+        metrics.clone(),
+        stop.clone(),
+    );
     tasks.spawn("webhook configurations", async move {
         keep.await;
         Ok(())
@@ -238,11 +250,11 @@ fn certificates(
             })?;
             let follow = loaded.clone().watch_files(stop);
             tasks.spawn("TLS", async move {
-                // Nothing else says what is to be trusted: whoever renews the files does.
+                // The sender stays open; the operator who renews the files writes the caBundle.
                 let _bundle = bundle;
                 follow.await
             });
-            // The receiver is still here.
+            // The receiver is in scope.
             _ = sender.send(loaded);
         }
         Certificate::Own {
@@ -250,7 +262,7 @@ fn certificates(
             names,
             times,
         } => {
-            let keeper = Keeper {
+            let keeper = CertificateRotator {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
                 secret: secret.clone(),
@@ -258,7 +270,7 @@ fn certificates(
                 times: *times,
                 metrics: metrics.clone(),
             };
-            let published = Published {
+            let published = CertificateOutputs {
                 bundle,
                 trusted,
                 tls: sender,

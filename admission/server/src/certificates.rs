@@ -1,10 +1,9 @@
-//! The server's own certificates. Each generation is a CA of its own and one
-//! serving certificate; the CA's key is forgotten at once, so that nobody can
-//! sign anything else with it. A Secret holds the generations, so that replicas
-//! share them.
+//! The server's certificates. A certificate set is a CA and the one certificate that it
+//! has signed; the CA's key is discarded at once, so that it signs nothing else. Replicas
+//! share the sets in a Secret.
 
-mod generation;
-mod keeper;
+mod certificate_set;
+mod rotator;
 
-pub use generation::{CertificateError, Generation, Generations, Times};
-pub(crate) use keeper::{Keeper, Published};
+pub use certificate_set::{CertificateError, CertificateSet, CertificateSets, Times};
+pub(crate) use rotator::{CertificateOutputs, CertificateRotator};

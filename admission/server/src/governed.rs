@@ -1,7 +1,7 @@
-//! `/mutate-governed`: pods that an offer selects ask for a resource of the whole
-//! cluster, so that kube-scheduler calls the extender for them and for no others.
+//! `/mutate-governed`: governed pods get a request for an extended resource, so that
+//! kube-scheduler calls the extender for these pods only.
 
-mod left;
+mod ungated_pods;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,29 +13,29 @@ use tautline_core::{
 use tautline_runtime::cluster_store::ClusterStore;
 
 use crate::{
-    job::{Job, Now, Verdict, add, segment},
+    handler::{Handler, Response, SyncHandler, add_operation, pointer_segment},
     review::Request,
 };
 
-pub(crate) use left::Left;
+pub(crate) use ungated_pods::UngatedPods;
 
-/// The resource, as the scheduler's `managedResources` names it.
+/// The resource in the scheduler's `managedResources`.
 pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
 
-pub(crate) fn job(feed: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Job> {
-    Arc::new(Now(move |request: &Request| {
+pub(crate) fn handler(store: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Handler> {
+    Arc::new(SyncHandler(move |request: &Request| {
         if exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
-            return Verdict::bypass("ExemptNamespace", text);
+            return Response::bypass("ExemptNamespace", text);
         }
-        judge(request, &feed.snapshot())
+        review(request, &store.snapshot())
     }))
 }
 
-fn judge(request: &Request, snapshot: &Snapshot) -> Verdict {
+fn review(request: &Request, snapshot: &Snapshot) -> Response {
     let pod = &request.object;
     if request.kind[2] != "Pod" || request.operation != "CREATE" {
-        return Verdict::bypass("NotAPod", "only pods that are created are looked at");
+        return Response::bypass("NotAPod", "only the creation of pods is reviewed");
     }
     let labels = pod["metadata"]["labels"].as_object();
     let labels = labels.into_iter().flatten();
@@ -46,13 +46,13 @@ fn judge(request: &Request, snapshot: &Snapshot) -> Verdict {
         labels: labels.filter_map(|(k, v)| Some((k, v.as_str()?))).collect(),
     };
     if !constraints::is_governed(snapshot, &subject) {
-        return Verdict::allow("Ungoverned", "no offer selects the pod");
+        return Response::allow("Ungoverned", "no offer selects the pod");
     }
     if containers(pod).any(|c| !c["resources"]["requests"][RESOURCE].is_null()) {
-        return Verdict::allow("Asked", format!("it asks for {RESOURCE} already"));
+        return Response::allow("Asked", format!("the pod already requests {RESOURCE}"));
     }
     let Some(first) = containers(pod).next() else {
-        return Verdict::allow("NoContainers", "");
+        return Response::allow("NoContainers", "");
     };
     let mut offers: Vec<String> = constraints::pod_constraints(snapshot, &subject)
         .iter()
@@ -60,28 +60,31 @@ fn judge(request: &Request, snapshot: &Snapshot) -> Verdict {
         .collect();
     offers.truncate(8);
     let why = format!("governed by {}", offers.join(", "));
-    Verdict::mutate("Governed", why, &patch(first))
+    Response::mutate("Governed", why, &patch(first))
 }
 
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
-/// Requests and limits of the first container, which may lack either; an extended
-/// resource needs both alike.
+/// Adds the resource to requests and limits of the first container: extended resources
+/// need both, with equal values.
 fn patch(container: &Value) -> Vec<Value> {
     let at = "/spec/containers/0/resources";
     let resources = &container["resources"];
     let mut patch = Vec::new();
     if !resources.is_object() {
-        patch.push(add(at.to_owned(), json!({})));
+        patch.push(add_operation(at.to_owned(), json!({})));
     }
     for side in ["requests", "limits"] {
         if resources[side].is_object() {
-            let path = format!("{at}/{side}/{}", segment(RESOURCE));
-            patch.push(add(path, json!("1")));
+            let path = format!("{at}/{side}/{}", pointer_segment(RESOURCE));
+            patch.push(add_operation(path, json!("1")));
         } else {
-            patch.push(add(format!("{at}/{side}"), json!({RESOURCE: "1"})));
+            patch.push(add_operation(
+                format!("{at}/{side}"),
+                json!({RESOURCE: "1"}),
+            ));
         }
     }
     patch
@@ -128,17 +131,17 @@ mod tests {
         index.snapshot()
     }
 
-    fn review(namespace: &str, app: &str, container: Value) -> Verdict {
-        judge(&request(namespace, app, container), &snapshot())
+    fn review(namespace: &str, app: &str, container: Value) -> Response {
+        super::review(&request(namespace, app, container), &snapshot())
     }
 
     #[tokio::test]
-    async fn exempt_namespaces_are_left_alone() {
-        let job = |exempt: &str| job(ClusterStore::default(), [exempt.to_owned()].into());
+    async fn exempt_namespaces_are_bypassed() {
+        let handler = |exempt: &str| handler(ClusterStore::default(), [exempt.to_owned()].into());
         let pod = Arc::new(request("shop", "web", json!({})));
-        let exempt = job("shop").review(Arc::clone(&pod)).await;
+        let exempt = handler("shop").review(Arc::clone(&pod)).await;
         assert_eq!(exempt.code, "ExemptNamespace");
-        assert_eq!(job("other").review(pod).await.code, "Ungoverned");
+        assert_eq!(handler("other").review(pod).await.code, "Ungoverned");
     }
 
     fn request(namespace: &str, app: &str, container: Value) -> Request {
@@ -153,12 +156,12 @@ mod tests {
         }
     }
 
-    fn operations(verdict: &Verdict) -> Vec<Value> {
-        serde_json::from_str(&verdict.patch).unwrap()
+    fn operations(response: &Response) -> Vec<Value> {
+        serde_json::from_str(&response.patch).unwrap()
     }
 
     #[test]
-    fn governed_pods_ask_and_others_do_not() {
+    fn governed_pods_get_the_request() {
         assert_eq!(review("shop", "db", json!({})).code, "Ungoverned");
         assert_eq!(review("other", "web", json!({})).code, "Ungoverned");
         let asked = json!({"resources": {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}});
@@ -169,9 +172,9 @@ mod tests {
         assert_eq!(
             operations(&bare),
             [
-                add(at.into(), json!({})),
-                add(format!("{at}/requests"), json!({RESOURCE: "1"})),
-                add(format!("{at}/limits"), json!({RESOURCE: "1"})),
+                add_operation(at.into(), json!({})),
+                add_operation(format!("{at}/requests"), json!({RESOURCE: "1"})),
+                add_operation(format!("{at}/limits"), json!({RESOURCE: "1"})),
             ]
         );
         let half = review(
@@ -180,6 +183,6 @@ mod tests {
             json!({"resources": {"requests": {"cpu": "1"}}}),
         );
         let requests = format!("{at}/requests/constraint.ciena.com~1governed");
-        assert_eq!(operations(&half)[0], add(requests, json!("1")));
+        assert_eq!(operations(&half)[0], add_operation(requests, json!("1")));
     }
 }

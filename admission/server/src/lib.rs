@@ -1,33 +1,33 @@
-//! Admission webhooks: one HTTPS server that the API server asks about objects
-//! before it stores them.
+//! Admission webhooks: an HTTPS server that the API server calls before it stores
+//! objects.
 //!
-//! What is asked and answered is `admission.k8s.io/v1` AdmissionReview. Each path
-//! is one [`job`]; a job is a thin adapter onto a crate that knows no HTTP. The
-//! server makes and rotates its own certificates ([`certificates`]) and keeps
-//! the `caBundle` of its webhook configurations ([`webhooks`]) in step with them.
+//! Requests and responses are AdmissionReviews of `admission.k8s.io/v1`. Each path has
+//! a [`handler`], a thin adapter to a crate that knows no HTTP. The server generates
+//! and rotates its certificates ([`certificates`]) and writes their CAs into the
+//! `caBundle` of its webhook configurations ([`webhooks`]).
 
 mod access;
 pub mod app;
-mod bundle;
 pub mod certificates;
 pub mod config;
-mod feeds;
+mod constraint_kinds;
 mod fuzz;
 mod governed;
-pub mod job;
+mod gpu_sharing;
+pub mod handler;
 mod metrics;
-mod models;
+mod model_registry;
 mod mutations;
-mod own;
 pub mod review;
 mod server;
-mod slices;
+mod watches;
+mod webhook_writer;
 pub mod webhooks;
 
 pub use app::App;
 pub use config::Config;
 
-/// Reads bytes as a review and judges its objects: for the fuzz target.
+/// Parses bytes as a review and runs the handlers on its objects: for the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_review(data: &[u8]) {
     fuzz::review(data);

@@ -1,4 +1,4 @@
-//! What the server counts.
+//! Metrics of the server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::job::Verdict;
+use crate::handler::Response;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
@@ -29,7 +29,7 @@ struct Review {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfJob {
+struct HandlerLabel {
     job: &'static str,
 }
 
@@ -41,7 +41,7 @@ struct Result {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
-    seconds: Family<OfJob, Histogram, fn() -> Histogram>,
+    seconds: Family<HandlerLabel, Histogram, fn() -> Histogram>,
     reviews: Family<Review, Counter>,
     rotations: Family<Result, Counter>,
     writes: Family<Result, Counter>,
@@ -61,22 +61,22 @@ impl Metrics {
         };
         r.register(
             "admission_requests",
-            "Requests by job and HTTP status; others than 200 leave the answer to the failurePolicy",
+            "Requests by handler and HTTP status; every status but 200 leaves the decision to the failurePolicy",
             m.requests.clone(),
         );
         r.register(
             "admission_request_seconds",
-            "Time taken by job",
+            "Duration of requests by handler",
             m.seconds.clone(),
         );
         r.register(
             "admission_reviews",
-            "Reviews by job, outcome (allow, mutate, refuse, bypass, malformed) and reason code",
+            "Reviews by handler, outcome (allow, mutate, refuse, bypass, malformed) and reason code",
             m.reviews.clone(),
         );
         r.register(
             "admission_certificate_rotations",
-            "Certificates made, or not, by result",
+            "Certificate rotations by result",
             m.rotations.clone(),
         );
         r.register(
@@ -86,7 +86,7 @@ impl Metrics {
         );
         r.register(
             "admission_certificate_expiry_timestamp_seconds",
-            "When the certificate that is served ends, in Unix time; 0: it comes from files",
+            "Expiry of the serving certificate in Unix time; 0: it comes from files",
             m.expiry.clone(),
         );
         m
@@ -95,15 +95,15 @@ impl Metrics {
     pub(crate) fn request(&self, job: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&Request { job, status }).inc();
         self.seconds
-            .get_or_create(&OfJob { job })
+            .get_or_create(&HandlerLabel { job })
             .observe(took.as_secs_f64());
     }
 
-    pub(crate) fn review(&self, job: &'static str, verdict: &Verdict) {
+    pub(crate) fn review(&self, job: &'static str, response: &Response) {
         let label = Review {
             job,
-            outcome: verdict.outcome.as_str(),
-            code: verdict.code,
+            outcome: response.kind.as_str(),
+            code: response.code,
         };
         self.reviews.get_or_create(&label).inc();
     }

@@ -1,16 +1,16 @@
-//! `/mutate-policies`: mutation policies, as the API server runs its own. An
-//! adapter onto `tautline-mutating-policy`, which knows no cluster: what it asks of one
-//! is watched or fetched before it runs.
+//! `/mutate-policies`: mutation policies, as the API server runs its own. An adapter to
+//! `tautline-mutating-policy`, which knows no cluster: namespaces, parameters and schemas
+//! are watched, or fetched in advance.
 
 mod authorizer;
+mod cluster;
+mod executor;
 mod metrics;
 mod objects;
 mod params;
 mod raw;
 mod schemas;
 mod store;
-mod work;
-mod world;
 
 use std::{
     collections::BTreeSet,
@@ -20,66 +20,66 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use tautline_mutating_policy::{Outcome, Verdict as Became};
+use tautline_mutating_policy::{Outcome, Verdict};
 
+pub(crate) use cluster::Cluster;
+pub(crate) use executor::Executor;
+use executor::{EvaluationTask, Stopping};
 pub(crate) use metrics::Counters;
-pub(crate) use raw::Raw;
-pub(crate) use store::{InForce, Store, told};
-pub(crate) use work::Worker;
-use work::{Stopping, Task};
-pub(crate) use world::Cluster;
+pub(crate) use raw::RawObject;
+pub(crate) use store::{ActivePolicies, PolicyStore, lines};
 
 use crate::{
-    job::{Job, Verdict},
+    handler::{Handler, Response},
     review::Request,
 };
 
-/// The job.
-pub(crate) struct Mutations {
-    pub store: Arc<Store>,
+/// The handler.
+pub(crate) struct MutationHandler {
+    pub store: Arc<PolicyStore>,
     pub cluster: Arc<Cluster>,
     pub exempt: BTreeSet<String>,
     pub counters: Counters,
-    /// For a whole request.
+    /// Deadline of a request.
     pub deadline: Duration,
-    pub worker: Worker,
+    pub executor: Executor,
 }
 
-impl Job for Mutations {
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Verdict> {
-        Box::pin(async move { self.judge(&request).await })
+impl Handler for MutationHandler {
+    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
+        Box::pin(async move { self.evaluate(&request).await })
     }
 }
 
-impl Mutations {
-    async fn judge(&self, request: &Request) -> Verdict {
-        let by = Instant::now() + self.deadline;
+impl MutationHandler {
+    async fn evaluate(&self, request: &Request) -> Response {
+        let deadline = Instant::now() + self.deadline;
         if self.exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
-            return Verdict::bypass("ExemptNamespace", text);
+            return Response::bypass("ExemptNamespace", text);
         }
-        let in_force = self.store.now();
-        if in_force.policies.is_empty() {
-            return Verdict::allow("NoPolicies", "no policy is in force");
+        let active = self.store.active();
+        if active.policies.is_empty() {
+            return Response::allow("NoPolicies", "no policy is active");
         }
-        let asked = match read(request) {
-            Ok(asked) => asked,
-            Err(error) => return Verdict::malformed(format!("the request: {error}")),
+        let policy_request = match read(request) {
+            Ok(request) => request,
+            Err(error) => return Response::malformed(format!("the request: {error}")),
         };
-        let task = Task {
-            in_force,
-            world: self.cluster.around(&asked).await,
-            request: asked,
+        let task = EvaluationTask {
+            active: active,
+            cluster: self.cluster.for_request(&policy_request).await,
+            request: policy_request,
             bytes: request.bytes,
-            by,
-            waits: self.cluster.asks(),
+            deadline,
+            may_block: self.cluster.authorizer_enabled(),
         };
-        let outcome = match self.worker.outcome(task).await {
+        let outcome = match self.executor.evaluate(task).await {
             Ok(outcome) => outcome,
-            Err(Stopping) => return Verdict::bypass("Stopping", "the server is stopping"),
+            Err(Stopping) => return Response::bypass("Stopping", "the server is stopping"),
         };
         self.counters.count(&outcome);
-        verdict(outcome)
+        response(outcome)
     }
 }
 
@@ -91,43 +91,43 @@ fn read(request: &Request) -> Result<tautline_mutating_policy::Request, serde_js
     })
 }
 
-fn verdict(outcome: Outcome) -> Verdict {
+fn response(outcome: Outcome) -> Response {
     let annotations = outcome.audit_annotations();
     let ignored = outcome.faults.iter().filter(|f| f.ignored).count();
-    let verdict = match outcome.verdict {
-        Became::Unchanged if ignored > 0 => {
-            let text = format!("{ignored} errors are left out by failurePolicy Ignore");
-            Verdict::bypass("ErrorsIgnored", text)
+    let response = match outcome.verdict {
+        Verdict::Unchanged if ignored > 0 => {
+            let text = format!("{ignored} errors are ignored by failurePolicy Ignore");
+            Response::bypass("ErrorsIgnored", text)
         }
-        Became::Unchanged if outcome.invocations.is_empty() => {
-            Verdict::allow("NotMatched", "no policy is for it")
+        Verdict::Unchanged if outcome.invocations.is_empty() => {
+            Response::allow("NotMatched", "no policy matches")
         }
-        Became::Unchanged => Verdict::allow("Unchanged", "the policies change nothing"),
-        Became::Changed { patch, .. } => {
+        Verdict::Unchanged => Response::allow("Unchanged", "no policy changed the object"),
+        Verdict::Changed { patch, .. } => {
             let code = if ignored > 0 {
                 "MutatedInPart"
             } else {
                 "Mutated"
             };
-            Verdict::mutate(code, format!("{} changes", patch.len()), &patch)
+            Response::mutate(code, format!("{} changes", patch.len()), &patch)
         }
-        Became::Refused(refusal) => Verdict {
+        Verdict::Refused(refusal) => Response {
             status: (refusal.code, refusal.reason),
-            ..Verdict::refuse("PolicyFailed", refusal.message)
+            ..Response::refuse("PolicyFailed", refusal.message)
         },
     };
     annotations
         .into_iter()
-        .fold(verdict, |v, (key, text)| v.detail(key, text))
+        .fold(response, |v, (key, text)| v.detail(key, text))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutating_policy::{Objects, Policies, Settings};
+    use tautline_mutating_policy::{Policies, Settings, StaticCluster};
 
     use super::*;
-    use crate::job::Outcome as Ends;
+    use crate::handler::ResponseKind;
 
     fn policies(expression: &str, failure: &str) -> Policies {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
@@ -143,7 +143,7 @@ mod tests {
         policies
     }
 
-    fn review(expression: &str, failure: &str, kind: &str) -> Verdict {
+    fn review(expression: &str, failure: &str, kind: &str) -> Response {
         let rest = json!({"uid": "u", "operation": "CREATE", "namespace": "shop", "userInfo": {},
             "kind": {"group": "", "version": "v1", "kind": kind},
             "resource": {"group": "", "version": "v1", "resource": format!("{}s", kind.to_lowercase())}});
@@ -153,25 +153,31 @@ mod tests {
             rest: rest.as_object().cloned().unwrap_or_default(),
             ..Request::default()
         };
-        let asked = read(&request).unwrap();
-        let outcome =
-            policies(expression, failure).mutate(&asked, &Objects::default(), &Settings::default());
-        verdict(outcome)
+        let policy_request = read(&request).unwrap();
+        let outcome = policies(expression, failure).mutate(
+            &policy_request,
+            &StaticCluster::default(),
+            &Settings::default(),
+        );
+        response(outcome)
     }
 
     #[test]
-    fn outcomes_become_verdicts() {
+    fn outcomes_become_responses() {
         let label = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.name}}}";
         let changed = review(label, "Fail", "Pod");
-        assert_eq!((changed.outcome, changed.code), (Ends::Mutate, "Mutated"));
+        assert_eq!(
+            (changed.kind, changed.code),
+            (ResponseKind::Mutate, "Mutated")
+        );
         assert_eq!(changed.details["changed-by"], "p/b");
-        // Defaults follow: an object gets them after each mutation.
+        // Defaults are set after each mutation, so they follow in the patch.
         let first = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"a"}},"#;
         assert!(changed.patch.starts_with(first), "{}", changed.patch);
         assert_eq!(review(label, "Fail", "Node").code, "NotMatched");
         let broken = "Object{metadata: Object.metadata{labels: {\"a\": object.metadata.nothing}}}";
         let refused = review(broken, "Fail", "Pod");
-        assert_eq!(refused.outcome, Ends::Refuse);
+        assert_eq!(refused.kind, ResponseKind::Refuse);
         assert!(
             refused
                 .text
@@ -180,8 +186,8 @@ mod tests {
         );
         let ignored = review(broken, "Ignore", "Pod");
         assert_eq!(
-            (ignored.outcome, ignored.code),
-            (Ends::Bypass, "ErrorsIgnored")
+            (ignored.kind, ignored.code),
+            (ResponseKind::Bypass, "ErrorsIgnored")
         );
     }
 }

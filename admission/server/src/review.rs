@@ -7,15 +7,15 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::job::{Outcome, Verdict};
+use crate::handler::{Response, ResponseKind};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// A body that is no AdmissionReview request.
+/// Why a body is not an AdmissionReview request.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// Not JSON, or fields of other types.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     /// Another version or kind.
     #[error(
@@ -28,35 +28,35 @@ pub enum ReviewError {
         /// As the body has it.
         kind: String,
     },
-    /// It asks nothing.
+    /// It has no request.
     #[error("the AdmissionReview has no request with a uid")]
     NoRequest,
 }
 
-/// What the API server asks.
+/// A request of the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
-    /// To be given back in the answer.
+    /// Copied into the response.
     pub uid: String,
     /// Group, version and kind of the object.
     pub kind: [String; 3],
-    /// Empty: not namespaced. For a Namespace its own name.
+    /// Empty: cluster-scoped. For a Namespace its own name.
     pub namespace: String,
     /// Empty for a create with `generateName`.
     pub name: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// `status` and the like; empty: the object itself.
+    /// `status` and others; empty: the object itself.
     pub subresource: String,
     /// The new object; null for a delete.
     pub object: Arc<Value>,
     /// The stored object; null for a create.
     pub old_object: Arc<Value>,
-    /// Nothing may be written because of it.
+    /// The object is not persisted.
     pub dry_run: bool,
-    /// Of the body that it came in.
+    /// Size of the body.
     pub bytes: usize,
-    /// The whole request as it came, without the two objects.
+    /// The other fields of the request.
     pub rest: Map<String, Value>,
 }
 
@@ -75,7 +75,7 @@ impl Request {
     /// Reads a request body.
     ///
     /// # Errors
-    /// What is not a v1 AdmissionReview with a request.
+    /// A body that is not a v1 AdmissionReview with a request.
     pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
         let Envelope {
             api_version,
@@ -107,8 +107,7 @@ impl Request {
         Ok(read)
     }
 
-    /// The object as people name it: its namespace if it has one, its name or what
-    /// its name begins with.
+    /// Namespace and name of the object for messages; `generateName*` without a name.
     pub fn object_name(&self) -> String {
         let meta = &self.object["metadata"];
         let name = match self.name.as_str() {
@@ -134,18 +133,18 @@ fn text_at(value: Option<&Value>, key: &str) -> String {
     text(value.and_then(|v| v.get(key)))
 }
 
-/// An AdmissionReview with an answer; fields in the order of their names.
+/// An AdmissionReview with a response. Fields are in alphabetical order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReviewBody<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Response<'a>,
+    response: ResponseBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct ResponseBody<'a> {
     allowed: bool,
     audit_annotations: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,27 +158,30 @@ struct Response<'a> {
     warnings: &'a [String],
 }
 
-/// The body of the answer to the request `uid`.
+/// The body of the response to the request `uid`.
 ///
 /// # Errors
 /// None that is known: everything in it has a JSON.
-pub fn answer(uid: &str, verdict: &Verdict) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode(uid: &str, response: &Response) -> Result<Vec<u8>, serde_json::Error> {
     let refused = || {
-        json!({"status": "Failure", "code": verdict.status.0, "reason": verdict.status.1,
-               "message": verdict.text})
+        json!({"status": "Failure", "code": response.status.0, "reason": response.status.1,
+               "message": response.text})
     };
-    let patch = (verdict.outcome == Outcome::Mutate)
-        .then(|| ByteString(verdict.patch.clone().into_bytes()));
-    let response = Response {
-        allowed: !matches!(verdict.outcome, Outcome::Refuse | Outcome::Malformed),
-        audit_annotations: verdict.audit(),
+    let patch = (response.kind == ResponseKind::Mutate)
+        .then(|| ByteString(response.patch.clone().into_bytes()));
+    let response = ResponseBody {
+        allowed: !matches!(
+            response.kind,
+            ResponseKind::Refuse | ResponseKind::Malformed
+        ),
+        audit_annotations: response.audit(),
         patch_type: patch.is_some().then_some("JSONPatch"),
         patch,
-        status: (verdict.outcome == Outcome::Refuse).then(refused),
+        status: (response.kind == ResponseKind::Refuse).then(refused),
         uid,
-        warnings: &verdict.warnings,
+        warnings: &response.warnings,
     };
-    serde_json::to_vec(&Answer {
+    serde_json::to_vec(&ReviewBody {
         api_version: API_VERSION,
         kind: "AdmissionReview",
         response,
@@ -198,12 +200,12 @@ mod tests {
             .into_bytes()
     }
 
-    fn told(uid: &str, verdict: &Verdict) -> Value {
-        serde_json::from_slice(&answer(uid, verdict).unwrap()).unwrap()
+    fn encoded(uid: &str, response: &Response) -> Value {
+        serde_json::from_slice(&encode(uid, response).unwrap()).unwrap()
     }
 
     #[test]
-    fn a_request_is_read_whole() {
+    fn request_keeps_all_fields() {
         let request = Request::read(&body(json!({
             "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "namespace": "shop", "operation": "CREATE", "subResource": "status",
@@ -219,10 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_told() {
+    fn other_bodies_are_refused() {
         let cases = [
-            (&b"{"[..], "no AdmissionReview"),
-            (b"1", "no AdmissionReview"),
+            (&b"{"[..], "not an AdmissionReview"),
+            (b"1", "not an AdmissionReview"),
             (
                 br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#,
                 "admissionReviewVersions",
@@ -239,29 +241,29 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_each_outcome() {
+    fn responses_of_each_kind() {
         let patch = [json!({"op": "remove", "path": "/a"})];
         let verdicts = [
-            Verdict::allow("NotOptedIn", "no annotation").warn("look out".into()),
-            Verdict::mutate("Annotation", "ratio 4", &patch),
-            Verdict::refuse("BadRatio", "castops.io/slice-ratio: 65 is above 64"),
-            Verdict::bypass("Exempt", "kube-system"),
+            Response::allow("NotOptedIn", "no annotation").warn("look out".into()),
+            Response::mutate("Annotation", "ratio 4", &patch),
+            Response::refuse("BadRatio", "castops.io/slice-ratio: 65 is above 64"),
+            Response::bypass("Exempt", "kube-system"),
         ];
-        let answers: Vec<Value> = verdicts.iter().map(|v| told("u", v)).collect();
+        let answers: Vec<Value> = verdicts.iter().map(|v| encoded("u", v)).collect();
         let text = serde_json::to_string_pretty(&answers).unwrap();
         insta::assert_snapshot!("answers", text);
     }
 
     proptest! {
         #[test]
-        fn nothing_makes_reading_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             _ = Request::read(&bytes);
         }
 
         #[test]
-        fn the_uid_comes_back(uid in "\\PC{1,40}") {
+        fn response_has_the_uid_of_the_request(uid in "\\PC{1,40}") {
             let request = Request::read(&body(json!({"uid": uid, "operation": "CREATE"}))).unwrap();
-            let answer = told(&request.uid, &Verdict::allow("X", ""));
+            let answer = encoded(&request.uid, &Response::allow("X", ""));
             prop_assert_eq!(answer["response"]["uid"].as_str(), Some(uid.as_str()));
         }
     }

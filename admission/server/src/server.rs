@@ -1,5 +1,5 @@
-//! The paths over HTTP: limits first, then one place that maps errors to
-//! answers. Whatever is not 200 leaves the request to the webhook's failurePolicy.
+//! The HTTP service: limits, routing, and the mapping of errors to statuses. Every
+//! status but 200 leaves the decision to the webhook's failurePolicy.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
@@ -7,23 +7,23 @@ use futures::{FutureExt, future::BoxFuture};
 use hyper::{Method, Request};
 use tautline_runtime::{
     admin::Readiness,
-    http::{Body, Connection, HttpResponse, charge, read, respond, text},
+    http::{Body, Connection, HttpResponse, read_body, reserve_memory, respond, text},
 };
 use tokio::sync::Semaphore;
 
 use crate::{
     config::Config,
-    job::{Outcome, Route, Routes},
+    handler::{ResponseKind, Route, Routes},
     metrics::Metrics,
     review,
 };
 
 /// Two of the largest objects that the API server takes have fewer JSON values.
-const MOST_VALUES: usize = 500_000;
-/// What a value takes once it is read, beside its text; of hostile JSON three times that.
+const MAX_VALUES: usize = 500_000;
+/// Bytes of a parsed value in addition to its text; hostile JSON takes three times as many.
 const VALUE_BYTES: usize = 200;
 
-/// What requests share.
+/// State that requests share.
 pub(crate) struct Shared {
     pub config: Config,
     pub routes: Routes,
@@ -31,10 +31,10 @@ pub(crate) struct Shared {
     pub readiness: Readiness,
 }
 
-/// What every request passes: its body is read first, so that a client that sends slowly
-/// keeps no other waiting. Beyond the concurrency limit requests wait, because a refusal
-/// here can be a refusal of the pod; the deadline, which lies below the API server's own,
-/// counts the waiting too.
+/// The service of a request. Its body is read before it takes a permit, so a slow client
+/// delays no other request. Requests above the concurrency limit wait, because a refusal
+/// here can refuse the pod. The deadline includes the wait and is shorter than the API
+/// server's.
 pub(crate) fn stack(
     shared: Arc<Shared>,
 ) -> impl Fn(Request<Body>) -> BoxFuture<'static, HttpResponse> + Clone + Send + Sync {
@@ -44,13 +44,13 @@ pub(crate) fn stack(
         Box::pin(async move {
             let start = Instant::now();
             let path = request.uri().path();
-            let job = shared.routes.get(path).map_or("other", |r| r.name);
+            let handler = shared.routes.get(path).map_or("other", |r| r.name);
             let call = route(&shared, &permits, request);
             let answer = tokio::time::timeout(shared.config.deadline, call)
                 .await
                 .unwrap_or_else(|_| text(504, "deadline exceeded; see --deadline\n"));
             let status = answer.status().as_u16();
-            shared.metrics.request(job, status, start.elapsed());
+            shared.metrics.request(handler, status, start.elapsed());
             answer
         })
     }
@@ -79,12 +79,12 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
         return text(405, format!("{path} takes POST\n"));
     }
     let connection = request.body().connection();
-    let body = match read(request, shared.config.max_body_bytes).await {
+    let body = match read_body(request, shared.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
     let Ok(_permit) = permits.acquire().await else {
-        return text(503, "the server stops\n");
+        return text(503, "the server is stopping\n");
     };
     if let Some(refusal) = check_values(&connection, &body) {
         return refusal;
@@ -94,46 +94,49 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
         Err(error) => return text(400, format!("{error}\n")),
     };
     drop(body);
-    judge(shared, route, request).await
+    review(shared, route, request).await
 }
 
-/// A review is held as a tree, which takes many times its text.
+/// Bounds the memory of a parsed review, which is many times its text.
 fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
     let values = body.iter().filter(|b| matches!(b, b',' | b'{')).count();
-    if values > MOST_VALUES {
-        let error = format!("the review has {values} JSON values; {MOST_VALUES} are taken\n");
+    if values > MAX_VALUES {
+        let error = format!("the review has {values} JSON values; {MAX_VALUES} are taken\n");
         return Some(text(413, error));
     }
-    charge(connection, body.len() + values * VALUE_BYTES)
+    reserve_memory(connection, body.len() + values * VALUE_BYTES)
 }
 
-async fn judge(shared: &Arc<Shared>, route: &Route, request: Arc<review::Request>) -> HttpResponse {
-    let (job, asked) = (Arc::clone(&route.job), Arc::clone(&request));
-    let review = async move { job.review(asked).await };
-    // A defect there costs this answer and no connection. What it leaves behind is
-    // the request, which goes with it.
-    let verdict = match AssertUnwindSafe(review).catch_unwind().await {
-        Ok(verdict) => verdict,
+async fn review(
+    shared: &Arc<Shared>,
+    route: &Route,
+    request: Arc<review::Request>,
+) -> HttpResponse {
+    let (handler, asked) = (Arc::clone(&route.handler), Arc::clone(&request));
+    let review = async move { handler.review(asked).await };
+    // A panic fails this review and not the connection. The request is dropped with it.
+    let response = match AssertUnwindSafe(review).catch_unwind().await {
+        Ok(response) => response,
         Err(_) => {
             // The panic's own message is on standard error.
-            tracing::error!(job = route.name, object = %request.object_name(), "a review failed");
-            return text(500, "the review failed; the server's log tells more\n");
+            tracing::error!(job = route.name, object = %request.object_name(), "the review failed");
+            return text(500, "the review failed; see the server's log\n");
         }
     };
-    shared.metrics.review(route.name, &verdict);
-    let (outcome, code) = (verdict.outcome.as_str(), verdict.code);
-    match verdict.outcome {
-        Outcome::Refuse | Outcome::Malformed => tracing::info!(
-            job = route.name, object = %request.object_name(), code, reason = %verdict.text, "refused"
+    shared.metrics.review(route.name, &response);
+    let (outcome, code) = (response.kind.as_str(), response.code);
+    match response.kind {
+        ResponseKind::Refuse | ResponseKind::Malformed => tracing::info!(
+            job = route.name, object = %request.object_name(), code, reason = %response.text, "refused"
         ),
         _ => tracing::debug!(
-            job = route.name, object = %request.object_name(), outcome, code, reason = %verdict.text, "reviewed"
+            job = route.name, object = %request.object_name(), outcome, code, reason = %response.text, "reviewed"
         ),
     }
-    if verdict.outcome == Outcome::Malformed {
-        return text(400, verdict.text);
+    if response.kind == ResponseKind::Malformed {
+        return text(400, response.text);
     }
-    match review::answer(&request.uid, &verdict) {
+    match review::encode(&request.uid, &response) {
         Ok(body) => respond(200, "application/json", body),
         Err(error) => text(500, format!("{error}\n")),
     }
@@ -153,16 +156,16 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::job::{Job, Now, Verdict};
+    use crate::handler::{Handler, Response, SyncHandler};
 
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
 
-    /// Never answers.
+    /// A handler that never returns.
     struct Slow;
 
-    impl Job for Slow {
-        fn review(self: Arc<Self>, _: Arc<review::Request>) -> BoxFuture<'static, Verdict> {
+    impl Handler for Slow {
+        fn review(self: Arc<Self>, _: Arc<review::Request>) -> BoxFuture<'static, Response> {
             Box::pin(std::future::pending())
         }
     }
@@ -170,23 +173,31 @@ mod tests {
     /// The server's address, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
     async fn start() -> std::net::SocketAddr {
         let mut routes: Routes = BTreeMap::new();
-        let jobs: [(&str, Arc<dyn Job>); 4] = [
+        let handlers: [(&str, Arc<dyn Handler>); 4] = [
             (
                 "/allow",
-                Arc::new(Now(|_: &review::Request| Verdict::allow("Ok", ""))),
+                Arc::new(SyncHandler(|_: &review::Request| Response::allow("Ok", ""))),
             ),
             ("/slow", Arc::new(Slow)),
             (
                 "/broken",
-                Arc::new(Now(|_: &review::Request| panic!("on purpose"))),
+                Arc::new(SyncHandler(|_: &review::Request| panic!("on purpose"))),
             ),
             (
                 "/odd",
-                Arc::new(Now(|_: &review::Request| Verdict::malformed("no pod"))),
+                Arc::new(SyncHandler(|_: &review::Request| {
+                    Response::malformed("no pod")
+                })),
             ),
         ];
-        for (path, job) in jobs {
-            routes.insert(path, Route { name: "test", job });
+        for (path, handler) in handlers {
+            routes.insert(
+                path,
+                Route {
+                    name: "test",
+                    handler,
+                },
+            );
         }
         let config = Config {
             max_body_bytes: 600_000,
@@ -215,7 +226,7 @@ mod tests {
             "{verb} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        // It may be refused before all of it is sent.
+        // The server may refuse before the client has sent everything.
         _ = stream.write_all((head + body).as_bytes()).await;
         let mut answer = Vec::new();
         _ = stream.read_to_end(&mut answer).await;
@@ -226,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_comes_in_is_answered() {
+    async fn every_request_gets_a_status() {
         let at = start().await;
         let review = REVIEW;
         let (status, body) = ask(at, "POST", "/allow", review).await;
@@ -235,9 +246,9 @@ mod tests {
         assert_eq!(answer["response"]["uid"], "u-1");
         assert_eq!(answer["response"]["auditAnnotations"]["code"], "Ok");
         let large = "x".repeat(601_000);
-        let many = format!("[{}]", ",".repeat(MOST_VALUES + 1));
+        let many = format!("[{}]", ",".repeat(MAX_VALUES + 1));
         let cases = [
-            ("POST", "/allow", "{", 400, "no AdmissionReview"),
+            ("POST", "/allow", "{", 400, "not an AdmissionReview"),
             ("POST", "/allow", large.as_str(), 413, "--max-body"),
             ("POST", "/allow", many.as_str(), 413, "JSON values"),
             ("GET", "/allow", "", 405, "takes POST"),
@@ -249,14 +260,14 @@ mod tests {
             ("GET", "/livez", "", 200, "ok"),
         ];
         for (verb, path, body, expected, text) in cases {
-            let (status, told) = ask(at, verb, path, body).await;
-            assert_eq!(status, expected, "{verb} {path}: {told}");
-            assert!(told.contains(text), "{verb} {path}: {told}");
+            let (status, body) = ask(at, verb, path, body).await;
+            assert_eq!(status, expected, "{verb} {path}: {body}");
+            assert!(body.contains(text), "{verb} {path}: {body}");
         }
     }
 
     #[tokio::test]
-    async fn half_sent_reviews_take_no_turn_from_others() {
+    async fn half_sent_reviews_take_no_permit() {
         let at = start().await;
         let mut half = Vec::new();
         for _ in 0..64 {
@@ -265,8 +276,8 @@ mod tests {
             stream.write_all(head.as_bytes()).await.unwrap();
             half.push(stream);
         }
-        // One turn only, and 300 ms for each review: a half-sent one that had it would
-        // keep this one out for as long.
+        // There is one permit and a deadline of 300 ms: a half-sent review with the permit
+        // would time this one out.
         for _ in 0..10 {
             let (status, _) = ask(at, "POST", "/odd", REVIEW).await;
             assert_eq!(status, 400);

@@ -1,13 +1,14 @@
-//! Our webhook configurations: what the API server is told to ask, and of what.
-//! `deploy/webhooks/` holds them as manifests; the server keeps their `caBundle`.
+//! The webhook configurations. `deploy/webhooks/` has them as manifests; the server
+//! writes their `caBundle`.
 
 use serde_json::{Value, json};
+use tautline_core::names::{EXEMPT_NAMESPACES, GROUP};
 
-/// Namespaces that no webhook of ours is asked about: the cluster's own, and the
-/// one in which we run, or our own pods could not start while none of us runs.
-pub const EXEMPT: [&str; 2] = ["kube-system", "tautline-system"];
+/// Namespaces exempt from all webhooks: `kube-system`, and the server's namespace, so that
+/// its pods can start while no replica runs.
+pub const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
 
-/// Where the API server finds the server.
+/// The address that the API server calls.
 #[derive(Clone, Debug)]
 pub enum Address {
     /// A Service of the cluster, port 443.
@@ -21,8 +22,7 @@ pub enum Address {
     Url(String),
 }
 
-/// The configurations that are ours, of either kind: the server patches these
-/// and no others.
+/// The names of the mutating configurations. The server patches no others.
 pub const MUTATING: [&str; 5] = [
     "tautline-own-resources",
     "tautline-gpu-slices",
@@ -30,18 +30,18 @@ pub const MUTATING: [&str; 5] = [
     "tautline-model-registry",
     "tautline-governed",
 ];
-/// The webhook for mutation policies. Its rules and failurePolicy follow the
-/// policies in force: without any, nothing is asked.
+/// The webhook of mutation policies. Its rules and failurePolicy are those of the active
+/// policies; without policies it has no rules.
 pub const POLICIES: &str = "mutation-policies.tautline.io";
-/// Likewise ours.
+/// The names of the validating configurations.
 pub const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
 
-const CONSTRAINT: &str = "constraint.ciena.com";
+const CONSTRAINT: &str = GROUP;
 const REGISTRY: &str = "registry.volcano.sh";
-/// Where Kthena's kinds are today.
-const REGISTRY_TODAY: &str = "workload.serving.volcano.sh";
+/// The current API group of Kthena's kinds.
+const CURRENT_REGISTRY: &str = "workload.serving.volcano.sh";
 
-/// One webhook, without what all have in common.
+/// The fields in which webhooks differ.
 struct Hook {
     name: &'static str,
     path: &'static str,
@@ -51,7 +51,7 @@ struct Hook {
     operations: &'static [&'static str],
     fail: bool,
     seconds: u8,
-    again: bool,
+    reinvoke: bool,
     cluster: bool,
 }
 
@@ -66,7 +66,7 @@ const PODS: Hook = Hook {
     operations: &["CREATE"],
     fail: false,
     seconds: 10,
-    again: false,
+    reinvoke: false,
     cluster: false,
 };
 
@@ -83,14 +83,14 @@ const MODELS: Hook = Hook {
     operations: BOTH,
     fail: true,
     seconds: 30,
-    again: true,
+    reinvoke: true,
     ..PODS
 };
 
-/// A manifest file: its name and its documents.
+/// Name and documents of a manifest file.
 pub type File = (&'static str, Vec<Value>);
 
-/// Every configuration, file by file.
+/// All configurations by file.
 pub fn files(address: &Address) -> Vec<File> {
     let mutating = |config: &str, hooks: &[Hook]| configuration(true, config, hooks, address);
     let validating = |config: &str, hooks: &[Hook]| configuration(false, config, hooks, address);
@@ -122,7 +122,7 @@ pub fn files(address: &Address) -> Vec<File> {
                     path: "/validate-constraint",
                     group: "tautline.io",
                     resources: &["mutationpolicies", "mutationpolicybindings"],
-                    // A policy that nobody has compiled could refuse every pod.
+                    // A policy that does not compile could refuse every pod.
                     fail: true,
                     cluster: true,
                     ..OWN
@@ -135,12 +135,12 @@ pub fn files(address: &Address) -> Vec<File> {
         &[Hook {
             name: POLICIES,
             path: "/mutate-policies",
-            again: true,
+            reinvoke: true,
             ..PODS
         }],
     );
-    // The server writes these two: a manifest that had them would conflict with it
-    // when it is applied again. Without rules nothing is asked.
+    // The server writes these fields; a manifest with them would conflict with the server
+    // when it is applied again. A webhook without rules is not called.
     if let Some(hook) = policies["webhooks"][0].as_object_mut() {
         hook.retain(|field, _| !matches!(field.as_str(), "rules" | "failurePolicy"));
     }
@@ -149,7 +149,7 @@ pub fn files(address: &Address) -> Vec<File> {
         &[Hook {
             name: "gpu-slices.tautline.io",
             path: "/mutate-v1-pod",
-            again: true,
+            reinvoke: true,
             ..PODS
         }],
     );
@@ -158,7 +158,7 @@ pub fn files(address: &Address) -> Vec<File> {
         &[Hook {
             name: "governed.tautline.io",
             path: "/mutate-governed",
-            again: true,
+            reinvoke: true,
             ..PODS
         }],
     );
@@ -212,15 +212,15 @@ fn registry(address: &Address) -> Vec<Value> {
                     address,
                 );
                 hook["name"] = format!("{verb}.{kind}.registry.tautline.io").into();
-                // ModelBooster is today's name of Model, in today's group.
-                let mut today: Vec<Value> = resources.iter().map(|r| json!(*r)).collect();
+                // ModelBooster is the current name of Model, in the current group.
+                let mut current: Vec<Value> = resources.iter().map(|r| json!(*r)).collect();
                 if *kind == "model" {
-                    today.push(json!("modelboosters"));
-                    hook["rules"][0]["resources"] = json!(today);
+                    current.push(json!("modelboosters"));
+                    hook["rules"][0]["resources"] = json!(current);
                 }
                 let mut rule = hook["rules"][0].clone();
-                rule["apiGroups"] = json!([REGISTRY_TODAY]);
-                rule["resources"] = json!(today);
+                rule["apiGroups"] = json!([CURRENT_REGISTRY]);
+                rule["resources"] = json!(current);
                 if let Some(rules) = hook["rules"].as_array_mut() {
                     rules.push(rule);
                 }
@@ -282,7 +282,7 @@ fn webhook(mutating: bool, hook: &Hook, address: &Address) -> Value {
         "timeoutSeconds": hook.seconds,
     });
     if mutating {
-        webhook["reinvocationPolicy"] = if hook.again { "IfNeeded" } else { "Never" }.into();
+        webhook["reinvocationPolicy"] = if hook.reinvoke { "IfNeeded" } else { "Never" }.into();
     }
     webhook
 }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_configuration_is_one_of_ours_and_every_name_its_own() {
+    fn configurations_are_known_and_names_unique() {
         let mut names = BTreeSet::new();
         for document in files(&service()).into_iter().flat_map(|(_, d)| d) {
             let name = document["metadata"]["name"].as_str().unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_writes_is_in_no_manifest() {
+    fn manifests_lack_fields_that_the_server_writes() {
         for document in files(&service()).into_iter().flat_map(|(_, d)| d) {
             for hook in document["webhooks"].as_array().unwrap() {
                 let follows = hook["name"] == POLICIES;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_stand_in_for_services_and_other_namespaces_are_exempt_too() {
+    fn urls_replace_services_and_the_own_namespace_is_exempt() {
         let of = |address: &Address| files(address)[1].1[0]["webhooks"][0].clone();
         let url = of(&Address::Url("https://127.0.0.1:8443/".into()));
         assert_eq!(

@@ -6,10 +6,10 @@ use serde_json::{Map as Object, Value};
 
 use crate::{
     MergeError, Schema,
-    check::{Check, OWN},
+    check::{Checker, IDENTITY_FIELDS},
     element::{Identity, identity},
-    scalar::{is_settled_as, settled},
-    types::{Definitions, List, Map, Place, Reference},
+    scalar::{normalized, normalizes_to},
+    types::{Definitions, List, Map, Reference, TypeRef},
 };
 
 /// The live object with the configuration merged into it.
@@ -27,7 +27,7 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
     // Before anything is cloned, which is a recursion too.
     check(schema, live, configuration, false)?;
     let mut merged = live.clone();
-    if let Some(checked) = merging(schema, live, configuration.clone()) {
+    if let Some(checked) = checked(schema, live, configuration.clone()) {
         checked.merge_into(&mut merged);
     }
     Ok(merged)
@@ -46,7 +46,7 @@ pub fn check_apply<'a>(
     sound: bool,
 ) -> Result<Option<Checked<'a>>, MergeError> {
     check(schema, live, &configuration, sound)?;
-    Ok(merging(schema, live, configuration))
+    Ok(checked(schema, live, configuration))
 }
 
 /// A configuration that may be merged into the live object it was checked with, and
@@ -60,7 +60,7 @@ impl Checked<'_> {
     /// Merges it into that object, or into a copy of it.
     pub fn merge_into(self, live: &mut Value) {
         let definitions = &*self.schema.definitions;
-        Merge { definitions }.both(self.schema.place(), live, self.configuration);
+        Merge { definitions }.merge(self.schema.type_ref(), live, self.configuration);
     }
 }
 
@@ -71,7 +71,7 @@ fn check(
     sound: bool,
 ) -> Result<(), MergeError> {
     let definitions = &*schema.definitions;
-    let mut check = Check {
+    let mut check = Checker {
         definitions,
         live: false,
         path: Vec::new(),
@@ -79,8 +79,8 @@ fn check(
     if !configuration.is_object() {
         return Err(check.error("an apply configuration is an object"));
     }
-    check.value(schema.place(), configuration, false)?;
-    let mut check = Check {
+    check.value(schema.type_ref(), configuration, false)?;
+    let mut check = Checker {
         definitions,
         live: true,
         path: Vec::new(),
@@ -91,16 +91,16 @@ fn check(
     if sound {
         return Ok(());
     }
-    check.value(schema.place(), live, false)
+    check.value(schema.type_ref(), live, false)
 }
 
-fn merging<'a>(schema: &'a Schema, live: &Value, mut configuration: Value) -> Option<Checked<'a>> {
+fn checked<'a>(schema: &'a Schema, live: &Value, mut configuration: Value) -> Option<Checked<'a>> {
     if let Value::Object(fields) = &mut configuration {
-        fields.retain(|name, _| !OWN.contains(&name.as_str()));
+        fields.retain(|name, _| !IDENTITY_FIELDS.contains(&name.as_str()));
     }
     let definitions = &*schema.definitions;
     let merge = Merge { definitions };
-    let held = merge.holds(schema.place(), live, &configuration);
+    let held = merge.contains(schema.type_ref(), live, &configuration);
     (!held).then_some(Checked {
         schema,
         configuration,
@@ -112,7 +112,7 @@ struct Merge<'a> {
 }
 
 /// Where an element of a merged list comes from.
-enum From {
+enum ElementSource {
     Live(usize),
     /// The configuration's, merged with the live one if there is just one.
     Asked(usize, Option<usize>),
@@ -120,14 +120,14 @@ enum From {
 
 impl Merge<'_> {
     /// Whether merging changes nothing.
-    fn holds(&self, at: Place<'_>, live: &Value, asked: &Value) -> bool {
+    fn contains(&self, at: TypeRef<'_>, live: &Value, asked: &Value) -> bool {
         match (live, asked, at.map(), at.list()) {
             (Value::Object(live), Value::Object(asked), Some(map), _) if !at.map_is_atomic() => {
                 asked.iter().all(|(name, asked)| {
                     let held = live.get(name);
                     held.is_some_and(|live| match map.field(name) {
-                        Some((is, _)) => self.referred_holds(is, live, asked),
-                        None => is_settled_as(live, asked),
+                        Some((is, _)) => self.contains_field(is, live, asked),
+                        None => normalizes_to(live, asked),
                     })
                 })
             }
@@ -136,25 +136,25 @@ impl Merge<'_> {
                 let mut places = order.iter().enumerate();
                 order.len() == live.len()
                     && places.all(|(i, from)| match from {
-                        From::Live(l) => *l == i,
-                        From::Asked(a, l) => {
+                        ElementSource::Live(l) => *l == i,
+                        ElementSource::Asked(a, l) => {
                             *l == Some(i)
-                                && self.referred_holds(&list.element, &live[i], &asked[*a])
+                                && self.contains_field(&list.element, &live[i], &asked[*a])
                         }
                     })
             }
-            _ => is_settled_as(live, asked),
+            _ => normalizes_to(live, asked),
         }
     }
 
-    fn referred_holds(&self, is: &Reference, live: &Value, asked: &Value) -> bool {
+    fn contains_field(&self, is: &Reference, live: &Value, asked: &Value) -> bool {
         match self.definitions.at(is) {
-            Ok(at) => self.holds(at, live, asked),
-            Err(_) => is_settled_as(live, asked),
+            Ok(at) => self.contains(at, live, asked),
+            Err(_) => normalizes_to(live, asked),
         }
     }
 
-    fn both(&self, at: Place<'_>, live: &mut Value, asked: Value) {
+    fn merge(&self, at: TypeRef<'_>, live: &mut Value, asked: Value) {
         match (live, asked, at.map(), at.list()) {
             (Value::Object(live), Value::Object(asked), Some(map), _) if !at.map_is_atomic() => {
                 self.maps(map, live, asked);
@@ -162,14 +162,14 @@ impl Merge<'_> {
             (Value::Array(live), Value::Array(asked), _, Some(list)) if !at.list_is_atomic() => {
                 self.lists(list, live, asked);
             }
-            (live, asked, ..) => *live = settled(asked),
+            (live, asked, ..) => *live = normalized(asked),
         }
     }
 
     fn referred(&self, is: &Reference, live: &mut Value, asked: Value) {
         match self.definitions.at(is) {
-            Ok(at) => self.both(at, live, asked),
-            Err(_) => *live = settled(asked),
+            Ok(at) => self.merge(at, live, asked),
+            Err(_) => *live = normalized(asked),
         }
     }
 
@@ -177,9 +177,9 @@ impl Merge<'_> {
         for (name, asked) in asked {
             match (live.get_mut(&name), map.field(&name)) {
                 (Some(live), Some((is, _))) => self.referred(is, live, asked),
-                (Some(live), None) => *live = settled(asked),
+                (Some(live), None) => *live = normalized(asked),
                 (None, _) => {
-                    live.insert(name, settled(asked));
+                    live.insert(name, normalized(asked));
                 }
             }
         }
@@ -188,10 +188,10 @@ impl Merge<'_> {
     fn lists(&self, list: &List, live: &mut Vec<Value>, mut asked: Vec<Value>) {
         let order = self.order(list, live, &asked);
         // Each is taken once: an element that is there twice is merged with none.
-        let mut take = |from: &From| match *from {
-            From::Live(l) => live[l].take(),
-            From::Asked(a, None) => settled(asked[a].take()),
-            From::Asked(a, Some(l)) => {
+        let mut take = |from: &ElementSource| match *from {
+            ElementSource::Live(l) => live[l].take(),
+            ElementSource::Asked(a, None) => normalized(asked[a].take()),
+            ElementSource::Asked(a, Some(l)) => {
                 let mut element = live[l].take();
                 self.referred(&list.element, &mut element, asked[a].take());
                 element
@@ -204,7 +204,7 @@ impl Merge<'_> {
     /// shared elements come in the configuration's order, the live object's own
     /// before or between them as they stood, the configuration's own where it has
     /// them.
-    fn order(&self, list: &List, live: &[Value], asked: &[Value]) -> Vec<From> {
+    fn order(&self, list: &List, live: &[Value], asked: &[Value]) -> Vec<ElementSource> {
         let of = |element| identity(self.definitions, list, element);
         // All have one: both lists are checked.
         let of = |element| of(element).ok().flatten().unwrap_or_default();
@@ -221,13 +221,14 @@ impl Merge<'_> {
         let mut shared = (0..asked.len()).filter(|a| unique.contains_key(&*asked_ids[*a]));
         let mut turn = shared.next();
 
-        let merge = |a: usize| From::Asked(a, unique.get(&*asked_ids[a]).copied().flatten());
+        let merge =
+            |a: usize| ElementSource::Asked(a, unique.get(&*asked_ids[a]).copied().flatten());
         let mut merged = Vec::with_capacity(live.len() + asked.len());
         let (mut l, mut a) = (0, 0);
         while l < live.len() || a < asked.len() {
             match live_ids.get(l).map(|id| places.get(&**id)) {
                 Some(None) => {
-                    merged.push(From::Live(l));
+                    merged.push(ElementSource::Live(l));
                     l += 1;
                     continue;
                 }

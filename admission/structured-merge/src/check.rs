@@ -9,7 +9,7 @@ use crate::{
     MergeError, Shape,
     element::{identity, label},
     scalar::fits,
-    types::{Definitions, List, Map, Place, Reference, Scalar},
+    types::{Definitions, List, Map, Reference, Scalar, TypeRef},
 };
 
 /// The deepest nesting of lists and objects, of either object: as deep as
@@ -17,26 +17,31 @@ use crate::{
 pub const MAX_DEPTH: usize = 128;
 
 /// Of a whole object, the live one's in any case.
-pub(crate) const OWN: [&str; 2] = ["apiVersion", "kind"];
+pub(crate) const IDENTITY_FIELDS: [&str; 2] = ["apiVersion", "kind"];
 
-pub(crate) struct Check<'a> {
+pub(crate) struct Checker<'a> {
     pub definitions: &'a Definitions,
     /// Of a live object: nulls, fields that are not declared, twice the same
     /// element, and atomic values are as they are.
     pub live: bool,
-    pub path: Vec<Step<'a>>,
+    pub path: Vec<PathStep<'a>>,
 }
 
-pub(crate) enum Step<'a> {
+pub(crate) enum PathStep<'a> {
     Field(&'a str),
     Index(usize),
     Element(&'a List, &'a Value),
 }
 
-impl<'a> Check<'a> {
+impl<'a> Checker<'a> {
     /// `free`: whether the way here went through a name that is not declared.
     /// Beyond one, what is atomic is replaced without a word.
-    pub fn value(&mut self, at: Place<'a>, value: &'a Value, free: bool) -> Result<(), MergeError> {
+    pub fn value(
+        &mut self,
+        at: TypeRef<'a>,
+        value: &'a Value,
+        free: bool,
+    ) -> Result<(), MergeError> {
         if self.path.len() >= MAX_DEPTH {
             return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
@@ -83,11 +88,11 @@ impl<'a> Check<'a> {
         }
         let mut seen = HashSet::new();
         for (index, element) in elements.iter().enumerate() {
-            self.path.push(Step::Index(index));
+            self.path.push(PathStep::Index(index));
             let identity = identity(self.definitions, list, element).map_err(|e| self.error(e))?;
             if let Some(identity) = identity {
                 self.path.pop();
-                self.path.push(Step::Element(list, element));
+                self.path.push(PathStep::Element(list, element));
                 if !self.live && !seen.insert(identity) {
                     return Err(self.error("is there twice; name it once"));
                 }
@@ -105,10 +110,10 @@ impl<'a> Check<'a> {
         free: bool,
     ) -> Result<(), MergeError> {
         for (name, value) in fields {
-            if !self.live && self.path.is_empty() && OWN.contains(&name.as_str()) {
+            if !self.live && self.path.is_empty() && IDENTITY_FIELDS.contains(&name.as_str()) {
                 continue;
             }
-            self.path.push(Step::Field(name));
+            self.path.push(PathStep::Field(name));
             match map.field(name) {
                 Some((is, declared)) => self.referred(is, value, free || !declared)?,
                 None if self.live => {}
@@ -142,7 +147,7 @@ impl<'a> Check<'a> {
         ))
     }
 
-    fn wrong(&self, at: Place<'_>, value: &Value) -> MergeError {
+    fn wrong(&self, at: TypeRef<'_>, value: &Value) -> MergeError {
         let wanted = match at.is.shape {
             Shape::Object => "an object",
             Shape::Map => "a map",
@@ -162,26 +167,26 @@ impl<'a> Check<'a> {
 
     pub fn error(&self, reason: impl Into<String>) -> MergeError {
         MergeError {
-            path: self.place(),
+            path: self.path(),
             reason: reason.into(),
             live: self.live,
         }
     }
 
-    fn place(&self) -> String {
+    fn path(&self) -> String {
         let mut text = String::new();
         for step in &self.path {
             // Writing to a string does not fail.
             _ = match step {
-                Step::Field(name) if name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                PathStep::Field(name) if name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
                     if !text.is_empty() {
                         text.push('.');
                     }
                     write!(text, "{name}")
                 }
-                Step::Field(name) => write!(text, "[{name:?}]"),
-                Step::Index(index) => write!(text, "[{index}]"),
-                Step::Element(list, element) => write!(text, "[{}]", label(list, element)),
+                PathStep::Field(name) => write!(text, "[{name:?}]"),
+                PathStep::Index(index) => write!(text, "[{index}]"),
+                PathStep::Element(list, element) => write!(text, "[{}]", label(list, element)),
             };
         }
         text

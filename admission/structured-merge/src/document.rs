@@ -53,7 +53,7 @@ pub(crate) fn read(document: &[u8]) -> Result<Definitions, SchemaError> {
         let read = match name.as_str() {
             QUANTITY => Ok(Type::scalar(Shape::Quantity, Scalar::Any)),
             RAW_EXTENSION => Ok(Type::any(UNTYPED, true)),
-            _ => Reading { names: &names }.schema(schema, false),
+            _ => Reader { names: &names }.schema(schema, false),
         };
         types.push(Arc::new(read.map_err(|reason| {
             SchemaError::Definition {
@@ -77,15 +77,15 @@ fn group_version_kinds(schema: &Value) -> impl Iterator<Item = (String, String, 
         })
 }
 
-struct Reading<'a> {
+struct Reader<'a> {
     names: &'a HashMap<&'a str, usize>,
 }
 
-impl Reading<'_> {
+impl Reader<'_> {
     /// `preserve`: whether fields that are not declared are kept, which a schema
     /// says for itself and all that is written inside it.
     fn schema(&self, schema: &Value, preserve: bool) -> Result<Type, String> {
-        let preserve = preserve || says(schema, "x-kubernetes-preserve-unknown-fields");
+        let preserve = preserve || has_extension(schema, "x-kubernetes-preserve-unknown-fields");
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
         Ok(match kind_of(schema) {
             "" => Type {
@@ -196,12 +196,12 @@ fn kind_of(schema: &Value) -> &str {
     kind.and_then(Value::as_str).unwrap_or("")
 }
 
-fn says(schema: &Value, extension: &str) -> bool {
+fn has_extension(schema: &Value, extension: &str) -> bool {
     schema.get(extension) == Some(&Value::Bool(true))
 }
 
 fn any_or_int_or_string(schema: &Value, format: &str) -> Shape {
-    if format == "int-or-string" || says(schema, "x-kubernetes-int-or-string") {
+    if format == "int-or-string" || has_extension(schema, "x-kubernetes-int-or-string") {
         Shape::IntOrString
     } else {
         Shape::Any

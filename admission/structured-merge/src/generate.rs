@@ -14,25 +14,25 @@ const DEEP: usize = 8;
 /// An object that the API server may hold: of the schema, though with equal
 /// elements and nulls at times.
 pub fn live(schema: &Schema, rng: &mut Rng) -> Value {
-    Making { rng, asked: false }.value(schema, None, 0)
+    Generator { rng, asked: false }.value(schema, None, 0)
 }
 
 /// Something to apply to `live`. About three in four are sound.
 pub fn configuration(schema: &Schema, live: &Value, rng: &mut Rng) -> Value {
-    let mut made = Making { rng, asked: true }.value(schema, Some(live), 0);
+    let mut made = Generator { rng, asked: true }.value(schema, Some(live), 0);
     if rng.u8(..) < 48 {
         spoil(&mut made, rng);
     }
     made
 }
 
-struct Making<'a> {
+struct Generator<'a> {
     rng: &'a mut Rng,
     /// For a configuration: no nulls, no equal elements, hardly anything atomic.
     asked: bool,
 }
 
-impl Making<'_> {
+impl Generator<'_> {
     fn one_in(&mut self, n: u32) -> bool {
         self.rng.u32(..n) == 0
     }

@@ -26,7 +26,7 @@ mod error;
 #[cfg(any(test, feature = "generate"))]
 pub mod generate;
 #[cfg(test)]
-mod laws;
+mod properties;
 mod scalar;
 mod schema;
 mod types;

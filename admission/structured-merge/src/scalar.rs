@@ -28,16 +28,16 @@ pub(crate) fn fits(shape: Shape, value: &Value) -> bool {
 }
 
 /// The value as the server writes it: 5.0 is 5.
-pub(crate) fn settled(value: Value) -> Value {
+pub(crate) fn normalized(value: Value) -> Value {
     match value {
         Value::Number(number) => match whole(&number) {
             Some(whole) => whole.into(),
             None => Value::Number(number),
         },
-        Value::Array(elements) => elements.into_iter().map(settled).collect(),
+        Value::Array(elements) => elements.into_iter().map(normalized).collect(),
         Value::Object(mut fields) => {
             for field in fields.values_mut() {
-                *field = settled(field.take());
+                *field = normalized(field.take());
             }
             Value::Object(fields)
         }
@@ -46,16 +46,16 @@ pub(crate) fn settled(value: Value) -> Value {
 }
 
 /// Whether `value` settled is `other`.
-pub(crate) fn is_settled_as(other: &Value, value: &Value) -> bool {
+pub(crate) fn normalizes_to(other: &Value, value: &Value) -> bool {
     match (other, value) {
         (Value::Array(others), Value::Array(values)) => {
             others.len() == values.len()
-                && others.iter().zip(values).all(|(o, v)| is_settled_as(o, v))
+                && others.iter().zip(values).all(|(o, v)| normalizes_to(o, v))
         }
         (Value::Object(others), Value::Object(values)) => {
             let mut pairs = others.iter().zip(values);
             others.len() == values.len()
-                && pairs.all(|((a, o), (b, v))| a == b && is_settled_as(o, v))
+                && pairs.all(|((a, o), (b, v))| a == b && normalizes_to(o, v))
         }
         (_, Value::Number(number)) => match whole(number) {
             Some(whole) => *other == whole,
@@ -231,8 +231,8 @@ mod tests {
     fn whole_floats_are_written_whole() {
         let value = json!({"a": [5.0, 5.5, -0.0, 1e300], "b": "5.0"});
         let expected = json!({"a": [5, 5.5, 0, 1e300], "b": "5.0"});
-        assert!(is_settled_as(&expected, &value));
-        assert!(!is_settled_as(&value, &value));
-        assert_eq!(settled(value), expected);
+        assert!(normalizes_to(&expected, &value));
+        assert!(!normalizes_to(&value, &value));
+        assert_eq!(normalized(value), expected);
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     SchemaError, document,
-    types::{Definitions, Place, Reference, Type},
+    types::{Definitions, Reference, Type, TypeRef},
 };
 
 /// The types of one document of `/openapi/v3/...`. Cheap to clone.
@@ -104,8 +104,8 @@ impl Schema {
         })
     }
 
-    pub(crate) const fn place(&self) -> Place<'_> {
-        Place {
+    pub(crate) const fn type_ref(&self) -> TypeRef<'_> {
+        TypeRef {
             is: &self.is,
             atomic: self.atomic,
         }
@@ -120,8 +120,8 @@ impl Schema {
     #[must_use]
     pub fn is_atomic(&self) -> bool {
         match self.is.shape {
-            Shape::List => self.place().list_is_atomic(),
-            _ => self.place().map_is_atomic(),
+            Shape::List => self.type_ref().list_is_atomic(),
+            _ => self.type_ref().map_is_atomic(),
         }
     }
 

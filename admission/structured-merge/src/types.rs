@@ -91,27 +91,27 @@ pub(crate) enum Target {
 
 /// A type where it is used.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct TypeRef<'a> {
     pub is: &'a Arc<Type>,
     pub atomic: Option<bool>,
 }
 
 impl Definitions {
     /// The type at a place; the error is the name that leads nowhere.
-    pub fn at<'a>(&'a self, reference: &'a Reference) -> Result<Place<'a>, &'a str> {
+    pub fn at<'a>(&'a self, reference: &'a Reference) -> Result<TypeRef<'a>, &'a str> {
         let is = match &reference.target {
             Target::Named(index) => self.types.get(*index).ok_or("")?,
             Target::Inline(is) => is,
             Target::Missing(name) => return Err(name),
         };
-        Ok(Place {
+        Ok(TypeRef {
             is,
             atomic: reference.atomic,
         })
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> TypeRef<'a> {
     pub fn map(self) -> Option<&'a Map> {
         self.is.map.as_ref()
     }

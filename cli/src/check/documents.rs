@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 use tautline_api::manifest;
-use tautline_runtime::folder;
+use tautline_runtime::manifest_files;
 
 use crate::manifests;
 
@@ -36,7 +36,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
             .collect();
         if !findings.is_empty() {
             let findings = findings.iter().map(|(place, finding)| (*place, finding));
-            manifests::show(&folder::located(file, &text, findings));
+            manifests::show(&manifest_files::with_lines(file, &text, findings));
         }
         all.extend(documents.into_iter().map(|(place, value)| Document {
             file: file.clone(),

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tautline_mutating_policy::{
-    Fault, Invocation, Kind, Objects, PassedOver, Policies, Refusal, Report, Request, Settings,
-    Verdict, defaults,
+    Denial, Fault, InvocationReport, Kind, LoadReport, Policies, Request, Settings, SkippedPolicy,
+    StaticCluster, Verdict, defaults,
 };
 
 use super::documents::{self, Document};
@@ -53,14 +53,15 @@ struct Object {
     document: usize,
     outcome: Answer,
     #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: Option<Refusal>,
+    refusal: Option<Denial>,
     /// RFC 6902.
     patch: Value,
     cost_units: u64,
-    invocations: Vec<Invocation>,
+    invocations: Vec<InvocationReport>,
     /// Errors, those too that failurePolicy Ignore left out.
     faults: Vec<Fault>,
-    passed_over: Vec<PassedOver>,
+    #[serde(rename = "passedOver")]
+    skipped: Vec<SkippedPolicy>,
     #[serde(skip)]
     title: String,
     /// As it came, and as it would be.
@@ -79,14 +80,14 @@ enum Answer {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let given = documents::read(&args.file)?;
     let (policies, report) = Policies::load(given.iter().map(|d| &d.value));
-    let Report { faults, warnings } = report;
+    let LoadReport { faults, warnings } = report;
     if policies.is_empty() && faults.is_empty() && warnings.is_empty() {
         bail!(
             "no object is a MutationPolicy or a MutatingAdmissionPolicy; \
              name a file with one, and one with its binding, by -f"
         );
     }
-    let world: Objects = given.into_iter().map(|d| d.value).collect();
+    let world: StaticCluster = given.into_iter().map(|d| d.value).collect();
     let objects = documents::read(&args.object)?.into_iter().map(|document| {
         let request = request(&document, &args.namespace)?;
         Ok(Object::of(&document, &request, &policies, &world))
@@ -123,7 +124,7 @@ fn request(document: &Document, namespace: &str) -> Result<Request> {
         format!("{}: apiVersion and kind are needed", plain(&title))
     };
     // Policies see objects as the API server has read them, not as they are written.
-    let kind = Kind::of(&object).with_context(needed)?;
+    let kind = Kind::of_object(&object).with_context(needed)?;
     defaults::set(&kind, &mut object);
     Request::create(object).with_context(needed)
 }
@@ -132,7 +133,12 @@ fn request(document: &Document, namespace: &str) -> Result<Request> {
 const CLUSTER_WIDE: [&str; 3] = ["Namespace", "Node", "PersistentVolume"];
 
 impl Object {
-    fn of(document: &Document, request: &Request, policies: &Policies, world: &Objects) -> Self {
+    fn of(
+        document: &Document,
+        request: &Request,
+        policies: &Policies,
+        world: &StaticCluster,
+    ) -> Self {
         let settings = Settings {
             full_detail: true,
             ..Settings::default()
@@ -154,7 +160,7 @@ impl Object {
             cost_units,
             invocations: outcome.invocations,
             faults: outcome.faults,
-            passed_over: outcome.passed_over,
+            skipped: outcome.skipped,
             title: document.to_string(),
             before: request.object.as_ref().clone(),
         }

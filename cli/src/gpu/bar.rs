@@ -7,14 +7,14 @@ const WIDTH: usize = 20;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct TerminalStyle {
     pub(crate) unicode: bool,
     pub(crate) colour: bool,
 }
 
 /// Parts of a bar, of whatever unit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct BarSegments {
     pub(crate) all: f64,
     pub(crate) used: f64,
     /// Idle, and of no use.
@@ -23,7 +23,7 @@ pub(crate) struct Parts {
     pub(crate) lost: bool,
 }
 
-impl Look {
+impl TerminalStyle {
     /// As this process' environment has it.
     pub(crate) fn of_stdout() -> Self {
         Self::of(
@@ -70,14 +70,14 @@ impl Look {
     pub(crate) fn legend(self) -> String {
         let g = self.glyphs();
         format!(
-            "{} used  {} free, of no use to what is expected next  {} free  {} lost",
+            "{} used  {} free, but not usable by the next expected request  {} free  {} lost",
             g.used, g.fragmented, g.free, g.lost
         )
     }
 
     /// Used first, then what is of no use, then what is free. What is not nothing
     /// shows, and what is not all leaves a gap.
-    pub(crate) fn bar(self, parts: Parts) -> String {
+    pub(crate) fn bar(self, parts: BarSegments) -> String {
         let g = self.glyphs();
         if parts.lost {
             return String::from(g.lost).repeat(WIDTH);
@@ -141,13 +141,13 @@ fn cells(part: f64, all: f64) -> usize {
 mod tests {
     use super::*;
 
-    const ASCII: Look = Look {
+    const ASCII: TerminalStyle = TerminalStyle {
         unicode: false,
         colour: false,
     };
 
     fn bar(used: f64, fragmented: f64) -> String {
-        ASCII.bar(Parts {
+        ASCII.bar(BarSegments {
             all: 1000.0,
             used,
             fragmented,
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(bar(500.0, 250.0), "##########%%%%%.....");
         assert_eq!(bar(500.0, 2.0), "##########%.........");
         assert_eq!(bar(250.0, 750.0), "#####%%%%%%%%%%%%%%%");
-        let nothing = ASCII.bar(Parts::default());
+        let nothing = ASCII.bar(BarSegments::default());
         assert_eq!(nothing, "....................");
     }
 
@@ -173,7 +173,7 @@ mod tests {
     fn the_locale_and_the_terminal_decide() {
         let look = |vars: &[(&str, &str)], terminal| {
             let find = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|v| v.1.into());
-            let look = Look::of(find, terminal);
+            let look = TerminalStyle::of(find, terminal);
             (look.unicode, look.colour)
         };
         assert_eq!(look(&[], false), (false, false));
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn colour_ends_where_the_bar_does() {
-        let look = Look {
+        let look = TerminalStyle {
             colour: true,
             ..ASCII
         };

@@ -10,9 +10,9 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use tautline_api::convert;
 use tautline_core::model::Pod;
-use tautline_gpu_placement::policy::Name as Policy;
+use tautline_gpu_placement::policy::PolicyName as Policy;
 
-use self::report::Explained;
+use self::report::PodExplanation;
 use super::source::{Source, SourceArgs};
 use crate::{
     EXIT_NO,
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         note!("error: {}", absent(namespace, name, others));
         return Ok(ExitCode::from(EXIT_NO));
     };
-    let explained = Explained::of(source.snapshot, &pod, args.policy)?;
+    let explained = PodExplanation::of(source.snapshot, &pod, args.policy)?;
     output::print(args.output, &explained, |e| e.text(args.nodes))?;
     let placed = explained.node.is_some() || explained.finished;
     Ok(if placed || !explained.usable_nodes.is_empty() {

@@ -4,26 +4,26 @@ use std::{path::Path, sync::Arc};
 
 use tautline_api::manifest;
 use tautline_core::{Index, Snapshot};
-use tautline_gpu_slice::{Config, View};
-use tautline_runtime::folder;
+use tautline_gpu_slice::{Config, Inspection};
+use tautline_runtime::manifest_files;
 
 pub(crate) fn example() -> Arc<Snapshot> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu-slices");
-    snapshot(folder::read(&[dir]).unwrap().items)
+    snapshot(manifest_files::read(&[dir]).unwrap().items)
 }
 
 pub(crate) fn of(text: &str) -> Arc<Snapshot> {
     snapshot(manifest::parse(text).unwrap())
 }
 
-pub(crate) fn view(snapshot: Arc<Snapshot>) -> View {
-    View::new(snapshot, Config::default())
+pub(crate) fn inspection(snapshot: Arc<Snapshot>) -> Inspection {
+    Inspection::new(snapshot, Config::default())
 }
 
 fn snapshot(items: Vec<manifest::Item>) -> Arc<Snapshot> {
     let mut index = Index::default();
     for item in &items {
-        if let Some(object) = folder::object(item).unwrap() {
+        if let Some(object) = manifest_files::object(item).unwrap() {
             index.apply(object);
         }
     }

@@ -9,13 +9,16 @@ use std::{
 
 use anyhow::Result;
 use serde::Serialize;
-use tautline_gpu_placement::{CARD, Lane, Room, TaskType, Types, inventory::Pool, types::Type};
+use tautline_gpu_placement::{
+    CARD, NodeCapacity, PlannedClasses, RequestClass, SharingMode, inventory::CardPool,
+    planned_classes::PlannedClass,
+};
 use tautline_gpu_slice::{
-    Config, View,
-    view::{NodeCards, Request},
+    Config, Inspection,
+    inspection::{CountedRequest, NodeGpus},
 };
 
-use super::{source::SourceArgs, words};
+use super::{format, source::SourceArgs};
 use crate::output::{self, Output};
 
 #[derive(clap::Args)]
@@ -59,7 +62,7 @@ struct Class {
     still_fit: i64,
     /// Idle GPU that it can make no use of.
     unusable_milli: i64,
-    nodes: Verdicts,
+    nodes: NodeCounts,
     #[serde(skip)]
     text: String,
 }
@@ -67,7 +70,7 @@ struct Class {
 /// In how many nodes a class could run, and what keeps it from the others.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Verdicts {
+struct NodeCounts {
     runs: usize,
     other_lane: usize,
     no_such_model: usize,
@@ -103,10 +106,10 @@ struct Counted {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
-    let view = View::new(source.snapshot, Config::default());
-    let report = Report::of(&view);
+    let inspection = Inspection::new(source.snapshot, Config::default());
+    let report = Report::of(&inspection);
     if report.nodes_with_cards == 0 {
-        let nodes = view.snapshot().node_count();
+        let nodes = inspection.snapshot().node_count();
         note!("no node has cards that are known one by one, of {nodes}");
     }
     output::print(args.output, &report, Report::text)?;
@@ -114,18 +117,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 impl Report {
-    fn of(view: &View) -> Self {
-        let types = view.types();
-        let all = view.nodes();
-        let with: Vec<&NodeCards<'_>> = all.iter().filter(|n| !n.rooms.is_empty()).collect();
-        let rooms = || with.iter().flat_map(|n| &n.rooms);
-        let requests = view.requests();
-        let mut pods: HashMap<TaskType, Vec<String>> = HashMap::new();
+    fn of(inspection: &Inspection) -> Self {
+        let types = inspection.types();
+        let all = inspection.nodes();
+        let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
+        let rooms = || with.iter().flat_map(|n| &n.capacities);
+        let requests = inspection.requests();
+        let mut pods: HashMap<RequestClass, Vec<String>> = HashMap::new();
         for request in &requests {
-            let of = pods.entry(TaskType::of(&request.shape)).or_default();
+            let of = pods.entry(RequestClass::of(&request.shape)).or_default();
             of.push(request.pod.clone());
         }
-        let classes = view.classes().iter().zip(types.iter());
+        let classes = inspection.classes().iter().zip(types.iter());
         let classes = classes.map(|((class, _), of)| {
             let pods = pods.remove(class).unwrap_or_default();
             Class::of(class, of, pods, &with)
@@ -138,23 +141,28 @@ impl Report {
             fragmented_milli: known.then_some(fragmented.round() as i64),
             classes: classes.collect(),
             products: products(&with, known.then_some(&types)),
-            counted: Counted::of(view, &requests),
+            counted: Counted::of(inspection, &requests),
         }
     }
 }
 
 impl Class {
-    fn of(class: &TaskType, of: &Type, pods: Vec<String>, nodes: &[&NodeCards<'_>]) -> Self {
-        let mut verdicts = Verdicts::default();
+    fn of(
+        class: &RequestClass,
+        of: &PlannedClass,
+        pods: Vec<String>,
+        nodes: &[&NodeGpus<'_>],
+    ) -> Self {
+        let mut verdicts = NodeCounts::default();
         let (mut still_fit, mut unusable_milli) = (0, 0);
         for node in nodes {
-            let pools = || node.inventory.pools.iter().zip(&node.rooms);
+            let pools = || node.inventory.pools.iter().zip(&node.capacities);
             let best = pools()
-                .map(|(pool, room)| Why::of(class, of, pool, room))
+                .map(|(pool, room)| ClassFit::of(class, of, pool, room))
                 .min();
-            *verdicts.of(best.unwrap_or(Why::OtherLane)) += 1;
+            *verdicts.of(best.unwrap_or(ClassFit::OtherLane)) += 1;
             let copies = pools().filter(|(_, room)| of.may_run_on(room.kind()));
-            let copies = copies.filter_map(|(_, room)| room.copies(&class.shape()));
+            let copies = copies.filter_map(|(_, room)| room.max_copies(&class.shape()));
             still_fit += copies.sum::<i64>().min(by_cpu(class, node));
             unusable_milli += pools()
                 .map(|(_, room)| of.unusable_milli(room))
@@ -164,20 +172,20 @@ impl Class {
             cpu_milli: class.cpu_milli,
             card_milli: class.milli,
             cards: class.cards,
-            lane: words::lane(class.lane),
+            lane: format::sharing_mode(class.mode),
             models: class.models.iter().map(|m| m.to_string()).collect(),
-            share: (of.p * 1e4).round() / 1e4,
+            share: (of.probability * 1e4).round() / 1e4,
             pods,
             still_fit,
             unusable_milli,
             nodes: verdicts,
-            text: words::class(class),
+            text: format::class(class),
         }
     }
 }
 
 /// Two pools of a node share its CPU.
-fn by_cpu(class: &TaskType, node: &NodeCards<'_>) -> i64 {
+fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
     match class.cpu_milli {
         0 => i64::MAX,
         each => node.inventory.cpu_milli / each,
@@ -186,7 +194,7 @@ fn by_cpu(class: &TaskType, node: &NodeCards<'_>) -> i64 {
 
 /// What a pool says to a class, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+enum ClassFit {
     Runs,
     CpuShort,
     GpuShort,
@@ -194,12 +202,12 @@ enum Why {
     OtherLane,
 }
 
-impl Why {
-    fn of(class: &TaskType, of: &Type, pool: &Pool, room: &Room) -> Self {
+impl ClassFit {
+    fn of(class: &RequestClass, of: &PlannedClass, pool: &CardPool, room: &NodeCapacity) -> Self {
         let enough = room.cards().iter().filter(|c| **c >= class.milli).count();
         match of {
-            _ if Types::runs_on(of, room) => Self::Runs,
-            _ if class.lane != pool.kind.lane => Self::OtherLane,
+            _ if PlannedClasses::runs_on(of, room) => Self::Runs,
+            _ if class.mode != pool.kind.mode => Self::OtherLane,
             _ if !of.may_run_on(room.kind()) => Self::NoSuchModel,
             _ if enough < usize::from(class.cards) => Self::GpuShort,
             _ => Self::CpuShort,
@@ -207,29 +215,29 @@ impl Why {
     }
 }
 
-impl Verdicts {
-    fn of(&mut self, why: Why) -> &mut usize {
+impl NodeCounts {
+    fn of(&mut self, why: ClassFit) -> &mut usize {
         match why {
-            Why::Runs => &mut self.runs,
-            Why::CpuShort => &mut self.cpu_short,
-            Why::GpuShort => &mut self.gpu_short,
-            Why::NoSuchModel => &mut self.no_such_model,
-            Why::OtherLane => &mut self.other_lane,
+            ClassFit::Runs => &mut self.runs,
+            ClassFit::CpuShort => &mut self.cpu_short,
+            ClassFit::GpuShort => &mut self.gpu_short,
+            ClassFit::NoSuchModel => &mut self.no_such_model,
+            ClassFit::OtherLane => &mut self.other_lane,
         }
     }
 }
 
-fn products(nodes: &[&NodeCards<'_>], types: Option<&Types>) -> Vec<Product> {
-    let mut all: BTreeMap<(&str, Lane), Vec<&Room>> = BTreeMap::new();
+fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Product> {
+    let mut all: BTreeMap<(&str, SharingMode), Vec<&NodeCapacity>> = BTreeMap::new();
     for node in nodes {
-        for (pool, room) in node.inventory.pools.iter().zip(&node.rooms) {
-            let of = all.entry((&pool.kind.product, pool.kind.lane));
+        for (pool, room) in node.inventory.pools.iter().zip(&node.capacities) {
+            let of = all.entry((&pool.kind.product, pool.kind.mode));
             of.or_default().push(room);
         }
     }
-    let product = |((product, lane), rooms): (_, Vec<&Room>)| Product {
-        product: words::product(product).to_owned(),
-        lane: words::lane(lane),
+    let product = |((product, lane), rooms): (_, Vec<&NodeCapacity>)| Product {
+        product: format::product(product).to_owned(),
+        lane: format::sharing_mode(lane),
         nodes: rooms.len(),
         cards: rooms.iter().map(|r| r.cards().len()).sum(),
         idle_milli: rooms.iter().map(|r| r.idle_milli()).sum(),
@@ -242,14 +250,14 @@ fn products(nodes: &[&NodeCards<'_>], types: Option<&Types>) -> Vec<Product> {
 }
 
 impl Counted {
-    fn of(view: &View, requests: &[Request]) -> Self {
+    fn of(inspection: &Inspection, requests: &[CountedRequest]) -> Self {
         let counted: std::collections::HashSet<&str> =
             requests.iter().map(|r| r.pod.as_str()).collect();
         let asks = |pod: &&std::sync::Arc<tautline_core::model::Pod>| {
             let mut requests = pod.requests.iter();
-            requests.any(|(r, milli)| milli >= i64::from(CARD) && view.names().is_gpu(r))
+            requests.any(|(r, milli)| milli >= i64::from(CARD) && inspection.names().is_gpu(r))
         };
-        let names = view.snapshot().pods().filter(asks);
+        let names = inspection.snapshot().pods().filter(asks);
         let names = names.map(|p| tautline_core::model::key(&p.namespace, &p.name));
         let mut left: Vec<String> = names.filter(|p| !counted.contains(p.as_str())).collect();
         left.sort_unstable();
@@ -257,8 +265,10 @@ impl Counted {
             pods: requests.len(),
             pods_by_rule: requests.iter().filter(|r| r.by_rule).count(),
             pods_not_counted: left,
-            classes: view.classes().len(),
-            classes_left_out: view.classes_seen().saturating_sub(view.classes().len()),
+            classes: inspection.classes().len(),
+            classes_left_out: inspection
+                .class_count()
+                .saturating_sub(inspection.classes().len()),
         }
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert, manifest::Item};
 use tautline_core::{Index, Snapshot, index::Object};
-use tautline_runtime::folder;
+use tautline_runtime::manifest_files;
 
 use crate::{
     cluster::ClusterArgs,
@@ -107,7 +107,7 @@ fn constraints<K: Kind>(
 fn manifests(items: Vec<Item>, pod: Option<&str>) -> Result<Source> {
     let (mut index, mut named) = (Index::default(), Vec::new());
     for item in &items {
-        if let Some(object) = folder::object(item).map_err(anyhow::Error::msg)? {
+        if let Some(object) = manifest_files::object(item).map_err(anyhow::Error::msg)? {
             index.apply(object);
         }
         if let Item::Pod(api) = item

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use tautline_gpu_slice::{Config, View};
+use tautline_gpu_slice::{Config, Inspection};
 
 use self::report::{Top, has_gpus};
-use super::{bar::Look, source::SourceArgs};
+use super::{bar::TerminalStyle, source::SourceArgs};
 use crate::{
     EXIT_NO,
     output::{self, Output},
@@ -44,35 +44,38 @@ enum Sort {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
-    let view = View::new(source.snapshot, Config::default());
+    let inspection = Inspection::new(source.snapshot, Config::default());
     if let Some(name) = &args.node
-        && view.snapshot().node(name).is_none()
+        && inspection.snapshot().node(name).is_none()
     {
-        note!("error: {}", absent(&view, name));
+        note!("error: {}", absent(&inspection, name));
         return Ok(ExitCode::from(EXIT_NO));
     }
-    let top = Top::of(&view, args.node.as_deref(), args.sort);
+    let top = Top::of(&inspection, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {
         match &args.node {
             Some(node) => note!("node {node} has no GPUs"),
-            None => note!("no node has GPUs, of {}", view.snapshot().node_count()),
+            None => note!(
+                "no node has GPUs, of {}",
+                inspection.snapshot().node_count()
+            ),
         }
     }
     output::print(args.output, &top, |top| {
-        top.text(Look::of_stdout(), screen::columns())
+        top.text(TerminalStyle::of_stdout(), screen::columns())
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn absent(view: &View, name: &str) -> String {
+fn absent(inspection: &Inspection, name: &str) -> String {
     const SHOWN: usize = 5;
-    let nodes = view.nodes();
+    let nodes = inspection.nodes();
     let with: Vec<&str> = nodes
         .iter()
         .filter(|n| has_gpus(n))
         .map(|n| &**n.name)
         .collect();
-    let mut mend = match with.as_slice() {
+    let mut fix = match with.as_slice() {
         [] => "no node has GPUs".to_owned(),
         some => format!(
             "nodes with GPUs are {}",
@@ -80,9 +83,9 @@ fn absent(view: &View, name: &str) -> String {
         ),
     };
     if with.len() > SHOWN {
-        mend += &format!(" and {} more", with.len() - SHOWN);
+        fix += &format!(" and {} more", with.len() - SHOWN);
     }
-    format!("there is no node {name}; {mend}")
+    format!("node {name} does not exist; {fix}")
 }
 
 #[cfg(test)]

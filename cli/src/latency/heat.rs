@@ -13,7 +13,7 @@ use super::{
     units::short,
 };
 use crate::{
-    gpu::bar::Look,
+    gpu::bar::TerminalStyle,
     table::{cut, plain},
     watch::screen,
 };
@@ -45,7 +45,7 @@ pub(super) struct Canvas {
 
 impl Canvas {
     pub(super) fn of_stdout() -> Self {
-        let look = Look::of_stdout();
+        let look = TerminalStyle::of_stdout();
         let term = |name| std::env::var(name).unwrap_or_default();
         let colours = match (look.colour, term("COLORTERM").as_str()) {
             (false, _) => Colours::None,

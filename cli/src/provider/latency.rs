@@ -92,8 +92,8 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     let pods = Pods::when_wanted();
     let feed = watched(&cluster, &mut server, &mut tasks, |watch, tasks| {
         watch.rules(tasks);
-        let feed = watch.feed.clone();
-        let wanted = |not_so_far| pods.clone().wanted(watch.feed.clone(), not_so_far);
+        let feed = watch.store.clone();
+        let wanted = |not_so_far| pods.clone().wanted(watch.store.clone(), not_so_far);
         watch.placed_pods_once(wanted, tasks);
         feed
     });
@@ -125,7 +125,7 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     let provider = provider.trusting(trusted.clone());
     provider.counts().register(&mut server.registry);
     let pages = Pages::new(provider.clone());
-    server.pages(move |path, query| pages.clone().answer(path, query));
+    server.admin_pages(move |path, query| pages.clone().answer(path, query));
     match args.table {
         Some(path) => tables::of_file(&provider, path, &mut tasks)?,
         None => {

@@ -122,7 +122,7 @@ async fn take_in<U: Unit>(
                 maps.remove(namespace, name);
             }
             Err(error) => {
-                tracing::warn!(kind = "configmaps", %error, "watch starts again");
+                tracing::warn!(kind = "configmaps", %error, "watch restarts");
                 continue;
             }
         }

@@ -1,12 +1,12 @@
 //! Figures as tables for people.
 
-use tautline_gpu_simulator::{Outcome, Published, fill};
+use tautline_gpu_simulator::{PublishedCurves, RunResult, fill};
 
 use crate::table::table;
 
 /// A line a run; with several seeds, the means of each workload and policy below.
-pub(super) fn runs(outcomes: &[Outcome], published: &Published) -> String {
-    let known = |o: &Outcome| {
+pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> String {
+    let known = |o: &RunResult| {
         published
             .curve(&o.figures.workload, o.policy, o.figures.seed)
             .is_some()
@@ -15,11 +15,11 @@ pub(super) fn runs(outcomes: &[Outcome], published: &Published) -> String {
         published: outcomes.iter().any(known),
         churn: outcomes.iter().any(|o| o.figures.churn.is_some()),
     };
-    let row = |o: &Outcome| columns.cells(o.figures.seed.to_string(), &[o], published);
+    let row = |o: &RunResult| columns.cells(o.figures.seed.to_string(), &[o], published);
     let mut out = table(&columns.header("SEED"), outcomes.iter().map(row));
     let groups = groups(outcomes);
     if groups.len() < outcomes.len() {
-        let row = |g: &Vec<&Outcome>| columns.cells(g.len().to_string(), g, published);
+        let row = |g: &Vec<&RunResult>| columns.cells(g.len().to_string(), g, published);
         out.push_str("\nMeans over seeds:\n");
         out.push_str(&table(&columns.header("SEEDS"), groups.iter().map(row)));
     }
@@ -27,10 +27,10 @@ pub(super) fn runs(outcomes: &[Outcome], published: &Published) -> String {
 }
 
 /// Runs that differ by their seed alone, in the order of the first.
-fn groups(outcomes: &[Outcome]) -> Vec<Vec<&Outcome>> {
-    let mut groups: Vec<Vec<&Outcome>> = Vec::new();
+fn groups(outcomes: &[RunResult]) -> Vec<Vec<&RunResult>> {
+    let mut groups: Vec<Vec<&RunResult>> = Vec::new();
     for outcome in outcomes {
-        let same = |g: &&mut Vec<&Outcome>| {
+        let same = |g: &&mut Vec<&RunResult>| {
             g[0].figures.workload == outcome.figures.workload && g[0].policy == outcome.policy
         };
         match groups.iter_mut().find(same) {
@@ -64,8 +64,8 @@ impl Columns {
     }
 
     /// The means of some runs of one workload and policy.
-    fn cells(&self, seed: String, some: &[&Outcome], published: &Published) -> Vec<String> {
-        let mean = |of: &dyn Fn(&Outcome) -> Option<f64>| {
+    fn cells(&self, seed: String, some: &[&RunResult], published: &PublishedCurves) -> Vec<String> {
+        let mean = |of: &dyn Fn(&RunResult) -> Option<f64>| {
             let all: Option<Vec<f64>> = some.iter().map(|o| of(o)).collect();
             let value = |all: Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
             all.map(value)
@@ -138,12 +138,12 @@ pub(super) fn fills(fills: &[fill::Figures]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tautline_gpu_placement::policy::Name;
+    use tautline_gpu_placement::policy::PolicyName;
 
     use super::*;
 
-    fn outcome(policy: Name, seed: u64, at_100: f64) -> Outcome {
-        Outcome {
+    fn outcome(policy: PolicyName, seed: u64, at_100: f64) -> RunResult {
+        RunResult {
             policy,
             figures: tautline_gpu_simulator::Figures {
                 workload: "default".into(),
@@ -164,12 +164,12 @@ mod tests {
     #[test]
     fn runs_and_their_means() {
         let outcomes = [
-            outcome(Name::Tautline, 42, 96.0),
-            outcome(Name::Fgd, 42, 95.14),
-            outcome(Name::Tautline, 43, 97.0),
-            outcome(Name::Fgd, 43, 95.16),
+            outcome(PolicyName::Tautline, 42, 96.0),
+            outcome(PolicyName::Fgd, 42, 95.14),
+            outcome(PolicyName::Tautline, 43, 97.0),
+            outcome(PolicyName::Fgd, 43, 95.16),
         ];
-        insta::assert_snapshot!(runs(&outcomes, &Published::default()));
+        insta::assert_snapshot!(runs(&outcomes, &PublishedCurves::default()));
     }
 
     #[test]

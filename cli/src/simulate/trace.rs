@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tautline_gpu_simulator::{Experiment, Figures, Published, Trace, report};
+use tautline_gpu_simulator::{Experiment, Figures, PublishedCurves, Trace, report};
 
-use super::{Args, progress, tables, wire};
+use super::{Args, live_servers, progress, tables};
 use crate::output;
 
 pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
@@ -14,7 +14,7 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
         [all] if all == "all" => trace.workloads()?,
         some => some.to_vec(),
     };
-    let published = Published::read(dir)?;
+    let published = PublishedCurves::read(dir)?;
     let seeds = args.seeds_or(std::iter::once(42));
     let experiment = Experiment::prepare(
         trace,
@@ -28,7 +28,7 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     let bar = progress::bar(experiment.arrivals());
     let tell = |arrivals| bar.inc(arrivals);
     let outcomes = match args.wire {
-        true => wire::run(&experiment, tell).await?,
+        true => live_servers::run(&experiment, tell).await?,
         false => experiment.run(args.jobs(), &tell),
     };
     bar.finish_and_clear();

@@ -122,7 +122,7 @@ fn gpu_errors_name_the_fix() {
         (
             &["gpu", "top", "--node", "n-9"][..],
             1,
-            "there is no node n-9; nodes with GPUs are n-1",
+            "node n-9 does not exist; nodes with GPUs are n-1",
         ),
         (
             &["gpu", "explain", "web-0", "-n", "other"],

@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_pod_is_moved_for_a_lower_mean_and_not_to_break_a_tie() {
         let usable = |badness, tie_break| NodeVerdict::Usable {
-            badness,
+            normalized_cost: badness,
             tie_break,
             score: 9,
         };

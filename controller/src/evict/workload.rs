@@ -100,16 +100,11 @@ fn named(owner: &OwnerReference) -> Result<&str, Refusal> {
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
-    let failed = |why: String| {
-        Refusal::new(
-            "Failed",
-            format!("whether the workload is up is not known: {why}"),
-        )
-    };
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(result) => result.map_err(|e| failed(e.to_string())),
-        Err(_) => Err(failed(format!("no answer within {DEADLINE:?}"))),
-    }
+    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| {
+        let text = format!("whether the workload is up is not known: {error}");
+        Refusal::new("Failed", text)
+    })
 }
 
 fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {

@@ -244,7 +244,7 @@ impl Keeper {
             entry.reported = true;
             _ = self.fresh.send(Fresh::Violation {
                 binding: Arc::clone(known),
-                since: entry.standing.out_since.unwrap_or_default(),
+                since: entry.standing.out_of_range_since.unwrap_or_default(),
                 reason,
                 mitigated: entry.status.last_mitigated_timestamp.clone(),
             });

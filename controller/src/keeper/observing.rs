@@ -295,7 +295,7 @@ impl Keeper {
                 .collect();
             if touched.contains(&true) {
                 // A new pod of the old name has its own grace, and its own violation.
-                entry.standing.out_since = None;
+                entry.standing.out_of_range_since = None;
                 if std::mem::take(&mut entry.reported) {
                     _ = self.fresh.send(Fresh::Over(Arc::clone(key)));
                 }
@@ -342,7 +342,7 @@ fn asked(
             rule.hash(&mut hash);
             if let Some(service) = discovery.provider(snapshot, &rule.name, &offer.namespace) {
                 (&service.namespace, &service.name, service.tls_required).hash(&mut hash);
-                let slices = snapshot.slices_of(&service.namespace, &service.name);
+                let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
                 providers::addresses(service, slices, PROVIDER_PORT).hash(&mut hash);
             }
         }

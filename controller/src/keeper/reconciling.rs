@@ -82,7 +82,7 @@ impl Keeper {
         let offer = &entry.offer;
         // Of a kind that is not listed yet, what is missing may only be late.
         let all_known = offer.targets.iter().all(|target| {
-            let (api_version, kind) = target.selects();
+            let (api_version, kind) = target.selected_kind();
             target.kind == TargetKind::Pod || self.shared.kinds.listed(api_version, kind)
         });
         let (mut ops, mut foreign) = (VecDeque::new(), None);

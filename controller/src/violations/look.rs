@@ -76,7 +76,7 @@ impl Look {
         };
         for case in cases {
             // A hand-over waits for what is under way.
-            if !self.term.holds() {
+            if !self.term.is_active() {
                 break;
             }
             let underlay = mediate::underlay_for(&self.shared, &snapshot, &offer, &case).is_some();
@@ -124,7 +124,7 @@ impl Look {
 
     async fn mitigate(&self, offer: &Offer, case: &Case) -> Option<UnixTime> {
         let violated = stands(&self.shared, case).await == Compliance::Violation;
-        if !violated || !self.term.holds() {
+        if !violated || !self.term.is_active() {
             return None;
         }
         mediate::mitigate(&self.shared, &self.term, offer, case).await

@@ -463,7 +463,18 @@ pub struct RuleDetail {
 
 #[cfg(test)]
 mod tests {
+    use kube::Resource;
+    use tautline_core::names::{API_VERSION, GROUP};
+
     use super::*;
+
+    #[test]
+    fn kinds_have_the_shared_api_version() {
+        assert_eq!(ConstraintPolicy::group(&()), GROUP);
+        assert_eq!(ConstraintPolicy::api_version(&()), API_VERSION);
+        assert_eq!(ConstraintPolicyOffer::api_version(&()), API_VERSION);
+        assert_eq!(ConstraintPolicyBinding::api_version(&()), API_VERSION);
+    }
 
     #[test]
     fn rule_values_of_any_scalar_become_text() {

@@ -1,5 +1,5 @@
-//! From API objects to what planning keeps of them. Errors name the field and
-//! the mend; the caller adds the object.
+//! Conversion of API objects to the model of planning. Errors name the field and the fix; the caller
+//! adds the object.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,37 +24,38 @@ use tautline_core::{
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
 pub use pod::{
-    UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, WOKEN_ANNOTATION, labels_of, pod, requests,
-    told_annotations,
+    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
+    relevant_annotations, requests,
 };
+pub use pod_claims::{PodClaims, pod_claims};
 
-pub mod dra;
 mod pod;
+mod pod_claims;
 
-/// How often a binding is evaluated unless its offer says so.
+/// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Kubernetes' own bound for names.
-const LONGEST_NAME_CHARS: usize = 253;
+/// Kubernetes' limit for names.
+const MAX_NAME_CHARS: usize = 253;
 
-/// A field that cannot be used.
+/// An invalid field.
 #[derive(Debug, thiserror::Error)]
-#[error("{field}: {what}")]
+#[error("{field}: {message}")]
 pub struct ConvertError {
     /// Its path in the object.
     pub field: String,
-    /// What is wrong, and the mend.
-    pub what: String,
+    /// The problem and its fix.
+    pub message: String,
 }
 
 fn bad(field: impl Into<String>, what: impl std::fmt::Display) -> ConvertError {
     ConvertError {
         field: field.into(),
-        what: what.to_string(),
+        message: what.to_string(),
     }
 }
 
-/// A node. Amounts that are no quantities count as none.
+/// A node. Malformed quantities count as absent.
 pub fn node(node: &corev1::Node) -> Node {
     let spec = node.spec.clone().unwrap_or_default();
     let status = node.status.as_ref();
@@ -66,8 +67,8 @@ pub fn node(node: &corev1::Node) -> Node {
     Node {
         name: name(&node.metadata),
         uid: node.metadata.uid.as_deref().unwrap_or_default().into(),
-        labels: labels_of(node.metadata.labels.as_ref()),
-        annotations: labels_of(node.metadata.annotations.as_ref()),
+        labels: labels(node.metadata.labels.as_ref()),
+        annotations: labels(node.metadata.annotations.as_ref()),
         allocatable: status
             .and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref()))
             .into_iter()
@@ -97,7 +98,7 @@ pub fn service(service: &corev1::Service) -> Service {
             .creation_timestamp
             .as_ref()
             .map_or(0, |t| t.0.as_second()),
-        rules: providers::rules_of(
+        rules: providers::provided_rules(
             meta.labels
                 .iter()
                 .flatten()
@@ -131,20 +132,20 @@ fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
     })
 }
 
-/// An EndpointSlice; an endpoint that does not say is ready, as the API has it. Names in
-/// place of addresses (`addressType: FQDN`) are left out: they could lead anywhere.
+/// An EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines. Names
+/// instead of addresses (`addressType: FQDN`) are left out: they could resolve to any host.
 pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
     let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
         slice.address_type != "FQDN" && e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
     };
-    let labels = slice.metadata.labels.as_ref();
+    let slice_labels = slice.metadata.labels.as_ref();
     EndpointSlice {
         namespace: namespace(&slice.metadata),
         name: name(&slice.metadata),
-        service: labels
+        service: slice_labels
             .and_then(|l| l.get("kubernetes.io/service-name"))
             .map_or_else(|| "".into(), |s| s.as_str().into()),
-        labels: labels_of(labels),
+        labels: labels(slice_labels),
         ports: slice
             .ports
             .iter()
@@ -270,7 +271,7 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
 /// Missing policies are named in reasons and events, so a text that can name none is not kept
 /// as its author wrote it.
 fn policy_name(name: &str) -> Arc<str> {
-    text::clean(name, LONGEST_NAME_CHARS).into()
+    text::sanitize(name, MAX_NAME_CHARS).into()
 }
 
 fn milli(quantity: &Quantity) -> i64 {

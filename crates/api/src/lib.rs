@@ -1,5 +1,5 @@
-//! Tautline's custom resources as Rust types, the CRDs made from them, and the
-//! conversions from API objects to what [`tautline_core`] keeps of them.
+//! Tautline's custom resources as Rust types, their CRDs, manifest files, and the conversion of API
+//! objects to [`tautline_core`]'s model.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,4 @@
-//! Manifests as people keep them in files: YAML (or JSON) with any number of
-//! documents, lists included.
+//! Manifest files: YAML or JSON with any number of documents, including lists.
 
 mod fields;
 mod kinds;
@@ -14,15 +13,16 @@ use k8s_openapi::api::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tautline_core::names::API_VERSION;
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
-pub use path::{FieldPath, Lines};
+pub use path::{FieldPath, LineIndex};
 pub use references::check_references;
 
 /// One object of a manifest file.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // each is the kind that its name says
+#[allow(missing_docs)] // each variant has the kind of its name
 pub enum Item {
     Pod(Box<Pod>),
     Node(Box<Node>),
@@ -33,20 +33,20 @@ pub enum Item {
     Offer(Box<ConstraintPolicyOffer>),
     CostProvider(Box<CostProvider>),
     RuleProvider(Box<RuleProvider>),
-    /// A Deployment or the like: a cluster makes pods of it, and planning does not.
+    /// A Deployment or another controller of pods, for which planning creates no pods.
     Workload(Box<Workload>),
-    /// A kind that has no part in planning, as `Kind/name`.
+    /// A kind without effect on planning, as `Kind/name`.
     Other(String),
 }
 
-/// What a cluster would make pods of.
+/// A controller of pods.
 #[derive(Clone, Debug)]
 pub struct Workload {
     kind: String,
     namespace: Option<String>,
     name: String,
-    /// Whether it would have pods now: not when it is scaled to 0, suspended, done, or
-    /// another workload's own.
+    /// Whether it would have pods now: not if it is scaled to 0, suspended, complete, or owned by
+    /// another workload.
     has_pods: bool,
     pod_labels: BTreeMap<String, String>,
 }
@@ -58,65 +58,65 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Where an object is in its text.
+/// The location of an object in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its YAML document, from 1 on; empty ones do not count.
+pub struct Location {
+    /// Its YAML document, from 1 on, without empty ones.
     pub document: usize,
     /// Its index in the items of a List.
     pub index: Option<usize>,
 }
 
-/// A part of an object that is ignored, though it is meant to count.
+/// An ignored part of an object that was probably meant to have an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// `Kind namespace/name`.
     pub object: String,
-    /// Which field.
+    /// The field.
     pub field: FieldPath,
-    /// What is wrong, and the fix.
-    pub what: String,
+    /// The problem and its fix.
+    pub message: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.object, self.field, self.what)
+        write!(f, "{}: {}: {}", self.object, self.field, self.message)
     }
 }
 
-/// The objects of a text, and what in them is ignored.
+/// The objects of a text, and their ignored parts.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// In the order of the text.
-    pub objects: Vec<(Place, Item)>,
-    /// Likewise.
-    pub findings: Vec<(Place, Finding)>,
+    /// The objects, in the order of the text.
+    pub objects: Vec<(Location, Item)>,
+    /// The ignored parts, in the order of the text.
+    pub findings: Vec<(Location, Finding)>,
 }
 
-/// Why a manifest cannot be used.
+/// An invalid manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not YAML; the text names line and column.
     #[error("not valid YAML: {0}")]
     Yaml(String),
-    /// A document that is no Kubernetes object.
+    /// A document that is not a Kubernetes object.
     #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
-    NoKind(Place),
+    NoKind(Location),
     /// An object whose fields do not fit its kind.
     #[error("{object}: {what}")]
     Object {
-        /// Where it is.
-        place: Place,
+        /// Its location.
+        place: Location,
         /// `Kind namespace/name`.
         object: String,
-        /// Which field, and why.
+        /// The field and the problem.
         what: String,
     },
 }
 
 impl ManifestError {
-    /// Where the object is, if the text could be parsed at all.
-    pub fn place(&self) -> Option<Place> {
+    /// The location of the object, unless the text is not YAML.
+    pub fn place(&self) -> Option<Location> {
         match self {
             Self::Yaml(_) => None,
             Self::NoKind(place) | Self::Object { place, .. } => Some(*place),
@@ -133,7 +133,7 @@ pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
     Ok(objects.map(|(_, item)| item).collect())
 }
 
-/// Reads every object of a manifest text, and finds what in them is ignored.
+/// Reads every object of a manifest text, and finds the ignored parts.
 ///
 /// # Errors
 /// The first document that is malformed.
@@ -146,8 +146,8 @@ pub fn read(text: &str) -> Result<Manifest, ManifestError> {
     Ok(manifest)
 }
 
-/// What in an object is ignored; nothing of one that does not fit its kind.
-pub fn findings(place: Place, value: Value) -> Vec<(Place, Finding)> {
+/// The ignored parts of an object; empty if it does not fit its kind.
+pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
     let mut findings = Vec::new();
     match item_of(place, value, &mut findings) {
         Ok(_) => findings,
@@ -155,8 +155,8 @@ pub fn findings(place: Place, value: Value) -> Vec<(Place, Finding)> {
     }
 }
 
-// YAML 1.1 reads a node called `n` as false; kubectl does not.
-// Whole clusters come in one file, too.
+// Strict booleans: YAML 1.1 reads a node named `n` as false; kubectl does not. Large budget: a file
+// may hold a whole cluster.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -169,11 +169,11 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// Every object of a manifest text as it is written, and where. It may have no kind.
+/// Every object of a manifest text, unchecked, with its location.
 ///
 /// # Errors
-/// A text that is no YAML.
-pub fn documents(text: &str) -> Result<Vec<(Place, Value)>, ManifestError> {
+/// The text is not YAML.
+pub fn documents(text: &str) -> Result<Vec<(Location, Value)>, ManifestError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
         .map_err(|e| ManifestError::Yaml(e.to_string()))?;
     let mut objects = Vec::new();
@@ -185,24 +185,24 @@ pub fn documents(text: &str) -> Result<Vec<(Place, Value)>, ManifestError> {
                 if let Value::Array(items) = value["items"].take() {
                     objects.extend(items.into_iter().enumerate().map(|(i, item)| {
                         let index = Some(i);
-                        (Place { document, index }, item)
+                        (Location { document, index }, item)
                     }));
                 }
             }
             _ => {
                 let index = None;
-                objects.push((Place { document, index }, value));
+                objects.push((Location { document, index }, value));
             }
         }
     }
     Ok(objects)
 }
 
-/// Reads bytes as manifests: for the fuzz target, and for the replay of its corpus.
+/// Parses bytes as manifests. For the fuzz target and the replay of its corpus.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let lines = Lines::of(text);
+        let lines = LineIndex::new(text);
         for (place, finding) in read(text).unwrap_or_default().findings {
             _ = (lines.line(place, &finding.field), finding.to_string());
         }
@@ -217,9 +217,9 @@ fn object_name(kind: &str, namespace: &str, name: &str) -> String {
 }
 
 fn item_of(
-    place: Place,
+    place: Location,
     value: Value,
-    findings: &mut Vec<(Place, Finding)>,
+    findings: &mut Vec<(Location, Finding)>,
 ) -> Result<Item, ManifestError> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
@@ -258,10 +258,8 @@ fn item_of(
         ("v1", "Service") => Item::Service(decoder.decode()?),
         ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
         ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),
-        ("constraint.ciena.com/v1alpha1", "ConstraintPolicy") => Item::Policy(decoder.decode()?),
-        ("constraint.ciena.com/v1alpha1", "ConstraintPolicyOffer") => {
-            Item::Offer(decoder.decode()?)
-        }
+        (API_VERSION, "ConstraintPolicy") => Item::Policy(decoder.decode()?),
+        (API_VERSION, "ConstraintPolicyOffer") => Item::Offer(decoder.decode()?),
         ("constraint.ciena.com/v1", "CostProvider") => Item::CostProvider(decoder.decode()?),
         ("constraint.ciena.com/v1", "RuleProvider") => Item::RuleProvider(decoder.decode()?),
         ("apps/v1", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
@@ -271,7 +269,7 @@ fn item_of(
         }
         _ => {
             if let Some((field, what)) = kinds::check(&version, &kind) {
-                decoder.find(vec![(FieldPath::of([field]), what)]);
+                decoder.find(vec![(FieldPath::from_keys([field]), what)]);
             }
             Item::Other(format!("{kind}/{name}"))
         }
@@ -280,10 +278,10 @@ fn item_of(
 
 /// Decodes an object as its kind, and collects what is lost by that.
 struct Decoder<'a> {
-    place: Place,
+    place: Location,
     object: String,
     value: Value,
-    findings: &'a mut Vec<(Place, Finding)>,
+    findings: &'a mut Vec<(Location, Finding)>,
 }
 
 impl Decoder<'_> {
@@ -303,7 +301,7 @@ impl Decoder<'_> {
             let finding = Finding {
                 object,
                 field,
-                what,
+                message: what,
             };
             self.findings.push((self.place, finding));
         }
@@ -375,7 +373,7 @@ mod tests {
     fn found(text: &str) -> Vec<String> {
         let manifest = read(text).unwrap();
         let references = check_references(&manifest.objects);
-        let lines = Lines::of(text);
+        let lines = LineIndex::new(text);
         let all = manifest.findings.into_iter().chain(references);
         all.map(|(place, finding)| {
             let line = lines.line(place, &finding.field).unwrap();

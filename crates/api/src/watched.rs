@@ -1,8 +1,7 @@
-//! Pods and nodes as watches bring them: in the API server's protobuf, and of that
-//! as little as is kept. A large cluster changes thousands of pods a second; most of
-//! a pod (managed fields, environments, probes, volumes, container statuses) says
-//! nothing of its place, and JSON would be written by the API server for us alone,
-//! as its own components read protobuf.
+//! Pods and nodes in the API server's protobuf, decoded only as far as planning needs. A large
+//! cluster changes thousands of pods a second; most of a pod (managed fields, environments, probes,
+//! volumes, container statuses) does not affect its placement. Kubernetes' own components read
+//! protobuf, so the API server would have to encode JSON for Tautline only.
 //!
 //! Field numbers are those of the generated.proto of `k8s.io/api` and
 //! `k8s.io/apimachinery`.
@@ -25,11 +24,11 @@ use k8s_openapi::{
 use kube::Resource;
 use prost::Message;
 
-pub use envelope::{Event, OBJECT, STREAM, Status, event, list, status};
+pub use envelope::{Event, PROTOBUF, PROTOBUF_WATCH, Status, event, list, status};
 
 /// A kind that is watched in protobuf.
 pub trait Watchable: Resource<DynamicType = ()> + Sized + Send + 'static {
-    /// What is decoded of it.
+    /// The decoded part.
     type Decoded: Message + Default + Into<Self>;
 }
 
@@ -40,20 +39,20 @@ impl Watchable for Node {
     type Decoded = node::Node;
 }
 
-/// An object that cannot be decoded, as far as it tells which it is.
+/// An object that does not decode, with its identity as far as known.
 #[derive(Clone, Debug)]
-pub struct Malformed {
+pub struct MalformedObject {
     /// Its name, namespace and version.
     pub metadata: Box<ObjectMeta>,
-    /// What is wrong.
+    /// The error.
     pub error: String,
 }
 
-/// An object's fields as far as they are decoded.
+/// Decodes an object.
 ///
 /// # Errors
-/// If it is not of its kind. That must not end the watch on all others.
-pub fn object<K: Watchable>(raw: Bytes) -> Result<K, Malformed> {
+/// The bytes do not fit the kind. This must not end the watch.
+pub fn object<K: Watchable>(raw: Bytes) -> Result<K, MalformedObject> {
     K::Decoded::decode(raw.clone())
         .map(Into::into)
         .map_err(|error| {
@@ -65,7 +64,7 @@ pub fn object<K: Watchable>(raw: Bytes) -> Result<K, Malformed> {
                 resource_version: some(metadata.resource_version),
                 ..ObjectMeta::default()
             });
-            Malformed {
+            MalformedObject {
                 metadata,
                 error: error.to_string(),
             }

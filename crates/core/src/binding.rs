@@ -1,5 +1,5 @@
-//! Offers become bindings: one for each tuple of one object from each target,
-//! under the names that ciena/turnbuckle gives them.
+//! The bindings of an offer: one for each tuple of one object from each target, with the names
+//! of ciena/turnbuckle.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,18 +13,18 @@ use crate::{
 /// The label of a binding that names its offer.
 pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 
-/// The bindings that an offer calls for.
+/// The bindings that an offer should have.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DesiredBinding {
-    /// How many tuples there are, the cap aside.
+pub struct DesiredBindings {
+    /// The number of tuples, without the cap.
     pub count: u128,
-    /// The objects of each binding by target name, by the binding's name; the
-    /// first `cap` tuples in the order of their objects' names.
+    /// By binding name: the objects by target name. At most `cap` tuples, in the order of
+    /// their objects' names.
     pub bindings: BTreeMap<String, BTreeMap<Arc<str>, Reference>>,
 }
 
-/// What `entry` calls for, `cap` bindings at most.
-pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
+/// The bindings that `entry` should have, at most `cap`.
+pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBindings {
     let namespace = &entry.offer.namespace;
     let mut targets: Vec<(&Arc<str>, Vec<&Member>)> = entry
         .offer
@@ -44,7 +44,7 @@ pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
     let mut bindings = BTreeMap::new();
     let mut taken: HashMap<String, usize> = HashMap::new();
     for i in 0..usize::try_from(count).unwrap_or(usize::MAX).min(cap) {
-        // The last target turns fastest.
+        // The last target varies fastest.
         let mut rest = i;
         let mut tuple: Vec<(Arc<str>, Reference)> = Vec::with_capacity(targets.len());
         for (name, members) in targets.iter().rev() {
@@ -54,7 +54,7 @@ pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
         }
         let tuple: BTreeMap<_, _> = tuple.into_iter().collect();
         let mut name = binding_name(&entry.offer.name, &tuple);
-        // 32 bits collide once in a while among thousands: none may be lost.
+        // Hashes of 32 bits collide among thousands of bindings.
         let before = taken.entry(name.clone()).or_default();
         *before += 1;
         if *before > 1 {
@@ -62,10 +62,10 @@ pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBinding {
         }
         bindings.insert(name, tuple);
     }
-    DesiredBinding { count, bindings }
+    DesiredBindings { count, bindings }
 }
 
-/// Whether a member has bindings: a pod that has finished keeps to nothing any more.
+/// Whether a member gets bindings: a finished pod does not.
 pub fn is_countable(member: &Member) -> bool {
     !matches!(member, Member::Pod(pod) if pod.finished)
 }
@@ -84,7 +84,7 @@ pub fn binding_name(offer: &str, tuple: &BTreeMap<Arc<str>, Reference>) -> Strin
     name
 }
 
-/// Kubernetes' SafeEncode: letters and digits that make no words.
+/// Kubernetes' SafeEncode: letters and digits that form no words.
 /// <https://pkg.go.dev/k8s.io/apimachinery/pkg/util/rand#SafeEncodeString>
 fn safe(byte: u8) -> char {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -169,7 +169,7 @@ mod tests {
             &entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]),
             10,
         );
-        assert_eq!(called, DesiredBinding::default());
+        assert_eq!(called, DesiredBindings::default());
     }
 
     #[test]

@@ -2,23 +2,24 @@
 
 use std::{fmt, str::FromStr};
 
-/// How well a rule is kept, in order of severity. The numbers are the wire's.
+/// Compliance with a rule, in order of severity. The numbers are those of the wire format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compliance {
-    /// Not known yet.
+    /// Not evaluated yet.
     #[default]
     Pending = 0,
-    /// Within what was requested.
+    /// Within the request.
     Compliant = 1,
-    /// Worse than requested, still within the limit or the grace.
+    /// Worse than the request, still within the limit or the grace time.
     Limit = 2,
     /// Beyond the limit.
     Violation = 3,
-    /// It cannot be told: no provider, no policy, no data.
+    /// Not known: no provider, no policy, or no data.
     Error = 4,
 }
 
 impl Compliance {
+    /// All states, in order of severity.
     pub const ALL: [Self; 5] = [
         Self::Pending,
         Self::Compliant,
@@ -27,6 +28,7 @@ impl Compliance {
         Self::Error,
     ];
 
+    /// The name, as in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -37,10 +39,9 @@ impl Compliance {
         }
     }
 
-    /// The state of a whole from its parts: Compliant only if every part is;
-    /// with a Pending part and none worse than Compliant it is Pending; otherwise
-    /// as bad as the worst. No parts: Pending.
-    pub fn of_parts(parts: impl IntoIterator<Item = Self>) -> Self {
+    /// The state of a whole: its worst part, except that Pending outweighs Compliant. Pending
+    /// without parts.
+    pub fn aggregate(parts: impl IntoIterator<Item = Self>) -> Self {
         let (mut worst, mut pending) = (None, false);
         for part in parts {
             pending |= part == Self::Pending;
@@ -78,16 +79,16 @@ mod tests {
     use Compliance::*;
 
     #[test]
-    fn a_whole_is_as_bad_as_its_worst_part() {
-        assert_eq!(Compliance::of_parts([]), Pending);
-        assert_eq!(Compliance::of_parts([Compliant, Compliant]), Compliant);
-        assert_eq!(Compliance::of_parts([Compliant, Pending]), Pending);
-        assert_eq!(Compliance::of_parts([Limit, Pending]), Limit);
-        assert_eq!(Compliance::of_parts([Error, Violation]), Error);
+    fn aggregate_gives_the_worst_part() {
+        assert_eq!(Compliance::aggregate([]), Pending);
+        assert_eq!(Compliance::aggregate([Compliant, Compliant]), Compliant);
+        assert_eq!(Compliance::aggregate([Compliant, Pending]), Pending);
+        assert_eq!(Compliance::aggregate([Limit, Pending]), Limit);
+        assert_eq!(Compliance::aggregate([Error, Violation]), Error);
     }
 
     #[test]
-    fn names_and_back() {
+    fn parse_reads_every_name() {
         for c in Compliance::ALL {
             assert_eq!(c.to_string().parse::<Compliance>().unwrap(), c);
         }

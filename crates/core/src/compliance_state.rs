@@ -1,5 +1,5 @@
-//! How a binding stands over time: grace before a violation, kept through errors
-//! and restarts.
+//! The compliance of a binding over time: a violation is reported after the grace time, which
+//! continues across errors and restarts.
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use crate::compliance::Compliance;
 /// A point in time as a duration since the Unix epoch.
 pub type UnixTime = Duration;
 
-/// How a binding stands. What a status shows is enough to restore it.
+/// The compliance of a binding, as its status stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComplianceState {
-    /// What is reported.
+    /// The reported state.
     pub compliance: Compliance,
-    /// Since when it has been out of range without a break; errors pause it.
-    pub out_since: Option<UnixTime>,
-    /// Since when it cannot be told.
+    /// Start of the current time out of range; errors pause it.
+    pub out_of_range_since: Option<UnixTime>,
+    /// Start of the current error.
     pub error_since: Option<UnixTime>,
 }
 
 impl ComplianceState {
-    /// The standing after an evaluation that found `found` at `now`.
+    /// The state after an evaluation at `now` returned `found`.
     ///
-    /// Out of range for less than `grace` is reported as Limit, then as Violation.
-    /// An Error pauses that count, anything else ends it.
+    /// Out of range is reported as Limit for the time `grace`, then as Violation. An Error
+    /// pauses that time; every other result ends it.
     pub fn next(self, found: Compliance, grace: Duration, now: UnixTime) -> Self {
         match found {
             Compliance::Error => Self {
                 compliance: found,
-                out_since: self.out_since,
+                out_of_range_since: self.out_of_range_since,
                 error_since: self.error_since.or(Some(now)),
             },
             Compliance::Violation => {
-                let since = match (self.out_since, self.error_since) {
+                let since = match (self.out_of_range_since, self.error_since) {
                     (None, _) => now,
                     (Some(since), None) => since,
-                    // The time of the error does not count.
+                    // The time in error does not count.
                     (Some(since), Some(paused)) => since + now.saturating_sub(paused.max(since)),
                 };
                 let long = now.saturating_sub(since) >= grace;
                 Self {
                     compliance: if long { found } else { Compliance::Limit },
-                    out_since: Some(since),
+                    out_of_range_since: Some(since),
                     error_since: None,
                 }
             }
@@ -52,10 +52,12 @@ impl ComplianceState {
         }
     }
 
-    /// When the grace ends, if it is running.
+    /// The end of the grace time, if it is running.
     pub fn grace_ends(&self, grace: Duration) -> Option<UnixTime> {
         let runs = self.compliance == Compliance::Limit;
-        self.out_since.filter(|_| runs).map(|since| since + grace)
+        self.out_of_range_since
+            .filter(|_| runs)
+            .map(|since| since + grace)
     }
 }
 

@@ -1,5 +1,4 @@
-//! What has to be asked before a pod is placed: the offers that govern it, their
-//! rules, and its peers.
+//! The constraints on a pod's node: the offers that govern the pod, their rules, and its peers.
 
 use std::sync::Arc;
 
@@ -12,34 +11,40 @@ use crate::{
     selector::Labels,
 };
 
-/// The pod to place, as far as it matters to offers.
+/// The identity of a pod and the labels that offers select.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodIdentity {
+    /// Its namespace.
     pub namespace: String,
+    /// Its name.
     pub name: String,
+    /// Its UID.
     pub uid: String,
+    /// Its labels.
     pub labels: Labels,
 }
 
-/// What one offer asks of a pod's node.
+/// The constraints of one offer on a pod's node.
 #[derive(Clone, Debug)]
 pub struct PodConstraints {
+    /// The offer.
     pub offer: Arc<Offer>,
-    /// Rules of the offer's policies; the first of a name wins.
+    /// Rules of the offer's policies; of several with one name the first.
     pub rules: Vec<Rule>,
-    /// Policies that the offer names and the namespace lacks.
+    /// Policies that the offer names and that do not exist.
     pub missing_policies: Vec<Arc<str>>,
-    /// Objects of the other targets, by role and name.
+    /// Objects of the other targets, sorted by role and name.
     pub peers: Vec<Peer>,
 }
 
-/// An object on the other side of a constraint.
+/// An object that another target of the offer selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// Name of its target in the offer.
+    /// The name of its target.
     pub role: Arc<str>,
+    /// The object.
     pub reference: Reference,
-    /// Where it is: the node of a pod, or for endpoints their own name.
+    /// The node of a pod; the name of an endpoint; `None` for other kinds.
     pub node: Option<Arc<str>>,
 }
 
@@ -57,27 +62,27 @@ impl PodConstraints {
     }
 }
 
-/// Whether any offer governs the pod: cheap, for the pods that none does.
+/// Whether any offer governs the pod. Cheap for ungoverned pods.
 pub fn is_governed(snapshot: &Snapshot, pod: &PodIdentity) -> bool {
     snapshot
-        .offers_for(&pod.namespace, &pod.labels)
+        .candidate_offers(&pod.namespace, &pod.labels)
         .any(|e| governs(&e.offer, pod))
 }
 
-/// Whether one does.
+/// Whether this offer governs the pod.
 pub fn governs(offer: &Offer, pod: &PodIdentity) -> bool {
     *offer.namespace == *pod.namespace && governing_targets(offer, pod).next().is_some()
 }
 
-/// What each offer that governs the pod asks, by offer name.
+/// The constraints of every offer that governs the pod, sorted by offer name.
 pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstraints> {
-    let mut asks = Vec::new();
-    for entry in snapshot.offers_for(&pod.namespace, &pod.labels) {
+    let mut all = Vec::new();
+    for entry in snapshot.candidate_offers(&pod.namespace, &pod.labels) {
         let roles: Vec<usize> = governing_targets(&entry.offer, pod).collect();
         if roles.is_empty() {
             continue;
         }
-        let (rules, missing_policies) = rules(snapshot, &entry.offer);
+        let (rules, missing_policies) = offer_rules(snapshot, &entry.offer);
         let mut peers = Vec::new();
         for (i, (target, members)) in entry.offer.targets.iter().zip(&entry.members).enumerate() {
             // A pod in two roles has peers in both.
@@ -89,14 +94,14 @@ pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstra
             }
         }
         peers.sort_unstable();
-        asks.push(PodConstraints {
+        all.push(PodConstraints {
             offer: Arc::clone(&entry.offer),
             rules,
             missing_policies,
             peers,
         });
     }
-    asks
+    all
 }
 
 fn governing_targets<'a>(
@@ -115,8 +120,9 @@ fn governing_targets<'a>(
         .map(|(i, _)| i)
 }
 
-/// The rules of an offer, the first of a name, and the policies that are missing.
-pub fn rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
+/// The rules of an offer (of several with one name the first), and the names of its policies
+/// that do not exist.
+pub fn offer_rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
     let (mut rules, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for name in &offer.policies {
         match snapshot.policy(&offer.namespace, name) {
@@ -139,7 +145,7 @@ fn peer(role: &Arc<str>, member: &Member, of: &PodIdentity) -> Option<Peer> {
             if pod.finished || *pod.name == of.name {
                 return None;
             }
-            // One that waits says nothing of a place, and not all callers know of it.
+            // A waiting pod has no node, and not every process watches waiting pods.
             let node = pod.node.clone()?;
             Some(Peer {
                 role: Arc::clone(role),
@@ -152,7 +158,7 @@ fn peer(role: &Arc<str>, member: &Member, of: &PodIdentity) -> Option<Peer> {
             reference: member.reference(&of.namespace),
             node: Some(Arc::clone(name)),
         }),
-        Member::Other(_) => Some(Peer {
+        Member::Object(_) => Some(Peer {
             role: Arc::clone(role),
             reference: member.reference(&of.namespace),
             node: None,

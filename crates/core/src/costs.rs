@@ -1,59 +1,60 @@
-//! What one provider said of many nodes, in a few allocations.
+//! One provider's costs of many nodes, in a few allocations.
 
 use crate::nodes::NodeSet;
 
-/// Not named in the answer.
+/// The answer does not name the node.
 const NO_COST: i64 = i64::MIN;
-/// So many bytes of texts that are not needed any more are not worth a copy.
+/// Bytes of unused texts that do not justify a copy.
 const SLACK: usize = 1024;
 
-/// One provider's answer for the nodes of a question, by their positions; in a few
-/// allocations, whatever the number of nodes.
+/// One provider's answer for the nodes of a request, by their positions; in a few allocations,
+/// regardless of the number of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     cost: Vec<i64>,
-    /// By position; empty as long as there is none.
-    notes: Vec<Kept>,
-    /// The texts of all notes.
+    /// By position; empty until a line has a detail.
+    details: Vec<StoredDetail>,
+    /// The texts of all details.
     text: String,
-    /// The code that was written last: most lines have the one before.
+    /// The last code: most lines repeat it.
     code: Span,
-    /// Named in the answer and not in the question; left out.
+    /// Nodes in the answer that the request does not name; left out.
     pub unknown_nodes: usize,
-    /// Named more than once; the worst counts.
+    /// Nodes that the answer names more than once; the worst line counts.
     pub duplicate_nodes: usize,
-    /// There has been a line with one.
+    /// A line had a tie-break.
     tie_breaks: bool,
-    /// The provider cannot tell apart costs that differ by no more; below 1: it can.
+    /// Costs that differ by at most this are equally good; below 1 every difference counts.
     pub resolution: i64,
-    /// Where the next line's node is if the answer keeps the question's order.
+    /// The position of the next line's node if the answer keeps the request's order.
     next: usize,
-    /// The length of the texts when all of them were needed.
+    /// The length of the texts when all were in use.
     packed: usize,
 }
 
-/// What a provider says of a node besides the cost.
+/// The parts of a provider's line besides node and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CostDetail<'a> {
-    /// A short stable code, "" if none was given or it is not fit to be one.
+    /// A short stable code; empty without a valid one.
     pub code: &'a str,
+    /// A text for people; may hold figures.
     pub detail: &'a str,
-    /// Usable once pods on the node had gone.
+    /// The node could be used if pods on it were removed.
     pub freeable: bool,
-    /// The part of the cost that only orders equally good nodes: 0 up to the cost.
+    /// The part of the cost that only orders equally good nodes: from 0 to the cost.
     pub tie_break: i64,
 }
 
-/// A part of the text.
+/// A range of the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     start: u32,
     end: u32,
 }
 
-/// A note whose texts are elsewhere.
+/// A [`CostDetail`] with ranges for its texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Kept {
+struct StoredDetail {
     code: Span,
     detail: Span,
     freeable: bool,
@@ -61,7 +62,7 @@ struct Kept {
 }
 
 impl Costs {
-    /// No costs yet for `nodes` nodes.
+    /// `nodes` nodes without costs.
     pub fn new(nodes: usize) -> Self {
         Self {
             cost: vec![NO_COST; nodes],
@@ -69,9 +70,9 @@ impl Costs {
         }
     }
 
-    /// Takes one line of a provider's answer. Several for a node: the worst
-    /// counts, whatever their order.
-    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: CostDetail<'_>) {
+    /// Adds one line of a provider's answer. Of several lines for a node the worst counts,
+    /// regardless of their order.
+    pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, detail: CostDetail<'_>) {
         let at = nodes.position_from(self.next, node);
         let Some(at) = at.filter(|at| *at < self.cost.len()) else {
             self.unknown_nodes += 1;
@@ -79,14 +80,14 @@ impl Costs {
         };
         self.next = at + 1;
         let cost = cost.max(NO_COST + 1);
-        let note = clean(note, cost);
+        let detail = sanitized(detail, cost);
         let old = self.cost[at];
         if old != NO_COST {
             self.duplicate_nodes += 1;
             let before = self.detail(at).unwrap_or_default();
             let worse = match (old < 0, cost < 0) {
-                (false, false) => (cost, before.tie_break) > (old, note.tie_break),
-                (true, true) => (cost, note) < (old, before),
+                (false, false) => (cost, before.tie_break) > (old, detail.tie_break),
+                (true, true) => (cost, detail) < (old, before),
                 (_, new_is_negative) => new_is_negative,
             };
             if !worse {
@@ -94,108 +95,106 @@ impl Costs {
             }
         }
         self.cost[at] = cost;
-        self.keep(at, note);
+        self.store_detail(at, detail);
     }
 
-    /// Takes a line in place of the one before, if any. Of other nodes than these,
-    /// nothing.
-    pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, note: CostDetail<'_>) {
+    /// Sets the line of a node; ignores nodes outside `nodes`.
+    pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, detail: CostDetail<'_>) {
         if let Some(at) = nodes.position_from(self.next, node) {
             self.next = at + 1;
             let cost = cost.max(NO_COST + 1);
-            self.set(at, cost, clean(note, cost));
+            self.set(at, cost, sanitized(detail, cost));
             self.repack();
         }
     }
 
-    /// Drops the texts that are not needed any more, once they are worth a copy.
+    /// Drops unused texts once they justify a copy.
     pub fn repack(&mut self) {
         if self.text.len() > 2 * self.packed + SLACK {
-            *self = self.pick((0..self.cost.len()).map(Some));
+            *self = self.select((0..self.cost.len()).map(Some));
         }
     }
 
-    /// The lines at these positions, in this order; at `None` is a node that was not
-    /// named.
-    pub fn pick(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
+    /// The lines at these positions, in this order; `None` gives a node without a line.
+    pub fn select(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
         let mut picked = Self::new(at.len());
         picked.resolution = self.resolution;
         picked.tie_breaks = self.tie_breaks;
-        // A copy that grows is copied again and again.
+        // Reserve once: a growing text is copied repeatedly.
         let share = self.text.len() * at.len() / self.cost.len().max(1);
         picked.text.reserve(share + SLACK);
-        if !self.notes.is_empty() {
-            picked.notes = vec![Kept::default(); at.len()];
+        if !self.details.is_empty() {
+            picked.details = vec![StoredDetail::default(); at.len()];
         }
-        // The code before, here: most lines have it too.
+        // The previous line's code: most lines repeat it.
         let mut before = Span::default();
         for (to, at) in at.enumerate() {
             let Some((at, cost)) = at.and_then(|at| Some((at, *self.cost.get(at)?))) else {
                 continue;
             };
             picked.cost[to] = cost;
-            let Some(note) = self.notes.get(at) else {
+            let Some(detail) = self.details.get(at) else {
                 continue;
             };
-            if note.code.start < note.code.end && note.code != before {
-                before = note.code;
-                picked.same_or_write(self.slice(before));
+            if detail.code.start < detail.code.end && detail.code != before {
+                before = detail.code;
+                picked.intern_code(self.slice(before));
             }
-            picked.notes[to] = Kept {
-                code: match note.code.start < note.code.end {
+            picked.details[to] = StoredDetail {
+                code: match detail.code.start < detail.code.end {
                     true => picked.code,
                     false => Span::default(),
                 },
-                detail: picked.write(self.slice(note.detail)),
-                freeable: note.freeable,
-                tie_break: note.tie_break,
+                detail: picked.write(self.slice(detail.detail)),
+                freeable: detail.freeable,
+                tie_break: detail.tie_break,
             };
         }
         picked.packed = picked.text.len();
         picked
     }
 
-    /// Takes over what another answer says at `from`, that the node was not named too.
-    pub fn copy(&mut self, to: usize, other: &Self, from: usize) {
+    /// Copies the line at `from` of another answer to `to`, also a missing one.
+    pub fn copy_from(&mut self, to: usize, other: &Self, from: usize) {
         let cost = other.cost.get(from).copied().unwrap_or(NO_COST);
         self.set(to, cost, other.detail(from).unwrap_or_default());
     }
 
-    fn set(&mut self, at: usize, cost: i64, note: CostDetail<'_>) {
+    fn set(&mut self, at: usize, cost: i64, detail: CostDetail<'_>) {
         if self.cost.len() <= at {
             self.cost.resize(at + 1, NO_COST);
-            if !self.notes.is_empty() {
-                self.notes.resize(at + 1, Kept::default());
+            if !self.details.is_empty() {
+                self.details.resize(at + 1, StoredDetail::default());
             }
         }
         self.cost[at] = cost;
-        self.keep(at, note);
+        self.store_detail(at, detail);
     }
 
-    fn keep(&mut self, at: usize, note: CostDetail<'_>) {
-        if self.notes.is_empty() {
-            if note == CostDetail::default() {
+    fn store_detail(&mut self, at: usize, detail: CostDetail<'_>) {
+        if self.details.is_empty() {
+            if detail == CostDetail::default() {
                 return;
             }
-            self.notes = vec![Kept::default(); self.cost.len()];
+            self.details = vec![StoredDetail::default(); self.cost.len()];
         }
-        if !note.code.is_empty() {
-            self.same_or_write(note.code);
+        if !detail.code.is_empty() {
+            self.intern_code(detail.code);
         }
-        self.tie_breaks |= note.tie_break != 0;
-        self.notes[at] = Kept {
-            code: match note.code {
+        self.tie_breaks |= detail.tie_break != 0;
+        self.details[at] = StoredDetail {
+            code: match detail.code {
                 "" => Span::default(),
                 _ => self.code,
             },
-            detail: self.write(note.detail),
-            freeable: note.freeable,
-            tie_break: note.tie_break,
+            detail: self.write(detail.detail),
+            freeable: detail.freeable,
+            tie_break: detail.tie_break,
         };
     }
 
-    /// Makes `self.code` that text.
-    fn same_or_write(&mut self, code: &str) {
+    /// Makes `self.code` the range of that text.
+    fn intern_code(&mut self, code: &str) {
         if self.slice(self.code) != code {
             self.code = self.write(code);
         }
@@ -217,56 +216,57 @@ impl Costs {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The cost at a position; `None` if the answer did not name the node.
+    /// The cost at a position; `None` if the answer does not name the node.
     pub fn get(&self, at: usize) -> Option<i64> {
         self.cost.get(at).copied().filter(|c| *c != NO_COST)
     }
 
+    /// The other parts of the line at a position; `None` if all are empty.
     pub fn detail(&self, at: usize) -> Option<CostDetail<'_>> {
-        let kept = self.notes.get(at)?;
-        let note = CostDetail {
-            code: self.slice(kept.code),
-            detail: self.slice(kept.detail),
-            freeable: kept.freeable,
-            tie_break: kept.tie_break,
+        let stored = self.details.get(at)?;
+        let detail = CostDetail {
+            code: self.slice(stored.code),
+            detail: self.slice(stored.detail),
+            freeable: stored.freeable,
+            tie_break: stored.tie_break,
         };
-        (note != CostDetail::default()).then_some(note)
+        (detail != CostDetail::default()).then_some(detail)
     }
 
-    /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
-        self.cost.len() * 8 + self.notes.len() * size_of::<Kept>() + self.text.len()
+    /// Approximate size in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        self.cost.len() * 8 + self.details.len() * size_of::<StoredDetail>() + self.text.len()
     }
 
     pub(crate) fn is_usable(&self, at: usize) -> bool {
         self.cost.get(at).is_some_and(|c| *c >= 0)
     }
 
-    /// By position; where the answer did not name the node, below every cost.
-    pub(crate) fn raw(&self) -> &[i64] {
+    /// By position; a node without a line is below every cost.
+    pub(crate) fn by_position(&self) -> &[i64] {
         &self.cost
     }
 
-    /// The part of the cost at a position that only orders equally good nodes.
+    /// The tie-break at a position.
     pub(crate) fn tie_break(&self, at: usize) -> i64 {
-        self.notes.get(at).map_or(0, |note| note.tie_break)
+        self.details.get(at).map_or(0, |detail| detail.tie_break)
     }
 
     pub(crate) fn has_tie_breaks(&self) -> bool {
-        self.tie_breaks && self.notes.iter().any(|note| note.tie_break != 0)
+        self.tie_breaks && self.details.iter().any(|detail| detail.tie_break != 0)
     }
 }
 
-fn clean(note: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
+fn sanitized(detail: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
     CostDetail {
-        code: clean_code(note.code),
-        tie_break: note.tie_break.clamp(0, cost.max(0)),
-        ..note
+        code: clean_code(detail.code),
+        tie_break: detail.tie_break.clamp(0, cost.max(0)),
+        ..detail
     }
 }
 
-/// Codes end up in events that are counted by their exact text: letters only, so
-/// that no figure makes each node's reason a new one.
+/// Events are counted by their exact text, so codes have letters only: a figure would make each
+/// node's reason a new one.
 fn clean_code(code: &str) -> &str {
     let fit = code.len() <= 40
         && code.starts_with(|c: char| c.is_ascii_uppercase())
@@ -280,26 +280,26 @@ mod tests {
 
     use super::*;
 
-    /// A cost and its note: a code, a detail, whether it is freeable, the tie-break.
-    type Said = (Option<i64>, String, String, bool, i64);
+    /// Cost, code, detail, freeable and tie-break.
+    type Line = (Option<i64>, String, String, bool, i64);
 
-    fn said(costs: &Costs, at: usize) -> Said {
+    fn line(costs: &Costs, at: usize) -> Line {
         let note = costs.detail(at).unwrap_or_default();
         let (code, detail) = (note.code.to_owned(), note.detail.to_owned());
         (costs.get(at), code, detail, note.freeable, note.tie_break)
     }
 
     proptest! {
-        /// What was said last counts, in whatever order nodes come and are picked, and
-        /// memory is bounded by what is still needed.
+        /// The last line of a node counts, in any order of nodes, and memory is bounded by the
+        /// texts in use.
         #[test]
-        fn replaced_and_picked_lines_are_those_said_last(
+        fn replace_and_select_give_the_last_lines(
             lines in prop::collection::vec((0..6_usize, -2..9_i64, "(Full|Busy)?", "[a-z]{0,9}", any::<bool>(), -2..12_i64), 0..400),
             at in prop::collection::vec(prop::option::of(0..6_usize), 0..12),
         ) {
             let mut nodes = NodeSet::default();
             let mut costs = Costs::default();
-            let mut last: Vec<Said> = vec![(None, String::new(), String::new(), false, 0); 6];
+            let mut last: Vec<Line> = vec![(None, String::new(), String::new(), false, 0); 6];
             (0..6).for_each(|i| _ = nodes.insert(&format!("n{i}")));
             costs.resolution = 7;
             for (i, cost, code, detail, freeable, tie_break) in lines {
@@ -310,13 +310,13 @@ mod tests {
                 prop_assert!(costs.text.len() <= 2 * 6 * 13 + SLACK + 13, "{costs:?}");
             }
             for (i, last) in last.iter().enumerate() {
-                prop_assert_eq!(&said(&costs, i), last);
+                prop_assert_eq!(&line(&costs, i), last);
             }
-            let picked = costs.pick(at.iter().copied());
+            let picked = costs.select(at.iter().copied());
             prop_assert_eq!((costs.resolution, picked.resolution), (7, 7));
             for (to, at) in at.iter().enumerate() {
                 let none = (None, String::new(), String::new(), false, 0);
-                prop_assert_eq!(said(&picked, to), at.map_or(none, |at| last[at].clone()));
+                prop_assert_eq!(line(&picked, to), at.map_or(none, |at| last[at].clone()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Names of Kubernetes objects: what becomes part of a URL is checked to be one.
+//! Checks names of Kubernetes objects before they become part of a URL.
 
 /// The longest label of a DNS name, in bytes.
 const LONGEST_LABEL: usize = 63;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// A text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("duration {text:?}: {what}; write it as 10m, 1h30m or 500us")]
 pub struct DurationError {
@@ -22,7 +22,10 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// Parses a Go duration. Negative ones are refused: nothing here can use them.
+/// Parses a Go duration, such as `10m` or `1h30m`.
+///
+/// # Errors
+/// A malformed, negative or too long duration (over 2^63 ns).
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let err = |what| DurationError {
         text: text.to_owned(),
@@ -99,8 +102,8 @@ fn fraction_nanos(digits: &str, scale: u128) -> u128 {
     }
 }
 
-/// A duration as people write it: the largest units, without a fraction where
-/// there is none ("1h30m0s" is Go's form; this is "1h30m").
+/// Formats a duration with the largest units and without zero parts: "1h30m", where Go writes
+/// "1h30m0s".
 pub fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos == 0 {

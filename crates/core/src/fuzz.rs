@@ -1,9 +1,8 @@
-//! Texts from outside before every parser of them: for the fuzz target, and for the
-//! replay of its corpus.
+//! Every parser of untrusted texts, for the fuzz target and the replay of its corpus.
 
 use crate::{Reference, duration, quantity};
 
-/// Never panics; what is understood is understood again as it is written back.
+/// Parses `data` with every parser; each accepted text must survive formatting and parsing.
 pub(crate) fn texts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,9 +1,9 @@
-//! The cluster as planning sees it: a synchronous index that one writer changes
-//! (apply, delete, reset) and many readers take immutable snapshots of.
+//! The cluster's objects: a synchronous index that one writer changes (apply, delete, reset)
+//! and many readers take immutable snapshots of.
 
+mod interner;
 mod members;
 mod offers;
-mod shared;
 mod snapshot;
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use crate::{
-    cow::CowMap,
+    cow_map::CowMap,
     model::{
         EndpointSlice, Node, Offer, Pod, Policy, Service, Target, TargetKind, WatchedObject, key,
     },
@@ -20,31 +20,46 @@ use crate::{
 use members::{members_of, selects_pod};
 pub use snapshot::{Member, OfferEntry, Snapshot};
 
-/// An object that the index keeps.
+/// An object of the index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
+    /// A pod.
     Pod(Pod),
+    /// A node.
     Node(Node),
+    /// A Service.
     Service(Service),
+    /// An EndpointSlice.
     EndpointSlice(EndpointSlice),
+    /// A ConstraintPolicy.
     Policy(Policy),
+    /// A ConstraintPolicyOffer.
     Offer(Offer),
-    Other(WatchedObject),
+    /// An object of a kind that offers name.
+    Dynamic(WatchedObject),
 }
 
 /// The kinds of [`Object`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
+    /// Pods.
     Pod,
+    /// Nodes.
     Node,
+    /// Services.
     Service,
+    /// EndpointSlices.
     EndpointSlice,
+    /// ConstraintPolicies.
     Policy,
+    /// ConstraintPolicyOffers.
     Offer,
-    Other,
+    /// Kinds that offers name.
+    Dynamic,
 }
 
 impl Object {
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Pod(_) => Kind::Pod,
@@ -53,11 +68,12 @@ impl Object {
             Self::EndpointSlice(_) => Kind::EndpointSlice,
             Self::Policy(_) => Kind::Policy,
             Self::Offer(_) => Kind::Offer,
-            Self::Other(_) => Kind::Other,
+            Self::Dynamic(_) => Kind::Dynamic,
         }
     }
 
-    /// The key that [`Index::delete`] takes: `namespace/name`, a node's name alone.
+    /// The key for [`Index::delete`]: `namespace/name`; a node's name;
+    /// `apiVersion:Kind:namespace/name` of a dynamic object.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -66,13 +82,13 @@ impl Object {
             Self::EndpointSlice(o) => key(&o.namespace, &o.name),
             Self::Policy(o) => key(&o.namespace, &o.name),
             Self::Offer(o) => key(&o.namespace, &o.name),
-            Self::Other(o) => other_key(o),
+            Self::Dynamic(o) => dynamic_key(o),
         }
     }
 }
 
 /// `apiVersion:Kind:namespace/name`.
-fn other_key(o: &WatchedObject) -> String {
+fn dynamic_key(o: &WatchedObject) -> String {
     [
         &*o.api_version,
         ":",
@@ -85,58 +101,60 @@ fn other_key(o: &WatchedObject) -> String {
     .concat()
 }
 
-/// The writer's side.
+/// The index, as its writer uses it.
 #[derive(Debug, Default)]
 pub struct Index {
-    now: Snapshot,
-    shared: shared::Shared,
+    current: Snapshot,
+    interner: interner::Interner,
 }
 
 impl Index {
-    /// The present state, as an immutable view.
+    /// The current state as an immutable view.
     pub fn snapshot(&self) -> Snapshot {
-        self.now.clone()
+        self.current.clone()
     }
 
-    /// Adds or replaces an object. Says whether anything changed.
+    /// Adds or replaces an object; returns whether the index changed.
     pub fn apply(&mut self, object: Object) -> bool {
         let key = object.key();
         match object {
             Object::Pod(mut new) => {
-                self.shared.share(&mut new);
+                self.interner.share(&mut new);
                 self.put_pod(&key, Some(Arc::new(new)))
             }
-            Object::Node(new) => put(&mut self.now.nodes, &key, Some(Arc::new(new))).is_some(),
+            Object::Node(new) => put(&mut self.current.nodes, &key, Some(Arc::new(new))).is_some(),
             Object::Service(new) => self.put_service(&key, Some(Arc::new(new))),
             Object::EndpointSlice(new) => self.put_slice(&key, Some(Arc::new(new))),
-            Object::Policy(new) => put(&mut self.now.policies, &key, Some(Arc::new(new))).is_some(),
+            Object::Policy(new) => {
+                put(&mut self.current.policies, &key, Some(Arc::new(new))).is_some()
+            }
             Object::Offer(new) => self.put_offer(new),
-            Object::Other(new) => self.put_other(&key, Some(Arc::new(new))),
+            Object::Dynamic(new) => self.put_dynamic(&key, Some(Arc::new(new))),
         }
     }
 
-    /// Puts `new` in place of a pod, if that is still what was read. Says whether
-    /// anything changed.
+    /// Replaces a pod with `new`, if it is still the one that was read; returns whether the
+    /// index changed.
     pub fn replace(&mut self, read: &Arc<Pod>, new: Pod) -> bool {
-        let now = self.now.pod(&read.namespace, &read.name);
+        let now = self.current.pod(&read.namespace, &read.name);
         now.is_some_and(|now| Arc::ptr_eq(now, read)) && self.apply(Object::Pod(new))
     }
 
-    /// Removes an object by its [`Object::key`]. Says whether it was there.
+    /// Removes an object by its [`Object::key`]; returns whether it existed.
     pub fn delete(&mut self, kind: Kind, key: &str) -> bool {
         match kind {
             Kind::Pod => self.put_pod(key, None),
-            Kind::Node => put(&mut self.now.nodes, key, None).is_some(),
+            Kind::Node => put(&mut self.current.nodes, key, None).is_some(),
             Kind::Service => self.put_service(key, None),
             Kind::EndpointSlice => self.put_slice(key, None),
-            Kind::Policy => put(&mut self.now.policies, key, None).is_some(),
+            Kind::Policy => put(&mut self.current.policies, key, None).is_some(),
             Kind::Offer => self.delete_offer(key),
-            Kind::Other => self.put_other(key, None),
+            Kind::Dynamic => self.put_dynamic(key, None),
         }
     }
 
-    /// Makes `objects` all there is of `kind`; objects of other kinds among them
-    /// are left out. Says whether anything changed.
+    /// Replaces all objects of `kind`; ignores objects of other kinds. Returns whether the index
+    /// changed.
     pub fn reset(&mut self, kind: Kind, objects: impl IntoIterator<Item = Object>) -> bool {
         let mut gone: HashSet<Arc<str>> = self.keys(kind).collect();
         let mut changed = false;
@@ -150,7 +168,7 @@ impl Index {
         changed
     }
 
-    /// Makes `objects` all there is of one kind of [`Other`].
+    /// Replaces all objects of one dynamic kind; returns whether the index changed.
     pub fn reset_dynamic(
         &mut self,
         api_version: &str,
@@ -158,40 +176,40 @@ impl Index {
         objects: Vec<WatchedObject>,
     ) -> bool {
         let of_kind = |o: &&Arc<WatchedObject>| *o.api_version == *api_version && *o.kind == *kind;
-        let all = self.now.others.values().filter(of_kind);
-        let mut gone: HashSet<String> = all.map(|o| other_key(o)).collect();
+        let all = self.current.dynamic_objects.values().filter(of_kind);
+        let mut gone: HashSet<String> = all.map(|o| dynamic_key(o)).collect();
         let mut changed = false;
         for object in objects {
-            gone.remove(&other_key(&object));
-            changed |= self.apply(Object::Other(object));
+            gone.remove(&dynamic_key(&object));
+            changed |= self.apply(Object::Dynamic(object));
         }
         for key in gone {
-            changed |= self.delete(Kind::Other, &key);
+            changed |= self.delete(Kind::Dynamic, &key);
         }
         changed
     }
 
-    /// The keys of all there is of `kind`.
+    /// The keys of all objects of `kind`.
     pub fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
         fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
             Box::new(map.keys().map(Arc::clone))
         }
         match kind {
-            Kind::Pod => of(&self.now.pods),
-            Kind::Node => of(&self.now.nodes),
-            Kind::Service => of(&self.now.services),
-            Kind::EndpointSlice => of(&self.now.slices),
-            Kind::Policy => of(&self.now.policies),
-            Kind::Other => of(&self.now.others),
+            Kind::Pod => of(&self.current.pods),
+            Kind::Node => of(&self.current.nodes),
+            Kind::Service => of(&self.current.services),
+            Kind::EndpointSlice => of(&self.current.slices),
+            Kind::Policy => of(&self.current.policies),
+            Kind::Dynamic => of(&self.current.dynamic_objects),
             Kind::Offer => {
-                let offers = self.now.offers();
+                let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))
             }
         }
     }
 
     fn put_pod(&mut self, key: &str, new: Option<Arc<Pod>>) -> bool {
-        let Some(old) = put(&mut self.now.pods, key, new.clone()) else {
+        let Some(old) = put(&mut self.current.pods, key, new.clone()) else {
             return false;
         };
         let holds = |p: &Option<Arc<Pod>>| {
@@ -200,33 +218,33 @@ impl Index {
                 .and_then(|p| p.node.clone())
         };
         if let (Some(node), Some(old)) = (holds(&old), &old) {
-            edit(&mut self.now.pods_by_node, &node, |list| {
+            edit(&mut self.current.pods_by_node, &node, |list| {
                 list.retain(|p| p.name != old.name || p.namespace != old.namespace)
             });
         }
         if let (Some(node), Some(new)) = (holds(&new), &new) {
-            edit(&mut self.now.pods_by_node, &node, |list| {
+            edit(&mut self.current.pods_by_node, &node, |list| {
                 list.push(Arc::clone(new))
             });
         }
         keep(
-            &mut self.now.rejected,
+            &mut self.current.rejected,
             key,
             new.as_ref().filter(|p| p.is_rejected()),
         );
         let holds = |p: &Pod| !p.underlay.is_empty();
         keep(
-            &mut self.now.underlaid,
+            &mut self.current.with_underlay,
             key,
             new.as_ref().filter(|p| holds(p)),
         );
         let Some(either) = new.as_ref().or(old.as_ref()) else {
             return true;
         };
-        let Some(offers) = self.now.offers.get(&either.namespace) else {
+        let Some(offers) = self.current.offers.get(&either.namespace) else {
             return true;
         };
-        // Look before writing: most pods are no offer's business.
+        // Look before writing: most pods match no offer.
         let mut touched = Vec::new();
         for pod in [&old, &new].into_iter().flatten() {
             touched.extend(offers.candidates(&pod.labels).into_iter().filter(|at| {
@@ -240,7 +258,7 @@ impl Index {
         touched.sort_unstable();
         touched.dedup();
         let name = Arc::clone(&either.name);
-        if let Some(offers) = self.now.offers.get_mut(&either.namespace) {
+        if let Some(offers) = self.current.offers.get_mut(&either.namespace) {
             let offers = Arc::make_mut(offers);
             for at in touched {
                 let OfferEntry { offer, members } = offers.entry_mut(at);
@@ -261,13 +279,13 @@ impl Index {
     }
 
     fn put_service(&mut self, key: &str, new: Option<Arc<Service>>) -> bool {
-        let Some(old) = put(&mut self.now.services, key, new.clone()) else {
+        let Some(old) = put(&mut self.current.services, key, new.clone()) else {
             return false;
         };
         let provides = |s: &Option<Arc<Service>>| s.as_ref().is_some_and(|s| !s.rules.is_empty());
         if provides(&old) || provides(&new) {
             let mut by_rule: HashMap<Box<str>, Vec<Arc<Service>>> = HashMap::new();
-            for service in self.now.services.values() {
+            for service in self.current.services.values() {
                 for rule in &service.rules {
                     by_rule
                         .entry(rule.clone())
@@ -275,23 +293,23 @@ impl Index {
                         .push(Arc::clone(service));
                 }
             }
-            self.now.providers = Arc::new(by_rule);
+            self.current.providers = Arc::new(by_rule);
         }
         let underlay = |s: &Option<Arc<Service>>| s.as_ref().is_some_and(|s| s.underlay);
         if underlay(&old) || underlay(&new) {
-            let all = self.now.services.values().filter(|s| s.underlay);
-            self.now.underlays = Arc::new(all.cloned().collect());
+            let all = self.current.services.values().filter(|s| s.underlay);
+            self.current.underlays = Arc::new(all.cloned().collect());
         }
         true
     }
 
     fn put_slice(&mut self, slice_key: &str, new: Option<Arc<EndpointSlice>>) -> bool {
-        let Some(old) = put(&mut self.now.slices, slice_key, new.clone()) else {
+        let Some(old) = put(&mut self.current.slices, slice_key, new.clone()) else {
             return false;
         };
         if let Some(old) = &old {
             edit(
-                &mut self.now.slices_by_service,
+                &mut self.current.slices_by_service,
                 &key(&old.namespace, &old.service),
                 |list| {
                     list.retain(|s| s.name != old.name);
@@ -300,7 +318,7 @@ impl Index {
         }
         if let Some(new) = &new {
             edit(
-                &mut self.now.slices_by_service,
+                &mut self.current.slices_by_service,
                 &key(&new.namespace, &new.service),
                 |list| {
                     list.push(Arc::clone(new));
@@ -310,7 +328,7 @@ impl Index {
         let Some(either) = new.or(old) else {
             return true;
         };
-        let wanted = self.now.offers_in(&either.namespace).iter().any(|e| {
+        let wanted = self.current.offers_in(&either.namespace).iter().any(|e| {
             e.offer
                 .targets
                 .iter()
@@ -319,37 +337,37 @@ impl Index {
         if !wanted {
             return true;
         }
-        // Slices are few beside pods: the namespace's Endpoint targets start anew.
-        self.select_again(&either.namespace, |t| t.kind == TargetKind::Endpoint);
+        // Slices are few compared to pods: reselect the namespace's Endpoint targets.
+        self.reselect(&either.namespace, |t| t.kind == TargetKind::Endpoint);
         true
     }
 
-    fn put_other(&mut self, key: &str, new: Option<Arc<WatchedObject>>) -> bool {
-        let Some(old) = put(&mut self.now.others, key, new.clone()) else {
+    fn put_dynamic(&mut self, key: &str, new: Option<Arc<WatchedObject>>) -> bool {
+        let Some(old) = put(&mut self.current.dynamic_objects, key, new.clone()) else {
             return false;
         };
         let Some(either) = new.or(old) else {
             return true;
         };
-        let of_kind = |t: &Target| t.selects() == (&*either.api_version, &*either.kind);
-        // What is in no namespace may be selected from all of them.
+        let of_kind = |t: &Target| t.selected_kind() == (&*either.api_version, &*either.kind);
+        // Cluster-scoped objects may be selected from every namespace.
         let touched: HashSet<Arc<str>> = self
-            .now
+            .current
             .offers()
             .filter(|e| either.namespace.is_empty() || e.offer.namespace == either.namespace)
             .filter(|e| e.offer.targets.iter().any(of_kind))
             .map(|e| Arc::clone(&e.offer.namespace))
             .collect();
         for namespace in touched {
-            self.select_again(&namespace, of_kind);
+            self.reselect(&namespace, of_kind);
         }
         true
     }
 
-    /// Selects anew, for the targets of a namespace's offers that `which` names.
-    fn select_again(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
-        let before = self.now.clone();
-        if let Some(offers) = self.now.offers.get_mut(namespace) {
+    /// Recomputes the members of the targets in a namespace that `which` accepts.
+    fn reselect(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
+        let before = self.current.clone();
+        if let Some(offers) = self.current.offers.get_mut(namespace) {
             let offers = Arc::make_mut(offers);
             for at in 0..offers.list().len() {
                 if !offers.list()[at].offer.targets.iter().any(&which) {
@@ -367,7 +385,7 @@ impl Index {
 
     fn put_offer(&mut self, new: Offer) -> bool {
         let namespace = Arc::clone(&new.namespace);
-        let known = self.now.offer(&namespace, &new.name);
+        let known = self.current.offer(&namespace, &new.name);
         if known.is_some_and(|e| *e.offer == new) {
             return false;
         }
@@ -375,15 +393,15 @@ impl Index {
         let members = new
             .targets
             .iter()
-            .map(|target| members_of(target, &namespace, &self.now, &none));
+            .map(|target| members_of(target, &namespace, &self.current, &none));
         let entry = OfferEntry {
             members: members.collect(),
             offer: Arc::new(new),
         };
-        if self.now.offers.get(&namespace).is_none() {
-            self.now.offers.insert(&namespace, Arc::default());
+        if self.current.offers.get(&namespace).is_none() {
+            self.current.offers.insert(&namespace, Arc::default());
         }
-        if let Some(offers) = self.now.offers.get_mut(&namespace) {
+        if let Some(offers) = self.current.offers.get_mut(&namespace) {
             Arc::make_mut(offers).put(entry);
         }
         true
@@ -393,22 +411,26 @@ impl Index {
         let Some((namespace, name)) = offer_key.split_once('/') else {
             return false;
         };
-        if self.now.offer(namespace, name).is_none() {
+        if self.current.offer(namespace, name).is_none() {
             return false;
         }
-        let empty = self.now.offers.get_mut(namespace).is_some_and(|offers| {
-            let offers = Arc::make_mut(offers);
-            offers.remove(name);
-            offers.is_empty()
-        });
+        let empty = self
+            .current
+            .offers
+            .get_mut(namespace)
+            .is_some_and(|offers| {
+                let offers = Arc::make_mut(offers);
+                offers.remove(name);
+                offers.is_empty()
+            });
         if empty {
-            self.now.offers.remove(namespace);
+            self.current.offers.remove(namespace);
         }
         true
     }
 }
 
-/// Puts or removes; `None` if nothing changed, else what was there before.
+/// Sets or removes a value; `None` if nothing changed, else the previous value.
 fn put<T: PartialEq>(
     map: &mut CowMap<Arc<T>>,
     key: &str,
@@ -425,7 +447,7 @@ fn put<T: PartialEq>(
     }
 }
 
-/// Changes the list under `key`, made if absent and dropped when empty.
+/// Changes the list of `key`; creates it if absent and removes it if empty.
 fn edit<T: Clone>(map: &mut CowMap<Arc<Vec<T>>>, key: &str, change: impl FnOnce(&mut Vec<T>)) {
     if map.get(key).is_none() {
         map.insert(key, Arc::default());

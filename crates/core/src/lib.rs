@@ -1,27 +1,29 @@
-//! What Tautline decides, without any I/O: which offers govern a pod, who its
-//! peers are, which provider answers for a rule, and, from the providers' costs,
-//! which nodes are usable and how good each is.
+//! The domain of Tautline, without I/O: the offers that govern a pod, the pod's peers, the
+//! provider of each rule, and, from the providers' costs, the usable nodes and their scores.
 //!
-//! Nothing here awaits, and nothing here knows Kubernetes' client, gRPC or HTTP.
+//! This crate has no async code, and knows no Kubernetes client, gRPC or HTTP.
+
+#![warn(missing_docs)]
 
 pub mod binding;
 pub mod compliance;
 pub mod compliance_state;
 pub mod constraints;
 mod costs;
-pub mod cow;
+pub mod cow_map;
 pub mod dns;
 pub mod duration;
 mod fuzz;
 pub mod index;
 pub mod model;
+pub mod names;
 pub mod node_filter;
 pub mod nodes;
+mod normalized_cost;
 pub mod planning;
 pub mod providers;
 pub mod quantity;
 pub mod reference;
-mod scaling;
 pub mod selector;
 pub mod selector_union;
 pub mod text;
@@ -32,11 +34,8 @@ pub use index::{Index, Snapshot};
 pub use reference::Reference;
 pub use trust::TrustedNamespaces;
 
-/// Reads bytes as a duration, a quantity and a reference: for the fuzz target.
+/// Parses bytes as a duration, a quantity and a reference. For the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_texts(data: &[u8]) {
     fuzz::texts(data);
 }
-
-/// Label and annotation names are formed with this domain.
-pub const DOMAIN: &str = "constraint.ciena.com";

@@ -1,11 +1,11 @@
-//! What planning needs of each cluster object, and no more: 150,000 pods must
-//! fit in 150 MB.
+//! Cluster objects, reduced to the fields that planning needs: 150,000 pods must fit in
+//! 150 MB.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::selector::{Expression, Labels, Selector};
 
-/// The key of a namespaced object.
+/// The key of a namespaced object: `namespace/name`.
 pub fn key(namespace: &str, name: &str) -> String {
     [namespace, "/", name].concat()
 }
@@ -15,18 +15,19 @@ pub fn key(namespace: &str, name: &str) -> String {
 pub struct Resources(Arc<[(Box<str>, i64)]>);
 
 impl Resources {
-    /// For the index, which holds equal amounts once.
+    /// Lets the index share equal amounts.
     pub(crate) fn amounts_mut(&mut self) -> &mut Arc<[(Box<str>, i64)]> {
         &mut self.0
     }
 
-    /// The amount of `name` in thousandths; 0 if it is not listed.
+    /// The amount of `name` in thousandths of its unit; 0 if absent.
     pub fn milli(&self, name: &str) -> i64 {
         self.0
             .binary_search_by(|(n, _)| (**n).cmp(name))
             .map_or(0, |i| self.0[i].1)
     }
 
+    /// All names and amounts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(n, v)| (&**n, *v))
     }
@@ -37,10 +38,10 @@ impl<N: Into<Box<str>>> FromIterator<(N, i64)> for Resources {
         let mut list: Vec<(Box<str>, i64)> =
             items.into_iter().map(|(n, v)| (n.into(), v)).collect();
         list.sort();
-        list.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
+        list.dedup_by(|later, first| {
+            let same = later.0 == first.0;
             if same {
-                kept.1 = kept.1.saturating_add(later.1);
+                first.1 = first.1.saturating_add(later.1);
             }
             same
         });
@@ -48,192 +49,257 @@ impl<N: Into<Box<str>>> FromIterator<(N, i64)> for Resources {
     }
 }
 
+/// A pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
+    /// Its namespace.
     pub namespace: Arc<str>,
+    /// Its name.
     pub name: Arc<str>,
+    /// Its UID.
     pub uid: Box<str>,
+    /// Its labels.
     pub labels: Labels,
-    /// Only those that record what a pod was given (`tautline.io/`, GPU devices).
+    /// The annotations that record allocations: `tautline.io/` and GPU devices.
     pub annotations: Labels,
-    /// The node it is bound to.
+    /// The node that it is bound to.
     pub node: Option<Arc<str>>,
-    /// Effective requests: containers, init containers and overhead.
+    /// Effective requests of containers, init containers and overhead.
     pub requests: Resources,
-    /// Succeeded or failed: it holds nothing any more.
+    /// Its phase is Succeeded or Failed: it holds no resources.
     pub finished: bool,
     /// Its condition Ready is True.
     pub ready: bool,
-    /// It is being deleted.
+    /// It has a deletion timestamp.
     pub terminating: bool,
-    /// What made it, as a fingerprint of the controlling owner's UID; 0: nothing.
+    /// Hash of the UID of its controlling owner; 0 without one.
     pub owner: u64,
-    /// What the underlay allocated for it, by its finalizers.
+    /// Ids of its underlay allocations, from its finalizers.
     pub underlay: Box<[Box<str>]>,
-    /// What restricts its placement; kept only until it is bound.
+    /// Constraints on its node; `None` once it is bound.
     pub placement: Option<Box<NodeConstraints>>,
 }
 
 impl Pod {
-    /// Names of its resource claims, as long as it is not bound.
+    /// Names of its ResourceClaims; empty once it is bound.
     pub fn claims(&self) -> impl Iterator<Item = &str> {
         let placement = self.placement.iter();
         placement.flat_map(|p| &p.claims).map(|name| &**name)
     }
 
-    /// Whether it waits because rules left it no node, as the scheduler has it.
+    /// Whether kube-scheduler's last attempt failed because of Tautline's reason codes.
     pub fn is_rejected(&self) -> bool {
         let waits = self.placement.as_ref().filter(|_| !self.finished);
         waits.is_some_and(|p| !p.rejected_by.is_empty())
     }
 }
 
-/// What of a pod's spec restricts the nodes it may run on.
+/// The parts of a pod's spec that restrict its node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConstraints {
+    /// `spec.schedulerName`.
     pub scheduler: String,
+    /// `spec.priority`.
     pub priority: i32,
+    /// It has scheduling gates.
     pub gated: bool,
+    /// `spec.nodeSelector`: key and value.
     pub node_selector: Vec<(String, String)>,
-    /// Terms of the required node affinity, any of which must hold; empty: none.
+    /// Terms of the required node affinity, of which one must match; empty without one.
     pub affinity: Vec<AffinityTerm>,
+    /// `spec.tolerations`.
     pub tolerations: Vec<Toleration>,
-    /// Everything that providers are told of it; see the pod's own for the rest.
+    /// The annotations that providers may read; [`Pod::annotations`] has the allocations.
     pub annotations: Labels,
-    /// Names of its resource claims, as far as they are made.
+    /// Names of its ResourceClaims that exist.
     pub claims: Vec<Box<str>>,
-    /// Rules for which the scheduler found no node: those of its reason codes.
+    /// Rules that left no node, from the reason codes in kube-scheduler's message.
     pub rejected_by: Vec<Box<str>>,
 }
 
-/// One term of a required node affinity: all parts must hold.
+/// One term of a required node affinity: all parts must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AffinityTerm {
+    /// Expressions on labels other than `Gt` and `Lt`.
     pub labels: Vec<Expression>,
-    /// `Gt` (true) and `Lt` (false) on integer labels.
+    /// Label key, `true` for `Gt` and `false` for `Lt`, and the bound.
     pub compare: Vec<(String, bool, i64)>,
-    /// Names that `matchFields` allows, each list for one expression.
+    /// `matchFields` on `metadata.name`: `true` for `In` and `false` for `NotIn`, and the names.
     pub names: Vec<(bool, Vec<String>)>,
 }
 
+/// A pod's toleration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toleration {
-    /// `None` tolerates every key.
+    /// `None` for every key.
     pub key: Option<String>,
-    /// `None`: operator Exists.
+    /// `None` for the operator Exists.
     pub value: Option<String>,
-    /// `None`: every effect.
+    /// `None` for every effect.
     pub effect: Option<String>,
 }
 
+/// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
+    /// Its name.
     pub name: Arc<str>,
-    /// Another UID is another node, whatever its name.
+    /// Its UID: it differs for another node of the same name.
     pub uid: Box<str>,
+    /// Its labels.
     pub labels: Labels,
+    /// Its annotations.
     pub annotations: Labels,
+    /// `status.allocatable`.
     pub allocatable: Resources,
+    /// `spec.taints`.
     pub taints: Vec<Taint>,
+    /// It is cordoned.
     pub unschedulable: bool,
 }
 
+/// A node's taint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taint {
+    /// Its key.
     pub key: String,
+    /// Its value; may be empty.
     pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// A Service, as far as it may lead to a rule provider.
+/// A Service: a rule provider, an underlay controller, or neither.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Service {
+    /// Its namespace.
     pub namespace: Arc<str>,
+    /// Its name.
     pub name: Arc<str>,
+    /// Its creation time in Unix seconds.
     pub created_unix: i64,
-    /// Rules it provides, by either label with the value `enabled`.
+    /// The rules that it provides, from its labels.
     pub rules: Vec<Box<str>>,
+    /// The annotation `constraint.ciena.com/priority`; default 0.
     pub priority: i64,
+    /// Calls must use TLS.
     pub tls_required: bool,
-    /// It serves the Allocator beside the RuleProvider.
+    /// It also serves the Allocator.
     pub allocator: bool,
     /// It serves the UnderlayController.
     pub underlay: bool,
+    /// The host of a Service of type ExternalName.
     pub external_name: Option<String>,
+    /// It has a pod selector.
     pub has_selector: bool,
+    /// `spec.ports`.
     pub ports: Vec<ServicePort>,
 }
 
+/// A port of a Service or an EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServicePort {
+    /// Its name; may be empty.
     pub name: String,
+    /// Its number.
     pub port: u16,
 }
 
+/// An EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointSlice {
+    /// Its namespace.
     pub namespace: Arc<str>,
+    /// Its name.
     pub name: Arc<str>,
-    /// The Service it belongs to; empty if none.
+    /// The Service that it belongs to; empty without one.
     pub service: Arc<str>,
+    /// Its labels.
     pub labels: Labels,
+    /// Its ports.
     pub ports: Vec<ServicePort>,
     /// Addresses that are ready.
     pub ready: Vec<String>,
 }
 
+/// A ConstraintPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
+    /// Its namespace.
     pub namespace: Arc<str>,
+    /// Its name.
     pub name: Arc<str>,
+    /// Its rules; of several with one name the first counts.
     pub rules: Vec<Rule>,
 }
 
-/// A rule of a policy. Request and limit are texts that only its provider reads.
+/// A rule of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
+    /// Its name, by which a provider is found.
     pub name: Arc<str>,
+    /// The wanted value: a text that only the provider interprets.
     pub request: String,
+    /// The worst acceptable value, likewise; may be empty.
     pub limit: String,
+    /// Its weight in the score, relative to the other rules of the offer.
     pub weight: u32,
 }
 
+/// A ConstraintPolicyOffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Offer {
+    /// Its namespace.
     pub namespace: Arc<str>,
+    /// Its name.
     pub name: Arc<str>,
+    /// Its UID.
     pub uid: Box<str>,
-    /// It is being deleted, and its bindings with it.
+    /// It has a deletion timestamp; its bindings are deleted with it.
     pub terminating: bool,
+    /// The objects that it constrains.
     pub targets: Vec<Target>,
+    /// Names of its policies, in the same namespace.
     pub policies: Vec<Arc<str>>,
+    /// Time between two evaluations of a binding.
     pub period: Duration,
+    /// Time out of range until a binding counts as violated.
     pub grace: Duration,
+    /// The action on a violation.
     pub violation_policy: ViolationPolicy,
-    /// `None`: as the process that plans is configured.
+    /// The effect of a rule without a provider; `None` for the process' default.
     pub provider_unavailable: Option<ProviderUnavailable>,
 }
 
+/// A target of an offer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
+    /// Its name: the role of the selected objects.
     pub name: Arc<str>,
+    /// The kind of the selected objects.
     pub kind: TargetKind,
+    /// Their API version, for kinds that Kubernetes does not define.
     pub api_version: String,
-    /// `None` selects nothing, as everywhere in Kubernetes; an empty one all.
+    /// `None` selects nothing and an empty selector everything, as in Kubernetes.
     pub selector: Option<Selector>,
 }
 
+/// The kind of the objects that a target selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetKind {
+    /// Pods.
     Pod,
+    /// The endpoints of Services.
     Endpoint,
+    /// A `Cluster` of the target's API version.
     Cluster,
+    /// A `NetworkService` of the target's API version.
     NetworkService,
 }
 
 impl Target {
-    /// The kind of the objects that it selects, with their API version.
-    pub fn selects(&self) -> (&str, &'static str) {
+    /// API version and kind of the selected objects.
+    pub fn selected_kind(&self) -> (&str, &'static str) {
         match self.kind {
             TargetKind::Pod => ("v1", "Pod"),
             TargetKind::Endpoint => ("v1", "Endpoints"),
@@ -243,30 +309,37 @@ impl Target {
     }
 }
 
-/// An object of a kind that is known by name and labels alone.
+/// An object of which only the metadata is watched.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchedObject {
+    /// Its API version.
     pub api_version: Arc<str>,
+    /// Its kind.
     pub kind: Arc<str>,
-    /// Empty: not namespaced.
+    /// Its namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
+    /// Its name.
     pub name: Arc<str>,
+    /// Its labels.
     pub labels: Labels,
 }
 
-/// What is done about a violation.
+/// The action on a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ViolationPolicy {
+    /// Report it only.
     #[default]
     Ignore,
+    /// Ask the underlay controller to mitigate it.
     Mediate,
+    /// Evict a pod of the binding.
     Evict,
 }
 
-/// What a rule without a working provider means for planning.
+/// The effect on planning of a rule whose provider gives no answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ProviderUnavailable {
-    /// The rule does not count.
+    /// The rule is left out.
     #[default]
     Ignore,
     /// No node is usable.

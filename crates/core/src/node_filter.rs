@@ -1,23 +1,22 @@
-//! Whether a node could host a pod by Kubernetes' own hard rules: cordon, taints,
-//! node selector and required affinity, resources. Used where no kube-scheduler
-//! stands behind a plan.
+//! Kubernetes' own hard rules for a node: cordon, taints, node selector and required affinity,
+//! resources. For plans that no kube-scheduler checks.
 
 use crate::{
     index::Snapshot,
     model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration},
+    names::GATE_RESOURCE,
 };
 
-/// Pods request it so that kube-scheduler asks an extender about them, in the gated
-/// configurations. The scheduler looks for it on nodes unless its configuration says
-/// `ignoredByScheduler`.
-pub const GATE: &str = "constraint.ciena.com/governed";
-
-/// Why a node cannot host a pod, in kube-scheduler's order and words.
+/// The reason why a node cannot host a pod, in kube-scheduler's order and words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnschedulableReason {
+    /// The node is cordoned.
     Unschedulable,
+    /// The key of a taint without a toleration.
     Taint(String),
+    /// The node selector or the required affinity does not match.
     NodeSelector,
+    /// The resource of which too little is left.
     Insufficient(String),
 }
 
@@ -32,7 +31,7 @@ impl std::fmt::Display for UnschedulableReason {
     }
 }
 
-/// The first rule that keeps `pod` from `node`, if any.
+/// The first rule that excludes `node` for `pod`, if any.
 pub fn unschedulable_reason(
     snapshot: &Snapshot,
     pod: &Pod,
@@ -70,20 +69,20 @@ pub fn unschedulable_reason(
 }
 
 fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<UnschedulableReason> {
-    let there: Vec<_> = snapshot
+    let others: Vec<_> = snapshot
         .pods_on(&node.name)
         .iter()
         .filter(|p| p.name != pod.name || p.namespace != pod.namespace)
         .collect();
     let pods = node.allocatable.milli("pods");
-    if pods > 0 && (there.len() as i64 + 1).saturating_mul(1000) > pods {
+    if pods > 0 && (others.len() as i64 + 1).saturating_mul(1000) > pods {
         return Some(UnschedulableReason::Insufficient("pods".into()));
     }
     pod.requests
         .iter()
-        .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE)
+        .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE_RESOURCE)
         .find_map(|(resource, wanted)| {
-            let used: i64 = there
+            let used: i64 = others
                 .iter()
                 .fold(0, |sum, p| sum.saturating_add(p.requests.milli(resource)));
             (used.saturating_add(wanted) > node.allocatable.milli(resource))
@@ -91,7 +90,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
         })
 }
 
-/// Whether one of the tolerations is for the taint.
+/// Whether a toleration matches the taint.
 pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|t| {
         t.effect.as_ref().is_none_or(|e| *e == taint.effect)
@@ -100,7 +99,7 @@ pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     })
 }
 
-/// Whether a node is one that a term means.
+/// Whether an affinity term matches a node.
 pub fn term_matches(term: &AffinityTerm, node: &Node) -> bool {
     let selector = crate::selector::Selector {
         match_expressions: term.labels.clone(),
@@ -176,7 +175,7 @@ mod tests {
         );
         // No node has what makes the scheduler ask about a pod.
         let gated = Pod {
-            requests: [("cpu", 10), (GATE, 1_000)].into_iter().collect(),
+            requests: [("cpu", 10), (GATE_RESOURCE, 1_000)].into_iter().collect(),
             ..pod("p", 0, NodeConstraints::default())
         };
         assert_eq!(check(&node(), &gated), None);

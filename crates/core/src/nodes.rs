@@ -1,10 +1,10 @@
-//! The nodes of one question, by name and by position.
+//! The nodes of one request, by name and by position.
 
 use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// An ordered set of node names in three allocations, whatever their number.
+/// An ordered set of node names in three allocations, regardless of their number.
 #[derive(Clone, Debug, Default)]
 pub struct NodeSet {
     text: String,
@@ -14,6 +14,7 @@ pub struct NodeSet {
 }
 
 impl NodeSet {
+    /// An empty set with room for `names` names of `bytes` bytes in total.
     pub fn with_capacity(names: usize, bytes: usize) -> Self {
         Self {
             text: String::with_capacity(bytes),
@@ -23,7 +24,7 @@ impl NodeSet {
         }
     }
 
-    /// Adds a name and says its position; a name that is there keeps its own.
+    /// Adds a name, unless it is present; returns its position.
     pub fn insert(&mut self, name: &str) -> usize {
         let hash = self.hash(name);
         if let Some(i) = self.find(hash, name) {
@@ -46,12 +47,13 @@ impl NodeSet {
         at
     }
 
+    /// The position of `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.find(self.hash(name), name)
     }
 
-    /// The same; nothing is looked up if the name is the one at `next`. Lists of
-    /// nodes mostly come in the same order.
+    /// The position of `name`, without a lookup if that is `next`: lists of nodes mostly arrive
+    /// in the same order.
     pub fn position_from(&self, next: usize, name: &str) -> Option<usize> {
         match next < self.len() && self.name(next) == name {
             true => Some(next),
@@ -59,24 +61,28 @@ impl NodeSet {
         }
     }
 
+    /// The name at a position.
     pub fn name(&self, position: usize) -> &str {
         slice(&self.text, &self.ends, position)
     }
 
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
+    /// The names, by position.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|i| self.name(i))
     }
 
-    /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
+    /// Approximate size in bytes.
+    pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.ends.len() * 10
     }
 

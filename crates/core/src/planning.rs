@@ -1,96 +1,111 @@
-//! Costs in, usable nodes with scores and reason codes out.
+//! Costs of the rules become usable nodes with scores, and reason codes of the others.
 
 use std::sync::Arc;
 
 pub use crate::costs::{CostDetail, Costs};
 use crate::{
     nodes::NodeSet,
-    scaling::{ONE, ranks},
+    normalized_cost::{ONE, ranks},
 };
 
 /// kube-scheduler's `MaxExtenderPriority`.
 pub const MAX_SCORE: u8 = 10;
 
-/// Reason codes that planning and its callers give; a provider adds its own.
+/// Reason codes of planning and its callers; providers add their own.
 pub mod code {
-    /// The provider did not name the node.
+    /// The answer does not name the node.
     pub const NO_COST: &str = "NoCost";
-    /// The provider gave a negative cost and no code of its own.
+    /// The cost is negative and has no code.
     pub const UNUSABLE: &str = "Unusable";
+    /// No Service provides the rule.
     pub const NO_PROVIDER: &str = "NoProvider";
-    /// A provider is chosen and none of its addresses is ready.
+    /// The provider has no ready address.
     pub const NO_ADDRESS: &str = "ProviderNotReady";
+    /// The provider did not answer within the deadline.
     pub const TIMEOUT: &str = "ProviderTimeout";
+    /// The call failed, or the provider answered with an error.
     pub const FAILED: &str = "ProviderFailed";
-    /// Not called: it has failed too often just now.
-    pub const BREAKER: &str = "ProviderBreakerOpen";
+    /// Not called: the provider failed repeatedly.
+    pub const BREAKER_OPEN: &str = "ProviderBreakerOpen";
     /// Not called: its namespace has used up its share of the scheduler's time.
     pub const OVER_BUDGET: &str = "ProviderOverBudget";
     /// Not called: too many rules govern the pod.
     pub const TOO_MANY_RULES: &str = "TooManyRules";
-    /// Not called: what its Service asks for is not allowed to its namespace.
+    /// Not called: the Service's namespace may not do what the Service declares.
     pub const NOT_ALLOWED: &str = "ProviderNotAllowed";
-    /// It answered something that is no answer (too large, malformed).
+    /// The answer is too large or malformed.
     pub const BAD_ANSWER: &str = "ProviderBadAnswer";
+    /// The offer names a policy that does not exist.
     pub const POLICY_MISSING: &str = "PolicyMissing";
 }
 
-/// What came of asking one rule.
+/// The result of one rule.
 #[derive(Clone, Debug)]
 pub enum RuleOutcome {
+    /// The provider's costs.
     Costs(Costs),
-    /// No answer. `reject`: then no node is usable; else the rule does not count.
+    /// No answer.
     Unavailable {
+        /// One of [`code`].
         code: &'static str,
+        /// No node is usable; else the rule is left out.
         reject: bool,
     },
 }
 
-/// One rule of one offer, answered.
+/// One rule of one offer with its result.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleAnswer<'a> {
-    /// Groups the rules of one offer; any number that is its own.
+    /// A number that the rules of one offer share.
     pub offer: usize,
+    /// The rule's name.
     pub rule: &'a str,
+    /// The rule's weight within its offer.
     pub weight: u32,
+    /// Its result.
     pub outcome: &'a RuleOutcome,
 }
 
-/// What is decided of one node.
+/// The decision on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeVerdict {
+    /// The pod may run there.
     Usable {
-        /// The weighted mean of the scaled costs, 0 (best) to 2^62.
-        badness: u64,
+        /// The weighted mean of the normalized costs, 0 (best) to 2^62.
+        normalized_cost: u64,
         /// Orders nodes whose mean is equal; lower is better.
         tie_break: u64,
         /// 10 for the best, else `round(9 x (1 - mean))`.
         score: u8,
     },
+    /// A rule excludes the node.
     Unusable {
         /// `rule/Code`: short, stable, without figures.
         reason: Arc<str>,
-        /// Removing pods from the node could help.
+        /// Removing pods from the node could make it usable.
         freeable: bool,
     },
 }
 
 impl NodeVerdict {
+    /// Whether the pod may run there.
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Usable { .. })
     }
 
-    /// Orders nodes, the best first; unusable nodes are the last.
+    /// The sort key of nodes, best first; unusable nodes are last.
     pub fn rank(&self) -> (u64, u64) {
         match self {
             Self::Usable {
-                badness, tie_break, ..
+                normalized_cost: badness,
+                tie_break,
+                ..
             } => (*badness, *tie_break),
             Self::Unusable { .. } => (u64::MAX, u64::MAX),
         }
     }
 
-    /// The score for kube-scheduler; 0 for a node that cannot be used.
+    /// The score for kube-scheduler, 0 to [`MAX_SCORE`]; 0 for an unusable node.
     pub fn score(&self) -> u8 {
         match self {
             Self::Usable { score, .. } => *score,
@@ -99,15 +114,16 @@ impl NodeVerdict {
     }
 }
 
-/// The decision on every node of a question, by position.
+/// The decision on every node of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
+    /// By the node's position in the request.
     pub verdicts: Vec<NodeVerdict>,
 }
 
 impl Plan {
     /// Decides on `nodes` nodes from the answers of all rules of all offers.
-    pub fn make(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
+    pub fn new(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
         let usable: Vec<bool> = (0..nodes)
             .map(|at| answers.iter().all(|a| a.admits(at)))
             .collect();
@@ -116,13 +132,13 @@ impl Plan {
             .filter(|at| usable[*at])
             .map(|at| ranks[at])
             .min();
-        let mut said = None;
+        let mut last = None;
         let verdicts = (0..nodes)
             .map(|at| match usable[at] {
                 true => {
                     let (badness, tie_break) = ranks[at];
                     NodeVerdict::Usable {
-                        badness,
+                        normalized_cost: badness,
                         tie_break,
                         score: match best == Some(ranks[at]) {
                             true => MAX_SCORE,
@@ -130,12 +146,13 @@ impl Plan {
                         },
                     }
                 }
-                false => refusal(at, answers, &mut said),
+                false => unusable_verdict(at, answers, &mut last),
             })
             .collect();
         Self { verdicts }
     }
 
+    /// Positions of the usable nodes, ascending.
     pub fn usable(&self) -> impl Iterator<Item = usize> {
         self.verdicts
             .iter()
@@ -144,16 +161,16 @@ impl Plan {
             .map(|(at, _)| at)
     }
 
-    /// The positions of the `most` best usable nodes, ascending; 0 means all.
-    /// Among equals at the cut, `seed` (the pod's UID) decides, so that pods
-    /// spread and the order of the question does not matter.
+    /// Positions of the `most` best usable nodes, ascending; 0 means all. At the cut, `seed`
+    /// (the pod's UID) chooses among equal nodes, so that pods spread and the order of the
+    /// request has no effect.
     pub fn shortlist(&self, nodes: &NodeSet, most: usize, seed: &str) -> Vec<usize> {
         let mut list: Vec<usize> = self.usable().collect();
         if most == 0 || list.len() <= most {
             return list;
         }
         let rank = |at: &usize| self.verdicts[*at].rank();
-        // Only ties are worth a hash: this runs for every pod.
+        // Hash ties only: this runs for every pod.
         let turn = |at: &usize| (fnv1a_64(&[seed, nodes.name(*at)]), nodes.name(*at));
         list.select_nth_unstable_by(most - 1, |a, b| {
             rank(a).cmp(&rank(b)).then_with(|| turn(a).cmp(&turn(b)))
@@ -178,38 +195,42 @@ fn score(badness: u64) -> u8 {
     (good / u128::from(ONE)) as u8
 }
 
-/// Of several rules that refuse a node, the one that preemption cannot help
-/// speaks, then the first by name: independent of their order.
-fn refusal<'a>(at: usize, answers: &[RuleAnswer<'a>], said: &mut Option<Said<'a>>) -> NodeVerdict {
-    let refusals = answers.iter().filter(|a| !a.admits(at)).map(|a| {
+/// The verdict on an excluded node. Of several rules, one that preemption cannot satisfy gives
+/// the reason, then the first by name: independent of their order.
+fn unusable_verdict<'a>(
+    at: usize,
+    answers: &[RuleAnswer<'a>],
+    last: &mut Option<LastReason<'a>>,
+) -> NodeVerdict {
+    let reasons = answers.iter().filter(|a| !a.admits(at)).map(|a| {
         let (freeable, code) = match a.outcome {
             RuleOutcome::Unavailable { code, .. } => (false, *code),
             RuleOutcome::Costs(costs) => match (costs.get(at), costs.detail(at)) {
                 (None, _) => (false, code::NO_COST),
-                (_, Some(note)) if note.code.is_empty() => (note.freeable, code::UNUSABLE),
-                (_, Some(note)) => (note.freeable, note.code),
+                (_, Some(detail)) if detail.code.is_empty() => (detail.freeable, code::UNUSABLE),
+                (_, Some(detail)) => (detail.freeable, detail.code),
                 (_, None) => (false, code::UNUSABLE),
             },
         };
         (freeable, a.rule, code)
     });
-    let (freeable, why) = match refusals.min() {
+    let (freeable, why) = match reasons.min() {
         Some((freeable, rule, code)) => (freeable, [rule, "/", code]),
         None => (false, ["", "", code::UNUSABLE]),
     };
-    let reason = match said {
-        Some((before, reason)) if *before == why => Arc::clone(reason),
+    let reason = match last {
+        Some((previous, reason)) if *previous == why => Arc::clone(reason),
         _ => {
             let reason: Arc<str> = why.concat().into();
-            *said = Some((why, Arc::clone(&reason)));
+            *last = Some((why, Arc::clone(&reason)));
             reason
         }
     };
     NodeVerdict::Unusable { reason, freeable }
 }
 
-/// The last reason with its parts: most nodes that are refused have the same.
-type Said<'a> = ([&'a str; 3], Arc<str>);
+/// The previous reason with its parts: most excluded nodes share it.
+type LastReason<'a> = ([&'a str; 3], Arc<str>);
 
 /// FNV-1a, 64 bits, over parts with a separator between them.
 pub fn fnv1a_64(parts: &[&str]) -> u64 {

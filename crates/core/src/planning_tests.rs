@@ -57,7 +57,7 @@ fn plan(order: &[&str], cases: &[Case], factors: &[i64]) -> Vec<(String, NodeVer
             outcome,
         })
         .collect();
-    let plan = Plan::make(nodes.len(), &answers);
+    let plan = Plan::new(nodes.len(), &answers);
     let mut verdicts: Vec<(String, NodeVerdict)> =
         nodes.iter().map(str::to_owned).zip(plan.verdicts).collect();
     verdicts.sort_by(|a, b| a.0.cmp(&b.0));
@@ -187,7 +187,7 @@ fn reasons_name_the_rule_and_a_stable_code() {
         outcome: &costs,
     };
     let reason =
-        |answers: &[RuleAnswer<'_>], at: usize| match Plan::make(3, answers).verdicts.remove(at) {
+        |answers: &[RuleAnswer<'_>], at: usize| match Plan::new(3, answers).verdicts.remove(at) {
             NodeVerdict::Unusable { reason, freeable } => (reason, freeable),
             usable => panic!("{usable:?}"),
         };
@@ -266,7 +266,7 @@ fn a_shortlist_keeps_the_best_and_spreads_equals() {
         );
     }
     let outcome = RuleOutcome::Costs(costs);
-    let plan = Plan::make(
+    let plan = Plan::new(
         6,
         &[RuleAnswer {
             offer: 0,

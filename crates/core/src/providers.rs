@@ -1,4 +1,4 @@
-//! Which Service answers for a rule, and at which addresses.
+//! The Service that provides a rule, and its addresses.
 
 use std::{cmp::Reverse, net::IpAddr, sync::Arc};
 
@@ -8,14 +8,14 @@ use crate::{
     trust::TrustedNamespaces,
 };
 
-/// Label prefixes that make a Service a provider of the rule named behind them.
-pub const LABELS: [&str; 2] = [
+/// Label prefixes that make a Service the provider of the rule named after them.
+pub const RULE_LABEL_PREFIXES: [&str; 2] = [
     "constraint.ciena.com/constraint-",
     "constraint.ciena.com/provider-",
 ];
-/// The only value of such a label that counts.
+/// The value that such a label must have.
 pub const ENABLED: &str = "enabled";
-/// Decides among several providers of a rule: the highest wins; default 0.
+/// Of several providers of a rule the highest priority wins; default 0.
 pub const PRIORITY_ANNOTATION: &str = "constraint.ciena.com/priority";
 /// `required`: the provider is called over TLS.
 pub const TLS_ANNOTATION: &str = "constraint.ciena.com/tls";
@@ -24,30 +24,36 @@ pub const ALLOCATOR_ANNOTATION: &str = "constraint.ciena.com/allocator";
 /// A Service with this label, whatever its value, is an underlay controller.
 pub const UNDERLAY_LABEL: &str = "constraint.ciena.com/underlay-controller";
 
-/// How the port of a gRPC service is told among a Service's: by this name or
-/// `grpc`, by this number, or by being the only one.
+/// How to choose the gRPC port of a Service: by this name or `grpc`, by this number, or the
+/// only port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortRule {
+pub struct PortPreference {
+    /// The preferred port name.
     pub name: &'static str,
+    /// The preferred port number, and the default.
     pub number: u16,
 }
 
-/// Where rule providers listen.
-pub const PROVIDER_PORT: PortRule = PortRule {
+/// The port of rule providers.
+pub const PROVIDER_PORT: PortPreference = PortPreference {
     name: "ruleprovider",
     number: 5309,
 };
-/// Where underlay controllers listen.
-pub const UNDERLAY_PORT: PortRule = PortRule {
+/// The port of underlay controllers.
+pub const UNDERLAY_PORT: PortPreference = PortPreference {
     name: "underlay",
     number: 9999,
 };
 
-/// The rules that labels make a Service the provider of.
-pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
+/// The rules that a Service with these labels provides, sorted.
+pub fn provided_rules<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
     let mut rules: Vec<Box<str>> = labels
         .filter(|(_, value)| *value == ENABLED)
-        .filter_map(|(key, _)| LABELS.iter().find_map(|prefix| key.strip_prefix(prefix)))
+        .filter_map(|(key, _)| {
+            RULE_LABEL_PREFIXES
+                .iter()
+                .find_map(|prefix| key.strip_prefix(prefix))
+        })
         .filter(|rule| !rule.is_empty())
         .map(Into::into)
         .collect();
@@ -56,32 +62,32 @@ pub fn rules_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box
     rules
 }
 
-/// The provider of `rule` for an offer in `namespace`: one of the namespace itself
-/// before one of a trusted namespace, then the higher priority, the older, the name.
+/// The provider of `rule` for an offer in `namespace`: the namespace's own before that of a
+/// trusted namespace, then by highest priority, age and name.
 pub fn choose_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
     namespace: &str,
     trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    first(snapshot.providers(rule), namespace, trusted)
+    preferred(snapshot.providers(rule), namespace, trusted)
 }
 
-/// The underlay controller for an offer in `namespace`, chosen likewise.
+/// The underlay controller for an offer in `namespace`, chosen in the same order.
 pub fn choose_underlay<'a>(
     snapshot: &'a Snapshot,
     namespace: &str,
     trusted: &TrustedNamespaces,
 ) -> Option<&'a Arc<Service>> {
-    first(snapshot.underlays(), namespace, trusted)
+    preferred(snapshot.underlay_services(), namespace, trusted)
 }
 
-/// Whether a Service counts for offers in `namespace`.
+/// Whether a Service may serve offers in `namespace`.
 pub fn is_trusted_for(service: &Service, namespace: &str, trusted: &TrustedNamespaces) -> bool {
     *service.namespace == *namespace || trusted.contains(&service.namespace)
 }
 
-fn first<'a>(
+fn preferred<'a>(
     services: &'a [Arc<Service>],
     namespace: &str,
     trusted: &TrustedNamespaces,
@@ -101,8 +107,7 @@ fn first<'a>(
         })
 }
 
-/// Another Service that only its age or name keeps from being the provider: two
-/// such are hardly meant.
+/// Another Service that loses to the provider of `rule` by age or name only: a likely mistake.
 pub fn ambiguous_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
@@ -119,21 +124,21 @@ pub fn ambiguous_provider<'a>(
     })
 }
 
-/// Which hosts a Service of type ExternalName may lead to. Whoever may write such a
-/// Service chooses where Tautline connects.
+/// Allowed hosts of Services of type ExternalName. The author of such a Service chooses the
+/// host that Tautline connects to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExternalNames {
-    /// None: such Services are not called.
+    /// No host: such Services are not called.
     #[default]
     Off,
-    /// Any host but this machine and its link.
+    /// Any host except this machine and its link.
     Remote,
     /// Any host: for tests and for one machine.
     Any,
 }
 
-/// Whether an address belongs to the machine that connects to it, or to its link: for
-/// instance a cloud's metadata service.
+/// Whether an address is loopback, unspecified or link-local: for instance a cloud's metadata
+/// service.
 pub fn is_local(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
@@ -141,11 +146,12 @@ pub fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// Where a provider listens.
+/// An address of a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     /// An IP address or a DNS name.
     pub host: String,
+    /// Its port.
     pub port: u16,
 }
 
@@ -159,9 +165,12 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The addresses of a Service, sorted. Empty: it has a selector and nothing is
-/// ready behind it.
-pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>], rule: PortRule) -> Vec<Address> {
+/// The addresses of a Service, sorted. Empty if it has a selector and no ready endpoint.
+pub fn addresses(
+    service: &Service,
+    slices: &[Arc<EndpointSlice>],
+    rule: PortPreference,
+) -> Vec<Address> {
     let port_of = |ports: &[ServicePort]| port_of(ports, rule);
     if let Some(host) = &service.external_name {
         let host = host.trim_end_matches('.').to_owned();
@@ -183,7 +192,7 @@ pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>], rule: PortRul
     let mut all: Vec<Address> = slices
         .iter()
         .flat_map(|slice| {
-            // A slice's port keeps the service port's name, with the pod's number.
+            // A slice's port has the Service port's name and the pod's number.
             let port = port_of(&slice.ports);
             slice.ready.iter().map(move |host| Address {
                 host: host.clone(),
@@ -196,7 +205,7 @@ pub fn addresses(service: &Service, slices: &[Arc<EndpointSlice>], rule: PortRul
     all
 }
 
-fn port_of(ports: &[ServicePort], rule: PortRule) -> u16 {
+fn port_of(ports: &[ServicePort], rule: PortPreference) -> u16 {
     let named = [rule.name, "grpc"]
         .iter()
         .find_map(|name| ports.iter().find(|p| p.name == **name))
@@ -357,7 +366,7 @@ mod tests {
             ("constraint.ciena.com/constraint-", "enabled"),
             ("app", "enabled"),
         ];
-        let rules = rules_of(labels.into_iter());
+        let rules = provided_rules(labels.into_iter());
         assert_eq!(rules, ["jitter".into(), "latency".into()] as [Box<str>; 2]);
     }
 

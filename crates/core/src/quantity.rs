@@ -1,7 +1,7 @@
 //! Kubernetes quantities ("500m", "20Gi", "1e3") as whole thousandths.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
 
-/// Why a text is no quantity.
+/// A text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("quantity {0:?} is not understood; write it as 2, 500m, 1.5 or 20Gi")]
 pub struct QuantityError(String);
@@ -72,7 +72,7 @@ fn exponents(suffix: &str) -> Option<(i32, u32)> {
     })
 }
 
-/// Thousandths as people write them: "2", "500m", "20Gi" for whole binary units.
+/// Formats thousandths of a unit: "2", "500m", "20Gi" for whole binary units.
 pub fn format_milli(milli: i64) -> String {
     if milli % 1000 != 0 {
         return format!("{milli}m");

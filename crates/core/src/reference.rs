@@ -4,36 +4,44 @@ use std::{fmt, str::FromStr};
 
 use crate::{dns, text};
 
-/// A reference to one object. Empty `cluster` and `namespace` mean "this
-/// cluster" and "not namespaced".
+/// A reference to one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference {
+    /// Its cluster; empty for this cluster.
     pub cluster: String,
+    /// Its namespace; empty for a cluster-scoped object.
     pub namespace: String,
+    /// `VERSION` or `GROUP/VERSION`.
     pub api_version: String,
+    /// Its kind.
     pub kind: String,
+    /// Its name.
     pub name: String,
 }
 
-/// Why a text is no reference.
+/// A text that is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
+    /// The text, and the number of its parts.
     #[error(
         "reference {0:?} has {1} parts; write [[cluster:]namespace:]apiVersion:Kind:name (3 to 5 parts)"
     )]
     Parts(String, usize),
+    /// The text, and its kind.
     #[error(
         "reference {0:?}: the kind {1:?} must be a capital letter and up to 62 letters and digits, \
          as in v1:Pod:web-0"
     )]
     Kind(String, String),
+    /// API version or name is empty.
     #[error("reference {0:?}: apiVersion and name must not be empty, as in v1:Pod:web-0")]
     Empty(String),
+    /// The text, and what is wrong with its API version.
     #[error("reference {0:?}: {1}")]
     ApiVersion(String, ApiVersionError),
 }
 
-/// Why a text is no API version.
+/// A text that is not an API version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no API version; write VERSION or GROUP/VERSION, as in v1 or apps/v1: DNS names in \
@@ -46,11 +54,11 @@ pub const MAX_API_VERSION_BYTES: usize = 253;
 /// Errors quote no more of a text.
 const QUOTED_CHARS: usize = 80;
 
-/// Checks that a text is `VERSION` or `GROUP/VERSION`: it becomes part of a URL that is asked
-/// for with the process' own rights.
+/// Checks that a text is `VERSION` or `GROUP/VERSION`: it becomes part of a URL that the
+/// process requests with its own rights.
 ///
 /// # Errors
-/// The text, and what to write instead.
+/// The quoted text, and the expected form.
 pub fn check_api_version(text: &str) -> Result<(), ApiVersionError> {
     let (group, version) = match text.split_once('/') {
         Some((group, version)) => (Some(group), version),
@@ -63,7 +71,7 @@ pub fn check_api_version(text: &str) -> Result<(), ApiVersionError> {
     if valid {
         return Ok(());
     }
-    let quoted = text::clean(text, QUOTED_CHARS).into_owned();
+    let quoted = text::sanitize(text, QUOTED_CHARS).into_owned();
     Err(ApiVersionError(quoted))
 }
 

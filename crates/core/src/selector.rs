@@ -2,13 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-/// An object's labels (or annotations): packed into one allocation, because an
-/// index holds them for every pod of the cluster.
+/// An object's labels or annotations in one allocation: the index holds them for every pod.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels(Arc<str>);
 
 impl Labels {
-    /// For the index, which holds equal labels once.
+    /// Lets the index share equal labels.
     pub(crate) fn packed_mut(&mut self) -> &mut Arc<str> {
         &mut self.0
     }
@@ -28,13 +27,14 @@ impl Labels {
         }
     }
 
-    /// One pair as [`packed`](Self::packed) gives it; `None`: no object has it.
+    /// One pair in the form of [`packed`](Self::packed); `None` for a pair that no object can
+    /// have.
     pub(crate) fn pack(key: &str, value: &str) -> Option<Box<str>> {
         let sound = !key.contains('\0') && !value.contains('\0');
         sound.then(|| [key, "\0", value].concat().into())
     }
 
-    /// Each pair in one piece.
+    /// Each pair as one text, key and value separated by NUL.
     pub(crate) fn packed(&self) -> impl Iterator<Item = &str> {
         let mut rest = &*self.0;
         std::iter::from_fn(move || {
@@ -46,19 +46,20 @@ impl Labels {
         })
     }
 
-    /// All pairs in the order in which they were given.
+    /// All pairs, in their original order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut parts = self.0.split_terminator('\0');
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Where the first NUL is. Eight bytes at a time: tables ask for a label of every
-/// node, and the library's search begins too slowly for such short texts.
+/// Position of the first NUL, eight bytes at a time: tables look up a label of every node, and
+/// the library's search starts too slowly for such short texts.
 fn nul(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -76,7 +77,7 @@ fn nul(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
-    /// Pairs with a NUL in them are left out: Kubernetes allows none in labels.
+    /// Leaves out pairs that contain a NUL, which Kubernetes does not allow in labels.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut packed = String::new();
         for (k, v) in pairs {
@@ -96,43 +97,58 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// Kubernetes' label selector: all parts must hold; an empty one selects all.
+/// A Kubernetes label selector: all parts must match; an empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
+    /// Required keys and values.
     pub match_labels: Vec<(String, String)>,
+    /// Expressions that must match.
     pub match_expressions: Vec<Expression>,
 }
 
 /// One of a selector's `matchExpressions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression {
+    /// The label's key.
     pub key: String,
+    /// The comparison.
     pub operator: Operator,
+    /// The operands; empty for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
-/// How an [`Expression`] compares.
+/// The comparison of an [`Expression`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
+    /// The label has one of the values.
     In,
+    /// The label is absent or has another value.
     NotIn,
+    /// The label is present.
     Exists,
+    /// The label is absent.
     DoesNotExist,
 }
 
-/// Why a selector is malformed.
+/// A malformed selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
+    /// The operator is unknown.
     #[error("operator {0:?} is unknown; use In, NotIn, Exists or DoesNotExist")]
     Operator(String),
+    /// Key and operator: values are missing.
     #[error("key {0:?}: {1} needs at least one value")]
     NoValues(String, &'static str),
+    /// Key and operator: values are not allowed.
     #[error("key {0:?}: {1} takes no values")]
     Values(String, &'static str),
 }
 
 impl Expression {
-    /// An expression, checked as the API server checks it.
+    /// An expression, with the checks of the API server.
+    ///
+    /// # Errors
+    /// An unknown operator, or values that do not fit it.
     pub fn new(key: &str, operator: &str, values: Vec<String>) -> Result<Self, SelectorError> {
         let (operator, wants_values, name) = match operator {
             "In" => (Operator::In, true, "In"),

@@ -1,33 +1,35 @@
-//! One label selector in place of many: it selects no less than any of them, and is
-//! short enough to be asked of the API server.
+//! One label selector for many: it selects at least the objects of each, and is short enough
+//! for a request to the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::selector::{Operator, Selector};
 
-/// The most bytes of its text: it is part of a URL, which may have 64 KiB.
+/// Maximum bytes of the query: it is part of a URL, which may have 64 KiB.
 const LONGEST: usize = 16 << 10;
 
 type Clauses<T> = BTreeMap<T, BTreeSet<T>>;
 
-/// What many selectors have in common: label keys that each of them requires, with the
-/// values that any of them allows. It only ever grows.
+/// The label keys that each of many selectors requires, with the values that any of them allows.
+/// The selection never shrinks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectorUnion {
-    /// `None`: nothing is selected so far. Without any clause everything is.
+    /// `None` selects nothing; no clauses select everything.
     clauses: Option<Clauses<String>>,
 }
 
 impl SelectorUnion {
+    /// Whether it selects nothing.
     pub fn is_empty(&self) -> bool {
         self.clauses.is_none()
     }
 
+    /// Whether it selects everything.
     pub fn is_everything(&self) -> bool {
         self.clauses.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
-    /// Whether all that `selector` may select is selected.
+    /// Whether it selects every object that `selector` may select.
     pub fn covers(&self, selector: &Selector) -> bool {
         let Some(required) = required(selector) else {
             return true;
@@ -40,7 +42,7 @@ impl SelectorUnion {
         })
     }
 
-    /// Selects from now on what `selector` does, too.
+    /// Adds the objects of `selector`.
     pub fn add(&mut self, selector: &Selector) {
         let Some(mut required) = required(selector) else {
             return;
@@ -57,7 +59,7 @@ impl SelectorUnion {
             }
             none => none.insert(owned(required)),
         };
-        // A clause that is left out stays out, or less might be selected later.
+        // A removed clause must stay out, or the selection could shrink later.
         while length(clauses) > LONGEST {
             let longest = clauses.iter().max_by_key(|(key, v)| clause_length(key, v));
             let Some(longest) = longest.map(|(key, _)| key.clone()) else {
@@ -67,8 +69,8 @@ impl SelectorUnion {
         }
     }
 
-    /// What a later state of it selects beside this, if it can be said: the same keys are
-    /// required, and of one of them more values are allowed.
+    /// The objects that `later`, a later state of this union, selects in addition. `None` unless
+    /// both require the same keys and one key has more values.
     pub fn difference(&self, later: &Self) -> Option<Self> {
         let (mine, mut clauses) = (self.clauses.as_ref()?, later.clauses.clone()?);
         if !mine.keys().eq(clauses.keys()) {
@@ -85,8 +87,8 @@ impl SelectorUnion {
         })
     }
 
-    /// As a list or a watch asks for it; empty if nothing or everything is selected.
-    pub fn text(&self) -> String {
+    /// The `labelSelector` of a list or watch; empty if nothing or everything is selected.
+    pub fn to_query(&self) -> String {
         let clauses = self.clauses.iter().flatten();
         let texts: Vec<String> = clauses
             .map(|(key, values)| {
@@ -116,9 +118,8 @@ fn clause_length(key: &str, values: &BTreeSet<String>) -> usize {
     key.len() + " in (),".len() + values.iter().map(|v| v.len() + 1).sum::<usize>()
 }
 
-/// Labels that all that is selected has, with the values that it may have; `None`:
-/// nothing is selected, as no object can have such labels. An empty value is left out: in
-/// a list of values it is easily taken for none.
+/// The labels that every selected object has, with their possible values; `None` if no object
+/// can have such labels. Empty values are left out: in a list they are easily overlooked.
 fn required(selector: &Selector) -> Option<Clauses<&str>> {
     let equal = selector.match_labels.iter();
     let equal = equal.map(|(key, value)| (key, std::slice::from_ref(value)));
@@ -143,7 +144,7 @@ fn required(selector: &Selector) -> Option<Clauses<&str>> {
     Some(clauses)
 }
 
-/// Whether it can be a label's value, or the name of its key
+/// Whether it is a valid label value, or name part of a label key
 /// ([labels](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/)).
 fn is_value(text: &str) -> bool {
     let ends = [text.bytes().next(), text.bytes().next_back()];
@@ -189,7 +190,7 @@ mod tests {
         match (union.is_empty(), union.is_everything()) {
             (true, _) => "nothing".to_owned(),
             (_, true) => "everything".to_owned(),
-            _ => union.text(),
+            _ => union.to_query(),
         }
     }
 
@@ -235,7 +236,7 @@ mod tests {
         for i in 0..5_000 {
             union.add(&labels(&[("app", &format!("app-{i}")), ("tier", "1")]));
         }
-        assert_eq!(union.text(), "tier in (1)");
+        assert_eq!(union.to_query(), "tier in (1)");
         union.add(&labels(&[("app", "one-more")]));
         assert!(union.is_everything());
     }
@@ -252,7 +253,7 @@ mod tests {
         let more = |selectors: &[Selector]| {
             let mut later = web.clone();
             selectors.iter().for_each(|s| later.add(s));
-            web.difference(&later).map(|union| union.text())
+            web.difference(&later).map(|union| union.to_query())
         };
         let text = Some("app in (cache,db),tier in (1)".to_owned());
         assert_eq!(more(&[of("db", "1"), of("cache", "1")]), text);

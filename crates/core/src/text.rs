@@ -1,13 +1,13 @@
-//! Texts of strangers (providers, agents, tenants) before they reach a terminal, a log, an
-//! event or a status.
+//! Sanitizes untrusted texts (of providers, agents, tenants) for terminals, logs, events and
+//! statuses.
 
 use std::borrow::Cow;
 
-/// Stands for a character that is not shown.
+/// Replaces a character that is not shown.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Characters that draw nothing and change how others are drawn: Unicode's category Cf (bidi
-/// controls, joiners, tags), and the separators of lines and paragraphs.
+/// Invisible characters that affect others: Unicode's category Cf (bidi controls, joiners,
+/// tags), and the separators of lines and paragraphs.
 const INVISIBLE: [(char, char); 19] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{600}', '\u{605}'),
@@ -30,9 +30,9 @@ const INVISIBLE: [(char, char); 19] = [
     ('\u{e0000}', '\u{e007f}'),
 ];
 
-/// The text on one line, without control or format characters, cut to `max_chars`. Whitespace
-/// among them becomes a space, the others U+FFFD. A clean text is not copied.
-pub fn clean(text: &str, max_chars: usize) -> Cow<'_, str> {
+/// The text on one line, without control and format characters, cut to `max_chars`. Whitespace
+/// becomes a space, other such characters U+FFFD. A clean text is not copied.
+pub fn sanitize(text: &str, max_chars: usize) -> Cow<'_, str> {
     let text = clip(text, max_chars);
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -70,15 +70,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clean_replaces_escapes_newlines_and_bidi_overrides() {
+    fn sanitize_replaces_escapes_newlines_and_bidi_overrides() {
         let hostile = "\u{1b}[2Jgone\nnext\u{9b}1m\tx\u{202e}y\u{2028}z\u{7f}\0";
         assert_eq!(
-            clean(hostile, 200),
+            sanitize(hostile, 200),
             "\u{fffd}[2Jgone next\u{fffd}1m x\u{fffd}y z\u{fffd}\u{fffd}"
         );
         let plain = "31 ms über der Grenze, 日本語 é";
-        assert!(matches!(clean(plain, 200), Cow::Borrowed(text) if text == plain));
-        assert_eq!(clean("日本語", 2), "日本");
+        assert!(matches!(sanitize(plain, 200), Cow::Borrowed(text) if text == plain));
+        assert_eq!(sanitize("日本語", 2), "日本");
     }
 
     /// Any text, with many of the characters that matter.
@@ -95,10 +95,10 @@ mod tests {
     proptest! {
         #[test]
         fn clean_text_has_no_unsafe_character_and_stays_as_it_is(text in texts(), max in 0..50_usize) {
-            let once = clean(&text, max);
+            let once = sanitize(&text, max);
             prop_assert!(!once.chars().any(|c| c.is_control() || is_unsafe(c)), "{once:?}");
             prop_assert_eq!(once.chars().count(), text.chars().count().min(max));
-            prop_assert!(matches!(clean(&once, max), Cow::Borrowed(same) if same == once));
+            prop_assert!(matches!(sanitize(&once, max), Cow::Borrowed(same) if same == once));
             if !text.chars().any(is_unsafe) {
                 prop_assert!(matches!(once, Cow::Borrowed(_)), "{text:?} was copied");
             }

@@ -1,13 +1,13 @@
-//! Which namespaces are trusted, and which keys of annotations: both decide what one
-//! tenant's Services may do to the pods of others.
+//! Trusted namespaces, and allowed annotation keys: both limit the effect of one tenant's
+//! Services on the pods of others.
 
 use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 
-/// The namespace where Tautline is installed unless it is told another.
+/// The default namespace of Tautline.
 pub const OWN_NAMESPACE: &str = "tautline-system";
 
-/// Namespaces whose Services and configuration count for every namespace. Those of any
-/// other namespace count for that namespace alone.
+/// Namespaces whose Services and configuration apply to every namespace. Those of any other
+/// namespace apply to that namespace only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedNamespaces {
     all: bool,
@@ -32,14 +32,14 @@ impl TrustedNamespaces {
         }
     }
 
-    /// Whether objects of this namespace count for all others.
+    /// Whether objects of this namespace apply to all namespaces.
     pub fn contains(&self, namespace: &str) -> bool {
         self.all || self.names.contains(namespace)
     }
 
-    /// Whether an object of the namespace `object` counts for workloads of `workload`;
-    /// `None`: the workload's namespace is unknown.
-    pub fn apply(&self, object: &str, workload: Option<&str>) -> bool {
+    /// Whether an object of the namespace `object` applies to workloads of the namespace
+    /// `workload`; `None` if that is unknown.
+    pub fn allows(&self, object: &str, workload: Option<&str>) -> bool {
         self.contains(object) || workload == Some(object)
     }
 }
@@ -69,7 +69,7 @@ impl fmt::Display for TrustedNamespaces {
     }
 }
 
-/// A key of annotations, or all keys that begin alike: `nvidia.com/*`.
+/// An annotation key, or a prefix of keys: `nvidia.com/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern {
     text: Box<str>,
@@ -77,7 +77,7 @@ pub struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Whether the key is one of these.
+    /// Whether the key matches.
     pub fn matches(&self, key: &str) -> bool {
         match self.prefix {
             true => key.starts_with(&*self.text),
@@ -104,18 +104,17 @@ impl FromStr for KeyPattern {
     }
 }
 
-/// Keys that the allocators of one rule, or of any, may write on the pods that they
-/// reserve for.
+/// Annotation keys that the allocators of one rule, or of every rule, may write on pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatorKeys {
-    /// `None`: of any rule.
+    /// `None` for every rule.
     rule: Option<Box<str>>,
     keys: KeyPattern,
 }
 
 impl AllocatorKeys {
     /// Whether the allocator of `rule` may write `key`.
-    pub fn allow(&self, rule: &str, key: &str) -> bool {
+    pub fn allows(&self, rule: &str, key: &str) -> bool {
         self.rule.as_deref().is_none_or(|r| r == rule) && self.keys.matches(key)
     }
 }
@@ -162,10 +161,10 @@ mod tests {
     #[test]
     fn an_object_counts_for_its_own_namespace_and_from_trusted_ones() {
         let trusted = TrustedNamespaces::from_iter(["system"]);
-        assert!(trusted.apply("system", Some("shop")) && trusted.apply("system", None));
-        assert!(trusted.apply("shop", Some("shop")));
-        assert!(!trusted.apply("shop", Some("bank")) && !trusted.apply("shop", None));
-        assert!(TrustedNamespaces::all().apply("shop", Some("bank")));
+        assert!(trusted.allows("system", Some("shop")) && trusted.allows("system", None));
+        assert!(trusted.allows("shop", Some("shop")));
+        assert!(!trusted.allows("shop", Some("bank")) && !trusted.allows("shop", None));
+        assert!(TrustedNamespaces::all().allows("shop", Some("bank")));
     }
 
     #[test]
@@ -179,10 +178,10 @@ mod tests {
     #[test]
     fn keys_of_allocators_may_be_bound_to_a_rule() {
         let any = AllocatorKeys::from("tautline.io/gpu-*");
-        assert!(any.allow("gpu-slice", "tautline.io/gpu-devices"));
-        assert!(!any.allow("gpu-slice", "tautline.io/other"));
+        assert!(any.allows("gpu-slice", "tautline.io/gpu-devices"));
+        assert!(!any.allows("gpu-slice", "tautline.io/other"));
         let fpga = AllocatorKeys::from("fpga=example.com/fpga");
-        assert!(fpga.allow("fpga", "example.com/fpga"));
-        assert!(!fpga.allow("gpu-slice", "example.com/fpga"));
+        assert!(fpga.allows("fpga", "example.com/fpga"));
+        assert!(!fpga.allows("gpu-slice", "example.com/fpga"));
     }
 }

@@ -1,4 +1,4 @@
-//! Which rejected pod is looked at next, and when it may be woken again.
+//! The order in which rejected pods are checked, and the back-off of each.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,82 +9,85 @@ use std::{
 use tautline_core::model::Pod;
 use tokio::time::Instant;
 
-/// No pod is woken more often, whatever changes.
-const SHORTEST: Duration = Duration::from_secs(3);
-/// Pods planned again in one turn; the others have theirs in the next.
-const A_TURN: usize = 32;
-/// The wait after a wake that came to nothing; doubled each time.
-const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
+/// Minimum time between two requeues of a pod.
+const MIN_INTERVAL: Duration = Duration::from_secs(3);
+/// Maximum number of pods planned in one batch.
+const BATCH: usize = 32;
+/// The wait after the first requeue; doubled each time.
+const MIN_BACKOFF: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-struct Waiting {
-    looked: Instant,
-    /// The usable nodes at the last wake, as a fingerprint (`None`: none were since),
-    /// and when that was.
-    woken: Option<(Option<u64>, Instant)>,
+struct RejectedPod {
+    checked: Instant,
+    /// The fingerprint of the usable nodes at the last requeue (`None`: there were none
+    /// since), and its time.
+    last_requeue: Option<(Option<u64>, Instant)>,
     backoff: Duration,
 }
 
-/// The pods that wait, by UID.
+/// Rejected pods by UID.
 #[derive(Debug, Default)]
-pub(crate) struct RejectedPods(HashMap<Box<str>, Waiting>);
+pub(crate) struct RejectedPods(HashMap<Box<str>, RejectedPod>);
 
 impl RejectedPods {
-    /// The pods to look at next: those not looked at for longest. A pod that is
-    /// not among `all` any more is forgotten.
-    pub(crate) fn turn<'a>(&mut self, all: impl Iterator<Item = &'a Arc<Pod>>) -> Vec<Arc<Pod>> {
+    /// The next pods to check, those least recently checked first. Pods missing from `all`
+    /// are dropped.
+    pub(crate) fn next_batch<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Arc<Pod>>,
+    ) -> Vec<Arc<Pod>> {
         let now = Instant::now();
         let mut order: BTreeMap<(Option<Instant>, &str), &Arc<Pod>> = BTreeMap::new();
-        let mut kept = HashMap::new();
+        let mut current = HashMap::new();
         for pod in all {
             let known = self.0.remove(&pod.uid);
-            order.insert((known.as_ref().map(|w| w.looked), &pod.uid), pod);
+            order.insert((known.as_ref().map(|p| p.checked), &pod.uid), pod);
             if let Some(known) = known {
-                kept.insert(pod.uid.clone(), known);
+                current.insert(pod.uid.clone(), known);
             }
         }
-        self.0 = kept;
-        let turn: Vec<Arc<Pod>> = order.into_values().take(A_TURN).cloned().collect();
-        for pod in &turn {
-            let fresh = Waiting {
-                looked: now,
-                woken: None,
-                backoff: FIRST_BACKOFF,
+        self.0 = current;
+        let batch: Vec<Arc<Pod>> = order.into_values().take(BATCH).cloned().collect();
+        for pod in &batch {
+            let new = RejectedPod {
+                checked: now,
+                last_requeue: None,
+                backoff: MIN_BACKOFF,
             };
-            self.0.entry(pod.uid.clone()).or_insert(fresh).looked = now;
+            self.0.entry(pod.uid.clone()).or_insert(new).checked = now;
         }
-        turn
+        batch
     }
 
-    /// No node was usable in between: the next one is news, also the one that the
-    /// pod was woken for last.
+    /// Notes that a pod has no usable node. A node usable later then counts as new, even if
+    /// it is that of the last requeue.
     pub(crate) fn no_usable_node(&mut self, uid: &str) {
-        if let Some((woken_for, _)) = self.0.get_mut(uid).and_then(|w| w.woken.as_mut()) {
-            *woken_for = None;
+        let pod = self.0.get_mut(uid);
+        if let Some((usable, _)) = pod.and_then(|p| p.last_requeue.as_mut()) {
+            *usable = None;
         }
     }
 
-    /// Whether to wake a pod for these usable nodes, now.
+    /// True if the pod is due for a requeue with these usable nodes.
     pub(crate) fn should_requeue(&mut self, uid: &str, usable: u64) -> bool {
-        let Some(entry) = self.0.get_mut(uid) else {
+        let Some(pod) = self.0.get_mut(uid) else {
             return false;
         };
         let now = Instant::now();
-        if let Some((woken_for, at)) = entry.woken {
-            let wait = if woken_for == Some(usable) {
-                entry.backoff
+        if let Some((last_usable, at)) = pod.last_requeue {
+            let wait = if last_usable == Some(usable) {
+                pod.backoff
             } else {
-                // Costs that jitter bring other nodes each time: that ends, too.
-                SHORTEST.max(entry.backoff / 4)
+                // Jittering costs change the usable nodes each time, so this wait grows too.
+                MIN_INTERVAL.max(pod.backoff / 4)
             };
             if now.duration_since(at) < wait {
                 return false;
             }
-            // The wait grows with every wake that came to nothing, news or not.
-            entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
+            pod.backoff = (pod.backoff * 2).min(MAX_BACKOFF);
         }
-        entry.woken = Some((Some(usable), now));
+        pod.last_requeue = Some((Some(usable), now));
         true
     }
 }
@@ -104,58 +107,72 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_loop_and_news_at_once() {
+    async fn should_requeue_backs_off_and_prefers_other_nodes() {
         let mut rejected = RejectedPods::default();
         let pods = pods(0..1);
-        rejected.turn(pods.iter());
+        rejected.next_batch(pods.iter());
         assert!(rejected.should_requeue("0", 7));
-        // Rejected again for another reason: the same nodes do not wake it soon.
-        rejected.turn(pods.iter());
+        // Rejected again for another reason.
+        rejected.next_batch(pods.iter());
         assert!(!rejected.should_requeue("0", 7));
-        tokio::time::advance(FIRST_BACKOFF).await;
+        tokio::time::advance(MIN_BACKOFF).await;
         assert!(rejected.should_requeue("0", 7));
-        tokio::time::advance(FIRST_BACKOFF).await;
+        tokio::time::advance(MIN_BACKOFF).await;
         assert!(!rejected.should_requeue("0", 7), "the wait has doubled");
-        assert!(rejected.should_requeue("0", 8), "other nodes are news");
-        assert!(!rejected.should_requeue("0", 9), "but not every instant");
-        let mut wakes = 0;
-        for _ in 0..600 {
-            tokio::time::advance(Duration::from_secs(1)).await;
-            wakes += usize::from(rejected.should_requeue("0", 10 + wakes as u64));
-        }
         assert!(
-            wakes < 15,
-            "{wakes} in ten minutes, with other nodes each time"
+            rejected.should_requeue("0", 8),
+            "other nodes shorten the wait"
         );
-        rejected.turn([].iter());
-        tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(
             !rejected.should_requeue("0", 9),
-            "it does not wait any more"
+            "but not below the minimum interval"
+        );
+        let mut requeues = 0;
+        for _ in 0..600 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            requeues += usize::from(rejected.should_requeue("0", 10 + requeues as u64));
+        }
+        assert!(
+            requeues < 15,
+            "{requeues} in ten minutes, with other nodes each time"
+        );
+        rejected.next_batch([].iter());
+        tokio::time::advance(MAX_BACKOFF).await;
+        assert!(
+            !rejected.should_requeue("0", 9),
+            "a dropped pod is not requeued"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_was_gone_in_between_is_news() {
+    async fn should_requeue_after_no_usable_node() {
         let mut rejected = RejectedPods::default();
-        rejected.turn(pods(0..1).iter());
+        rejected.next_batch(pods(0..1).iter());
         assert!(rejected.should_requeue("0", 7));
         rejected.no_usable_node("0");
-        assert!(!rejected.should_requeue("0", 7), "but not every instant");
+        assert!(
+            !rejected.should_requeue("0", 7),
+            "but not below the minimum interval"
+        );
         rejected.no_usable_node("0");
-        tokio::time::advance(SHORTEST).await;
+        tokio::time::advance(MIN_INTERVAL).await;
         assert!(rejected.should_requeue("0", 7));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn everyone_has_a_turn() {
+    async fn next_batch_takes_all_pods_in_turn() {
         let mut rejected = RejectedPods::default();
-        let pods = pods(0..A_TURN * 2);
+        let pods = pods(0..BATCH * 2);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
-            seen.extend(rejected.turn(pods.iter()).iter().map(|p| p.uid.clone()));
+            seen.extend(
+                rejected
+                    .next_batch(pods.iter())
+                    .iter()
+                    .map(|p| p.uid.clone()),
+            );
             tokio::time::advance(Duration::from_secs(2)).await;
         }
-        assert_eq!(seen.len(), A_TURN * 2);
+        assert_eq!(seen.len(), BATCH * 2);
     }
 }

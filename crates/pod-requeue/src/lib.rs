@@ -1,11 +1,10 @@
-//! Waking rejected pods. kube-scheduler looks again at a pod that an extender
-//! rejected when some Node or Pod changes, or after 5 minutes; not when a rule
-//! provider changes its mind. So pods that wait because of our reason codes are
-//! planned again here, and an annotation on the pod wakes it when a node has
-//! become usable.
+//! Requeue of rejected pods. kube-scheduler retries a pod that an extender rejected when a
+//! Node or Pod changes, or after 5 minutes, but not when a rule provider's costs change. So
+//! pods that wait with Tautline's reason codes are planned again here. Once a pod has a usable
+//! node it gets an annotation, and this update makes kube-scheduler retry it.
 //!
-//! Never a loop: a pod whose wake came to nothing waits twice as long for the
-//! next, unless other nodes than then have become usable.
+//! Back-off prevents loops: the wait doubles after each requeue of a pod, and is shorter for
+//! other usable nodes.
 
 mod backoff;
 
@@ -22,24 +21,26 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use tautline_api::convert::WOKEN_ANNOTATION;
+use tautline_api::convert::REQUEUE_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
 use tautline_provider_client::ProviderClient;
-use tautline_runtime::cluster_store::{ClusterStore, Versions};
+use tautline_runtime::{
+    api_call::within,
+    cluster_store::{ClusterStore, Versions},
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::RejectedPods;
 
-/// A provider that changes its mind says so to nobody: ask again so often.
+/// Providers do not report changed costs, so pods are planned again at this interval.
 const TICK: Duration = Duration::from_secs(2);
-/// After a change in the cluster, wait for those that come with it.
-const SETTLE: Duration = Duration::from_millis(500);
-/// The most that the write of the annotation may take.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// Wait after a change in the cluster, for related changes.
+const DEBOUNCE: Duration = Duration::from_millis(500);
+/// Maximum duration of one write of the annotation.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Changes that may make a node usable, and what they are called. Pods change too
-/// often to look each time; the tick sees what they did.
+/// Changes that may make a node usable, by cause. Pods change too often; the tick covers them.
 const CAUSES: [(&str, &[Kind]); 3] = [
     ("provider", &[Kind::Service, Kind::EndpointSlice]),
     ("policy", &[Kind::Policy, Kind::Offer]),
@@ -51,47 +52,49 @@ struct Cause {
     cause: &'static str,
 }
 
-/// What waking counts. Clones are one.
+/// Metrics of the requeue. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    wakes: Family<Cause, Counter>,
-    waiting: Gauge,
-    here: Gauge,
+    requeues: Family<Cause, Counter>,
+    rejected_pods: Gauge,
+    active: Gauge,
 }
 
 impl Metrics {
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "pod_requeues",
             "Rejected pods requeued, by cause",
-            self.wakes.clone(),
+            self.requeues.clone(),
         );
         registry.register(
             "pod_requeue_active",
-            "1 while this process requeues rejected pods, 0 while another does",
-            self.here.clone(),
+            "1 if this process requeues rejected pods, 0 if another process does",
+            self.active.clone(),
         );
         registry.register(
             "rejected_pods",
-            "Pods that wait because of our reason codes",
-            self.waiting.clone(),
+            "Pending pods that Tautline's rules rejected",
+            self.rejected_pods.clone(),
         );
     }
 }
 
-/// Wakes the pods of a cluster.
+/// Requeues the rejected pods of a cluster.
 pub struct PodRequeue {
-    pub feed: ClusterStore,
-    pub discovery: ProviderClient,
+    pub store: ClusterStore,
+    pub providers: ProviderClient,
     pub client: Client,
+    /// Its metrics.
     pub metrics: Metrics,
 }
 
 impl PodRequeue {
-    /// Looks at rejected pods on every change that may matter, and on a tick,
-    /// until told to stop. Where `ours` is false somebody else does it.
-    pub async fn run(self, ours: impl Fn() -> bool, stop: CancellationToken) {
-        let mut changes = self.feed.changes_except_pods();
+    /// Checks rejected pods after every relevant change and at each tick, until `stop`. While
+    /// `is_active` is false another process requeues.
+    pub async fn run(self, is_active: impl Fn() -> bool, stop: CancellationToken) {
+        let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
         loop {
             let before = *changes.borrow_and_update();
@@ -100,28 +103,28 @@ impl PodRequeue {
                 () = tokio::time::sleep(TICK) => "costs",
                 cause = next_cause(&mut changes, before) => cause,
             };
-            let snapshot = self.feed.snapshot();
+            let snapshot = self.store.snapshot();
             let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
-            self.metrics.waiting.set(count);
-            let here = ours();
-            self.metrics.here.set(i64::from(here));
-            if !here {
+            self.metrics.rejected_pods.set(count);
+            let active = is_active();
+            self.metrics.active.set(i64::from(active));
+            if !active {
                 continue;
             }
-            let turn = rejected.turn(snapshot.rejected());
-            // All at once: no pod waits for the slow provider of another.
-            let planned = join_all(turn.iter().map(|pod| self.usable_nodes(pod)));
-            let found = tokio::select! {
+            let batch = rejected.next_batch(snapshot.rejected());
+            // Concurrent: no pod waits for the slow provider of another.
+            let planned = join_all(batch.iter().map(|pod| self.usable_nodes(pod)));
+            let usable_nodes = tokio::select! {
                 () = stop.cancelled() => return,
-                found = planned => found,
+                usable_nodes = planned => usable_nodes,
             };
-            for (pod, usable) in turn.iter().zip(found) {
+            for (pod, usable) in batch.iter().zip(usable_nodes) {
                 match usable {
                     None => rejected.no_usable_node(&pod.uid),
                     Some(usable) if rejected.should_requeue(&pod.uid, usable) => {
                         tokio::select! {
                             () = stop.cancelled() => return,
-                            () = self.wake(pod, cause) => {}
+                            () = self.requeue(pod, cause) => {}
                         }
                     }
                     Some(_) => {}
@@ -130,37 +133,36 @@ impl PodRequeue {
         }
     }
 
-    /// The nodes that a pod could have now, as a fingerprint; `None`: there is none.
+    /// A fingerprint of the pod's usable nodes; `None` if there are none.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
-        let snapshot = self.feed.snapshot();
-        let round = self.discovery.plan_on_fitting_nodes(&snapshot, pod).await;
+        let snapshot = self.store.snapshot();
+        let round = self.providers.plan_on_fitting_nodes(&snapshot, pod).await;
         round.plan.usable().next()?;
-        // The nodes' order is a map's: sum their hashes, so that it does not matter.
+        // A sum of hashes, because the nodes are in a map's order.
         Some(round.plan.usable().fold(0u64, |sum, at| {
             sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
         }))
     }
 
-    async fn wake(&self, pod: &Arc<model::Pod>, cause: &'static str) {
+    async fn requeue(&self, pod: &Arc<model::Pod>, cause: &'static str) {
         let now = Timestamp::now();
         let patch = serde_json::json!({
             "metadata": {
-                // A pod of the same name that is another by now stays as it is.
+                // A new pod of the same name must stay unchanged.
                 "uid": pod.uid,
-                "annotations": { WOKEN_ANNOTATION: format!("{now:.0} {cause}") },
+                "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
             }
         });
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         let patched = pods.patch_metadata(&pod.name, &params, &patch);
         let (namespace, name) = (&pod.namespace, &pod.name);
-        match tokio::time::timeout(DEADLINE, patched).await {
-            Ok(Ok(_)) => {
-                self.metrics.wakes.get_or_create(&Cause { cause }).inc();
-                tracing::debug!(%namespace, pod = %name, cause, "woken");
+        match within(WRITE_TIMEOUT, patched).await {
+            Ok(_) => {
+                self.metrics.requeues.get_or_create(&Cause { cause }).inc();
+                tracing::debug!(%namespace, pod = %name, cause, "requeued");
             }
-            Ok(Err(error)) => tracing::warn!(%namespace, pod = %name, %error, "not woken"),
-            Err(_) => tracing::warn!(%namespace, pod = %name, "not woken: no answer in time"),
+            Err(error) => tracing::warn!(%namespace, pod = %name, %error, "pod not requeued"),
         }
     }
 }
@@ -170,7 +172,7 @@ async fn next_cause(changes: &mut watch::Receiver<Versions>, before: Versions) -
         let now = *changes.borrow_and_update();
         let changed = CAUSES.iter().find(|(_, kinds)| now.changed(&before, kinds));
         if let Some((cause, _)) = changed {
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(DEBOUNCE).await;
             return cause;
         }
     }

@@ -1,13 +1,14 @@
-//! Reservations at bind, for rules that hand out something countable.
+//! Reservations at bind, for rules that hand out countable things.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_core::{
-    Snapshot, constraints,
+    Snapshot,
+    constraints::{self, PodConstraints},
     model::{Rule, Service},
     reference::Reference,
 };
-use tautline_proto::{LONGEST_HOLD, allocator as wire, ruleprovider};
+use tautline_proto::{MAX_HOLD, allocator as wire, ruleprovider};
 use tokio::time::Instant;
 
 use crate::{
@@ -16,28 +17,28 @@ use crate::{
     planning_round::provider_name,
 };
 
-/// What is left for a Binding on its way when nothing more is written.
+/// Time reserved for a Binding in transit before the hold ends.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What was reserved for a pod at one provider.
+/// A reservation for a pod at one provider.
 #[derive(Clone, Debug)]
 pub struct Reservation {
     service: Arc<Service>,
     id: String,
-    asked: Instant,
-    /// To be written to the pod as it is bound.
+    requested_at: Instant,
+    /// Annotations to write on the pod with the Binding.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Reservation {
-    /// For how long a Binding may still be written. Counted from before the
-    /// provider was asked, so never longer than the provider holds.
-    pub fn left(&self) -> Duration {
-        (LONGEST_HOLD - MARGIN).saturating_sub(self.asked.elapsed())
+    /// The time left to write a Binding. It counts from before the call, so it never exceeds the
+    /// provider's hold.
+    pub fn remaining(&self) -> Duration {
+        (MAX_HOLD - MARGIN).saturating_sub(self.requested_at.elapsed())
     }
 }
 
-/// Why nothing was reserved.
+/// A failed reservation.
 #[derive(Debug, thiserror::Error)]
 #[error("{provider}: rule {rule:?} cannot be reserved on {node}: {error}")]
 pub struct ReserveError {
@@ -51,15 +52,31 @@ impl ProviderClient {
     /// Reserves on `node` every rule of the pod whose provider is an allocator.
     ///
     /// # Errors
-    /// The first that fails; what was reserved before it is released.
+    /// The first failure; the reservations made before it are released.
     pub async fn reserve(
         &self,
         snapshot: &Snapshot,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
+        node: &str,
+    ) -> Result<Vec<Reservation>, ReserveError> {
+        let constraints = constraints::pod_constraints(snapshot, &question.subject);
+        self.reserve_with(snapshot, &constraints, question, node)
+            .await
+    }
+
+    /// [`Self::reserve`] with the pod's constraints, for callers that have them.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub async fn reserve_with(
+        &self,
+        snapshot: &Snapshot,
+        constraints: &[PodConstraints],
+        question: &PlanningQuestion,
         node: &str,
     ) -> Result<Vec<Reservation>, ReserveError> {
         let mut held = Vec::new();
-        for constraints in constraints::pod_constraints(snapshot, &asked.subject) {
+        for constraints in constraints {
             for rule in &constraints.rules {
                 let Some(service) =
                     self.provider(snapshot, &rule.name, &constraints.offer.namespace)
@@ -69,7 +86,10 @@ impl ProviderClient {
                 if !self.is_allocator(service) {
                     continue;
                 }
-                match self.reserve_one(snapshot, service, asked, rule, node).await {
+                match self
+                    .reserve_one(snapshot, service, question, rule, node)
+                    .await
+                {
                     Ok(reservation) => held.push(reservation),
                     Err(error) => {
                         self.release(snapshot, &held).await;
@@ -92,11 +112,11 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         service: &Arc<Service>,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         rule: &Rule,
         node: &str,
     ) -> Result<Reservation, CallError> {
-        let subject = &asked.subject;
+        let subject = &question.subject;
         let request = wire::ReserveRequest {
             workload: Some(target(Reference::pod(&subject.namespace, &subject.name))),
             uid: subject.uid.clone(),
@@ -108,22 +128,22 @@ impl ProviderClient {
                     .iter()
                     .map(|(k, v)| (k.into(), v.into()))
                     .collect(),
-                annotations: self.shared_annotations(service, asked),
-                requests: asked.requests.clone(),
-                resource_claims: asked.resource_claims.clone(),
+                annotations: self.shared_annotations(service, question),
+                requests: question.requests.clone(),
+                resource_claims: question.resource_claims.clone(),
                 uid: subject.uid.clone(),
             }),
-            hold_millis: i64::try_from(LONGEST_HOLD.as_millis()).unwrap_or(i64::MAX),
+            hold_millis: i64::try_from(MAX_HOLD.as_millis()).unwrap_or(i64::MAX),
         };
         let before = Instant::now();
         let answer = self
-            .allocator(snapshot, service, move |mut client| {
+            .call_allocator(snapshot, service, move |mut client| {
                 let request = request.clone();
                 async move { Ok(client.reserve(request).await?.into_inner()) }
             })
             .await?;
         let allowed = &self.config().allocator_annotations;
-        let may_write = |key: &String| allowed.iter().any(|a| a.allow(&rule.name, key));
+        let may_write = |key: &String| allowed.iter().any(|a| a.allows(&rule.name, key));
         let refused = answer.annotations.keys().find(|key| !may_write(key));
         let refused = refused.map(|key| {
             CallError::BadAnswer(format!(
@@ -134,7 +154,7 @@ impl ProviderClient {
         let reservation = Reservation {
             service: Arc::clone(service),
             id: answer.id,
-            asked: before,
+            requested_at: before,
             annotations: answer.annotations,
         };
         match refused {
@@ -146,34 +166,34 @@ impl ProviderClient {
         }
     }
 
-    /// Makes reservations lasting: the pod is bound. A provider that cannot be
-    /// told rebuilds them from the pod's annotations.
+    /// Confirms reservations: the pod is bound. A provider that cannot be reached rebuilds them
+    /// from the pod's annotations.
     pub async fn confirm(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
-            let told = self
-                .allocator(snapshot, &r.service, move |mut client| {
+            let called = self
+                .call_allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.confirm(request).await }
                 })
                 .await;
-            if let Err(error) = told {
+            if let Err(error) = called {
                 tracing::warn!(id = ?r.id, %error, "a reservation could not be confirmed");
             }
         }
     }
 
-    /// Gives reservations back. One that cannot be given back expires.
+    /// Releases reservations. One whose provider cannot be reached expires.
     pub async fn release(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
-            let told = self
-                .allocator(snapshot, &r.service, move |mut client| {
+            let called = self
+                .call_allocator(snapshot, &r.service, move |mut client| {
                     let request = request.clone();
                     async move { client.release(request).await }
                 })
                 .await;
-            if let Err(error) = told {
+            if let Err(error) = called {
                 tracing::warn!(id = ?r.id, %error, "a reservation was not released; it expires");
             }
         }
@@ -185,17 +205,17 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_written_once_the_hold_nears_its_end() {
+    async fn remaining_ends_before_the_hold() {
         let held = Reservation {
             service: Arc::default(),
             id: "a-1".into(),
-            asked: Instant::now(),
+            requested_at: Instant::now(),
             annotations: BTreeMap::new(),
         };
-        assert!(held.left() < LONGEST_HOLD);
-        tokio::time::advance(LONGEST_HOLD - MARGIN - Duration::from_millis(1)).await;
-        assert!(!held.left().is_zero());
+        assert!(held.remaining() < MAX_HOLD);
+        tokio::time::advance(MAX_HOLD - MARGIN - Duration::from_millis(1)).await;
+        assert!(!held.remaining().is_zero());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(held.left().is_zero());
+        assert!(held.remaining().is_zero());
     }
 }

@@ -1,17 +1,17 @@
-//! A circuit breaker for one address: after repeated failures it is left alone,
-//! then probed by one call at a time. Pure: the caller brings the time.
+//! The circuit breaker of one address: after repeated failures it opens, and is then probed by one
+//! call at a time. Pure: the caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures in a row after which the breaker opens.
+/// Consecutive failures that open the breaker.
 const THRESHOLD: u32 = 5;
-/// For how long it stays open first; each failed probe doubles it.
+/// The first pause; each failed probe doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The state of one address.
+/// A circuit breaker.
 #[derive(Debug, Default)]
 pub struct Breaker {
     failures: u32,
@@ -21,8 +21,8 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Whether a call may go out now. If it is a probe, the next may not until
-    /// this one's outcome is [`record`](Self::record)ed.
+    /// Whether a call may start now. After a probe, no other call may until its result is
+    /// [`record`](Self::record)ed.
     pub fn admit(&mut self, now: Instant) -> bool {
         match self.open_until {
             None => true,
@@ -34,7 +34,7 @@ impl Breaker {
         }
     }
 
-    /// The outcome of an admitted call.
+    /// Records the result of an admitted call.
     pub fn record(&mut self, now: Instant, success: bool) {
         let probe = std::mem::take(&mut self.probing);
         if success {
@@ -46,22 +46,23 @@ impl Breaker {
             None if self.failures < THRESHOLD => return,
             None => FIRST_PAUSE,
             Some(_) if probe => (self.pause * 2).min(LONGEST_PAUSE),
-            // One of many that were under way when it opened.
+            // One of the calls in progress when it opened.
             Some(_) => return,
         };
         self.open_until = Some(now + self.pause);
     }
 
-    /// An admitted call that ended without an outcome (its caller went away).
+    /// An admitted call ended without a result (its caller was dropped).
     pub fn forget(&mut self) {
         self.probing = false;
     }
 
+    /// Whether it is open.
     pub fn is_open(&self) -> bool {
         self.open_until.is_some()
     }
 
-    /// When it may be probed; `None`: it is closed.
+    /// The time of the next probe; `None` if it is closed.
     pub fn open_until(&self) -> Option<Instant> {
         self.open_until
     }

@@ -1,21 +1,19 @@
-//! How long kube-scheduler may wait for the untrusted providers of one namespace. It
-//! plans one pod after the other, so one tenant's slow providers hold up everybody's pods.
+//! Limits the time that kube-scheduler waits for the untrusted providers of one namespace. It
+//! schedules one pod at a time, so one tenant's slow providers would delay all pods.
 
 use std::{sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use tokio::time::Instant;
 
-/// What a round may wait without being charged: about what kube-scheduler itself takes
-/// for a pod.
+/// Waiting time per round that is not charged: about kube-scheduler's own time per pod.
 const FREE: Duration = Duration::from_millis(10);
-/// Of how much time a namespace may take its share at once.
+/// The period whose share a namespace may use at once.
 const WINDOW: Duration = Duration::from_secs(2);
-/// Namespaces beyond this are looked through for those that need not be remembered.
+/// The number of namespaces at which full budgets are dropped.
 const MANY: usize = 1024;
 
-/// The time that one namespace has left. It may be overdrawn by one round, which then
-/// takes the longer to be made up for.
+/// The time that one namespace has left. One round may overdraw it; refilling then takes longer.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left_seconds: f64,
@@ -46,7 +44,7 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// So many percent of the time that passes.
+    /// Budgets of this percentage of the elapsed time.
     pub(crate) fn new(percent: u8) -> Self {
         Self {
             share: f64::from(percent) / 100.0,
@@ -54,12 +52,12 @@ impl Budgets {
         }
     }
 
-    /// The most that may be waited for a namespace's providers at once.
+    /// The longest wait for a namespace's providers in one round.
     pub(crate) fn longest_wait(&self) -> Duration {
         WINDOW.mul_f64(self.share)
     }
 
-    /// Whether a namespace's providers must not be waited for now.
+    /// Whether a namespace has used up its budget.
     pub(crate) fn is_used_up(&self, namespace: &str, now: Instant) -> bool {
         self.by_namespace
             .get_mut(namespace)
@@ -69,7 +67,7 @@ impl Budgets {
             })
     }
 
-    /// A round that has just ended has waited so long for a namespace's providers.
+    /// Charges the time that a round waited for a namespace's providers.
     pub(crate) fn charge(&self, namespace: &str, now: Instant, waited: Duration) {
         let beyond = waited.saturating_sub(FREE);
         if beyond.is_zero() {

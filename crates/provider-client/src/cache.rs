@@ -1,5 +1,5 @@
-//! What providers said, used again for the same question from another pod: for as long
-//! as it is valid, or after only the changes were asked for.
+//! A cache of providers' answers, for the same question of another pod: used while valid, or after
+//! a request for the changes only.
 
 mod entry;
 mod refresh_at;
@@ -21,23 +21,22 @@ use tautline_core::{
     planning::{Costs, fnv1a_64},
     providers::Address,
 };
-use tautline_proto::endpoint_cost::{Malformed, Validity};
+use tautline_proto::endpoint_cost::{MalformedMessage, Validity};
 use tokio::time::Instant;
 
 use crate::codec::{Answer, RawAnswer};
 
-/// However long a provider says, and however well it tells of changes: then all is asked
-/// anew. Relabeling must act within a second, and does because the key holds the provider.
-const LONGEST: Duration = Duration::from_secs(60);
-/// Questions of so many shapes are kept: some 300 KB to 1 MB each at 5,000 nodes.
-const MOST: usize = 128;
-/// So many nodes at the most one question is about that renews an answer: as many as
-/// kube-scheduler names of 5,000. A provider may take the longer, or look the less
-/// closely, the more there are.
-const AT_ONCE: usize = 500;
+/// Maximum age of an entry, regardless of validity and versions; then all nodes are requested
+/// again. Relabelling a Service still acts at once, because the key holds the provider.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// Maximum number of entries: 300 KB to 1 MB each at 5,000 nodes.
+const MAX_ENTRIES: usize = 128;
+/// Maximum number of nodes per refresh request: as many as kube-scheduler requests of 5,000. More
+/// nodes would take a provider longer, or reduce its precision.
+const REFRESH_CHUNK_NODES: usize = 500;
 
-/// What makes two questions the same: the provider and all of the question but
-/// its nodes and the asking pod's name and UID.
+/// The identity of a question: the provider, and the question without its nodes and the pod's name
+/// and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     hash: u64,
@@ -47,7 +46,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(provider: Arc<str>, question: Bytes) -> Self {
-        // The key itself is compared as well, so a collision is a miss, not a lie.
+        // Keys are compared too, so a hash collision is a miss.
         let hash = question.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -59,32 +58,31 @@ impl Key {
     }
 }
 
-/// What is known of the nodes of a question.
+/// The result of a lookup for the nodes of a question.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    Nothing,
-    /// Valid lines of all nodes; `ahead`: the provider is to be asked again then, before
-    /// they end.
-    All {
+    Miss,
+    /// Valid lines of all nodes, and when to refresh them.
+    Hit {
         costs: Costs,
-        ahead: Option<Instant>,
+        refresh_at: Option<Instant>,
     },
-    /// Of some nodes valid lines.
-    Part(Part),
-    /// Lines that hold but for what has changed since.
-    AsOf(CachedVersion),
+    /// Valid lines of some nodes.
+    Partial(PartialCosts),
+    /// Versioned lines: valid except for the changes since.
+    Versioned(CachedVersion),
 }
 
-/// What a provider is asked again before its lines end.
+/// The requests that refresh an entry.
 #[derive(Debug)]
 pub(crate) enum RefreshPlan {
-    /// All lines of these nodes, in so many questions.
+    /// All lines of these nodes, one request per set.
     Lines(Vec<NodeSet>),
     Changes(CachedVersion),
 }
 
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PartialCosts {
     costs: Costs,
     pub missing: NodeSet,
 }
@@ -92,21 +90,21 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct CachedVersion {
     pub version: u64,
-    pub by: Arc<Address>,
-    /// Of these there is no line.
+    pub endpoint: Arc<Address>,
+    /// Nodes without a line.
     pub missing: NodeSet,
-    /// Where the lines of the question's nodes are.
+    /// Positions of the question's nodes in the entry.
     at: Vec<Option<usize>>,
     serial: u64,
 }
 
-impl Part {
-    /// The costs of all nodes of the question, `said` being about those missing.
-    pub(crate) fn with(mut self, said: &Costs, nodes: &NodeSet) -> Costs {
-        self.costs.resolution = said.resolution;
+impl PartialCosts {
+    /// The costs of all nodes of the question; `costs` has those of the missing nodes.
+    pub(crate) fn merge(mut self, costs: &Costs, nodes: &NodeSet) -> Costs {
+        self.costs.resolution = costs.resolution;
         for (from, name) in self.missing.iter().enumerate() {
             if let Some(to) = nodes.position(name) {
-                self.costs.copy(to, said, from);
+                self.costs.copy_from(to, costs, from);
             }
         }
         self.costs
@@ -115,26 +113,30 @@ impl Part {
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    kept: DashMap<u64, CacheEntry>,
+    entries: DashMap<u64, CacheEntry>,
     serial: AtomicU64,
 }
 
 impl Cache {
-    /// What is known of `nodes`. kube-scheduler looks at other nodes of a large cluster
-    /// for each pod, so often it is a part. To a pod that is placed a provider may say
-    /// something else: numbered lines are never all that is to be known.
+    /// Looks up `nodes`. kube-scheduler requests other nodes of a large cluster for each pod, so
+    /// the result is often partial. A provider may answer differently for a placed pod, so
+    /// versioned lines are then never a hit.
     pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Lookup {
-        let Some(kept) = self.kept.get(&key.hash).filter(|kept| kept.key == *key) else {
-            return Lookup::Nothing;
+        let Some(entry) = self
+            .entries
+            .get(&key.hash)
+            .filter(|entry| entry.key == *key)
+        else {
+            return Lookup::Miss;
         };
         let now = Instant::now();
-        let holds = |at: &usize| match &kept.holds {
+        let holds = |at: &usize| match &entry.validity {
             EntryValidity::Until(until) => until[*at] > now,
-            EntryValidity::AsOf { until, .. } => *until > now,
+            EntryValidity::Versioned { until, .. } => *until > now,
         };
         let (mut next, mut missing) = (0, NodeSet::default());
         let line = |name| {
-            let at = kept.nodes.position_from(next, name);
+            let at = entry.nodes.position_from(next, name);
             next = at.map_or(next, |at| at + 1);
             let at = at.filter(holds);
             if at.is_none() {
@@ -143,64 +145,66 @@ impl Cache {
             at
         };
         let at: Vec<Option<usize>> = nodes.iter().map(line).collect();
-        match &kept.holds {
-            EntryValidity::AsOf {
+        match &entry.validity {
+            EntryValidity::Versioned {
                 version,
-                by,
-                fresh,
+                endpoint: by,
+                fresh_until: fresh,
                 until,
                 serial,
             } if *until > now && (placed || *fresh <= now || !missing.is_empty()) => {
-                Lookup::AsOf(CachedVersion {
+                Lookup::Versioned(CachedVersion {
                     version: *version,
-                    by: Arc::clone(by),
+                    endpoint: Arc::clone(by),
                     missing,
                     at,
                     serial: *serial,
                 })
             }
-            _ if missing.len() == nodes.len() => Lookup::Nothing,
+            _ if missing.len() == nodes.len() => Lookup::Miss,
             _ => {
-                let costs = kept.costs.pick(at.into_iter());
+                let costs = entry.costs.select(at.into_iter());
                 match missing.is_empty() {
-                    true => Lookup::All {
+                    true => Lookup::Hit {
                         costs,
-                        ahead: kept.due.take(),
+                        refresh_at: entry.refresh_at.take(),
                     },
-                    false => Lookup::Part(Part { costs, missing }),
+                    false => Lookup::Partial(PartialCosts { costs, missing }),
                 }
             }
         }
     }
 
-    /// What to ask again for, an answer being due to be renewed; `None`: it has been, or
-    /// has ended.
-    pub(crate) fn again(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
-        let kept = self.kept.get(&key.hash).filter(|kept| kept.key == *key)?;
+    /// The requests that refresh an entry due at `due`; `None` if it was refreshed or has ended.
+    pub(crate) fn refresh_plan(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
+        let entry = self
+            .entries
+            .get(&key.hash)
+            .filter(|entry| entry.key == *key)?;
         let now = Instant::now();
-        if kept.due.at() != Some(due) || kept.since + LONGEST <= now {
+        if entry.refresh_at.at() != Some(due) || entry.first_requested_at + MAX_AGE <= now {
             return None;
         }
-        Some(match &kept.holds {
+        Some(match &entry.validity {
             EntryValidity::Until(until) => {
-                let lines = kept.nodes.iter().zip(until);
+                let lines = entry.nodes.iter().zip(until);
                 let valid = lines.filter(|(_, until)| **until > now);
                 let names: Vec<&str> = valid.map(|(name, _)| name).collect();
                 if names.is_empty() {
                     return None;
                 }
-                let questions = names.chunks(AT_ONCE);
+                let questions = names.chunks(REFRESH_CHUNK_NODES);
                 let questions = questions.map(|names| names.iter().copied().collect());
                 RefreshPlan::Lines(questions.collect())
             }
-            EntryValidity::AsOf {
+            EntryValidity::Versioned {
                 version,
-                by,
+                endpoint: by,
                 serial,
                 ..
             } => RefreshPlan::Changes(CachedVersion {
                 version: *version,
-                by: Arc::clone(by),
+                endpoint: Arc::clone(by),
                 missing: NodeSet::default(),
                 at: Vec::new(),
                 serial: *serial,
@@ -208,38 +212,38 @@ impl Cache {
         })
     }
 
-    /// Takes over what has changed since, and of the nodes that were missing all. Gives
-    /// the costs of `nodes`; `None`: it is not about the lines that are kept (any more).
-    /// The question was begun at `asked`, so its answer cannot be of before.
+    /// Applies an answer with changes and the missing nodes; returns the costs of `nodes`, or
+    /// `None` if the answer does not continue the cached version. The request started at `asked`,
+    /// so its answer is not older.
     ///
     /// # Errors
-    /// An answer that is none.
-    pub(crate) fn advance(
+    /// A malformed answer.
+    pub(crate) fn apply_changes(
         &self,
         key: &Key,
         known: &CachedVersion,
         answer: &RawAnswer,
         nodes: &NodeSet,
         asked: Instant,
-    ) -> Result<Option<Costs>, Malformed> {
+    ) -> Result<Option<Costs>, MalformedMessage> {
         let valid = answer.validity()?;
         if valid.changed_since != known.version || valid.version == 0 {
             return Ok(None);
         }
-        let Some(mut kept) = self.kept.get_mut(&key.hash) else {
+        let Some(mut entry) = self.entries.get_mut(&key.hash) else {
             return Ok(None);
         };
         let CacheEntry {
             nodes: all,
             costs,
-            holds,
-            due,
+            validity: holds,
+            refresh_at: due,
             ..
-        } = kept.value_mut();
+        } = entry.value_mut();
         let (version, fresh) = match holds {
-            EntryValidity::AsOf {
+            EntryValidity::Versioned {
                 version,
-                fresh,
+                fresh_until: fresh,
                 serial,
                 ..
             } if *serial == known.serial => (version, fresh),
@@ -247,7 +251,7 @@ impl Cache {
         };
         if valid.version >= *version {
             *version = valid.version;
-            *fresh = holds_until(valid, asked);
+            *fresh = valid_until(valid, asked);
             *due = RefreshAt::new(asked, *fresh);
             for name in known.missing.iter() {
                 all.insert(name);
@@ -255,27 +259,26 @@ impl Cache {
             answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
             costs.resolution = valid.resolution;
         } else if !known.missing.is_empty() {
-            // Another answer, of a later version, was here first, and did not say what
-            // is missing.
+            // An answer of a later version arrived first, without the missing nodes.
             return Ok(None);
         }
         let at = known.at.iter().zip(nodes.iter());
-        Ok(Some(costs.pick(
+        Ok(Some(costs.select(
             at.map(|(at, name)| at.or_else(|| all.position(name))),
         )))
     }
 
-    /// Nobody tells any more what changes of these lines.
-    pub(crate) fn forget(&self, key: &Key, known: &CachedVersion) {
-        self.kept.remove_if(
+    /// Removes an entry whose provider no longer sends versions.
+    pub(crate) fn remove(&self, key: &Key, known: &CachedVersion) {
+        self.entries.remove_if(
             &key.hash,
-            |_, kept| matches!(kept.holds, EntryValidity::AsOf { serial, .. } if serial == known.serial),
+            |_, entry| matches!(entry.validity, EntryValidity::Versioned { serial, .. } if serial == known.serial),
         );
     }
 
-    /// Keeps an answer for as long as its provider says, beside those about other
-    /// nodes, or until the provider tells of changes. The question was begun at `asked`.
-    pub(crate) fn put(
+    /// Caches an answer for its validity, next to lines of other nodes, or by its version. The
+    /// request started at `asked`.
+    pub(crate) fn insert(
         &self,
         key: Key,
         nodes: &NodeSet,
@@ -284,7 +287,7 @@ impl Cache {
         asked: Instant,
     ) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
-        let until = holds_until(*valid, asked);
+        let until = valid_until(*valid, asked);
         let holds = match *valid {
             Validity {
                 version: 0,
@@ -296,72 +299,72 @@ impl Cache {
                 }
                 EntryValidity::Until(vec![until; nodes.len()])
             }
-            // For this pod: to others what is kept holds.
+            // For this pod only: the entry stays valid for others.
             Validity { version: 0, .. } => return,
-            Validity { version, .. } => EntryValidity::AsOf {
+            Validity { version, .. } => EntryValidity::Versioned {
                 version,
-                by: Arc::new(by.clone()),
-                fresh: until,
-                until: now + LONGEST,
+                endpoint: Arc::new(by.clone()),
+                fresh_until: until,
+                until: now + MAX_AGE,
                 serial: self.serial.fetch_add(1, Ordering::Relaxed),
             },
         };
-        if self.kept.len() >= MOST && !self.kept.contains_key(&key.hash) {
-            self.kept.retain(|_, kept| match &kept.holds {
+        if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&key.hash) {
+            self.entries.retain(|_, entry| match &entry.validity {
                 EntryValidity::Until(until) => until.iter().any(|u| *u > now),
-                EntryValidity::AsOf { until, .. } => *until > now,
+                EntryValidity::Versioned { until, .. } => *until > now,
             });
-            if self.kept.len() >= MOST {
-                self.kept.clear();
+            if self.entries.len() >= MAX_ENTRIES {
+                self.entries.clear();
             }
         }
-        let mut kept = CacheEntry {
+        let mut entry = CacheEntry {
             key,
             nodes: nodes.clone(),
             costs: costs.clone(),
-            holds,
-            due: RefreshAt::new(asked, until),
-            since: asked,
+            validity: holds,
+            refresh_at: RefreshAt::new(asked, until),
+            first_requested_at: asked,
         };
-        match self.kept.entry(kept.key.hash) {
-            dashmap::Entry::Occupied(mut entry) => {
-                let before = entry.get();
-                if before.key == kept.key {
-                    kept.add_valid(before, now);
+        match self.entries.entry(entry.key.hash) {
+            dashmap::Entry::Occupied(mut occupied) => {
+                let before = occupied.get();
+                if before.key == entry.key {
+                    entry.keep_valid_from(before, now);
                 }
-                entry.insert(kept);
+                occupied.insert(entry);
             }
-            dashmap::Entry::Vacant(entry) => _ = entry.insert(kept),
+            dashmap::Entry::Vacant(vacant) => _ = vacant.insert(entry),
         }
     }
 
-    /// Writes an answer among the lines that are kept, unless most of them are over:
-    /// so nodes that have gone do not pile up.
+    /// Merges an answer into an entry, unless most of its lines have ended: so deleted nodes do not
+    /// accumulate.
     fn add(
         &self,
         key: &Key,
         nodes: &NodeSet,
-        said: &Costs,
+        costs: &Costs,
         asked: Instant,
         until: Instant,
     ) -> bool {
-        let Some(mut kept) = self.kept.get_mut(&key.hash) else {
+        let Some(mut entry) = self.entries.get_mut(&key.hash) else {
             return false;
         };
-        let fit = kept.key == *key && kept.mostly_valid();
-        if fit {
-            kept.add(nodes, said, until);
-            kept.due.or(RefreshAt::new(asked, until));
+        let merges = entry.key == *key && entry.mostly_valid();
+        if merges {
+            entry.add(nodes, costs, until);
+            entry.refresh_at.or_else(RefreshAt::new(asked, until));
         }
-        fit
+        merges
     }
 }
 
-/// Until when an answer is valid, by its provider, who counts from a later moment than
-/// that of the question: an answer that was long under way is not taken for a new one.
-fn holds_until(valid: Validity, asked: Instant) -> Instant {
+/// The end of an answer's validity, counted from the request: a slow answer is not taken for a new
+/// one.
+fn valid_until(valid: Validity, asked: Instant) -> Instant {
     let millis = u64::try_from(valid.millis).unwrap_or(0);
-    asked + Duration::from_millis(millis).min(LONGEST)
+    asked + Duration::from_millis(millis).min(MAX_AGE)
 }
 
 #[cfg(test)]

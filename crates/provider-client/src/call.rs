@@ -1,5 +1,5 @@
-//! One call: which address, by when, whether once more, and what its outcome says of
-//! the provider.
+//! One call: the choice of the address, the deadline, the retry, and the effect of the result on
+//! the circuit breaker.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,34 +14,34 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::{
     CallError, ProviderClient, failure,
-    pool::{CallGuard, Connection, Peers, PoolError, Probe},
+    pool::{CallGuard, Candidates, Connection, PoolError, Probe},
 };
 
-/// Which address is called first.
+/// The choice of the first address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndpointChoice<'a> {
-    /// Each in turn.
-    Turn,
-    /// For calls of one number the same, as long as it can answer.
-    Number(u64),
-    /// This one, if it is there still.
+    /// The next one.
+    RoundRobin,
+    /// The same one for each value, as long as it answers.
+    Hash(u64),
+    /// This one, if it still exists.
     Address(&'a Address),
 }
 
-/// How a call is made.
+/// The options of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions<'a> {
-    pub port: providers::PortRule,
+    pub port: providers::PortPreference,
     pub deadline: Duration,
-    /// It may be repeated, so it is when the connection fails.
-    pub again: bool,
-    /// It may be repeated in the background to see whether the provider is back. Else
-    /// the next call that somebody waits for has to find out.
+    /// Retry once when the connection fails: the call is idempotent.
+    pub retry: bool,
+    /// The call may be repeated in the background as a probe. Otherwise the next real call has to
+    /// be the probe.
     pub probe: bool,
-    /// The provider may say UNAVAILABLE itself and be well: no leader yet, say.
-    pub not_now: bool,
-    pub first: EndpointChoice<'a>,
-    /// When the deadline is over, if it does not begin with this call.
+    /// A healthy provider may return UNAVAILABLE, for example without a leader.
+    pub may_be_unavailable: bool,
+    pub endpoint: EndpointChoice<'a>,
+    /// The absolute deadline, if it started before this call.
     pub until: Option<Instant>,
 }
 
@@ -50,49 +50,48 @@ impl CallOptions<'_> {
         Self {
             port: providers::PROVIDER_PORT,
             deadline,
-            again: true,
+            retry: true,
             probe: true,
-            not_now: false,
-            first: EndpointChoice::Turn,
+            may_be_unavailable: false,
+            endpoint: EndpointChoice::RoundRobin,
             until: None,
         }
     }
 
-    /// Whether a status says nothing against the provider: it answered, and refused this
-    /// question, which others may not share. What the transport makes up has a cause; what
-    /// came over the wire has none.
+    /// Whether the provider is healthy despite this status: it rejected this request only. A
+    /// status of the transport has a source; one from the wire has none.
     fn is_well(self, status: &Status) -> bool {
         let answered = std::error::Error::source(status).is_none();
         match status.code() {
-            Code::Unavailable => self.not_now && answered,
+            Code::Unavailable => self.may_be_unavailable && answered,
             Code::DeadlineExceeded | Code::Cancelled => false,
             _ => answered,
         }
     }
 }
 
-/// Who is called, as of one moment.
+/// The addresses of a Service at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
     addresses: Vec<Address>,
     tls_name: Option<String>,
-    /// Names may not lead to this machine or its link.
+    /// Names must not resolve to this machine or its link.
     remote_only: bool,
     trusted: bool,
-    /// Why it must not be called at all.
-    refused: Option<String>,
+    /// Why the Service must not be called.
+    forbidden: Option<String>,
 }
 
 impl Endpoints {
     pub(crate) fn new(
         snapshot: &Snapshot,
         service: &Service,
-        port: providers::PortRule,
+        port: providers::PortPreference,
         external: ExternalNames,
         trusted: bool,
     ) -> Self {
-        let slices = snapshot.slices_of(&service.namespace, &service.name);
-        let refused = service.external_name.as_ref().and_then(|host| {
+        let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
+        let forbidden = service.external_name.as_ref().and_then(|host| {
             let what = match external {
                 ExternalNames::Any => return None,
                 ExternalNames::Off => {
@@ -115,17 +114,17 @@ impl Endpoints {
             tls_name: service.tls_required.then(|| tls_name(service)),
             remote_only: service.external_name.is_some() && external != ExternalNames::Any,
             trusted,
-            refused,
+            forbidden,
         }
     }
 }
 
 impl ProviderClient {
-    /// One call within the deadline. A failure of the connection is tried again
-    /// once, elsewhere if there is an elsewhere, if it may be repeated.
+    /// One call within the deadline. If the connection fails and the call is idempotent, it is
+    /// retried once, at another address if there is one.
     pub(crate) async fn call_until<T, F>(
         &self,
-        way: CallOptions<'_>,
+        options: CallOptions<'_>,
         snapshot: &Snapshot,
         service: &Service,
         attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
@@ -134,16 +133,16 @@ impl ProviderClient {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let callee = self.endpoints(snapshot, service, way.port);
-        let answered = self.call_at(way, callee, attempt).await;
+        let endpoints = self.endpoints(snapshot, service, options.port);
+        let answered = self.call_at(options, endpoints, attempt).await;
         answered.map(|(answer, _)| answer)
     }
 
-    /// The same, with who has answered.
+    /// Like [`call_until`](Self::call_until), with the connection that answered.
     pub(crate) async fn call_at<T, F>(
         &self,
-        way: CallOptions<'_>,
-        callee: Endpoints,
+        options: CallOptions<'_>,
+        endpoints: Endpoints,
         attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
     ) -> Result<(T, Arc<Connection>), CallError>
     where
@@ -155,60 +154,64 @@ impl ProviderClient {
             tls_name,
             remote_only,
             trusted,
-            refused,
-        } = callee;
-        if let Some(refused) = refused {
-            return Err(CallError::NotAllowed(refused));
+            forbidden,
+        } = endpoints;
+        if let Some(reason) = forbidden {
+            return Err(CallError::NotAllowed(reason));
         }
         if addresses.is_empty() {
             return Err(CallError::NotReady);
         }
         let pool = self.pool();
-        let first = match way.first {
-            EndpointChoice::Turn => pool.turn(),
+        let first = match options.endpoint {
+            EndpointChoice::RoundRobin => pool.next_index(),
             // Rendezvous hashing: an address that comes or goes moves only its share.
-            EndpointChoice::Number(number) => {
+            EndpointChoice::Hash(number) => {
                 let number = number.to_string();
                 addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
                 0
             }
             EndpointChoice::Address(known) => {
                 let there = addresses.iter().position(|a| a == known);
-                there.unwrap_or_else(|| pool.turn())
+                there.unwrap_or_else(|| pool.next_index())
             }
         };
-        let peers = Peers {
+        let candidates = Candidates {
             addresses: &addresses,
             first,
             tls_name: tls_name.as_deref(),
             remote_only,
             trusted,
-            may_probe: !way.probe,
+            may_probe: !options.probe,
         };
-        let deadline = way.until.unwrap_or_else(|| Instant::now() + way.deadline);
-        // Links that are left alone from now on.
+        let deadline = options
+            .until
+            .unwrap_or_else(|| Instant::now() + options.deadline);
+        // Connections whose breaker is open now.
         let mut open = Vec::new();
         let mut before: Option<(Arc<Connection>, CallError)> = None;
         let outcome = loop {
-            let skip = before.as_ref().map(|(link, _)| link);
-            let permit = match (pool.pick(&peers, skip), before.take()) {
-                (Ok(permit), earlier) => {
+            let skip = before.as_ref().map(|(connection, _)| connection);
+            let guard = match (pool.admit_call(&candidates, skip), before.take()) {
+                (Ok(guard), earlier) => {
                     before = earlier;
-                    permit
+                    guard
                 }
-                // No other address to ask: the first answer is the last.
+                // No other address: the first error is final.
                 (Err(_), Some((_, error))) => break Err(error),
                 (Err(PoolError::Unusable(what)), None) => break Err(CallError::Failed(what)),
-                (Err(PoolError::BreakerOpen { links, why }), None) => {
-                    open = links;
+                (Err(PoolError::BreakerOpen { connections, why }), None) => {
+                    open = connections;
                     break Err(CallError::BreakerOpen(why));
                 }
             };
             let left = deadline.saturating_duration_since(Instant::now());
-            let channel = permit.link.channel.clone();
+            let channel = guard.connection.channel.clone();
             let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
-                // The other side keeps the time too, and may be the first to say so.
-                Ok(Err(status)) if gave_up(&status) && Instant::now() + CLOSE >= deadline => {
+                // The provider knows the deadline too, and may report it first.
+                Ok(Err(status))
+                    if is_timeout(&status) && Instant::now() + DEADLINE_SLACK >= deadline =>
+                {
                     Err(None)
                 }
                 Ok(result) => result.map_err(Some),
@@ -216,31 +219,31 @@ impl ProviderClient {
             };
             let broken = |status: &Option<Status>| status.as_ref().is_some_and(connection_failed);
             let once_more = before.is_none()
-                && way.again
+                && options.retry
                 && result.as_ref().is_err_and(broken)
                 && Instant::now() < deadline;
-            let link = Arc::clone(&permit.link);
-            let (outcome, is_open) = conclude(way, permit, result);
+            let connection = Arc::clone(&guard.connection);
+            let (outcome, is_open) = conclude(options, guard, result);
             if is_open {
-                open.push(Arc::clone(&link));
+                open.push(Arc::clone(&connection));
             }
             match outcome {
-                Err(error) if once_more => before = Some((link, error)),
-                outcome => break outcome.map(|answer| (answer, link)),
+                Err(error) if once_more => before = Some((connection, error)),
+                outcome => break outcome.map(|answer| (answer, connection)),
             }
         };
-        if way.probe && !open.is_empty() {
+        if options.probe && !open.is_empty() {
             let probe: Probe = Arc::new(move |channel, left| {
                 let attempt = attempt(channel, left);
                 Box::pin(async move { attempt.await.map(|_| ()) })
             });
-            for link in open {
-                // The newest question: an older one may fail for a reason of its own.
-                if link.set_probe(Arc::clone(&probe)) {
+            for connection in open {
+                // The newest request: an older one may fail for other reasons.
+                if connection.set_probe(Arc::clone(&probe)) {
                     tokio::spawn(probe_until_closed(
-                        way.not_now,
+                        options.may_be_unavailable,
                         self.config().deadline,
-                        link,
+                        connection,
                     ));
                 }
             }
@@ -249,18 +252,18 @@ impl ProviderClient {
     }
 }
 
-/// Records the outcome of a call, and says whether its link is left alone now. An error
-/// without a status is a deadline that is over.
+/// Records the result of a call; returns whether the connection's breaker is open now. An error
+/// without a status is an expired deadline.
 fn conclude<T>(
-    way: CallOptions<'_>,
-    permit: CallGuard,
+    options: CallOptions<'_>,
+    guard: CallGuard,
     result: Result<T, Option<Status>>,
 ) -> (Result<T, CallError>, bool) {
-    let address = &permit.link.address;
+    let address = &guard.connection.address;
     let (well, outcome) = match result {
         Ok(answer) => (true, Ok(answer)),
         Err(None) => {
-            let text = format!("no answer from {address} within {:?}", way.deadline);
+            let text = format!("no answer from {address} within {:?}", options.deadline);
             (false, Err(CallError::Timeout(text)))
         }
         Err(Some(status)) => {
@@ -270,48 +273,49 @@ fn conclude<T>(
                 Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),
                 _ => CallError::Failed(text),
             };
-            (way.is_well(&status), Err(error))
+            (options.is_well(&status), Err(error))
         }
     };
-    let is_open = permit.record(well, outcome.as_ref().err());
+    let is_open = guard.record(well, outcome.as_ref().err());
     (outcome, is_open)
 }
 
-/// Repeats calls to an address that is left alone, in the background, until one is
-/// answered or nobody asks for the address any more. So no pod waits for an address
-/// that is known to fail, and the first after its recovery has its answer.
-async fn probe_until_closed(not_now: bool, deadline: Duration, link: Arc<Connection>) {
-    let way = CallOptions {
-        not_now,
+/// Probes an address with an open breaker in the background, until it answers or is no longer
+/// used. So no pod waits for a failing address, and the first pod after its recovery gets an
+/// answer.
+async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<Connection>) {
+    let options = CallOptions {
+        may_be_unavailable: not_now,
         ..CallOptions::as_provider(deadline)
     };
-    let weak = Arc::downgrade(&link);
-    drop(link);
-    while let Some(due) = weak.upgrade().and_then(|link| link.probe_due()) {
+    let weak = Arc::downgrade(&connection);
+    drop(connection);
+    while let Some(due) = weak.upgrade().and_then(|connection| connection.probe_due()) {
         tokio::time::sleep_until(due).await;
-        let permit = weak.upgrade().and_then(|link| link.admit(true));
-        let probe = permit.as_ref().and_then(|permit| permit.link.probe());
-        let (Some(permit), Some(probe)) = (permit, probe) else {
-            // Another call is the probe.
+        let guard = weak.upgrade().and_then(|connection| connection.admit(true));
+        let probe = guard.as_ref().and_then(|guard| guard.connection.probe());
+        let (Some(guard), Some(probe)) = (guard, probe) else {
+            // Another call is probing.
             tokio::time::sleep(deadline).await;
             continue;
         };
-        let channel = permit.link.channel.clone();
+        let channel = guard.connection.channel.clone();
         let answer = tokio::time::timeout(deadline, probe(channel, deadline)).await;
         let result = answer.map_err(|_| None).and_then(|r| r.map_err(Some));
-        _ = conclude(way, permit, result);
+        _ = conclude(options, guard, result);
     }
-    weak.upgrade().inspect(|link| link.end_probing());
+    weak.upgrade()
+        .inspect(|connection| connection.end_probing());
 }
 
-/// How close to the deadline a cancelled call counts as one that ran out of time.
-const CLOSE: Duration = Duration::from_millis(20);
+/// A call cancelled this close to the deadline counts as timed out.
+const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
-fn gave_up(status: &Status) -> bool {
+fn is_timeout(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
 
-/// What a broken connection looks like in gRPC, as opposed to a refusal.
+/// Whether a status stands for a broken connection.
 fn connection_failed(status: &Status) -> bool {
     matches!(
         status.code(),

@@ -1,5 +1,5 @@
-//! Calls to one rule's provider: found by label, balanced over its addresses,
-//! bounded in time and size, retried once if it cannot have been answered.
+//! Calls to the provider of one rule: found by label, balanced over its addresses, limited in
+//! time and size, and retried once if the connection failed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tautline_core::{
 };
 use tautline_proto::{
     allocator::allocator_client::AllocatorClient,
-    endpoint_cost::Malformed,
+    endpoint_cost::MalformedMessage,
     ruleprovider::{EvaluateRequest, EvaluateResponse, rule_provider_client::RuleProviderClient},
 };
 use tautline_runtime::tls::ClientFiles;
@@ -30,29 +30,29 @@ use crate::{
     pool::{Connection, Pool},
 };
 
-/// How providers are found and called.
+/// The configuration of a [`ProviderClient`].
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The most that one call may take, a retry included.
+    /// Deadline of one call, including a retry.
     pub deadline: Duration,
-    /// The most that one call to an underlay controller may take.
+    /// Deadline of one call to an underlay controller.
     pub underlay_deadline: Duration,
-    /// The most that one answer may be, in bytes.
+    /// Maximum size of one answer, in bytes.
     pub max_answer_bytes: usize,
-    /// Namespaces whose providers count for all others.
+    /// Namespaces whose providers serve all namespaces.
     pub trusted: TrustedNamespaces,
-    /// Where providers of type ExternalName may be.
+    /// Allowed hosts of providers of type ExternalName.
     pub external_names: ExternalNames,
-    /// Annotations of a pod that providers of other namespaces are told.
+    /// Pod annotations that providers of other namespaces may read.
     pub shared_annotations: Vec<KeyPattern>,
     /// Annotations that allocators may write on pods.
     pub allocator_annotations: Vec<AllocatorKeys>,
-    /// The percentage of kube-scheduler's time that may pass waiting for the untrusted
-    /// providers of one namespace; `None`: for callers that keep no scheduler waiting.
+    /// Maximum percentage of kube-scheduler's time spent waiting for the untrusted providers of
+    /// one namespace; `None` for callers that kube-scheduler does not wait for.
     pub scheduler_share_percent: Option<u8>,
-    /// For offers that do not say what a rule without a provider means.
-    pub unavailable: ProviderUnavailable,
-    /// For providers that require TLS.
+    /// The effect of a rule without a provider, for offers that do not set it.
+    pub provider_unavailable: ProviderUnavailable,
+    /// TLS files for providers that require TLS.
     pub tls: ClientFiles,
 }
 
@@ -67,15 +67,15 @@ impl Default for ClientConfig {
             shared_annotations: SHARED_ANNOTATIONS.map(KeyPattern::from).into(),
             allocator_annotations: ALLOCATOR_ANNOTATIONS.map(AllocatorKeys::from).into(),
             scheduler_share_percent: None,
-            unavailable: ProviderUnavailable::Ignore,
+            provider_unavailable: ProviderUnavailable::Ignore,
             tls: ClientFiles::default(),
         }
     }
 }
 
 impl ClientConfig {
-    /// For one machine with one tenant: every Service counts, wherever it leads.
-    pub fn unguarded() -> Self {
+    /// For a single tenant: trusts every Service and allows every host.
+    pub fn single_tenant() -> Self {
         Self {
             trusted: TrustedNamespaces::all(),
             external_names: ExternalNames::Any,
@@ -85,50 +85,55 @@ impl ClientConfig {
     }
 }
 
-/// The default of [`Config::shared_annotations`]: Tautline's own groups, and what the
-/// built-in provider gpu-slice reads.
+/// The default of [`ClientConfig::shared_annotations`]: Tautline's own groups, and the annotations
+/// that the provider gpu-slice reads.
 pub const SHARED_ANNOTATIONS: [&str; 4] = [
     "tautline.io/*",
     "constraint.ciena.com/*",
     "nvidia.com/*",
     "alibabacloud.com/gpu-*",
 ];
-/// The default of [`Config::allocator_annotations`].
+/// The default of [`ClientConfig::allocator_annotations`].
 pub const ALLOCATOR_ANNOTATIONS: [&str; 1] = ["tautline.io/gpu-*"];
 
-/// Why a call gave no answer.
+/// A call without an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
+    /// The provider has no ready address.
     #[error("no ready address")]
     NotReady,
+    /// Not called: the circuit breakers of all addresses are open.
     #[error("not called: {0}")]
     BreakerOpen(String),
-    /// Its namespace has used up its share of the scheduler's time.
+    /// Not called: its namespace has used up its share of kube-scheduler's time.
     #[error(
         "not called: the providers of namespace {0} have taken more than their share of \
          kube-scheduler's time; see --untrusted-share"
     )]
     OverBudget(Arc<str>),
+    /// Not called: the configuration does not allow it.
     #[error("not called: {0}")]
     NotAllowed(String),
-    /// No answer in time; the text says from where.
+    /// No answer before the deadline; the text names the address.
     #[error("{0}")]
     Timeout(String),
+    /// The answer is malformed or too large.
     #[error("{0}")]
     BadAnswer(String),
+    /// The call failed, or the provider returned an error.
     #[error("{0}")]
     Failed(String),
 }
 
-impl From<Malformed> for CallError {
-    fn from(error: Malformed) -> Self {
+impl From<MalformedMessage> for CallError {
+    fn from(error: MalformedMessage) -> Self {
         Self::BadAnswer(format!("malformed answer: {error}"))
     }
 }
 
 impl CallError {
-    /// The same for those who may not know what is behind an address: an address that
-    /// a tenant chose is asked from Tautline's place in the network.
+    /// The error without details that a tenant must not learn: Tautline calls a tenant's address
+    /// from its own position in the network.
     pub(crate) fn without_details(self, external: bool) -> Self {
         let hidden = |what: &str| format!("{what}; the log has the cause, at the level debug");
         match self {
@@ -143,11 +148,11 @@ impl CallError {
         }
     }
 
-    /// The stable code of this error.
+    /// The stable reason code, one of [`code`].
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotReady => code::NO_ADDRESS,
-            Self::BreakerOpen(_) => code::BREAKER,
+            Self::BreakerOpen(_) => code::BREAKER_OPEN,
             Self::OverBudget(_) => code::OVER_BUDGET,
             Self::NotAllowed(_) => code::NOT_ALLOWED,
             Self::Timeout(_) => code::TIMEOUT,
@@ -157,7 +162,7 @@ impl CallError {
     }
 }
 
-/// Finds and calls providers. Cheap to clone; clones share channels.
+/// Finds and calls providers. Cheap to clone; clones share all state.
 #[derive(Clone, Debug)]
 pub struct ProviderClient(Arc<Inner>);
 
@@ -171,6 +176,8 @@ struct Inner {
 }
 
 impl ProviderClient {
+    /// A client without open connections.
+    ///
     /// # Errors
     /// A TLS file that cannot be read.
     pub fn new(config: ClientConfig, metrics: Metrics) -> Result<Self, std::io::Error> {
@@ -185,7 +192,7 @@ impl ProviderClient {
         })))
     }
 
-    /// Follows the TLS files until told to stop.
+    /// Reloads the TLS files after changes, until `stop`.
     pub async fn watch_tls_files(self, stop: CancellationToken) {
         self.0.pool.watch_tls_files(stop).await;
     }
@@ -206,6 +213,7 @@ impl ProviderClient {
         &self.0.cache
     }
 
+    /// The configuration.
     pub fn config(&self) -> &ClientConfig {
         &self.0.config
     }
@@ -220,7 +228,7 @@ impl ProviderClient {
         providers::choose_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
-    /// Another Service that ties with the provider of `rule`, if any.
+    /// Another Service that loses to the provider of `rule` by age or name only.
     pub fn ambiguous_provider<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -230,29 +238,29 @@ impl ProviderClient {
         providers::ambiguous_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
-    /// Whether a Service counts for all namespaces.
+    /// Whether a Service may serve all namespaces.
     pub fn trusts(&self, service: &Service) -> bool {
         self.0.config.trusted.contains(&service.namespace)
     }
 
-    /// Whether the provider's Service is one that may reserve. What an allocator says is
-    /// written on pods with our rights, so its namespace must be trusted.
+    /// Whether the Service is an allocator that may reserve. Its annotations are written on pods
+    /// with Tautline's rights, so its namespace must be trusted.
     pub fn is_allocator(&self, service: &Service) -> bool {
         service.allocator && self.trusts(service)
     }
 
-    /// Who is called for a Service, as of this snapshot.
+    /// The endpoints of a Service in this snapshot.
     pub(crate) fn endpoints(
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        port: providers::PortRule,
+        port: providers::PortPreference,
     ) -> Endpoints {
         let (external, trusted) = (self.0.config.external_names, self.trusts(service));
         Endpoints::new(snapshot, service, port, external, trusted)
     }
 
-    /// What is said of a failure where tenants read it.
+    /// The error in the form that tenants may read.
     pub(crate) fn hide_details(&self, service: &Service, error: CallError) -> CallError {
         match self.trusts(service) {
             true => error,
@@ -262,18 +270,18 @@ impl ProviderClient {
 
     pub(crate) async fn endpoint_cost(
         &self,
-        callee: Endpoints,
+        endpoints: Endpoints,
         question: RawQuestion,
         first: EndpointChoice<'_>,
         (limit, until): (Duration, Instant),
     ) -> Result<(RawAnswer, Arc<Connection>), CallError> {
         let max = self.0.config.max_answer_bytes;
-        let way = CallOptions {
-            first,
+        let options = CallOptions {
+            endpoint: first,
             until: Some(until),
             ..CallOptions::as_provider(limit)
         };
-        self.call_at(way, callee, move |channel, left| {
+        self.call_at(options, endpoints, move |channel, left| {
             let question = question.clone();
             async move {
                 let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
@@ -288,22 +296,22 @@ impl ProviderClient {
         .await
     }
 
-    /// Asks a provider whether placed objects keep to a rule. The same objects and
-    /// rule are asked of the same replica: it may judge by what it has seen of them.
+    /// Calls Evaluate for placed objects and a rule. Calls for the same objects and rule go to the
+    /// same replica, which may decide by its earlier observations.
     ///
     /// # Errors
-    /// What kept the provider from answering.
+    /// The provider gave no answer.
     pub async fn evaluate(
         &self,
         snapshot: &Snapshot,
         service: &Service,
         ask: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
-        let way = CallOptions {
-            first: EndpointChoice::Number(number_of(&ask)),
+        let options = CallOptions {
+            endpoint: EndpointChoice::Hash(replica_hash(&ask)),
             ..CallOptions::as_provider(self.0.config.deadline)
         };
-        let answered = self.call_until(way, snapshot, service, move |channel, left| {
+        let answered = self.call_until(options, snapshot, service, move |channel, left| {
             let mut request = Request::new(ask.clone());
             request.set_timeout(left);
             async move {
@@ -317,7 +325,7 @@ impl ProviderClient {
         answered.map_err(|error| self.hide_details(service, error))
     }
 
-    pub(crate) async fn allocator<T, F>(
+    pub(crate) async fn call_allocator<T, F>(
         &self,
         snapshot: &Snapshot,
         service: &Service,
@@ -327,21 +335,21 @@ impl ProviderClient {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let way = CallOptions {
-            not_now: true,
-            // Reserving once more to see whether it works would reserve.
+        let options = CallOptions {
+            may_be_unavailable: true,
+            // A probe that repeats Reserve would reserve.
             probe: false,
             ..CallOptions::as_provider(self.0.config.deadline)
         };
-        self.call_until(way, snapshot, service, move |channel, _| {
+        self.call_until(options, snapshot, service, move |channel, _| {
             call(AllocatorClient::new(channel))
         })
         .await
     }
 }
 
-/// The same for the same objects and rule.
-fn number_of(ask: &EvaluateRequest) -> u64 {
+/// A hash of the objects and the rule, to choose the replica.
+fn replica_hash(ask: &EvaluateRequest) -> u64 {
     let rule = ask.rule.iter();
     let rule = rule.flat_map(|r| [&r.name, &r.request, &r.limit]);
     let targets = ask.targets.iter();

@@ -1,6 +1,5 @@
-//! `EndpointCost` on the wire without a string for each node: the question's
-//! names are encoded once a round and shared by its rules, the answer's are read
-//! in place.
+//! `EndpointCost` without a string per node: a round encodes its node names once for all rules, and
+//! reads those of answers in place.
 
 use bytes::{Buf, BufMut, Bytes};
 use tautline_core::{
@@ -8,16 +7,16 @@ use tautline_core::{
     planning::{CostDetail, Costs},
     text,
 };
-use tautline_proto::endpoint_cost::{Malformed, Validity, put_eligible_node, read_answer};
+use tautline_proto::endpoint_cost::{MalformedMessage, Validity, put_eligible_node, read_answer};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// Details are kept for explanations; a provider may not fill memory with them.
+/// Maximum length of a detail in memory.
 const LONGEST_DETAIL_CHARS: usize = 200;
 
-/// The nodes of a question as they stand on the wire.
+/// Encodes the nodes of a question.
 pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     let mut out = Vec::with_capacity(nodes.iter().map(|n| n.len() + 4).sum());
     for name in nodes.iter() {
@@ -26,19 +25,19 @@ pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     out.into()
 }
 
-/// A question: all of it but the nodes, then the nodes. Fields of a protobuf
-/// message may be concatenated.
+/// An encoded question, without its nodes, and the nodes. Fields of a protobuf message may be
+/// concatenated.
 #[derive(Clone, Debug)]
 pub(crate) struct RawQuestion {
     pub head: Bytes,
     pub nodes: Bytes,
 }
 
-/// An answer as it came.
+/// An encoded answer.
 #[derive(Debug)]
 pub(crate) struct RawAnswer(Bytes);
 
-/// An answer, read.
+/// A decoded answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub costs: Costs,
@@ -50,21 +49,21 @@ impl RawAnswer {
         Self(bytes)
     }
 
-    /// Reads the answer against the nodes that were asked about.
-    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, Malformed> {
+    /// Decodes the answer for the requested nodes.
+    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, MalformedMessage> {
         let mut costs = Costs::new(nodes.len());
         let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
         costs.resolution = valid.resolution;
         Ok(Answer { costs, valid })
     }
 
-    /// Gives `each` line: the node, its cost, and what is said of it.
+    /// Calls `each` for every line: node, cost and details.
     pub(crate) fn lines(
         &self,
         mut each: impl FnMut(&str, i64, CostDetail<'_>),
-    ) -> Result<Validity, Malformed> {
+    ) -> Result<Validity, MalformedMessage> {
         read_answer(&self.0, |line| {
-            let detail = text::clean(line.detail, LONGEST_DETAIL_CHARS);
+            let detail = text::sanitize(line.detail, LONGEST_DETAIL_CHARS);
             let note = CostDetail {
                 code: line.code,
                 detail: &detail,
@@ -75,13 +74,13 @@ impl RawAnswer {
         })
     }
 
-    /// What its lines hold by.
-    pub(crate) fn validity(&self) -> Result<Validity, Malformed> {
+    /// The validity of its lines.
+    pub(crate) fn validity(&self) -> Result<Validity, MalformedMessage> {
         read_answer(&self.0, |_| {})
     }
 }
 
-/// Reads bytes as an answer; what prost takes is no error here.
+/// Decodes bytes as an answer; every message that prost accepts must be accepted.
 pub(crate) fn fuzz_answer(data: &[u8]) {
     use tautline_proto::ruleprovider::EndpointCostResponse;
 

@@ -1,5 +1,4 @@
-//! What one rule's provider says of the nodes of a question: from what is kept of
-//! earlier answers, as far as that holds, and from the provider.
+//! The costs of one rule: from the cache as far as its lines are valid, else from the provider.
 
 use std::{
     collections::BTreeMap,
@@ -30,104 +29,117 @@ use crate::{
     planning_round::{PlanningQuestion, provider_name},
 };
 
-/// Where the costs come from.
+/// Costs with their source.
 pub(crate) enum CostSource {
-    /// Earlier answers that their provider still calls valid.
+    /// From earlier answers that are still valid.
     Cached(Costs),
-    /// The provider, just now, with so many nodes that are none of the question's, or
-    /// were named before.
-    Fetched { costs: Costs, odd: usize },
+    /// From the provider, with the number of unknown and duplicate nodes in its answer.
+    Fetched {
+        costs: Costs,
+        unexpected_nodes: usize,
+    },
 }
 
 impl ProviderClient {
-    /// The costs of all nodes of a question; `all_nodes` are its nodes as they stand on
-    /// the wire, for all rules of a round.
+    /// The costs of all nodes of a question. `all_nodes` caches the encoded nodes for all rules of
+    /// a round.
     ///
     /// # Errors
-    /// What kept the provider from answering.
+    /// The provider gave no answer.
     pub(crate) async fn costs(
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         constraints: &PodConstraints,
         rule: &Rule,
         all_nodes: &OnceLock<Bytes>,
     ) -> Result<CostSource, CallError> {
-        let nodes = &*asked.nodes;
-        let annotations = self.shared_annotations(service, asked);
-        let mut head = head(asked, constraints, rule, annotations);
+        let nodes = &*question.nodes;
+        let annotations = self.shared_annotations(service, question);
+        let mut head = question_template(question, constraints, rule, annotations);
         let of_any_pod = head.encode_to_vec();
         let provider = provider_name(service);
         let key = Key::new(Arc::clone(&provider), of_any_pod.into());
-        // What others are told holds but for a pod that has something already.
+        // Cached lines may differ for a pod that already has an allocation.
         let placed = snapshot
-            .pod(&asked.subject.namespace, &asked.subject.name)
+            .pod(&question.subject.namespace, &question.subject.name)
             .is_some_and(|pod| pod.node.is_some());
         let found = self.cache().find(&key, nodes, placed);
-        if let Lookup::All { costs, ahead } = found {
-            // A pod with claims of its own is not asked for on behalf of others.
-            if let Some(due) = ahead.filter(|_| asked.resource_claims.is_empty()) {
-                let callee = self.endpoints(snapshot, service, PROVIDER_PORT);
-                self.refresh_at(callee, key, Arc::clone(&rule.name), due);
+        if let Lookup::Hit {
+            costs,
+            refresh_at: ahead,
+        } = found
+        {
+            // A pod's own claims must not be part of a refresh for other pods.
+            if let Some(due) = ahead.filter(|_| question.resource_claims.is_empty()) {
+                let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
+                self.schedule_refresh(endpoints, key, Arc::clone(&rule.name), due);
             }
             return Ok(CostSource::Cached(costs));
         }
-        let deadline = self.time_for(service, asked)?;
-        identify(&mut head, asked);
+        let deadline = self.deadline_for(service, question)?;
+        set_pod(&mut head, question);
         let of_pod = head.encode_to_vec();
-        let question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
+        let raw_question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
             head: head.into(),
             nodes,
         };
         let mut begun = Instant::now();
         let until = begun + deadline;
         let call = async |raw, first: EndpointChoice<'_>| {
-            let callee = self.endpoints(snapshot, service, PROVIDER_PORT);
-            self.endpoint_cost(callee, raw, first, (deadline, until))
+            let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
+            self.endpoint_cost(endpoints, raw, first, (deadline, until))
                 .await
         };
-        let (mut anew, mut part) = (None, None);
+        let (mut refetch, mut part) = (None, None);
         match found {
-            Lookup::AsOf(known) => {
+            Lookup::Versioned(known) => {
                 let mut of_changes = of_pod.clone();
                 put_known_version(known.version, &mut of_changes);
-                let raw = question(of_changes, encode_nodes(&known.missing));
-                let (answer, by) = call(raw, EndpointChoice::Address(&known.by)).await?;
-                if let Some(costs) = self.cache().advance(&key, &known, &answer, nodes, begun)? {
-                    return Ok(CostSource::Fetched { costs, odd: 0 });
+                let raw = raw_question(of_changes, encode_nodes(&known.missing));
+                let (answer, by) = call(raw, EndpointChoice::Address(&known.endpoint)).await?;
+                if let Some(costs) = self
+                    .cache()
+                    .apply_changes(&key, &known, &answer, nodes, begun)?
+                {
+                    return Ok(CostSource::Fetched {
+                        costs,
+                        unexpected_nodes: 0,
+                    });
                 }
-                // It has started anew, or too much has changed, or what it says is for
-                // this pod alone, or all was asked for meanwhile.
+                // The provider restarted, too much changed, the answer is for this pod only, or
+                // a full answer arrived meanwhile.
                 self.metrics().full_refetch(&rule.name, &provider);
-                anew = Some((known, by));
+                refetch = Some((known, by));
                 begun = Instant::now();
             }
-            Lookup::Part(known) => part = Some(known),
-            Lookup::Nothing | Lookup::All { .. } => {}
+            Lookup::Partial(known) => part = Some(known),
+            Lookup::Miss | Lookup::Hit { .. } => {}
         }
         let (to_ask, encoded) = match &part {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),
             None => (nodes, all_nodes.get_or_init(|| encode_nodes(nodes)).clone()),
         };
-        let first = anew
+        let first = refetch
             .as_ref()
             .map(|(_, by)| EndpointChoice::Address(&by.address));
-        let raw = question(of_pod, encoded);
-        let (answer, by) = call(raw, first.unwrap_or(EndpointChoice::Turn)).await?;
+        let raw = raw_question(of_pod, encoded);
+        let (answer, by) = call(raw, first.unwrap_or(EndpointChoice::RoundRobin)).await?;
         let answer = answer.read(to_ask)?;
-        if let Some((known, _)) = anew
+        if let Some((known, _)) = refetch
             && answer.valid.version == 0
             && !placed
         {
-            // It numbers no more, as a replica that no longer grants: others may.
-            self.cache().forget(&key, &known);
+            // The replica no longer sends versions (it lost the Lease): others may.
+            self.cache().remove(&key, &known);
         }
-        self.cache().put(key, to_ask, &answer, &by.address, begun);
+        self.cache()
+            .insert(key, to_ask, &answer, &by.address, begun);
         Ok(CostSource::Fetched {
-            odd: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
+            unexpected_nodes: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
             costs: match part {
-                Some(known) => known.with(&answer.costs, nodes),
+                Some(known) => known.merge(&answer.costs, nodes),
                 None => answer.costs,
             },
         })
@@ -135,36 +147,45 @@ impl ProviderClient {
 }
 
 impl ProviderClient {
-    /// What of the pod's annotations a provider is told: all if it is of the pod's own
-    /// namespace.
+    /// The pod's annotations that a provider may read: all if it is in the pod's namespace.
     pub(crate) fn shared_annotations(
         &self,
         service: &Service,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
     ) -> BTreeMap<String, String> {
-        if *service.namespace == *asked.subject.namespace {
-            return asked.annotations.clone();
+        if *service.namespace == *question.subject.namespace {
+            return question.annotations.clone();
         }
         let shared = &self.config().shared_annotations;
-        let all = asked.annotations.iter();
+        let all = question.annotations.iter();
         all.filter(|(key, _)| shared.iter().any(|pattern| pattern.matches(key)))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
     }
 
-    /// How long this provider may take, unless kube-scheduler has waited enough for it.
-    fn time_for(&self, service: &Service, asked: &PlanningQuestion) -> Result<Duration, CallError> {
+    /// The deadline of a call.
+    ///
+    /// # Errors
+    /// The namespace's budget is used up.
+    fn deadline_for(
+        &self,
+        service: &Service,
+        question: &PlanningQuestion,
+    ) -> Result<Duration, CallError> {
         let deadline = self.config().deadline;
         match self.budgets() {
-            Some(budgets) if asked.scheduler_waits && !self.trusts(service) => {
-                self.within(budgets, service, deadline)
+            Some(budgets) if question.scheduler_waits && !self.trusts(service) => {
+                self.deadline_within_budget(budgets, service, deadline)
             }
             _ => Ok(deadline),
         }
     }
 
-    /// The deadline of a call that an untrusted namespace's budget allows.
-    pub(crate) fn within(
+    /// The deadline of a call within an untrusted namespace's budget.
+    ///
+    /// # Errors
+    /// The budget is used up.
+    pub(crate) fn deadline_within_budget(
         &self,
         budgets: &Budgets,
         service: &Service,
@@ -179,17 +200,17 @@ impl ProviderClient {
     }
 }
 
-/// All of a question but its nodes, of no pod in particular: the same for every pod of one
-/// shape. One of a template's pods has claims of its own as it has a name.
-fn head(
-    asked: &PlanningQuestion,
+/// The question without nodes and pod identity: equal for all pods of one shape. ResourceClaims
+/// are reduced to their presence, since each pod of a template has its own.
+fn question_template(
+    question: &PlanningQuestion,
     constraints: &PodConstraints,
     rule: &Rule,
     annotations: BTreeMap<String, String>,
 ) -> wire::EndpointCostRequest {
-    let subject = &asked.subject;
+    let subject = &question.subject;
     let labels = subject.labels.iter();
-    let any_claim = asked.resource_claims.first().map(|_| String::new());
+    let any_claim = question.resource_claims.first().map(|_| String::new());
     let peer = |p: &constraints::Peer| wire::Peer {
         role: p.role.to_string(),
         target: Some(target(p.reference.clone())),
@@ -207,7 +228,7 @@ fn head(
         workload: Some(wire::Workload {
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
             annotations,
-            requests: asked.requests.clone(),
+            requests: question.requests.clone(),
             resource_claims: any_claim.into_iter().collect(),
             uid: String::new(),
         }),
@@ -216,14 +237,16 @@ fn head(
     }
 }
 
-/// Says which pod it is.
-fn identify(head: &mut wire::EndpointCostRequest, asked: &PlanningQuestion) {
+/// Sets the pod's identity.
+fn set_pod(head: &mut wire::EndpointCostRequest, question: &PlanningQuestion) {
     if let Some(source) = &mut head.source {
-        source.name.clone_from(&asked.subject.name);
+        source.name.clone_from(&question.subject.name);
     }
     if let Some(workload) = &mut head.workload {
-        workload.resource_claims.clone_from(&asked.resource_claims);
-        workload.uid.clone_from(&asked.subject.uid);
+        workload
+            .resource_claims
+            .clone_from(&question.resource_claims);
+        workload.uid.clone_from(&question.subject.uid);
     }
 }
 

@@ -1,6 +1,6 @@
-//! Connections to providers. Whoever may write a Service of type ExternalName chooses a
-//! name, and whoever answers for that name chooses the address: such connections may be
-//! kept from this machine and its link.
+//! Connections to providers. The author of a Service of type ExternalName chooses a name, and that
+//! name's DNS server chooses the address: such connections can be kept away from this machine and
+//! its link.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use tautline_core::providers::is_local;
 use tower::Service;
 
-/// How long a TCP or TLS handshake may take.
+/// Deadline of a TCP or TLS handshake.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -30,8 +30,8 @@ pub(crate) fn connector(remote_only: bool) -> HttpConnector<Resolver> {
     connector
 }
 
-/// Resolves names by the system's means, to remote addresses alone if need be. Addresses
-/// that are written as such are not resolved: [`Callee`](crate::call::Callee) checks them.
+/// Resolves names with the system's resolver, optionally to remote addresses only. Literal
+/// addresses are not resolved: [`Endpoints`](crate::call::Endpoints) checks them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resolver {
     remote_only: bool,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_of_this_machine_is_refused_where_only_remote_ones_are_allowed() {
+    async fn resolver_rejects_local_addresses_if_remote_only() {
         assert!(!resolve(false).await.unwrap().is_empty());
         let error = resolve(true).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);

@@ -1,30 +1,30 @@
-//! What went wrong in a call, for people: who was called, and whether the connection,
-//! TLS, the protocol or the provider itself is at fault.
+//! Describes a failed call for people: the address, and whether the connection, TLS, the protocol
+//! or the provider failed.
 
 use std::{error::Error, io};
 
 use tautline_core::{providers::Address, text};
 use tonic::Status;
 
-/// Messages of refusals go into statuses and events.
-const LONGEST_MESSAGE_CHARS: usize = 512;
+/// Maximum length of a provider's message in statuses and events.
+const MAX_MESSAGE_CHARS: usize = 512;
 
-/// A failed call as one line.
+/// A failed call in one line.
 pub(crate) fn describe(address: &Address, status: &Status) -> String {
     match status.source() {
-        // It came over the wire.
+        // The status came over the wire.
         None => format!("{address} answered {}", status_text(status)),
         Some(cause) => format!("{address}: {}", cause_of(cause)),
     }
 }
 
-/// A refusal in a stranger's words, fit to be shown.
+/// A provider's status, sanitized.
 pub(crate) fn status_text(status: &Status) -> String {
-    let message = text::clean(status.message(), LONGEST_MESSAGE_CHARS);
+    let message = text::sanitize(status.message(), MAX_MESSAGE_CHARS);
     format!("{:?}: {message}", status.code())
 }
 
-/// The first cause in the chain that says more than that a transport failed.
+/// The most specific cause in the chain of a transport error.
 fn cause_of(top: &(dyn Error + 'static)) -> String {
     let chain = || std::iter::successors(Some(top), |error| Error::source(*error));
     if let Some(io) = chain().find_map(|error| error.downcast_ref::<io::Error>()) {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_refusals_are_cleaned_and_cut() {
+    fn status_text_sanitizes_and_cuts_messages() {
         let status = Status::failed_precondition("full\n\u{1b}[31m".to_owned() + &"x".repeat(9999));
         let text = status_text(&status);
         let expected = "FailedPrecondition: full \u{fffd}[31m";

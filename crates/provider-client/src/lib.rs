@@ -1,9 +1,11 @@
-//! Finds rule providers by the labels of their Services, keeps one HTTP/2
-//! channel to each of their addresses, and asks them: one rule ([`client`]), or
-//! every rule of a pod at once ([`round`]).
+//! The client of rule providers. It finds them by the labels of their Services, keeps one HTTP/2
+//! channel per address, and calls them for one rule ([`client`]) or for all rules of a pod
+//! ([`planning_round`]), within deadlines, circuit breakers and budgets.
+
+#![warn(missing_docs)]
 
 pub mod allocate;
-pub mod breaker;
+mod breaker;
 mod budget;
 mod cache;
 mod call;
@@ -21,9 +23,9 @@ mod underlay;
 pub use client::{CallError, ClientConfig, ProviderClient};
 pub use metrics::Metrics;
 pub use planning_round::{PlanningQuestion, PlanningRound, RuleRecord};
-pub use underlay::{AllocateError, Mitigation};
+pub use underlay::{AllocateError, MitigationRequest};
 
-/// Reads bytes as a provider's answer: for the fuzz target.
+/// Parses bytes as a provider's answer. For the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_answer(data: &[u8]) {
     codec::fuzz_answer(data);

@@ -1,4 +1,4 @@
-//! What is counted of providers.
+//! Metrics of the calls to providers.
 
 use std::time::Duration;
 
@@ -38,19 +38,19 @@ pub(crate) struct ByNamespace {
     pub namespace: String,
 }
 
-/// Metrics of the calls to providers. Clones are one.
+/// Metrics of the calls to providers. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     calls: Family<Call, Counter>,
     seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
     ignored: Family<Skipped, Counter>,
-    odd_nodes: Family<ByProvider, Counter>,
+    unexpected_nodes: Family<ByProvider, Counter>,
     cached: Family<ByProvider, Counter>,
-    asked_anew: Family<ByProvider, Counter>,
-    ahead: Family<ByProvider, Counter>,
+    full_refetches: Family<ByProvider, Counter>,
+    refreshes: Family<ByProvider, Counter>,
     over_budget: Family<ByNamespace, Counter>,
     bound: LabelBound,
-    /// Addresses whose breaker is open.
+    /// Addresses with an open breaker.
     pub(crate) open: Gauge,
 }
 
@@ -61,10 +61,10 @@ impl Default for Metrics {
             calls: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             ignored: Family::default(),
-            odd_nodes: Family::default(),
+            unexpected_nodes: Family::default(),
             cached: Family::default(),
-            asked_anew: Family::default(),
-            ahead: Family::default(),
+            full_refetches: Family::default(),
+            refreshes: Family::default(),
             over_budget: Family::default(),
             bound: LabelBound::for_providers(),
             open: Gauge::default(),
@@ -73,6 +73,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         let r = registry;
         r.register(
@@ -87,37 +88,37 @@ impl Metrics {
         );
         r.register(
             "provider_rules_ignored",
-            "Rules that did not count because no provider answered, by reason code",
+            "Rules left out because no provider answered, by reason code",
             self.ignored.clone(),
         );
         r.register(
             "provider_unexpected_nodes",
-            "Nodes in answers that were not asked about or named twice",
-            self.odd_nodes.clone(),
+            "Nodes in answers that were not requested or occurred twice",
+            self.unexpected_nodes.clone(),
         );
         r.register(
             "provider_answers_reused",
-            "Answers used again while their provider calls them valid",
+            "Cached answers used while valid",
             self.cached.clone(),
         );
         r.register(
             "provider_full_refetches",
-            "Questions about changes that another about all nodes had to follow",
-            self.asked_anew.clone(),
+            "Requests for changes that needed a second request for all nodes",
+            self.full_refetches.clone(),
         );
         r.register(
             "provider_refreshes",
-            "Calls among those to rule providers that renewed an answer before it ended",
-            self.ahead.clone(),
+            "Calls to rule providers that refreshed an answer before it ended",
+            self.refreshes.clone(),
         );
         r.register(
             "provider_calls_over_budget",
-            "Calls left out because a namespace's providers had used up its share of kube-scheduler's time",
+            "Calls skipped because a namespace had used up its share of kube-scheduler's time",
             self.over_budget.clone(),
         );
         r.register(
             "provider_breakers_open",
-            "Addresses that are left alone",
+            "Provider addresses with an open circuit breaker",
             self.open.clone(),
         );
     }
@@ -153,7 +154,7 @@ impl Metrics {
     ) {
         self.call(rule, provider, outcome, took);
         let by = self.by(rule, provider);
-        self.ahead.get_or_create(&by).inc();
+        self.refreshes.get_or_create(&by).inc();
     }
 
     pub(crate) fn over_budget(&self, namespace: &str) {
@@ -164,7 +165,7 @@ impl Metrics {
     }
 
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {
-        // A rule that nobody provides has no pair with a provider.
+        // A rule without a provider has no pair.
         let ByProvider { rule, .. } = self.by(rule, "");
         self.ignored.get_or_create(&Skipped { rule, code }).inc();
     }
@@ -172,7 +173,9 @@ impl Metrics {
     pub(crate) fn unexpected_nodes(&self, rule: &str, provider: &str, count: usize) {
         if count > 0 {
             let by = self.by(rule, provider);
-            self.odd_nodes.get_or_create(&by).inc_by(count as u64);
+            self.unexpected_nodes
+                .get_or_create(&by)
+                .inc_by(count as u64);
         }
     }
 
@@ -183,7 +186,7 @@ impl Metrics {
 
     pub(crate) fn full_refetch(&self, rule: &str, provider: &str) {
         let by = self.by(rule, provider);
-        self.asked_anew.get_or_create(&by).inc();
+        self.full_refetches.get_or_create(&by).inc();
     }
 }
 

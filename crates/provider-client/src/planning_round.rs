@@ -1,4 +1,4 @@
-//! A round: every rule of every offer that governs a pod, asked at once.
+//! A planning round: concurrent calls for every rule of every offer that governs a pod.
 
 use std::{
     collections::BTreeMap,
@@ -22,27 +22,31 @@ use tokio::time::Instant;
 
 use crate::{client::ProviderClient, costs::CostSource};
 
-/// The rules that are asked about for one pod: all are asked at once.
-const MOST_RULES: usize = 256;
+/// Maximum number of rules per pod: their providers are called concurrently.
+const MAX_RULES: usize = 256;
 
-/// What is known of the pod besides what makes offers govern it.
+/// The pod to plan and the candidate nodes.
 #[derive(Clone, Debug, Default)]
 pub struct PlanningQuestion {
+    /// The pod.
     pub subject: PodIdentity,
+    /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Its effective resource requests: name and quantity text.
     pub requests: BTreeMap<String, String>,
     /// Names of its ResourceClaims.
     pub resource_claims: Vec<String>,
+    /// The nodes to plan on.
     pub nodes: Arc<NodeSet>,
-    /// kube-scheduler waits for the answer, and with it every other pod: how long it may
-    /// be kept waiting for untrusted providers is bounded.
+    /// kube-scheduler, and with it every other pod, waits for the answer: the time to wait for
+    /// untrusted providers is limited.
     pub scheduler_waits: bool,
 }
 
 impl PlanningQuestion {
-    /// About a pod as the index has it before it is bound.
+    /// The question for an unbound pod of the index.
     pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
-        let told = pod.placement.as_ref().map(|p| &p.annotations);
+        let annotations = pod.placement.as_ref().map(|p| &p.annotations);
         Self {
             subject: PodIdentity {
                 namespace: pod.namespace.to_string(),
@@ -50,7 +54,7 @@ impl PlanningQuestion {
                 uid: pod.uid.to_string(),
                 labels: pod.labels.clone(),
             },
-            annotations: told
+            annotations: annotations
                 .into_iter()
                 .flat_map(|a| a.iter())
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -67,14 +71,20 @@ impl PlanningQuestion {
     }
 }
 
-/// What came of one round: the record that explanations are made of.
+/// The record of one round, from which explanations are made.
 #[derive(Debug)]
 pub struct PlanningRound {
+    /// The pod.
     pub subject: PodIdentity,
+    /// The nodes, by the positions of the plan.
     pub nodes: Arc<NodeSet>,
+    /// The result of each rule.
     pub rules: Vec<RuleRecord>,
+    /// The decision on each node.
     pub plan: Plan,
+    /// The start of the round.
     pub at: SystemTime,
+    /// The duration of the round.
     pub took: Duration,
 }
 
@@ -83,30 +93,33 @@ pub struct PlanningRound {
 pub struct RuleRecord {
     /// The offer's name, in the pod's namespace.
     pub offer: Arc<str>,
+    /// The rule; of a missing policy only the policy's name.
     pub rule: Rule,
-    /// `namespace/name` of the Service that was asked.
+    /// `namespace/name` of the provider's Service.
     pub provider: Option<Arc<str>>,
+    /// The costs, or why there are none.
     pub outcome: RuleOutcome,
-    /// What went wrong, for people.
+    /// The error, for people.
     pub error: Option<String>,
+    /// The duration of the call; zero for a cached answer.
     pub took: Duration,
-    /// An earlier answer that its provider still calls valid.
+    /// The costs come from a cached answer that is still valid.
     pub reused: bool,
 }
 
 impl PlanningRound {
-    /// Bytes held, roughly.
-    pub fn weight(&self) -> usize {
+    /// Approximate size in bytes.
+    pub fn heap_bytes(&self) -> usize {
         let rules = self.rules.iter().map(|r| match &r.outcome {
-            RuleOutcome::Costs(costs) => 256 + costs.weight(),
+            RuleOutcome::Costs(costs) => 256 + costs.heap_bytes(),
             RuleOutcome::Unavailable { .. } => 256,
         });
-        512 + self.nodes.weight()
+        512 + self.nodes.heap_bytes()
             + self.plan.verdicts.len() * size_of::<NodeVerdict>()
             + rules.sum::<usize>()
     }
 
-    /// The rules that had no answer and did not count, with their codes.
+    /// The rules that were left out for lack of an answer, with their reason codes.
     pub fn ignored(&self) -> impl Iterator<Item = (&RuleRecord, &'static str)> {
         self.rules.iter().filter_map(|r| match r.outcome {
             RuleOutcome::Unavailable {
@@ -119,26 +132,35 @@ impl PlanningRound {
 }
 
 impl ProviderClient {
-    /// Plans a pod that is not bound, or as if it were not, on the nodes that
-    /// Kubernetes itself would let it run on: the others would only reject it.
+    /// Plans a pod, as if it were unbound, on the nodes that satisfy Kubernetes' own rules.
     pub async fn plan_on_fitting_nodes(&self, snapshot: &Snapshot, pod: &Pod) -> PlanningRound {
         let fits = |n: &&Arc<Node>| node_filter::unschedulable_reason(snapshot, pod, n).is_none();
         let nodes = snapshot.nodes().filter(fits).map(|n| &*n.name).collect();
-        self.round(snapshot, PlanningQuestion::for_pod(pod, nodes))
+        self.plan_pod(snapshot, PlanningQuestion::for_pod(pod, nodes))
             .await
     }
 
-    /// Asks every rule that governs the pod, and plans.
-    pub async fn round(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
+    /// Calls the provider of every rule that governs the pod, and plans.
+    pub async fn plan_pod(&self, snapshot: &Snapshot, question: PlanningQuestion) -> PlanningRound {
+        let constraints = constraints::pod_constraints(snapshot, &question.subject);
+        self.plan_with(snapshot, &constraints, question).await
+    }
+
+    /// [`Self::plan_pod`] with the pod's constraints, for callers that have them.
+    pub async fn plan_with(
+        &self,
+        snapshot: &Snapshot,
+        all: &[PodConstraints],
+        question: PlanningQuestion,
+    ) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
-        let asks = constraints::pod_constraints(snapshot, &question.subject);
         let nodes_on_wire = OnceLock::new();
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
-        for constraints in &asks {
+        for constraints in all {
             for rule in &constraints.rules {
-                match calls.len() < MOST_RULES {
+                match calls.len() < MAX_RULES {
                     true => {
-                        calls.push(self.ask_rule(
+                        calls.push(self.query_rule(
                             snapshot,
                             &question,
                             constraints,
@@ -146,7 +168,9 @@ impl ProviderClient {
                             &nodes_on_wire,
                         ));
                     }
-                    false => left_out.push(too_many(constraints, rule, self.rejects(constraints))),
+                    false => {
+                        left_out.push(too_many_rules(constraints, rule, self.rejects(constraints)))
+                    }
                 }
             }
         }
@@ -155,12 +179,12 @@ impl ProviderClient {
         if question.scheduler_waits {
             self.charge(&question.subject.namespace, &rules);
         }
-        for constraints in &asks {
+        for constraints in all {
             rules.extend(
                 constraints
                     .missing_policies
                     .iter()
-                    .map(|policy| missing(constraints, policy, self.rejects(constraints))),
+                    .map(|policy| missing_policy(constraints, policy, self.rejects(constraints))),
             );
         }
         for record in &rules {
@@ -175,7 +199,7 @@ impl ProviderClient {
         let answers: Vec<RuleAnswer<'_>> = rules
             .iter()
             .map(|r| RuleAnswer {
-                offer: asks
+                offer: all
                     .iter()
                     .position(|a| a.offer.name == r.offer)
                     .unwrap_or_default(),
@@ -184,7 +208,7 @@ impl ProviderClient {
                 outcome: &r.outcome,
             })
             .collect();
-        let plan = Plan::make(question.nodes.len(), &answers);
+        let plan = Plan::new(question.nodes.len(), &answers);
         let PlanningQuestion { subject, nodes, .. } = question;
         PlanningRound {
             subject,
@@ -196,8 +220,8 @@ impl ProviderClient {
         }
     }
 
-    /// Charges a namespace for what a round waited for its own, untrusted providers. All
-    /// were asked at once, so the slowest counts.
+    /// Charges a namespace the time that a round waited for its own untrusted providers. The calls
+    /// were concurrent, so the slowest counts.
     fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
         let Some(budgets) = self.budgets() else {
             return;
@@ -217,19 +241,19 @@ impl ProviderClient {
         }
     }
 
-    /// Whether a rule of this offer that has no answer keeps every node out.
+    /// Whether a rule of this offer without an answer excludes every node.
     fn rejects(&self, constraints: &PodConstraints) -> bool {
         let says = constraints
             .offer
             .provider_unavailable
-            .unwrap_or(self.config().unavailable);
+            .unwrap_or(self.config().provider_unavailable);
         says == ProviderUnavailable::Reject
     }
 
-    async fn ask_rule(
+    async fn query_rule(
         &self,
         snapshot: &Snapshot,
-        asked: &PlanningQuestion,
+        question: &PlanningQuestion,
         constraints: &PodConstraints,
         rule: &Rule,
         nodes: &OnceLock<Bytes>,
@@ -250,8 +274,11 @@ impl ProviderClient {
         };
         let Some(service) = self.provider(snapshot, &rule.name, &constraints.offer.namespace)
         else {
-            record.error =
-                Some(self.no_provider(snapshot, &rule.name, &constraints.offer.namespace));
+            record.error = Some(self.missing_provider_message(
+                snapshot,
+                &rule.name,
+                &constraints.offer.namespace,
+            ));
             return record;
         };
         let provider = provider_name(service);
@@ -268,7 +295,7 @@ impl ProviderClient {
             return record;
         }
         let result = self
-            .costs(snapshot, service, asked, constraints, rule, nodes)
+            .costs(snapshot, service, question, constraints, rule, nodes)
             .await;
         record.took = start.elapsed();
         match result {
@@ -278,7 +305,10 @@ impl ProviderClient {
                 record.took = Duration::ZERO;
                 record.reused = true;
             }
-            Ok(CostSource::Fetched { costs, odd }) => {
+            Ok(CostSource::Fetched {
+                costs,
+                unexpected_nodes: odd,
+            }) => {
                 self.metrics()
                     .call(&rule.name, &provider, "OK", record.took);
                 self.metrics().unexpected_nodes(&rule.name, &provider, odd);
@@ -297,8 +327,13 @@ impl ProviderClient {
         record
     }
 
-    /// Why a rule has no provider.
-    pub fn no_provider(&self, snapshot: &Snapshot, rule: &str, namespace: &str) -> String {
+    /// The message for a rule without a provider.
+    pub fn missing_provider_message(
+        &self,
+        snapshot: &Snapshot,
+        rule: &str,
+        namespace: &str,
+    ) -> String {
         let elsewhere = match snapshot.providers(rule) {
             [] => "",
             _ => "; there is one, but in a namespace that is not trusted",
@@ -312,7 +347,7 @@ impl ProviderClient {
     }
 }
 
-fn too_many(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleRecord {
+fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleRecord {
     RuleRecord {
         offer: Arc::clone(&constraints.offer.name),
         rule: rule.clone(),
@@ -322,7 +357,7 @@ fn too_many(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleReco
             reject,
         },
         error: Some(format!(
-            "more than {MOST_RULES} rules govern the pod, in the order of its offers' names: \
+            "more than {MAX_RULES} rules govern the pod, in the order of its offers' names: \
              give it fewer offers"
         )),
         took: Duration::ZERO,
@@ -335,7 +370,7 @@ pub fn provider_name(service: &Service) -> Arc<str> {
     tautline_core::model::key(&service.namespace, &service.name).into()
 }
 
-fn missing(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {
+fn missing_policy(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {
     RuleRecord {
         offer: Arc::clone(&constraints.offer.name),
         rule: Rule {

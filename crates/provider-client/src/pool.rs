@@ -1,4 +1,4 @@
-//! One kept HTTP/2 channel for each provider address.
+//! One HTTP/2 channel per provider address, with its circuit breaker.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use tonic::{
 
 use crate::{CallError, breaker::Breaker, dial};
 
-/// Channels that nobody used for so long are closed.
+/// Channels unused for this time are closed.
 const IDLE: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,26 +33,26 @@ struct Key {
     address: Address,
     /// The name that the certificate must have; `None`: no TLS.
     tls_name: Option<String>,
-    /// It may not lead to this machine or its link.
+    /// It must not resolve to this machine or its link.
     remote_only: bool,
-    /// It is that of a trusted Service. What a tenant's Service makes of the same address
-    /// must not open the breaker for others.
+    /// It belongs to a trusted Service. Calls of a tenant's Service to the same address must not
+    /// open the breaker for others.
     trusted: bool,
 }
 
-/// A call that may be repeated to see whether an address is back.
+/// A call that probes an address.
 pub(crate) type Probe =
     Arc<dyn Fn(Channel, Duration) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
-/// The addresses that may take a call.
-pub(crate) struct Peers<'a> {
+/// The addresses for a call.
+pub(crate) struct Candidates<'a> {
     pub addresses: &'a [Address],
-    /// Which of them comes first.
+    /// The index of the first.
     pub first: usize,
     pub tls_name: Option<&'a str>,
     pub remote_only: bool,
     pub trusted: bool,
-    /// The call may be the one that finds out whether an address is back.
+    /// The call may be the probe of an open breaker.
     pub may_probe: bool,
 }
 
@@ -62,11 +62,11 @@ pub(crate) struct Connection {
     pub channel: Channel,
     breaker: Mutex<Breaker>,
     used: Mutex<Instant>,
-    /// What went wrong last.
+    /// The last error.
     error: Mutex<String>,
-    /// A task probes it in the background.
+    /// A background task probes it.
     probing: AtomicBool,
-    /// By the question that was asked last.
+    /// Repeats the last request.
     probe: Mutex<Option<Probe>>,
     open: Gauge,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let breaker = &self.breaker;
-        let mut out = f.debug_struct("Link");
+        let mut out = f.debug_struct("Connection");
         out.field("address", &self.address)
             .field("breaker", breaker);
         out.finish_non_exhaustive()
@@ -90,26 +90,25 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A permit for one call, unless the breaker is open. A probe may pass an open one
-    /// when its pause is over.
+    /// Admits one call, unless the breaker is open. A probe may pass an open breaker after its
+    /// pause.
     pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
         let now = Instant::now();
         let mut breaker = self.breaker.lock();
         let admitted = (probe || !breaker.is_open()) && breaker.admit(now);
         admitted.then(|| CallGuard {
-            link: Arc::clone(self),
+            connection: Arc::clone(self),
             recorded: false,
         })
     }
 
-    /// When the next probe is due; `None`: the breaker is closed, or nobody has wanted
-    /// this address for long.
+    /// The time of the next probe; `None` if the breaker is closed or the address unused.
     pub(crate) fn probe_due(&self) -> Option<Instant> {
         let wanted = self.used.lock().elapsed() < IDLE;
         self.breaker.lock().open_until().filter(|_| wanted)
     }
 
-    /// Sets what it is probed by, and says whether the caller has to begin with that.
+    /// Sets the probe; returns whether the caller must start the probing task.
     pub(crate) fn set_probe(&self, probe: Probe) -> bool {
         *self.probe.lock() = Some(probe);
         !self.probing.swap(true, Ordering::Relaxed)
@@ -125,34 +124,34 @@ impl Connection {
     }
 }
 
-/// One admitted call; dropped without an outcome it counts for nothing.
+/// One admitted call. Dropped without a result it has no effect on the breaker.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
-    pub link: Arc<Connection>,
+    pub connection: Arc<Connection>,
     recorded: bool,
 }
 
 impl CallGuard {
-    /// Takes the outcome down, and says whether the breaker is open now.
+    /// Records the result; returns whether the breaker is open now.
     pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
         self.recorded = true;
-        let link = &self.link;
+        let connection = &self.connection;
         if let Some(error) = error.filter(|_| !success) {
-            *link.error.lock() = error.to_string();
+            *connection.error.lock() = error.to_string();
         }
-        let mut breaker = link.breaker.lock();
+        let mut breaker = connection.breaker.lock();
         let before = breaker.is_open();
         breaker.record(Instant::now(), success);
         let after = breaker.is_open();
         match (before, after) {
             (false, true) => {
-                link.open.inc();
-                let (address, error) = (&link.address, link.error.lock());
+                connection.open.inc();
+                let (address, error) = (&connection.address, connection.error.lock());
                 tracing::info!(%address, %error, "provider address is not called for a while");
             }
             (true, false) => {
-                link.open.dec();
-                tracing::info!(address = %link.address, "provider address answers again");
+                connection.open.dec();
+                tracing::info!(address = %connection.address, "provider address answers again");
             }
             _ => {}
         }
@@ -163,27 +162,27 @@ impl CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.recorded {
-            self.link.breaker.lock().forget();
+            self.connection.breaker.lock().forget();
         }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    links: DashMap<Key, Arc<Connection>>,
+    connections: DashMap<Key, Arc<Connection>>,
     turn: AtomicUsize,
     tls: ArcSwapOption<ClientTlsConfig>,
     files: ClientFiles,
     open: Gauge,
 }
 
-/// The pool cannot reach an address at all.
+/// No address can be called.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     /// The breakers of all addresses are open.
     #[error("{why}")]
     BreakerOpen {
-        links: Vec<Arc<Connection>>,
+        connections: Vec<Arc<Connection>>,
         why: String,
     },
     #[error("{0}")]
@@ -194,7 +193,7 @@ impl Pool {
     pub(crate) fn new(files: ClientFiles, open: Gauge) -> Result<Self, std::io::Error> {
         let tls = client_tls(&files)?;
         Ok(Self {
-            links: DashMap::new(),
+            connections: DashMap::new(),
             turn: AtomicUsize::new(0),
             tls: ArcSwapOption::from_pointee(tls),
             files,
@@ -202,59 +201,65 @@ impl Pool {
         })
     }
 
-    /// The number of a call, so that calls go to addresses in turn.
-    pub(crate) fn turn(&self) -> usize {
+    /// A counter, for round-robin.
+    pub(crate) fn next_index(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A permit on the first of the addresses whose breaker admits a call. `skip` leaves
-    /// out the address of a call that has just failed, if there is another.
-    pub(crate) fn pick(
+    /// Admits a call at the first address whose breaker allows it. Skips the connection `skip`,
+    /// which has just failed, if there is another address.
+    pub(crate) fn admit_call(
         &self,
-        peers: &Peers<'_>,
+        candidates: &Candidates<'_>,
         skip: Option<&Arc<Connection>>,
     ) -> Result<CallGuard, PoolError> {
-        let (mut unusable, mut links) = (None, Vec::new());
-        let count = peers.addresses.len();
+        let (mut unusable, mut connections) = (None, Vec::new());
+        let count = candidates.addresses.len();
         for i in 0..count {
-            let address = &peers.addresses[(peers.first.wrapping_add(i)) % count];
-            match self.link(address, peers) {
+            let address = &candidates.addresses[(candidates.first.wrapping_add(i)) % count];
+            match self.connection(address, candidates) {
                 Err(error) => unusable = Some(error),
-                Ok(link) => {
-                    *link.used.lock() = Instant::now();
-                    let same = skip.is_some_and(|s| Arc::ptr_eq(s, &link));
+                Ok(connection) => {
+                    *connection.used.lock() = Instant::now();
+                    let same = skip.is_some_and(|s| Arc::ptr_eq(s, &connection));
                     if same && count > 1 {
                         continue;
                     }
-                    match link.admit(peers.may_probe) {
-                        Some(permit) => return Ok(permit),
-                        None => links.push(link),
+                    match connection.admit(candidates.may_probe) {
+                        Some(guard) => return Ok(guard),
+                        None => connections.push(connection),
                     }
                 }
             }
         }
         Err(unusable.unwrap_or_else(|| {
-            let error = links.first().map(|link| link.error.lock().clone());
+            let error = connections
+                .first()
+                .map(|connection| connection.error.lock().clone());
             let last = error.filter(|e| !e.is_empty()).unwrap_or_default();
             let why = format!("every address has failed repeatedly; the last time: {last}");
-            PoolError::BreakerOpen { links, why }
+            PoolError::BreakerOpen { connections, why }
         }))
     }
 
-    fn link(&self, address: &Address, peers: &Peers<'_>) -> Result<Arc<Connection>, PoolError> {
+    fn connection(
+        &self,
+        address: &Address,
+        candidates: &Candidates<'_>,
+    ) -> Result<Arc<Connection>, PoolError> {
         let key = Key {
             address: address.clone(),
-            tls_name: peers.tls_name.map(str::to_owned),
-            remote_only: peers.remote_only,
-            trusted: peers.trusted,
+            tls_name: candidates.tls_name.map(str::to_owned),
+            remote_only: candidates.remote_only,
+            trusted: candidates.trusted,
         };
-        if let Some(link) = self.links.get(&key) {
-            return Ok(Arc::clone(&link));
+        if let Some(connection) = self.connections.get(&key) {
+            return Ok(Arc::clone(&connection));
         }
         let now = Instant::now();
-        self.links
-            .retain(|_, link| now.duration_since(*link.used.lock()) < IDLE);
-        let link = Arc::new(Connection {
+        self.connections
+            .retain(|_, connection| now.duration_since(*connection.used.lock()) < IDLE);
+        let connection = Arc::new(Connection {
             address: address.clone(),
             channel: self.channel(&key)?,
             breaker: Mutex::default(),
@@ -264,8 +269,10 @@ impl Pool {
             probe: Mutex::default(),
             open: self.open.clone(),
         });
-        // Two callers at once: the first one's channel stays.
-        Ok(Arc::clone(&self.links.entry(key).or_insert(link)))
+        // Of two concurrent callers, the first one's channel stays.
+        Ok(Arc::clone(
+            &self.connections.entry(key).or_insert(connection),
+        ))
     }
 
     fn channel(&self, key: &Key) -> Result<Channel, PoolError> {
@@ -300,7 +307,7 @@ impl Pool {
         Ok(endpoint.connect_with_connector_lazy(dial::connector(key.remote_only)))
     }
 
-    /// Follows the TLS files until told to stop; new files mean new channels.
+    /// Reloads the TLS files after changes, until `stop`; new files mean new channels.
     pub(crate) async fn watch_tls_files(&self, stop: CancellationToken) {
         let mut paths: Vec<_> = self.files.ca.iter().cloned().collect();
         if let Some((cert, key)) = &self.files.identity {
@@ -311,8 +318,8 @@ impl Pool {
             match client_tls(&self.files) {
                 Ok(tls) => {
                     self.tls.store(tls.map(Arc::new));
-                    // Calls under way keep their channel alive until they end.
-                    self.links.retain(|key, _| key.tls_name.is_none());
+                    // Calls in progress keep their channel until they end.
+                    self.connections.retain(|key, _| key.tls_name.is_none());
                     tracing::info!("TLS files for providers reloaded");
                 }
                 Err(error) => tracing::warn!(%error, "TLS files for providers do not load"),

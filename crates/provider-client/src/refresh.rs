@@ -1,5 +1,5 @@
-//! Answers that are in use are renewed before they end, so that of pods of one shape
-//! that come one after the other none waits for a provider.
+//! Refreshes answers in use before they end, so that consecutive pods of one shape do not wait for
+//! a provider.
 
 use std::sync::Arc;
 
@@ -16,18 +16,23 @@ use crate::{
 };
 
 impl ProviderClient {
-    /// Asks again when the answer to `key` is due to be renewed. The question is that of
-    /// no pod in particular. Whether it gets its answer concerns nobody: who needs one
-    /// and finds none asks for it.
-    pub(crate) fn refresh_at(&self, callee: Endpoints, key: Key, rule: Arc<str>, due: Instant) {
+    /// Refreshes the answer to `key` at `due`. The request is for any pod. A failure has no effect:
+    /// the next pod without a cached answer requests it.
+    pub(crate) fn schedule_refresh(
+        &self,
+        endpoints: Endpoints,
+        key: Key,
+        rule: Arc<str>,
+        due: Instant,
+    ) {
         let this = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(due).await;
-            let Some(again) = this.cache().again(&key, due) else {
+            let Some(again) = this.cache().refresh_plan(&key, due) else {
                 return;
             };
             let begun = Instant::now();
-            let renewed = this.renew(callee, &key, again, begun).await;
+            let renewed = this.refresh(endpoints, &key, again, begun).await;
             let outcome = match &renewed {
                 Ok(()) => "OK",
                 Err(error) => error.code(),
@@ -36,14 +41,14 @@ impl ProviderClient {
             this.metrics()
                 .refreshed(&rule, provider, outcome, begun.elapsed());
             if let Err(error) = renewed {
-                tracing::debug!(%rule, %provider, %error, "asked ahead of pods: no answer");
+                tracing::debug!(%rule, %provider, %error, "answer not refreshed");
             }
         });
     }
 
-    async fn renew(
+    async fn refresh(
         &self,
-        callee: Endpoints,
+        endpoints: Endpoints,
         key: &Key,
         again: RefreshPlan,
         begun: Instant,
@@ -59,12 +64,16 @@ impl ProviderClient {
                         nodes: encode_nodes(&nodes),
                     };
                     let begun = Instant::now();
-                    let asked =
-                        self.endpoint_cost(callee.clone(), question, EndpointChoice::Turn, by);
+                    let asked = self.endpoint_cost(
+                        endpoints.clone(),
+                        question,
+                        EndpointChoice::RoundRobin,
+                        by,
+                    );
                     let (answer, by) = asked.await?;
                     let answer = answer.read(&nodes)?;
                     self.cache()
-                        .put(key.clone(), &nodes, &answer, &by.address, begun);
+                        .insert(key.clone(), &nodes, &answer, &by.address, begun);
                 }
             }
             RefreshPlan::Changes(known) => {
@@ -74,10 +83,11 @@ impl ProviderClient {
                     head: head.into(),
                     nodes: Bytes::new(),
                 };
-                let first = EndpointChoice::Address(&known.by);
-                let (answer, _) = self.endpoint_cost(callee, question, first, by).await?;
+                let first = EndpointChoice::Address(&known.endpoint);
+                let (answer, _) = self.endpoint_cost(endpoints, question, first, by).await?;
                 let none = Default::default();
-                self.cache().advance(key, &known, &answer, &none, begun)?;
+                self.cache()
+                    .apply_changes(key, &known, &answer, &none, begun)?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Calls to the underlay controller: a service beside the cluster that can change
-//! the infrastructure (a network path, say) so that a limit holds.
+//! Calls to the underlay controller: a service outside the cluster that can change the
+//! infrastructure, such as a network path, so that a limit is met.
 
 use std::sync::{
     Arc,
@@ -24,24 +24,27 @@ use crate::{
     failure::status_text,
 };
 
-/// Why an offer was not taken up.
+/// A failed Allocate.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
-    /// It said no, or was never reached: nothing is allocated.
+    /// The underlay rejected it or was never reached: nothing is allocated.
     #[error("{0}")]
     Refused(CallError),
-    /// Its answer never came: it may be allocated, and has to be released.
+    /// No answer: it may be allocated, and must be released.
     #[error("{0}")]
     Unknown(CallError),
 }
 
-/// A mitigation to ask for: what there is between two nodes, and what should hold.
+/// A request to mitigate a violation between two nodes.
 #[derive(Clone, Debug, Default)]
-pub struct Mitigation {
-    /// Allocations that the pods hold already.
+pub struct MitigationRequest {
+    /// Ids of the pods' current allocations.
     pub ids: Vec<String>,
+    /// The pod's node; may be empty.
     pub node: String,
+    /// The peer's node; may be empty.
     pub peer_node: String,
+    /// The violated rules.
     pub rules: Vec<Rule>,
 }
 
@@ -55,8 +58,7 @@ impl ProviderClient {
         providers::choose_underlay(snapshot, namespace, &self.config().trusted)
     }
 
-    /// The underlay controller of this name, if it is one that may be asked on behalf of
-    /// a pod in `pod_namespace`.
+    /// The underlay controller `namespace/name`, if it may serve pods in `pod_namespace`.
     pub fn underlay_named<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -69,10 +71,10 @@ impl ProviderClient {
         (counts && service.underlay).then_some(service)
     }
 
-    /// What the underlay could allocate so that some of `nodes` keep to `rules`.
+    /// The allocations that would make some of `nodes` comply with `rules`.
     ///
     /// # Errors
-    /// What kept it from answering.
+    /// The underlay gave no answer.
     pub async fn discover_underlay(
         &self,
         snapshot: &Snapshot,
@@ -88,14 +90,14 @@ impl ProviderClient {
         };
         let (namespace, begun) = (&underlay.namespace, Instant::now());
         let budgets = self.budgets().filter(|_| !self.trusts(underlay));
-        let mut way = CallOptions {
+        let mut options = CallOptions {
             probe: true,
-            ..self.way(true)
+            ..self.call_options(true)
         };
         if let Some(budgets) = budgets {
-            way.deadline = self.within(budgets, underlay, way.deadline)?;
+            options.deadline = self.deadline_within_budget(budgets, underlay, options.deadline)?;
         }
-        let answer = self.call_until(way, snapshot, underlay, move |channel, _| {
+        let answer = self.call_until(options, snapshot, underlay, move |channel, _| {
             let request = request.clone();
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
@@ -112,11 +114,10 @@ impl ProviderClient {
         }
     }
 
-    /// Takes an offer up. Asking twice for one id is asking once.
+    /// Allocates an offer. Repeated calls for one id allocate once.
     ///
     /// # Errors
-    /// Whether it may be allocated nevertheless, and the refusal, or what kept the
-    /// underlay from answering.
+    /// The error, and whether the offer may be allocated nevertheless.
     pub async fn allocate_underlay(
         &self,
         snapshot: &Snapshot,
@@ -128,7 +129,7 @@ impl ProviderClient {
         let call = move |channel, left| {
             counted.fetch_add(1, Ordering::Relaxed);
             let mut request = Request::new(AllocateRequest { id: id.clone() });
-            // So that it gives up as soon as we do.
+            // So that the underlay stops at the same time.
             request.set_timeout(left);
             async move {
                 let mut client = UnderlayControllerClient::new(channel);
@@ -139,17 +140,17 @@ impl ProviderClient {
                 }
             }
         };
-        let mut way = self.way(true);
+        let mut options = self.call_options(true);
         if !self.trusts(underlay) {
-            // It holds up the binds of others.
-            way.deadline = way.deadline.min(self.config().deadline);
+            // It delays the binds of other pods.
+            options.deadline = options.deadline.min(self.config().deadline);
         }
-        let answer = self.call_until(way, snapshot, underlay, call).await;
+        let answer = self.call_until(options, snapshot, underlay, call).await;
         match answer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {
                 let error = CallError::Failed(status_text(&status));
-                // What became of a first attempt whose connection broke is not said.
+                // The result of a first attempt with a broken connection is unknown.
                 if attempts.load(Ordering::Relaxed) > 1 {
                     Err(AllocateError::Unknown(error))
                 } else {
@@ -164,10 +165,10 @@ impl ProviderClient {
         }
     }
 
-    /// Gives an allocation back. One that the underlay does not know is back.
+    /// Releases an allocation. An unknown id counts as released.
     ///
     /// # Errors
-    /// What kept it from answering: ask again.
+    /// The underlay gave no answer; retry.
     pub async fn release_underlay(
         &self,
         snapshot: &Snapshot,
@@ -185,20 +186,20 @@ impl ProviderClient {
                 }
             }
         };
-        self.call_until(self.way(true), snapshot, underlay, call)
+        self.call_until(self.call_options(true), snapshot, underlay, call)
             .await
     }
 
-    /// Asks the underlay to mend a violation; gives the id of what is allocated
-    /// now, "" if nothing is.
+    /// Asks the underlay to mitigate a violation; returns the id of the new allocation, empty
+    /// without one.
     ///
     /// # Errors
-    /// The refusal, or what kept it from answering. Not repeated by itself.
+    /// The underlay rejected it or gave no answer. Never retried automatically.
     pub async fn mitigate(
         &self,
         snapshot: &Snapshot,
         underlay: &Service,
-        what: &Mitigation,
+        what: &MitigationRequest,
     ) -> Result<String, CallError> {
         let node = |name: &str| {
             (!name.is_empty()).then(|| NodeRef {
@@ -219,25 +220,25 @@ impl ProviderClient {
                 Ok::<_, Status>(client.mitigate(request).await?.into_inner().id)
             }
         };
-        self.call_until(self.way(false), snapshot, underlay, call)
+        self.call_until(self.call_options(false), snapshot, underlay, call)
             .await
     }
 
-    fn way(&self, again: bool) -> CallOptions<'static> {
+    fn call_options(&self, again: bool) -> CallOptions<'static> {
         CallOptions {
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
-            again,
-            // What allocates or releases is not repeated to see whether it works.
+            retry: again,
+            // Allocate and Release must not be repeated as probes.
             probe: false,
-            not_now: false,
-            first: EndpointChoice::Turn,
+            may_be_unavailable: false,
+            endpoint: EndpointChoice::RoundRobin,
             until: None,
         }
     }
 }
 
-/// The service itself said no, as opposed to something on the way to it.
+/// Whether the underlay itself rejected the call.
 fn is_refusal(status: &Status) -> bool {
     matches!(
         status.code(),

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 fn discovery() -> ProviderClient {
     let config = ClientConfig {
         underlay_deadline: Duration::from_millis(400),
-        ..ClientConfig::unguarded()
+        ..ClientConfig::single_tenant()
     };
     ProviderClient::new(config, Metrics::default()).unwrap()
 }
@@ -60,7 +60,7 @@ async fn an_allocation_is_made_once_and_released_for_good() {
         let released = discovery.release_underlay(&snapshot, service, "p1").await;
         released.unwrap(); // One that is unknown is back already.
     }
-    assert_eq!(underlay.state().count(Verb::Release, "p1"), 1);
+    assert_eq!(underlay.state().successes(Verb::Release, "p1"), 1);
     let again = discovery.allocate_underlay(&snapshot, service, "p1").await;
     assert!(matches!(again, Err(AllocateError::Refused(_))), "{again:?}");
 }
@@ -78,13 +78,13 @@ async fn what_may_be_allocated_is_told_from_what_is_not() {
         "{unknown:?}"
     );
 
-    underlay.state().down.insert(Verb::Allocate);
+    underlay.state().unavailable.insert(Verb::Allocate);
     let down = allocate("p1").await;
     assert!(matches!(down, Err(AllocateError::Unknown(_))), "{down:?}");
 
-    underlay.state().down.clear();
+    underlay.state().unavailable.clear();
     let late = Duration::from_secs(30);
-    underlay.state().late.insert(Verb::Allocate, late);
+    underlay.state().delays.insert(Verb::Allocate, late);
     let lost = allocate("p1").await;
     let lost = lost.unwrap_err();
     assert!(
@@ -94,7 +94,7 @@ async fn what_may_be_allocated_is_told_from_what_is_not() {
     assert!(lost.to_string().ends_with(" within 400ms"), "{lost}");
     assert!(underlay.state().allocated.contains_key("p1"), "it may be");
 
-    underlay.state().down.insert(Verb::Release);
+    underlay.state().unavailable.insert(Verb::Release);
     let released = discovery.release_underlay(&snapshot, service, "p1").await;
     assert!(
         released.is_err(),

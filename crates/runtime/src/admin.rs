@@ -1,4 +1,4 @@
-//! The admin port: `/livez`, `/readyz`, `/metrics`, and what a process adds.
+//! The admin port: `/livez`, `/readyz`, `/metrics`, and a process' own pages.
 
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -14,30 +14,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Body, HttpResponse, Limits, Port, PortMetrics};
 
-/// Connections of the admin port: probes, a scraper, people.
-const MOST_CONNECTIONS: usize = 64;
-/// Pages larger than small ones hold this much together.
+/// Connections of the admin port, for probes, a scraper and people.
+const MAX_CONNECTIONS: usize = 64;
+/// Memory for all pages in progress.
 const PAGE_BYTES: usize = 64 << 20;
 
-/// What a process is still waiting for before it can serve.
+/// The conditions that a process waits for before it can serve.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<String, bool>>>);
 
 impl Readiness {
-    /// A condition that must come true; ready are those that all are.
+    /// Adds a condition: the process is ready once all are met.
     pub fn expect(&self, name: &str) {
         self.0.lock().entry(name.to_owned()).or_insert(false);
     }
 
+    /// Meets a condition.
     pub fn done(&self, name: &str) {
         self.set(name, true);
     }
 
+    /// Sets whether a condition is met, and adds it if it is new.
     pub fn set(&self, name: &str, ready: bool) {
         self.0.lock().insert(name.to_owned(), ready);
     }
 
-    /// What is not ready, by name.
+    /// Names of the conditions that are not met.
     pub fn missing(&self) -> Vec<String> {
         self.0
             .lock()
@@ -47,7 +49,7 @@ impl Readiness {
             .collect()
     }
 
-    /// Completes once nothing is missing.
+    /// Completes once all conditions are met.
     pub async fn wait(&self) {
         while !self.missing().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -55,15 +57,21 @@ impl Readiness {
     }
 }
 
-/// Binds a listener; the error names the address.
+/// Binds a listener.
+///
+/// # Errors
+/// The address, and why it cannot be bound.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Serves the admin port. `extra` answers paths beyond the standard ones, or
-/// says with `None` that there is nothing there.
+/// Serves the admin port until `stop`. `extra` serves paths other than the standard ones;
+/// `None` gives 404.
+///
+/// # Errors
+/// None so far.
 pub async fn serve<E, F>(
     listener: TcpListener,
     registry: Arc<Registry>,
@@ -76,8 +84,8 @@ where
     F: Future<Output = Option<HttpResponse>> + Send,
 {
     let limits = Limits {
-        connections: MOST_CONNECTIONS,
-        answer: Duration::from_secs(30),
+        connections: MAX_CONNECTIONS,
+        response: Duration::from_secs(30),
         request_bytes: Some(PAGE_BYTES),
         ..Limits::default()
     };

@@ -1,14 +1,14 @@
-//! The cluster that a process works with.
+//! The connection of a process to its cluster.
 
 use std::{fmt, time::Duration};
 
 use kube::{Client, Config};
 
-/// A connection that brings nothing for so long, an answer being due, is dead. Watches may
-/// be silent for almost as long.
+/// A connection without data for this time while a response is due is dead. Watches may be
+/// silent for almost as long.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// How its API server is reached. Cheap to clone.
+/// Access to the API server. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
@@ -16,6 +16,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Access as configured.
+    ///
     /// # Errors
     /// TLS files or a token that cannot be used.
     pub fn new(mut config: Config) -> kube::Result<Self> {
@@ -27,8 +29,8 @@ impl Cluster {
         })
     }
 
-    /// All that is done here goes through this client.
-    pub fn through(client: Client) -> Self {
+    /// Access through this client only, also for watches.
+    pub fn from_client(client: Client) -> Self {
         Self {
             client,
             config: None,
@@ -40,8 +42,8 @@ impl Cluster {
         &self.client
     }
 
-    /// A client whose connections live on the runtime that calls this: what they bring
-    /// wakes no other.
+    /// A client whose connections belong to the current tokio runtime: their data wakes no other
+    /// thread.
     pub(crate) fn client_here(&self) -> kube::Result<Client> {
         match &self.config {
             Some(config) => Client::try_from(config.clone()),

@@ -1,4 +1,4 @@
-//! The one writer of a process's index, and what readers hold of it.
+//! The index of a process: one writer, many readers of snapshots.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,7 +18,7 @@ use tautline_core::{
 };
 use tokio::sync::watch;
 
-/// How often each kind has changed.
+/// The number of changes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Versions([u64; 7]);
 
@@ -31,38 +31,36 @@ impl Versions {
     }
 }
 
-/// An index that is kept in step from somewhere. Cheap to clone; all clones are
-/// one. Writes are short and synchronous; a read waits for one write at most.
+/// The cluster's objects, kept in step by watches. Cheap to clone; clones share the index. Writes
+/// are short and synchronous; a read waits for at most one write.
 #[derive(Clone, Debug)]
 pub struct ClusterStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     index: Mutex<Index>,
-    /// The index as it was last read. Of what nobody reads no snapshot is made: the
-    /// writes after one copy what they touch.
+    /// The last snapshot. Made on demand: writes after a snapshot copy the shards they touch.
     now: ArcSwap<Snapshot>,
-    /// The index has changed since. Set and cleared while the index is locked.
+    /// The index has changed since. Written under the index lock.
     stale: AtomicBool,
     versions: watch::Sender<Versions>,
-    /// The same without pods, which change thousands of times for each other kind:
-    /// who does not follow them is not to be woken by them.
-    but_pods: watch::Sender<Versions>,
-    /// A bit for each kind that was listed to its end.
+    /// The same without pods, which change thousands of times as often as other kinds.
+    versions_except_pods: watch::Sender<Versions>,
+    /// A bit for each kind with a complete list.
     listed: AtomicU8,
     pods_watch: Mutex<PodsWatch>,
-    /// Offers that do not count yet, by key.
-    waiting: watch::Sender<BTreeMap<String, Arc<Offer>>>,
-    /// Objects that could not be used, and why.
-    refused: Mutex<BTreeMap<(Kind, String), String>>,
+    /// Offers that are not active yet, by key.
+    pending_offers: watch::Sender<BTreeMap<String, Arc<Offer>>>,
+    /// Unusable objects, and why.
+    rejected: Mutex<BTreeMap<(Kind, String), String>>,
 }
 
-/// How it stands with the watch of pods.
+/// The state of the watch on pods.
 #[derive(Debug, Default)]
 struct PodsWatch {
-    /// When it looks again, if it rests.
-    rests_until: Option<Instant>,
-    /// Since when it is under way, if it is.
+    /// The end of its current pause.
+    quiet_until: Option<Instant>,
+    /// The start of the current watch.
     since: Option<Instant>,
 }
 
@@ -73,17 +71,17 @@ impl Default for ClusterStore {
             now: ArcSwap::default(),
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
-            but_pods: watch::Sender::new(Versions::default()),
+            versions_except_pods: watch::Sender::new(Versions::default()),
             listed: AtomicU8::new(0),
             pods_watch: Mutex::default(),
-            waiting: watch::Sender::default(),
-            refused: Mutex::default(),
+            pending_offers: watch::Sender::default(),
+            rejected: Mutex::default(),
         }))
     }
 }
 
 impl ClusterStore {
-    /// The cluster at this moment.
+    /// The current state of the cluster.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let Inner {
             index, now, stale, ..
@@ -98,50 +96,51 @@ impl ClusterStore {
         now.load_full()
     }
 
-    /// Wakes when anything has changed.
+    /// Notifies of every change.
     pub fn changes(&self) -> watch::Receiver<Versions> {
         self.0.versions.subscribe()
     }
 
-    /// Wakes when anything but a pod has changed; pods are at version 0 in it.
+    /// Notifies of every change except of pods, whose version stays 0.
     pub fn changes_except_pods(&self) -> watch::Receiver<Versions> {
-        self.0.but_pods.subscribe()
+        self.0.versions_except_pods.subscribe()
     }
 
-    /// Whether a list of this kind has come to its end: until then there may be more.
+    /// Whether a list of this kind is complete: until then there may be more objects.
     pub fn listed(&self, kind: Kind) -> bool {
         self.0.listed.load(Ordering::Acquire) & (1 << kind as u8) != 0
     }
 
-    /// Until then no pod changes here: its watch rests. Of a snapshot that is taken
-    /// after this, the pods are those of then too.
+    /// The time until which no pod changes here, because the watch pauses. A snapshot taken after
+    /// this call has the pods of that time.
     pub fn pods_quiet_until(&self) -> Option<Instant> {
-        self.0.pods_watch.lock().rests_until
+        self.0.pods_watch.lock().quiet_until
     }
 
-    /// Whoever writes pods writes none until then.
+    /// Announces that no pod changes until then.
     pub fn set_pods_quiet(&self, until: Instant) {
-        self.0.pods_watch.lock().rests_until = Some(until);
+        self.0.pods_watch.lock().quiet_until = Some(until);
     }
 
-    /// Since when a watch brings what becomes of pods, without a break; `None`: none
-    /// does now.
+    /// The start of the current watch on pods; `None` without one.
     pub fn pods_watched_since(&self) -> Option<Instant> {
         self.0.pods_watch.lock().since
     }
 
-    /// A watch of pods has begun, or (`None`) has ended.
+    /// Reports that a watch on pods has started, or (`None`) ended.
     pub fn watch_pods(&self, since: Option<Instant>) {
         self.0.pods_watch.lock().since = since;
     }
 
-    /// Offers that do not count until the pods that they may select are known, by key.
+    /// Offers that become active once the pods that they may select are known, by key.
     pub(crate) fn pending_offers(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
-        &self.0.waiting
+        &self.0.pending_offers
     }
 
-    /// Waits for so long until no offer that `concerns` whoever asks waits to count; gives
-    /// one that still does.
+    /// Waits until no pending offer matches `concerns`.
+    ///
+    /// # Errors
+    /// An offer that is still pending after `most`.
     pub async fn wait_for_pending_offers(
         &self,
         concerns: impl Fn(&Offer) -> bool,
@@ -150,11 +149,11 @@ impl ClusterStore {
         let find = |waiting: &BTreeMap<String, Arc<Offer>>| {
             waiting.values().find(|offer| concerns(offer)).cloned()
         };
-        // Hardly ever does any.
-        let Some(one) = find(&self.0.waiting.borrow()) else {
+        // Offers are rarely pending.
+        let Some(one) = find(&self.0.pending_offers.borrow()) else {
             return Ok(());
         };
-        let mut waiting = self.0.waiting.subscribe();
+        let mut waiting = self.0.pending_offers.subscribe();
         let none = waiting.wait_for(|waiting| find(waiting).is_none());
         match tokio::time::timeout(most, none).await {
             Ok(Ok(_)) => Ok(()),
@@ -162,25 +161,25 @@ impl ClusterStore {
         }
     }
 
-    /// Notes that an object as it is now cannot be used; what was good of it stays.
+    /// Records that an object's current version is unusable; the last usable one stays.
     pub fn reject(&self, kind: Kind, key: &str, why: String) {
-        self.0.refused.lock().insert((kind, key.to_owned()), why);
+        self.0.rejected.lock().insert((kind, key.to_owned()), why);
         self.changed(kind);
     }
 
-    /// The objects of a kind that cannot be used, by key, and why.
+    /// Keys of the unusable objects of a kind, and why.
     pub fn rejected(&self, kind: Kind) -> BTreeMap<String, String> {
-        let refused = self.0.refused.lock();
+        let refused = self.0.rejected.lock();
         let of_kind = refused.iter().filter(|((k, _), _)| *k == kind);
         of_kind
             .map(|((_, key), why)| (key.clone(), why.clone()))
             .collect()
     }
 
-    /// An object of this key can be used again, or is gone.
+    /// Records that the object of this key is usable or gone.
     pub fn accept(&self, kind: Kind, key: &str) {
-        let mut refused = self.0.refused.lock();
-        // Hardly ever is there any.
+        let mut refused = self.0.rejected.lock();
+        // Objects are rarely unusable.
         if refused.is_empty() {
             return;
         }
@@ -191,39 +190,41 @@ impl ClusterStore {
         }
     }
 
+    /// Adds or replaces an object.
     pub fn apply(&self, object: Object) {
         let kind = object.kind();
         self.write(kind, |index| index.apply(object));
     }
 
-    /// Puts `new` in place of a pod as it was read. What a watch has brought since stays.
+    /// Replaces a pod with `new`, unless a watch has changed it since it was read.
     pub fn replace(&self, read: &Arc<Pod>, new: Pod) {
         self.write(Kind::Pod, |index| index.replace(read, new));
     }
 
+    /// Removes an object by its [`Object::key`].
     pub fn delete(&self, kind: Kind, key: &str) {
         self.write(kind, |index| index.delete(kind, key));
     }
 
-    /// Begins to take all there is of `kind`, object by object.
-    pub fn listing(&self, kind: Kind) -> Listing {
-        Listing {
-            feed: self.clone(),
+    /// Starts to replace all objects of `kind`, one by one.
+    pub fn begin_relist(&self, kind: Kind) -> Relist {
+        Relist {
+            store: self.clone(),
             kind,
-            gone: self.0.index.lock().keys(kind).collect(),
+            not_listed: self.0.index.lock().keys(kind).collect(),
             changed: false,
         }
     }
 
-    /// Makes `objects` all there is of `kind`.
+    /// Replaces all objects of `kind`.
     pub fn reset(&self, kind: Kind, objects: Vec<Object>) {
         self.0.listed.fetch_or(1 << kind as u8, Ordering::AcqRel);
         self.write(kind, |index| index.reset(kind, objects));
     }
 
-    /// Makes `objects` all there is of one kind of [`Other`].
-    pub fn reset_others(&self, api_version: &str, kind: &str, objects: Vec<WatchedObject>) {
-        self.write(Kind::Other, |index| {
+    /// Replaces all objects of one dynamic kind.
+    pub fn reset_dynamic(&self, api_version: &str, kind: &str, objects: Vec<WatchedObject>) {
+        self.write(Kind::Dynamic, |index| {
             index.reset_dynamic(api_version, kind, objects)
         });
     }
@@ -243,65 +244,63 @@ impl ClusterStore {
         let count = |versions: &mut Versions| versions.0[kind as usize] += 1;
         self.0.versions.send_modify(count);
         if kind != Kind::Pod {
-            self.0.but_pods.send_modify(count);
+            self.0.versions_except_pods.send_modify(count);
         }
     }
 }
 
-/// All there is of a kind, as a list brings it: each object counts at once, and
-/// what the whole list has not brought is gone at its end. So a large cluster is
-/// never held twice. Dropped before its end it takes nothing away.
+/// A list in progress: each object takes effect at once, and [`commit`](Self::commit) removes the
+/// objects that the list lacks. So a large cluster is never held twice. Dropping it removes
+/// nothing.
 #[derive(Debug)]
-pub struct Listing {
-    feed: ClusterStore,
+pub struct Relist {
+    store: ClusterStore,
     kind: Kind,
-    /// What was there before and has not come so far.
-    gone: HashSet<Arc<str>>,
+    /// Keys of earlier objects that the list has not had so far.
+    not_listed: HashSet<Arc<str>>,
     changed: bool,
 }
 
-impl Listing {
-    /// Takes an object of the kind. Readers see it at the end of the list, or with
-    /// another change.
-    pub fn take(&mut self, object: Object) {
+impl Relist {
+    /// Adds an object of the kind. Readers see it at the end of the list, or with another change.
+    pub fn add(&mut self, object: Object) {
         debug_assert_eq!(object.kind(), self.kind);
-        self.gone.remove(&*object.key());
-        self.changed |= self.feed.0.index.lock().apply(object);
+        self.not_listed.remove(&*object.key());
+        self.changed |= self.store.0.index.lock().apply(object);
     }
 
-    /// The list has an object of this key that cannot be used: what was good of it
-    /// stays.
-    pub fn keep(&mut self, key: &str) {
-        self.gone.remove(key);
+    /// The list has an unusable object of this key: the last usable version stays.
+    pub fn retain(&mut self, key: &str) {
+        self.not_listed.remove(key);
     }
 
-    /// The list is complete. The first of a kind is a change, even if it is empty.
-    pub fn done(mut self) {
+    /// The list is complete. The first list of a kind counts as a change, even if it is empty.
+    pub fn commit(mut self) {
         let changed = std::mem::take(&mut self.changed);
         {
-            let mut index = self.feed.0.index.lock();
-            let gone = self.gone.iter();
+            let mut index = self.store.0.index.lock();
+            let gone = self.not_listed.iter();
             let deleted = gone.filter(|key| index.delete(self.kind, key)).count();
-            if deleted == 0 && !changed && self.feed.listed(self.kind) {
+            if deleted == 0 && !changed && self.store.listed(self.kind) {
                 return;
             }
-            self.feed.0.stale.store(true, Ordering::Release);
+            self.store.0.stale.store(true, Ordering::Release);
         }
         let bit = 1 << self.kind as u8;
-        self.feed.0.listed.fetch_or(bit, Ordering::AcqRel);
-        self.feed.changed(self.kind);
+        self.store.0.listed.fetch_or(bit, Ordering::AcqRel);
+        self.store.changed(self.kind);
     }
 }
 
-impl Drop for Listing {
-    /// What came counts, even if the next list brings the same and changes nothing.
+impl Drop for Relist {
+    /// Publishes the objects so far: the next list may bring the same and change nothing.
     fn drop(&mut self) {
         if self.changed {
             {
-                let _index = self.feed.0.index.lock();
-                self.feed.0.stale.store(true, Ordering::Release);
+                let _index = self.store.0.index.lock();
+                self.store.0.stale.store(true, Ordering::Release);
             }
-            self.feed.changed(self.kind);
+            self.store.changed(self.kind);
         }
     }
 }

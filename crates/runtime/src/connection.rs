@@ -1,4 +1,4 @@
-//! One connection of a port: what it is doing, and the memory that its request holds.
+//! One connection of a port: its phase, and the memory of its request.
 
 use std::sync::{
     Arc,
@@ -10,15 +10,15 @@ use crate::{
     port::Port,
 };
 
-/// What a connection may hold when the memory for requests is used up: small requests,
-/// such as kube-scheduler's with names, always pass.
+/// Bytes that every connection may use, even when the memory for requests is used up: small
+/// requests, such as kube-scheduler's with node names, always pass.
 const FREE_BYTES: i64 = 64 << 10;
 
 /// The memory for requests is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
-/// One connection of a port, and the memory that its request holds.
+/// One connection of a port, and the memory of its request.
 #[derive(Debug)]
 pub struct Connection {
     port: Port,
@@ -44,6 +44,7 @@ impl Connection {
         self.port.metrics().request_bytes.get()
     }
 
+    /// The port.
     pub fn port(&self) -> &Port {
         &self.port
     }
@@ -52,11 +53,12 @@ impl Connection {
         self.activity.enter(phase, self.port.now());
     }
 
-    /// A stream of HTTP/2 has begun: the connection is not idle until it ends.
+    /// An HTTP/2 stream has started: the connection is not idle until it ends.
     pub fn open_stream(&self) {
         self.activity.open_stream();
     }
 
+    /// An HTTP/2 stream has ended.
     pub fn close_stream(&self) {
         self.activity.close_stream(self.port.now());
     }
@@ -69,10 +71,10 @@ impl Connection {
         )
     }
 
-    /// Counts further bytes of the request under way, until its answer is sent.
+    /// Charges more bytes of the request in progress, until its response is sent.
     ///
     /// # Errors
-    /// They do not fit into what all requests, or those of this address, may hold.
+    /// The memory of all requests, or of this address' requests, is used up.
     pub fn charge(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = signed(bytes);
         let (held, of_source, all) = self.add(bytes);
@@ -90,8 +92,8 @@ impl Connection {
         bytes <= FREE_BYTES || !self.exceeds(of_source, self.bytes() + bytes)
     }
 
-    /// Counts the answer in place of its request. It is in memory already: the last one
-    /// may go beyond the bound.
+    /// Charges the response instead of its request. It is in memory already, so the last one may
+    /// exceed the limit.
     pub(crate) fn charge_answer(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = signed(bytes);
         let more = bytes - self.held.load(Relaxed);

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A client that takes this long to read an answer may lose its connection to a newcomer.
+/// A client that takes this long to read a response may lose its connection to a new one.
 const STALLED_MILLIS: u64 = 1_000;
 
 /// What a connection is doing.
@@ -31,9 +31,9 @@ pub enum Phase {
     Body,
     /// The request is being handled.
     Work,
-    /// The answer is being written.
-    Answer,
-    /// The answer is complete and not yet flushed.
+    /// The response is being written.
+    Response,
+    /// The response is complete and not yet flushed.
     Flush,
 }
 
@@ -43,7 +43,7 @@ const PHASES: [Phase; 7] = [
     Phase::Idle,
     Phase::Body,
     Phase::Work,
-    Phase::Answer,
+    Phase::Response,
     Phase::Flush,
 ];
 
@@ -107,10 +107,10 @@ impl Activity {
         match phase {
             Phase::New | Phase::Head | Phase::Idle => Some((0, since)),
             Phase::Body => Some((1, since)),
-            Phase::Answer | Phase::Flush if now.saturating_sub(since) >= STALLED_MILLIS => {
+            Phase::Response | Phase::Flush if now.saturating_sub(since) >= STALLED_MILLIS => {
                 Some((1, since))
             }
-            Phase::Work | Phase::Answer | Phase::Flush => None,
+            Phase::Work | Phase::Response | Phase::Flush => None,
         }
     }
 }
@@ -121,7 +121,7 @@ pub struct Timeouts {
     pub first_byte: Duration,
     pub head: Duration,
     pub idle: Option<Duration>,
-    pub answer: Duration,
+    pub response: Duration,
 }
 
 /// Why a connection is closed.
@@ -161,7 +161,7 @@ impl Timeouts {
             Phase::New => (self.first_byte, CloseReason::Silent),
             Phase::Head => (self.head, CloseReason::SlowHeaders),
             Phase::Idle => (self.idle?, CloseReason::Idle),
-            Phase::Answer | Phase::Flush => (self.answer, CloseReason::SlowReader),
+            Phase::Response | Phase::Flush => (self.response, CloseReason::SlowReader),
             Phase::Body | Phase::Work => return None,
         };
         let waited = Duration::from_millis(now.saturating_sub(since));
@@ -170,7 +170,7 @@ impl Timeouts {
 
     /// How often to look for overdue connections.
     pub fn tick(&self) -> Duration {
-        let shortest = self.first_byte.min(self.head).min(self.answer);
+        let shortest = self.first_byte.min(self.head).min(self.response);
         let shortest = self.idle.map_or(shortest, |idle| idle.min(shortest));
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
@@ -231,6 +231,7 @@ impl<T> Connections<T> {
         }
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }

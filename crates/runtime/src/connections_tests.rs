@@ -11,7 +11,7 @@ fn timeouts() -> Timeouts {
         first_byte: Duration::from_millis(100),
         head: Duration::from_millis(200),
         idle: Some(Duration::from_millis(1_000)),
-        answer: Duration::from_millis(300),
+        response: Duration::from_millis(300),
     }
 }
 
@@ -25,7 +25,7 @@ fn each_phase_has_its_own_time() {
     assert!(overdue(249).is_empty());
     opened.activity.progress(Phase::Work);
     assert!(overdue(9_000).is_empty(), "a handler has its own deadline");
-    opened.activity.enter(Phase::Answer, 9_000);
+    opened.activity.enter(Phase::Response, 9_000);
     opened.activity.progress(Phase::Flush);
     assert!(overdue(9_299).is_empty());
     opened.activity.enter(Phase::Idle, 9_300);
@@ -35,7 +35,7 @@ fn each_phase_has_its_own_time() {
     for (phase, reason) in [
         (Phase::New, CloseReason::Silent),
         (Phase::Head, CloseReason::SlowHeaders),
-        (Phase::Answer, CloseReason::SlowReader),
+        (Phase::Response, CloseReason::SlowReader),
         (Phase::Flush, CloseReason::SlowReader),
     ] {
         let opened = table.open(address(1), 0, "one").unwrap();

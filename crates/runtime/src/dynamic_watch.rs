@@ -1,6 +1,5 @@
-//! Watches on the kinds that offers name and that are known by name and labels
-//! alone: Cluster, NetworkService, and legacy Endpoints. A watch begins when an
-//! offer names its kind, and when the API server serves it.
+//! Metadata watches on the kinds that offers name: Cluster, NetworkService, and legacy
+//! Endpoints. A watch starts when an offer names the kind and the API server serves it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,43 +29,46 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::cluster_store::ClusterStore;
+use crate::{
+    cluster_store::ClusterStore,
+    watch_changes::{Change, Changes, refusal},
+};
 
-/// Kinds that are followed at once: tenants choose them, and each is a watch with the process'
-/// own rights.
+/// Kinds that are watched at the same time. Tenants choose them, and each is a watch with the
+/// process' own rights.
 pub const MAX_KINDS: usize = 16;
-/// Between two looks whether some kind is served, so that offers that come and go make no storm.
+/// Time between two discoveries, so that changing offers cause no request storm.
 const PACE: Duration = Duration::from_millis(250);
-/// Until a kind is looked for again; doubles each time.
+/// Time until a kind's discovery is retried; doubles each time.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
 const LONGEST_RETRY: Duration = Duration::from_secs(120);
-/// The most that a look may take.
+/// Deadline of a discovery.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How long changes of offers are gathered.
+/// Time to collect changes of offers.
 const SETTLE: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
-/// A namespace and what its offers name.
+/// The kinds that the offers of each namespace name.
 type ByNamespace<'a> = BTreeMap<&'a str, BTreeSet<Gvk>>;
-/// An object without its contents.
-type Named = PartialObjectMeta<DynamicObject>;
+/// An object's metadata.
+type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// A kind that was not there for so long is gone with all its objects; before that
-/// the API server may only have lost it for a moment.
-const GONE: Duration = Duration::from_secs(60);
+/// After this time without the kind its objects are removed; until then the API server may have
+/// lost it for a moment.
+const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
-/// How it stands with a kind.
+/// The published state of a kind.
 #[derive(Clone, Debug, Default)]
-struct State {
-    /// All its objects are in the feed, or it is known to have none.
+struct KindStatus {
+    /// All its objects are in the store, or it has none.
     listed: bool,
-    /// Why they cannot be watched.
+    /// Why it is not watched.
     missing: Option<String>,
 }
 
-/// Which kinds are known, and which are not there and why. Clones are one.
+/// The watched kinds, and why others are not. Clones share the state.
 #[derive(Clone, Debug)]
-pub struct WatchedKinds(Arc<DashMap<Gvk, State>>, watch::Sender<()>);
+pub struct WatchedKinds(Arc<DashMap<Gvk, KindStatus>>, watch::Sender<()>);
 
 impl Default for WatchedKinds {
     fn default() -> Self {
@@ -75,13 +77,13 @@ impl Default for WatchedKinds {
 }
 
 impl WatchedKinds {
-    /// Why objects of a kind cannot be watched, if they cannot.
+    /// Why a kind is not watched, if it is not.
     pub fn missing(&self, api_version: &str, kind: &str) -> Option<String> {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key)?.missing.clone()
     }
 
-    /// Whether all objects of a kind are known: what is not selected is not there.
+    /// Whether all objects of a kind are known: a missing object does not exist.
     pub fn listed(&self, api_version: &str, kind: &str) -> bool {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key).is_some_and(|s| s.listed)
@@ -92,7 +94,7 @@ impl WatchedKinds {
         state.is_some_and(|s| s.listed && s.missing.is_none())
     }
 
-    /// Wakes when an answer has changed.
+    /// Notifies of every change of these states.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.1.subscribe()
     }
@@ -100,7 +102,7 @@ impl WatchedKinds {
     fn set(&self, gvk: &Gvk, listed: bool, missing: Option<String>) {
         let before = self.0.insert(
             gvk.clone(),
-            State {
+            KindStatus {
                 listed,
                 missing: missing.clone(),
             },
@@ -112,38 +114,38 @@ impl WatchedKinds {
     }
 }
 
-/// Follows the kinds that offers name, at most [`MAX_KINDS`], until told to stop.
-pub async fn follow(
+/// Watches the kinds that offers name, at most [`MAX_KINDS`], until `stop`.
+pub async fn watch_dynamic_kinds(
     client: Client,
-    feed: ClusterStore,
+    store: ClusterStore,
     kinds: WatchedKinds,
     stop: CancellationToken,
 ) {
-    let mut changes = feed.changes_except_pods();
-    let mut follower = Follower {
+    let mut changes = store.changes_except_pods();
+    let mut follower = DynamicWatcher {
         client,
-        feed,
+        store,
         kinds,
         stop: stop.clone(),
-        followed: BTreeMap::new(),
-        beyond: BTreeSet::new(),
+        states: BTreeMap::new(),
+        over_limit: BTreeSet::new(),
         next_pace: Instant::now(),
     };
     let mut last = None;
     loop {
         let now = *changes.borrow_and_update();
         if last.is_none_or(|last| now.changed(&last, &[Kind::Offer])) {
-            follower.choose().await;
+            follower.update_kinds().await;
             last = Some(now);
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = follower.turn() => {}
+            () = follower.next_step() => {}
             changed = changes.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                // Offers that come together are looked at once.
+                // Collect offers that change together.
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(SETTLE) => {}
@@ -153,81 +155,83 @@ pub async fn follow(
     }
 }
 
-/// A kind that is followed, or looked for.
-struct Followed {
-    watch: Option<Watching>,
-    /// Looks and watches that failed in a row.
+/// The watch, or the next discovery, of a kind.
+struct KindState {
+    watch: Option<RunningWatch>,
+    /// Consecutive failures.
     failures: u32,
-    next_look: Instant,
-    /// When its objects were last known.
+    next_attempt: Instant,
+    /// The time when its objects were last known.
     lost_at: Instant,
-    gone: bool,
+    absent: bool,
 }
 
-struct Watching {
-    task: JoinHandle<Ended>,
+struct RunningWatch {
+    task: JoinHandle<WatchEnd>,
     end: DropGuard,
 }
 
-/// Why a watch has ended, and whether it had listed the objects.
-type Ended = (bool, String);
+/// Whether a watch had listed the objects, and why it ended.
+type WatchEnd = (bool, String);
 
-struct Follower {
+struct DynamicWatcher {
     client: Client,
-    feed: ClusterStore,
+    store: ClusterStore,
     kinds: WatchedKinds,
     stop: CancellationToken,
-    followed: BTreeMap<Gvk, Followed>,
-    /// Named by offers and not followed: there are too many.
-    beyond: BTreeSet<Gvk>,
+    states: BTreeMap<Gvk, KindState>,
+    /// Kinds beyond [`MAX_KINDS`].
+    over_limit: BTreeSet<Gvk>,
     next_pace: Instant,
 }
 
-impl Follower {
-    /// Follows what offers name by now, and nothing else.
-    async fn choose(&mut self) {
-        let snapshot = self.feed.snapshot();
-        let named = named(snapshot.offers().map(|e| &*e.offer));
+impl DynamicWatcher {
+    /// Watches exactly the kinds that offers name now.
+    async fn update_kinds(&mut self) {
+        let snapshot = self.store.snapshot();
+        let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
         let watched = |gvk: &Gvk| self.kinds.watched(gvk);
-        let (wanted, beyond) = share(&named, watched);
-        let over: Vec<Gvk> = self.followed.keys().cloned().collect();
+        let (wanted, beyond) = select_kinds(&named, watched);
+        let over: Vec<Gvk> = self.states.keys().cloned().collect();
         for gvk in over.into_iter().filter(|gvk| !wanted.contains(gvk)) {
-            let Some(Followed { watch, .. }) = self.followed.remove(&gvk) else {
+            let Some(KindState { watch, .. }) = self.states.remove(&gvk) else {
                 continue;
             };
-            if let Some(Watching { task, end }) = watch {
+            if let Some(RunningWatch { task, end }) = watch {
                 drop(end);
                 _ = task.await;
             }
-            self.feed.reset_others(&gvk.0, &gvk.1, Vec::new());
+            self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
             self.kinds.0.remove(&gvk);
         }
-        for gvk in self.beyond.difference(&beyond) {
+        for gvk in self.over_limit.difference(&beyond) {
             self.kinds.0.remove(gvk);
         }
         for gvk in &beyond {
             self.kinds.set(gvk, false, Some(too_many()));
         }
-        self.beyond = beyond;
+        self.over_limit = beyond;
         let now = Instant::now();
         for gvk in wanted {
-            self.followed.entry(gvk).or_insert(Followed {
+            self.states.entry(gvk).or_insert(KindState {
                 watch: None,
                 failures: 0,
-                next_look: now,
+                next_attempt: now,
                 lost_at: now,
-                gone: false,
+                absent: false,
             });
         }
     }
 
-    /// Waits for what is due next, and does it.
-    async fn turn(&mut self) {
-        let waiting = self.followed.iter().filter(|(_, f)| f.watch.is_none());
-        let look = waiting.min_by_key(|(_, f)| f.next_look);
-        let look = look.map(|(gvk, f)| (gvk.clone(), f.next_look.max(self.next_pace)));
-        let lost = self.followed.values().filter(|f| !f.gone);
-        let lost = lost.filter(|f| f.watch.is_none()).map(|f| f.lost_at + GONE);
+    /// Waits for the next event and handles it.
+    async fn next_step(&mut self) {
+        let waiting = self.states.iter().filter(|(_, f)| f.watch.is_none());
+        let look = waiting.min_by_key(|(_, f)| f.next_attempt);
+        let look = look.map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
+        let lost = self.states.values().filter(|f| !f.absent);
+        let lost = lost
+            .filter(|f| f.watch.is_none())
+            .map(|f| f.lost_at + ABSENT_AFTER);
         let gone_at = lost.min();
         let at = |at: Option<Instant>| async move {
             match at {
@@ -236,72 +240,75 @@ impl Follower {
             }
         };
         tokio::select! {
-            (gvk, (listed, why)) = ended(&mut self.followed) => self.lost(&gvk, listed, &why),
-            () = at(gone_at) => self.forget_gone(),
+            (gvk, (listed, why)) = next_ended(&mut self.states) => self.watch_ended(&gvk, listed, &why),
+            () = at(gone_at) => self.drop_absent_kinds(),
             () = at(look.as_ref().map(|(_, at)| *at)) => {
                 if let Some((gvk, _)) = look {
-                    self.look(&gvk);
+                    self.start_watch(&gvk);
                 }
             }
         }
     }
 
-    /// Looks whether the API server serves a kind, and watches it if so.
-    fn look(&mut self, gvk: &Gvk) {
+    /// Discovers a kind and watches it.
+    fn start_watch(&mut self, gvk: &Gvk) {
         self.next_pace = Instant::now() + PACE;
-        let Some(followed) = self.followed.get_mut(gvk) else {
+        let Some(followed) = self.states.get_mut(gvk) else {
             return;
         };
         let token = self.stop.child_token();
         let end = token.clone().drop_guard();
-        let (client, feed) = (self.client.clone(), self.feed.clone());
+        let (client, store) = (self.client.clone(), self.store.clone());
         let (kinds, gvk) = (self.kinds.clone(), gvk.clone());
         let task = tokio::spawn(async move {
             tokio::select! {
                 () = token.cancelled() => (false, "it is not followed any more".to_owned()),
-                ended = look_and_watch(&client, &feed, &kinds, &gvk) => ended,
+                ended = resolve_and_watch(&client, &store, &kinds, &gvk) => ended,
             }
         });
-        followed.watch = Some(Watching { task, end });
+        followed.watch = Some(RunningWatch { task, end });
     }
 
-    /// A kind cannot be watched (any more).
-    fn lost(&mut self, gvk: &Gvk, listed: bool, why: &str) {
-        let Some(followed) = self.followed.get_mut(gvk) else {
+    /// A kind is not, or no longer, watched.
+    fn watch_ended(&mut self, gvk: &Gvk, listed: bool, why: &str) {
+        let Some(followed) = self.states.get_mut(gvk) else {
             return;
         };
         let now = Instant::now();
         followed.watch = None;
         if listed {
-            (followed.lost_at, followed.failures, followed.gone) = (now, 0, false);
+            (followed.lost_at, followed.failures, followed.absent) = (now, 0, false);
         }
         let retry = retry_after(followed.failures);
         followed.failures = followed.failures.saturating_add(1);
-        followed.next_look = now + retry;
+        followed.next_attempt = now + retry;
         let (api_version, kind) = gvk;
         if followed.failures == 1 {
             tracing::warn!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
         } else {
             tracing::debug!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
         }
-        let gone = followed.gone;
+        let gone = followed.absent;
         self.kinds.set(gvk, gone, Some(unavailable(gvk)));
     }
 
-    /// Kinds that were lost for long have no objects.
-    fn forget_gone(&mut self) {
-        for (gvk, followed) in &mut self.followed {
-            if followed.watch.is_none() && !followed.gone && followed.lost_at.elapsed() >= GONE {
-                followed.gone = true;
-                self.feed.reset_others(&gvk.0, &gvk.1, Vec::new());
+    /// Removes the objects of kinds that are absent for [`ABSENT_AFTER`].
+    fn drop_absent_kinds(&mut self) {
+        for (gvk, followed) in &mut self.states {
+            if followed.watch.is_none()
+                && !followed.absent
+                && followed.lost_at.elapsed() >= ABSENT_AFTER
+            {
+                followed.absent = true;
+                self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
                 self.kinds.set(gvk, true, Some(unavailable(gvk)));
             }
         }
     }
 }
 
-/// The first watch that has ended.
-async fn ended(followed: &mut BTreeMap<Gvk, Followed>) -> (Gvk, Ended) {
+/// The first watch to end.
+async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) {
     let watched = followed.iter_mut().filter_map(|(gvk, f)| {
         let watching = f.watch.as_mut()?;
         Some((gvk.clone(), &mut watching.task))
@@ -315,12 +322,12 @@ async fn ended(followed: &mut BTreeMap<Gvk, Followed>) -> (Gvk, Ended) {
     (names.swap_remove(at), ended)
 }
 
-/// What offers name, each namespace for itself.
-fn named<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
+/// The kinds that offers name, by namespace.
+fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
     let mut named = ByNamespace::new();
     for offer in offers {
         let others = offer.targets.iter().filter(|t| t.kind != TargetKind::Pod);
-        for (api_version, kind) in others.map(|t| t.selects()) {
+        for (api_version, kind) in others.map(|t| t.selected_kind()) {
             let kinds = named.entry(&offer.namespace).or_default();
             kinds.insert((api_version.to_owned(), kind.to_owned()));
         }
@@ -328,10 +335,10 @@ fn named<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
     named
 }
 
-/// The kinds to follow, and those beyond [`MAX_KINDS`]. First come kinds that are watched
-/// already, then the first of each namespace, then the second of each: a tenant who names many
-/// takes no place from the others.
-fn share(
+/// The kinds to watch, and those beyond [`MAX_KINDS`]. Kinds already watched come first, then the
+/// first of each namespace, then the second of each, so that a tenant with many kinds takes no
+/// place from others.
+fn select_kinds(
     named: &ByNamespace<'_>,
     watched: impl Fn(&Gvk) -> bool,
 ) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
@@ -351,15 +358,15 @@ fn share(
     (wanted.by_ref().take(MAX_KINDS).collect(), wanted.collect())
 }
 
-/// Until the next try after so many failures before this one.
+/// Time until the next attempt after this many earlier failures.
 fn retry_after(failures: u32) -> Duration {
     FIRST_RETRY
         .saturating_mul(2_u32.saturating_pow(failures))
         .min(LONGEST_RETRY)
 }
 
-/// For tenants. The same for a kind that does not exist and one that may not be read: they must
-/// not find out by offers what they may not ask themselves.
+/// The message for tenants: the same for a missing kind and one without permission, so that
+/// offers reveal nothing that a tenant may not read.
 fn unavailable((api_version, kind): &Gvk) -> String {
     if api_version.is_empty() {
         return format!("a target of kind {kind} needs its apiVersion");
@@ -377,14 +384,14 @@ fn too_many() -> String {
     )
 }
 
-async fn look_and_watch(
+async fn resolve_and_watch(
     client: &Client,
-    feed: &ClusterStore,
+    store: &ClusterStore,
     kinds: &WatchedKinds,
     gvk: &Gvk,
-) -> Ended {
-    match timeout(DEADLINE, found(client, gvk)).await {
-        Ok(Ok(api)) => watch(api, feed, kinds, gvk).await,
+) -> WatchEnd {
+    match timeout(DEADLINE, resolve_api(client, gvk)).await {
+        Ok(Ok(api)) => watch(api, store, kinds, gvk).await,
         Ok(Err(why)) => (false, why),
         Err(_) => {
             let why = format!("the API server did not answer within {DEADLINE:?}");
@@ -393,7 +400,10 @@ async fn look_and_watch(
     }
 }
 
-async fn found(client: &Client, (api_version, kind): &Gvk) -> Result<Api<Named>, String> {
+async fn resolve_api(
+    client: &Client,
+    (api_version, kind): &Gvk,
+) -> Result<Api<ObjectMetadata>, String> {
     if api_version.is_empty() {
         return Err("the target has no apiVersion".to_owned());
     }
@@ -408,46 +418,47 @@ async fn found(client: &Client, (api_version, kind): &Gvk) -> Result<Api<Named>,
     }
 }
 
-/// Follows until the kind is not served any more.
-async fn watch(api: Api<Named>, feed: &ClusterStore, kinds: &WatchedKinds, gvk: &Gvk) -> Ended {
+/// Watches until the kind is no longer served.
+async fn watch(
+    api: Api<ObjectMetadata>,
+    store: &ClusterStore,
+    kinds: &WatchedKinds,
+    gvk: &Gvk,
+) -> WatchEnd {
     let (mut listed, mut failures) = (false, 0);
     let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
-    let other = |o: &Named| WatchedObject {
+    let object = |o: &ObjectMetadata| WatchedObject {
         api_version: Arc::clone(&api_version),
         kind: Arc::clone(&kind),
         namespace: o.namespace().unwrap_or_default().into(),
         name: o.name_any().into(),
-        labels: convert::labels_of(o.metadata.labels.as_ref()),
+        labels: convert::labels(o.metadata.labels.as_ref()),
     };
-    let mut listing = Vec::new();
+    let mut changes = Changes::default();
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
     while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => listing.clear(),
-            Ok(watcher::Event::InitApply(o)) => listing.push(other(&o)),
-            Ok(watcher::Event::InitDone) => {
-                feed.reset_others(&api_version, &kind, std::mem::take(&mut listing));
+        match event.map(|event| changes.next(event, |o| object(&o))) {
+            Ok(None) => {}
+            Ok(Some(Change::Replaced(objects))) => {
+                store.reset_dynamic(&api_version, &kind, objects);
                 kinds.set(gvk, true, None);
                 (listed, failures) = (true, 0);
             }
-            Ok(watcher::Event::Apply(o)) => {
+            Ok(Some(Change::Applied(object))) => {
                 failures = 0;
-                feed.apply(Object::Other(other(&o)));
+                store.apply(Object::Dynamic(object));
             }
-            Ok(watcher::Event::Delete(o)) => {
+            Ok(Some(Change::Deleted(object))) => {
                 failures = 0;
-                feed.delete(Kind::Other, &Object::Other(other(&o)).key());
+                store.delete(Kind::Dynamic, &Object::Dynamic(object).key());
             }
             Err(error) => {
-                if let watcher::Error::InitialListFailed(kube::Error::Api(status))
-                | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                    && matches!(status.code, 403..=405)
-                {
-                    return (listed, status.message.clone());
+                if let Some(message) = refusal(&error) {
+                    return (listed, message.to_owned());
                 }
                 let retry = retry_after(failures);
                 failures = failures.saturating_add(1);
-                tracing::warn!(%kind, %error, ?retry, "watch starts again");
+                tracing::warn!(%kind, %error, ?retry, "watch restarts");
                 if !listed {
                     kinds.set(gvk, false, Some(unavailable(gvk)));
                 }

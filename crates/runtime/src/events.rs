@@ -1,5 +1,4 @@
-//! Kubernetes events, written beside the work: whoever has something to say never
-//! waits for the API server.
+//! Kubernetes events, written in the background: publishing never waits for the API server.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -8,55 +7,62 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use tautline_core::text;
+use tautline_core::{names::API_VERSION, text};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-/// Events that wait to be written; more are dropped and counted.
+use crate::api_call::within;
+
+/// Events in the queue; more are dropped and counted.
 const QUEUE: usize = 1024;
-/// Keys remembered before old ones are looked for.
+/// Keys at which old ones are dropped.
 const MANY: usize = 1024;
-/// An event that the API server does not take within so long is dropped.
+/// Deadline of a write; the event is dropped after it.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The API server refuses notes above 1 kB.
+/// The API server rejects notes above 1 kB.
 const LONGEST_CHARS: usize = 900;
 
-/// Something to say of an object.
+/// An event on an object.
 #[derive(Clone, Debug)]
 pub struct EventNote {
+    /// The object.
     pub regarding: ObjectReference,
-    /// What else it is about. Notes that differ in this are not counted together.
+    /// A related object. Events that differ in it are counted separately.
     pub secondary: Option<ObjectReference>,
+    /// Type Warning instead of Normal.
     pub warning: bool,
     /// A stable code.
     pub reason: String,
-    /// What was done, or was to be done.
+    /// The action taken or attempted.
     pub action: &'static str,
+    /// The message; sanitized and cut to 900 characters.
     pub text: String,
 }
 
-/// Takes notes without waiting.
+/// Publishes events without waiting.
 #[derive(Debug)]
 pub struct Events {
     queue: Sender<EventNote>,
-    said: DashMap<String, Instant>,
+    quiet_until: DashMap<String, Instant>,
     dropped: Counter,
 }
 
 impl Events {
+    /// A publisher, and the queue that [`Queue::write`] empties.
     pub fn new() -> (Arc<Self>, Queue) {
         let (queue, receiver) = mpsc::channel(QUEUE);
         let events = Self {
             queue,
-            said: DashMap::new(),
+            quiet_until: DashMap::new(),
             dropped: Counter::default(),
         };
         (Arc::new(events), Queue(receiver))
     }
 
+    /// Registers the counter of dropped events.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "events_dropped",
@@ -65,12 +71,13 @@ impl Events {
         );
     }
 
+    /// Queues an event; drops and counts it if the queue is full.
     pub fn publish(&self, note: EventNote) {
-        self.queued(note);
+        self.enqueue(note);
     }
 
-    fn queued(&self, mut note: EventNote) -> bool {
-        if let Cow::Owned(text) = text::clean(&note.text, LONGEST_CHARS) {
+    fn enqueue(&self, mut note: EventNote) -> bool {
+        if let Cow::Owned(text) = text::sanitize(&note.text, LONGEST_CHARS) {
             note.text = text;
         }
         let queued = self.queue.try_send(note).is_ok();
@@ -80,7 +87,7 @@ impl Events {
         queued
     }
 
-    /// Says it unless the same was said within `quiet`; `key` tells what is same.
+    /// Publishes the event unless one with the same `key` was published within `quiet`.
     pub fn publish_once(
         &self,
         key: String,
@@ -88,25 +95,25 @@ impl Events {
         note: impl FnOnce() -> Option<EventNote>,
     ) {
         let now = Instant::now();
-        if self.said.get(&key).is_some_and(|until| now < *until) {
+        if self.quiet_until.get(&key).is_some_and(|until| now < *until) {
             return;
         }
         let Some(note) = note() else { return };
-        if self.said.len() >= MANY {
-            self.said.retain(|_, until| now < *until);
+        if self.quiet_until.len() >= MANY {
+            self.quiet_until.retain(|_, until| now < *until);
         }
-        if self.queued(note) {
-            self.said.insert(key, now + quiet);
+        if self.enqueue(note) {
+            self.quiet_until.insert(key, now + quiet);
         }
     }
 }
 
-/// The writer's end.
+/// The queue of events to write.
 pub struct Queue(Receiver<EventNote>);
 
 impl Queue {
-    /// Writes events until told to stop, and then what is still waiting, for a
-    /// moment. One that cannot be written is dropped: it must not hold up others.
+    /// Writes events until `stop`, and then the rest of the queue. Drops an event that cannot be
+    /// written, so that it does not delay others.
     pub async fn write(mut self, client: Client, reporter: &str, stop: CancellationToken) {
         let recorder = Recorder::new(client, Reporter::from(reporter));
         loop {
@@ -126,19 +133,18 @@ impl Queue {
                 action: note.action.into(),
                 secondary: note.secondary,
             };
-            match tokio::time::timeout(DEADLINE, recorder.publish(&event, &note.regarding)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "an event was not written"),
-                Err(_) => tracing::debug!("an event was not written in time"),
+            let published = within(DEADLINE, recorder.publish(&event, &note.regarding)).await;
+            if let Err(error) = published {
+                tracing::debug!(%error, "an event was not written");
             }
         }
     }
 }
 
-/// A reference to one of our own kinds.
+/// A reference to an object of a kind of [`API_VERSION`].
 pub fn reference_to_own(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
-        api_version: Some("constraint.ciena.com/v1alpha1".into()),
+        api_version: Some(API_VERSION.into()),
         kind: Some(kind.into()),
         namespace: Some(namespace.into()),
         name: Some(name.into()),
@@ -164,7 +170,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn quoted_texts_are_cleaned_before_they_are_written() {
+    async fn publish_sanitizes_texts() {
         let (events, mut queue) = Events::new();
         events.publish(EventNote {
             regarding: reference_to_pod("shop", "web-0", "u"),

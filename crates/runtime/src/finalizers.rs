@@ -1,5 +1,5 @@
-//! Finalizers of pods. Strategic merge patches add to and take from the set on
-//! the server, so no other writer's is lost.
+//! Finalizers of pods. Strategic merge patches change the set on the server, so that other
+//! writers' finalizers are kept.
 
 use std::time::Duration;
 
@@ -10,22 +10,26 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// The most that one write may take.
+use crate::api_call::within;
+
+/// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Why a pod's finalizers were not changed.
+/// A change of finalizers that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The pod is gone, or another one has its name.
     #[error("pod {0} is gone, or another of that name has come")]
     Gone(String),
+    /// Pod and error.
     #[error("pod {0}: {1}")]
     Failed(String, String),
 }
 
-/// Adds a finalizer to the pod with this UID, and an annotation with it.
+/// Adds a finalizer and an annotation to the pod with this UID.
 ///
 /// # Errors
-/// The pod is gone or going, or the API server did not take it.
+/// The pod is gone or being deleted, or the write failed.
 pub async fn add(
     pods: &Api<Pod>,
     name: &str,
@@ -37,10 +41,10 @@ pub async fn add(
     patch(pods, name, metadata).await
 }
 
-/// Takes a finalizer from the pod with this UID.
+/// Removes a finalizer from the pod with this UID.
 ///
 /// # Errors
-/// The pod is gone, or the API server did not take it.
+/// The pod is gone, or the write failed.
 pub async fn remove(pods: &Api<Pod>, name: &str, uid: &str, finalizer: &str) -> Result<(), Error> {
     let metadata = json!({"uid": uid, "$deleteFromPrimitiveList/finalizers": [finalizer]});
     patch(pods, name, metadata).await
@@ -50,16 +54,10 @@ async fn patch(pods: &Api<Pod>, name: &str, metadata: Value) -> Result<(), Error
     let patch = Patch::Strategic(json!({ "metadata": metadata }));
     let params = PatchParams::default();
     let patched = pods.patch_metadata(name, &params, &patch);
-    match tokio::time::timeout(DEADLINE, patched).await {
-        Ok(Ok(_)) => Ok(()),
-        // A conflict is of the UID: nothing else is asked for.
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
-            Err(Error::Gone(name.to_owned()))
-        }
-        Ok(Err(error)) => Err(Error::Failed(name.to_owned(), error.to_string())),
-        Err(_) => {
-            let what = format!("no answer within {DEADLINE:?}");
-            Err(Error::Failed(name.to_owned(), what))
-        }
+    match within(DEADLINE, patched).await {
+        Ok(_) => Ok(()),
+        // Only the UID can conflict.
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Err(Error::Gone(name.to_owned())),
+        Err(error) => Err(Error::Failed(name.to_owned(), error.to_string())),
     }
 }

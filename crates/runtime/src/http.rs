@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server over TCP or TLS, with the limits that any server needs.
+//! An HTTP/1.1 server over TCP or TLS with bounded time and memory.
 
 use std::{
     convert::Infallible,
@@ -31,14 +31,14 @@ pub use crate::{
 };
 use crate::{connections::Phase, tls::ServerTls};
 
-/// A whole answer.
+/// A response with a complete body.
 pub type HttpResponse = Response<Full<Bytes>>;
 
 const MAX_HEADER_BYTES: usize = 64 * 1024;
-/// How long connections get to finish at shutdown.
+/// Time for connections to finish at shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// The body of a request, which knows its connection.
+/// The body of a request, with its connection.
 #[derive(Debug)]
 pub struct Body {
     incoming: Incoming,
@@ -46,6 +46,7 @@ pub struct Body {
 }
 
 impl Body {
+    /// The request's connection.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
     }
@@ -71,7 +72,7 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// An answer's body: once hyper drops it, only the flush is missing.
+/// A response body: when hyper drops it, only the flush is left.
 struct Outgoing {
     body: Full<Bytes>,
     connection: Arc<Connection>,
@@ -103,7 +104,7 @@ impl Drop for Outgoing {
     }
 }
 
-/// Serves `handle` on `listener` until `stop`; then finishes requests under way.
+/// Serves `handle` on `listener` until `stop`; then finishes requests in progress.
 ///
 /// # Errors
 /// None so far.
@@ -166,26 +167,26 @@ fn outgoing(answer: HttpResponse, connection: Arc<Connection>) -> Response<Outgo
         Ok(()) => answer,
         Err(_) => out_of_memory(&connection),
     };
-    connection.enter(Phase::Answer);
+    connection.enter(Phase::Response);
     answer.map(|body| Outgoing { body, connection })
 }
 
-/// Counts memory that a request takes beside its body, until it is answered; gives the
-/// refusal (503) if it does not fit beside the other requests.
-pub fn charge(connection: &Connection, bytes: usize) -> Option<HttpResponse> {
+/// Reserves memory that a request needs in addition to its body, until it is answered; returns
+/// the 503 response if the memory for requests is used up.
+pub fn reserve_memory(connection: &Connection, bytes: usize) -> Option<HttpResponse> {
     let charged = connection.charge(bytes);
     charged.is_err().then(|| out_of_memory(connection))
 }
 
-/// The refusal of a request that does not fit into memory beside the others.
+/// The response when the memory for requests is used up.
 fn out_of_memory(connection: &Connection) -> HttpResponse {
-    connection.port().metrics().refused("Memory");
+    connection.port().metrics().rejected("Memory");
     retry_later(
         "too many bytes of requests at once; send fewer, or raise --request-memory\n".to_owned(),
     )
 }
 
-/// 503: the client may try again in a second.
+/// Status 503 with `Retry-After: 1`.
 pub fn retry_later(text: impl Into<String>) -> HttpResponse {
     let mut answer = self::text(503, text);
     answer.headers_mut().insert(
@@ -195,7 +196,7 @@ pub fn retry_later(text: impl Into<String>) -> HttpResponse {
     answer
 }
 
-/// An answer with a body.
+/// A response with a body.
 pub fn respond(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
@@ -206,7 +207,7 @@ pub fn respond(status: u16, content_type: &'static str, body: impl Into<Bytes>) 
     response
 }
 
-/// An answer of plain text.
+/// A plain text response.
 pub fn text(status: u16, body: impl Into<String>) -> HttpResponse {
     respond(status, "text/plain; charset=utf-8", body.into())
 }
@@ -214,31 +215,31 @@ pub fn text(status: u16, body: impl Into<String>) -> HttpResponse {
 /// The whole body of a request, counted against the port's memory for requests.
 ///
 /// # Errors
-/// The answer: the body is larger than `most` bytes (413), does not fit into memory beside
-/// the others (503), did not arrive in time (408), or broke off (400).
-pub async fn read(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
+/// The response: the body is larger than `most` bytes (413), the memory for requests is used up
+/// (503), the body did not arrive in time (408), or the connection broke (400).
+pub async fn read_body(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
     let mut body = request.into_body();
     let connection = Arc::clone(&body.connection);
     let within = connection.port().limits().body;
     connection.activity.progress(Phase::Body);
-    let read = tokio::time::timeout(within, whole(&mut body, most)).await;
+    let read = tokio::time::timeout(within, read_within(&mut body, most)).await;
     connection.activity.progress(Phase::Work);
     let read = match read {
         Ok(read) => read,
         Err(_) => {
-            connection.port().metrics().refused("SlowBody");
+            connection.port().metrics().rejected("SlowBody");
             let error = format!("the body did not arrive within {within:?}\n");
             Err(text(408, error))
         }
     };
     if read.is_err() {
-        // At once, so that of many the others fit.
+        // Release at once, so that other requests fit.
         connection.release();
     }
     read
 }
 
-async fn whole(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
+async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
     let too_large = || {
         text(
             413,
@@ -246,8 +247,8 @@ async fn whole(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
         )
     };
     let connection = Arc::clone(&body.connection);
-    // What the client promises is refused at once; only what has arrived is charged, so
-    // that a promise holds nothing up.
+    // The announced length may be rejected at once; only received bytes are charged, so that
+    // an announcement blocks no memory.
     let promised = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if promised > most {
         return Err(too_large());
@@ -266,7 +267,7 @@ async fn whole(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse> {
                 return Err(out_of_memory(&connection));
             }
             if whole.is_empty() {
-                // What has come in one piece needs no copy.
+                // A body in one piece needs no copy.
                 if body.incoming.is_end_stream() {
                     return Ok(data);
                 }

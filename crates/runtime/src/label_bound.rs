@@ -1,5 +1,5 @@
-//! A bound on label values that strangers choose: tenants name rules and Services, providers
-//! name reason codes, and every new name is a series that is never given up.
+//! Limits the label values of metrics that tenants and providers choose (rules, Services, reason
+//! codes): every new value is a series that is never dropped.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,18 +8,18 @@ use std::{
 
 use parking_lot::RwLock;
 
-/// Stands for rules and providers beyond the bound.
+/// The label value of rules and providers beyond the limit.
 pub const OTHER: &str = "other";
 
-/// Rules that a metric tells apart.
+/// Maximum rules of a metric.
 pub const MAX_RULES: usize = 256;
-/// Pairs of a rule and a provider that a metric tells apart.
+/// Maximum pairs of a rule and a provider of a metric.
 pub const MAX_RULE_PROVIDERS: usize = 1024;
-/// Reason codes of one rule that a metric tells apart.
+/// Maximum reason codes per rule of a metric.
 pub const MAX_CODES_PER_RULE: usize = 64;
 
-/// How many pairs of label values a metric tells apart. Those that come first stay for as long
-/// as the process runs. Clones are one.
+/// Limits the pairs of label values of a metric. The first pairs stay for the life of the
+/// process. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct LabelBound {
     max_seconds_per_first: usize,
@@ -55,8 +55,7 @@ impl LabelBound {
         }
     }
 
-    /// The pair as the metric names it. A pair that was seen costs a read lock, which no
-    /// other pair that was seen waits for.
+    /// The label values for a pair. A known pair costs a read lock.
     pub fn pair<'a>(&self, first: &'a str, second: &'a str) -> (&'a str, &'a str) {
         if let Some(known) = self.known(&self.seen.read(), first, second) {
             return known;
@@ -72,7 +71,7 @@ impl LabelBound {
         (first, second)
     }
 
-    /// `None`: the pair is new, and there is room for it.
+    /// `None` for a new pair within the limits.
     fn known<'a>(
         &self,
         seen: &Seen,

@@ -1,6 +1,5 @@
-//! One leader among replicas, by a Lease. Times are this process's own, so clocks
-//! need not agree: a Lease has expired when it has been seen unchanged for its
-//! duration.
+//! Leader election by a Lease. All times are local, so clocks need not agree: a Lease has expired
+//! when it was unchanged for its duration.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,29 +13,34 @@ use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
-/// The most that a look of those who only want to know may take.
+use crate::api_call::{ApiCallError, within};
+
+/// Deadline of a read by other processes.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Which Lease, for whom, and how patiently.
+/// The configuration of an election.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LeaseConfig {
+    /// The Lease's namespace.
     pub namespace: String,
+    /// The Lease's name.
     pub name: String,
-    /// Who we are: the pod's name and something that no other replica has.
+    /// This candidate: the pod's name and a unique suffix.
     pub identity: String,
-    /// A leader that is silent for so long is none any more.
+    /// Time without renewal after which another candidate may lead.
     pub duration: Duration,
-    /// A leader that could not renew for so long steps down by itself.
+    /// Time without renewal after which the leader steps down.
     pub renew_deadline: Duration,
-    /// Between two looks at the Lease.
+    /// Time between two reads or renewals.
     pub retry: Duration,
 }
 
-impl Config {
+impl LeaseConfig {
+    /// An election with durations of 12 s, 8 s and 2 s.
     pub fn new(namespace: &str, name: &str, identity: String) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -49,14 +53,14 @@ impl Config {
     }
 }
 
-/// A time of leading. Whoever acts for the leader holds a clone, and drops it
-/// when done: the Lease is given up only then.
+/// A term of leadership. Each task that acts as leader holds a clone and drops it when done: the
+/// Lease is released only then.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Cancelled when the term is over.
-    pub over: CancellationToken,
-    /// The Lease was found given up: whoever led before has ended what it did. If
-    /// not, nobody led, or a leader fell silent in the middle of something.
+    /// Cancelled at the end of the term.
+    pub ended: CancellationToken,
+    /// The previous leader released the Lease, so its work is complete. Else there was no leader,
+    /// or it stopped in the middle of its work.
     pub handed_over: bool,
     renewed: Arc<Mutex<Instant>>,
     renew_deadline: Duration,
@@ -64,21 +68,20 @@ pub struct Term {
 }
 
 impl Term {
-    /// Whether nobody else can lead at this instant. To be asked before anything
-    /// that must not be done twice: a process may have slept for long.
-    pub fn holds(&self) -> bool {
-        !self.over.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
+    /// Whether no other candidate can lead at this instant. Check it before any action that must
+    /// not happen twice: the process may have been suspended.
+    pub fn is_active(&self) -> bool {
+        !self.ended.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
     }
 }
 
-/// Takes part in the election until told to stop. `leader` has the term while
-/// this process leads.
+/// Takes part in the election until `stop`. `leader` holds the term while this process leads.
 ///
 /// # Errors
-/// The Lease was lost: the process should end, and start again as a candidate.
+/// The Lease was lost: the process should restart as a candidate.
 pub async fn run(
     client: Client,
-    config: Config,
+    config: LeaseConfig,
     leader: watch::Sender<Option<Term>>,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -92,19 +95,21 @@ pub async fn run(
         match within(config.retry, candidate.try_to_lead(&api, &config)).await {
             Ok(Some(won)) => break won,
             Ok(None) => {}
-            Err(error) => tracing::warn!(lease = %config.name, %error, "cannot stand for leader"),
+            Err(error) => {
+                tracing::warn!(lease = %config.name, %error, "cannot take part in the election")
+            }
         }
     };
     tracing::info!(lease = %config.name, identity = %config.identity, "leading");
     let (held, mut released) = mpsc::channel(1);
     let term = Term {
-        over: CancellationToken::new(),
+        ended: CancellationToken::new(),
         handed_over,
         renewed: Arc::new(Mutex::new(Instant::now())),
         renew_deadline: config.renew_deadline,
         _held: held,
     };
-    let (over, renewed) = (term.over.clone(), Arc::clone(&term.renewed));
+    let (over, renewed) = (term.ended.clone(), Arc::clone(&term.renewed));
     leader.send_replace(Some(term));
     let mut stopping = false;
     loop {
@@ -115,9 +120,9 @@ pub async fn run(
                 leader.send_replace(None);
                 continue;
             }
-            // Nobody acts any more: hand over.
+            // No task acts as leader: release the Lease.
             _ = released.recv(), if stopping => {
-                _ = within(config.retry, give_up(&api, lease)).await;
+                _ = within(config.retry, release_lease(&api, lease)).await;
                 return Ok(());
             }
             () = sleep(config.retry) => {}
@@ -129,17 +134,17 @@ pub async fn run(
                 *renewed.lock() = start;
             }
             Err(error) => {
-                tracing::warn!(lease = %config.name, %error, "cannot renew");
+                tracing::warn!(lease = %config.name, %error, "cannot renew the Lease");
                 let late = || renewed.lock().elapsed() >= config.renew_deadline;
-                // Gone, or somebody else's: nothing is left to renew.
+                // The Lease is deleted, or another candidate's.
                 let taken = !late() && lost(&api, &config).await;
                 if taken || late() {
                     over.cancel();
                     leader.send_replace(None);
                     bail!("the Lease {} is lost: {error}", config.name);
                 }
-                // A conflict on our own Lease: go on from what is there.
-                if let Ok(Ok(there)) = timeout(config.retry, api.get(&config.name)).await {
+                // A conflict on our own Lease: continue from its current version.
+                if let Ok(there) = within(config.retry, api.get(&config.name)).await {
                     let holder = there
                         .spec
                         .as_ref()
@@ -153,25 +158,25 @@ pub async fn run(
     }
 }
 
-/// What a candidate has seen.
+/// A candidate's observations.
 #[derive(Default)]
 struct Candidate {
     looked: bool,
-    /// The Lease's version, and since when it has been that.
+    /// The Lease's version, and when it was first seen.
     seen: Option<(String, Instant)>,
 }
 
 impl Candidate {
-    /// The Lease, if it is ours now, and whether it was handed over.
+    /// The Lease, if this candidate leads now, and whether the previous leader released it.
     async fn try_to_lead(
         &mut self,
         api: &Api<Lease>,
-        config: &Config,
+        config: &LeaseConfig,
     ) -> kube::Result<Option<(Lease, bool)>> {
         self.looked = true;
         let params = PostParams::default();
         let Some(mut lease) = api.get_opt(&config.name).await? else {
-            // Deleted by hand: its leader may not know yet.
+            // Deleted manually: its leader may not know yet.
             if self
                 .seen
                 .as_ref()
@@ -185,7 +190,7 @@ impl Candidate {
                     namespace: Some(config.namespace.clone()),
                     ..ObjectMeta::default()
                 },
-                spec: Some(spec_of(config, None)),
+                spec: Some(lease_spec(config, None)),
             };
             let made = api.create(&params, &fresh).await?;
             return Ok(Some((made, false)));
@@ -206,15 +211,15 @@ impl Candidate {
                 return Ok(None);
             }
         }
-        // As `give_up` writes it.
+        // As `release_lease` writes it.
         let handed_over = spec.holder_identity.as_deref() == Some("");
-        lease.spec = Some(spec_of(config, Some(spec)));
+        lease.spec = Some(lease_spec(config, Some(spec)));
         let taken = api.replace(&config.name, &params, &lease).await?;
         Ok(Some((taken, handed_over)))
     }
 }
 
-fn spec_of(config: &Config, before: Option<LeaseSpec>) -> LeaseSpec {
+fn lease_spec(config: &LeaseConfig, before: Option<LeaseSpec>) -> LeaseSpec {
     let now = Some(MicroTime(Timestamp::now()));
     let transitions = before
         .and_then(|b| b.lease_transitions)
@@ -229,17 +234,17 @@ fn spec_of(config: &Config, before: Option<LeaseSpec>) -> LeaseSpec {
     }
 }
 
-async fn renew(api: &Api<Lease>, config: &Config, mut lease: Lease) -> kube::Result<Lease> {
+async fn renew(api: &Api<Lease>, config: &LeaseConfig, mut lease: Lease) -> kube::Result<Lease> {
     if let Some(spec) = &mut lease.spec {
         spec.holder_identity = Some(config.identity.clone());
         spec.renew_time = Some(MicroTime(Timestamp::now()));
     }
-    // Optimistic: whoever has taken it over meanwhile makes this a conflict.
+    // Conflicts if another candidate has taken the Lease.
     api.replace(&config.name, &PostParams::default(), &lease)
         .await
 }
 
-async fn give_up(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
+async fn release_lease(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
     let name = lease.metadata.name.clone().unwrap_or_default();
     if let Some(spec) = &mut lease.spec {
         spec.holder_identity = Some(String::new());
@@ -249,10 +254,10 @@ async fn give_up(api: &Api<Lease>, mut lease: Lease) -> kube::Result<()> {
     Ok(())
 }
 
-async fn lost(api: &Api<Lease>, config: &Config) -> bool {
-    match timeout(config.retry, api.get_opt(&config.name)).await {
-        Ok(Ok(None)) => true,
-        Ok(Ok(Some(lease))) => {
+async fn lost(api: &Api<Lease>, config: &LeaseConfig) -> bool {
+    match within(config.retry, api.get_opt(&config.name)).await {
+        Ok(None) => true,
+        Ok(Some(lease)) => {
             let holder = lease.spec.and_then(|s| s.holder_identity);
             holder.is_some_and(|h| !h.is_empty() && h != config.identity)
         }
@@ -260,17 +265,21 @@ async fn lost(api: &Api<Lease>, config: &Config) -> bool {
     }
 }
 
-/// Who holds the Lease by its own word, renewed or not. For those who only want to
-/// know.
-pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, String> {
+/// The holder that the Lease names, whether renewed or not.
+///
+/// # Errors
+/// The Lease cannot be read.
+pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, ApiCallError> {
     let spec = within(LOOK, api.get_opt(name)).await?.and_then(|l| l.spec);
     let holder = spec.and_then(|s| s.holder_identity);
     Ok(holder.filter(|h| !h.is_empty()))
 }
 
-/// Whether someone leads by this Lease: it is held, and was renewed of late. For
-/// those who only want to know; their clock decides.
-pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, String> {
+/// Whether the Lease has a holder and was renewed recently, by this process' clock.
+///
+/// # Errors
+/// The Lease cannot be read.
+pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, ApiCallError> {
     let lease = within(LOOK, api.get_opt(name)).await?;
     let Some(spec) = lease.and_then(|l| l.spec) else {
         return Ok(false);
@@ -280,16 +289,6 @@ pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, String> {
     let age = spec
         .renew_time
         .map(|t| Timestamp::now().as_second() - t.0.as_second());
-    // Twice, for clocks that differ and a hand-over under way.
+    // Twice, for clock differences and a handover in progress.
     Ok(held && age.is_some_and(|age| age <= 2 * lasts))
-}
-
-async fn within<T>(
-    limit: Duration,
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T, String> {
-    match timeout(limit, call).await {
-        Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("the API server did not answer within {limit:?}")),
-    }
 }

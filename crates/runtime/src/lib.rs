@@ -1,21 +1,24 @@
-//! What every Tautline process needs around its work: an HTTP server with TLS
-//! that reloads, an admin port, supervised tasks and shutdown, telemetry, and
-//! (feature `cluster`) the feeds that keep an index in step with a cluster or a
-//! folder of manifests.
+//! The parts that every Tautline process shares: an HTTP server, TLS that reloads, an admin
+//! port, supervised tasks and shutdown, logs, and (feature `cluster`) watches that keep an index
+//! in step with a cluster, and manifest files.
+
+#![warn(missing_docs)]
 
 pub mod admin;
-pub mod connection;
-pub mod connections;
+mod connection;
+mod connections;
 pub mod http;
 pub mod label_bound;
 pub mod limits;
-pub mod port;
-pub mod port_metrics;
+mod port;
+mod port_metrics;
 pub mod stream;
 pub mod tasks;
 pub mod telemetry;
 pub mod tls;
 
+#[cfg(feature = "cluster")]
+pub mod api_call;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 #[cfg(feature = "cluster")]
@@ -27,10 +30,12 @@ pub mod events;
 #[cfg(feature = "cluster")]
 pub mod finalizers;
 #[cfg(feature = "cluster")]
-pub mod folder;
-#[cfg(feature = "cluster")]
 pub mod lease;
+#[cfg(feature = "cluster")]
+pub mod manifest_files;
 #[cfg(feature = "cluster")]
 pub mod single_watch;
 #[cfg(feature = "cluster")]
 pub mod watch;
+#[cfg(feature = "cluster")]
+pub mod watch_changes;

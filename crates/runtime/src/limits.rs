@@ -1,10 +1,10 @@
-//! What the machine, or the container, grants this process: memory and open files.
+//! The limits of the machine or container: memory and open files.
 
 use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Bytes of memory that this process may use: the least of its cgroup's limits and the
+/// Bytes of memory that this process may use: the minimum of its cgroup's limits and the
 /// machine's memory.
 pub fn memory_bytes() -> u64 {
     memory_under(Path::new("/"))
@@ -29,7 +29,7 @@ fn memory_under(root: &Path) -> u64 {
         };
         for folder in Path::new(path.trim_start_matches('/')).ancestors() {
             let folder = folder.display();
-            // Without a limit version 2 says "max", and version 1 a number beyond any memory.
+            // Without a limit, version 2 has "max" and version 1 a huge number.
             if let Ok(bytes) = read(&format!("{mount}/{folder}/{file}")).trim().parse() {
                 least = least.min(bytes);
             }
@@ -41,11 +41,11 @@ fn memory_under(root: &Path) -> u64 {
 fn machine(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-    // Where nothing can be read: the limit of the manifests.
+    // Unreadable: assume the limit of the manifests.
     kib.map_or(1 << 30, |kib| kib << 10)
 }
 
-/// Raises the soft limit of open files, often 1,024, to the hard one. Each connection is one.
+/// Raises the soft limit of open files (often 1,024) to the hard limit: each connection needs one.
 pub fn raise_open_files() {
     let files = Resource::RLIMIT_NOFILE;
     let raised = getrlimit(files).and_then(|(_, hard)| setrlimit(files, hard, hard));
@@ -54,7 +54,7 @@ pub fn raise_open_files() {
     }
 }
 
-/// `connections`, or what three quarters of the open files allow.
+/// `connections`, limited to three quarters of the open files.
 pub(crate) fn connections_within(connections: usize) -> usize {
     let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return connections;

@@ -1,5 +1,5 @@
-//! A port that stays reachable under a flood: accepts connections, over TLS or not, closes
-//! those that are silent, slow or in the way, and bounds the memory of requests.
+//! A port that stays reachable under a flood: it accepts connections (plain or TLS), closes
+//! silent, slow and idle ones, and limits the memory of requests.
 
 use std::{
     future::Future,
@@ -25,26 +25,27 @@ use crate::{
     tls::ServerTls,
 };
 
-/// The bounds of a port.
+/// The limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Open connections; at most three quarters of them from one address.
     pub connections: usize,
-    /// TLS handshakes under way, beside the connections.
+    /// TLS handshakes in progress, in addition to the connections.
     pub handshakes: usize,
+    /// Deadline of a TLS handshake.
     pub handshake: Duration,
     /// From the connection's start to its first byte.
     pub first_byte: Duration,
     /// From the first byte of a request to the end of its headers.
     pub head: Duration,
-    /// Between two requests. `None`: the protocol itself finds dead peers.
+    /// Between two requests; `None` if the protocol itself detects dead peers.
     pub idle: Option<Duration>,
     /// From the end of the headers to the end of the body.
     pub body: Duration,
-    /// From the answer's start until the client has taken all of it.
-    pub answer: Duration,
-    /// Bytes of all requests and answers under way together, at most half of them from one
-    /// address. `None`: a quarter of the memory limit, at least twice the largest request.
+    /// From the response's start until the client has read it.
+    pub response: Duration,
+    /// Total bytes of requests and responses in progress, at most half of them of one address.
+    /// `None` for a quarter of the memory limit, and at least twice the largest request.
     pub request_bytes: Option<usize>,
 }
 
@@ -59,14 +60,14 @@ impl Default for Limits {
             // kube-scheduler closes its own after 90 s: it never sends into a close.
             idle: Some(Duration::from_secs(150)),
             body: Duration::from_secs(3),
-            answer: Duration::from_secs(10),
+            response: Duration::from_secs(10),
             request_bytes: None,
         }
     }
 }
 
 impl Limits {
-    /// Bytes for requests and answers, of which one takes at most `largest`.
+    /// Bytes for requests and responses, each of at most `largest`.
     fn budget(&self, largest: usize) -> usize {
         self.request_bytes.unwrap_or_else(|| {
             let quarter = usize::try_from(limits::memory_bytes() / 4).unwrap_or(usize::MAX);
@@ -75,7 +76,7 @@ impl Limits {
     }
 }
 
-/// A port's bounds at work. Clones share them.
+/// The state of a port. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Port(Arc<Inner>);
 
@@ -91,7 +92,7 @@ struct Inner {
 }
 
 impl Port {
-    /// `largest`: the largest request, in bytes.
+    /// A port whose largest request has `largest` bytes.
     pub fn new(limits: Limits, largest: usize, metrics: Metrics) -> Self {
         let of_source = |all: usize| (all / 4 * 3).max(1);
         let most = limits::connections_within(limits.connections);
@@ -100,7 +101,7 @@ impl Port {
                 first_byte: limits.first_byte,
                 head: limits.head,
                 idle: limits.idle,
-                answer: limits.answer,
+                response: limits.response,
             },
             started: Instant::now(),
             connections: Mutex::new(Connections::new(most, of_source(most))),
@@ -114,10 +115,12 @@ impl Port {
         }))
     }
 
+    /// Its limits.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
+    /// Its metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
@@ -136,7 +139,7 @@ impl Port {
         u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Accepts until `stop`; `serve` runs as a task of its own for each connection.
+    /// Accepts until `stop`; runs `serve` in a task per connection.
     pub async fn accept<F>(
         &self,
         listener: TcpListener,
@@ -162,7 +165,7 @@ impl Port {
             let (tcp, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // The peer has gone, or file descriptors ran out: then make room.
+                    // The peer is gone, or file descriptors are used up: close a connection.
                     tracing::debug!(%error, "accept failed");
                     if is_out_of_files(&error) && self.shed() {
                         tokio::task::yield_now().await;
@@ -172,7 +175,7 @@ impl Port {
                     continue;
                 }
             };
-            // Without it, answers larger than a segment wait 40 ms for an ACK.
+            // Otherwise responses larger than a segment wait 40 ms for an ACK.
             _ = tcp.set_nodelay(true);
             match &tls {
                 None => {
@@ -208,10 +211,10 @@ impl Port {
             let handshake = tokio::time::timeout(port.0.limits.handshake, acceptor.accept(tcp));
             let shaken = tokio::select! {
                 shaken = handshake => shaken,
-                // It has made room for another, and is counted.
+                // Closed to make room for another; already counted.
                 _ = close => return,
             };
-            // Before the handshake is over in the accounts: the sweep rests while both are empty.
+            // Open the connection before the handshake ends: the sweep pauses while both are empty.
             let opened = matches!(shaken, Ok(Ok(_)))
                 .then(|| port.open(from))
                 .flatten();
@@ -252,7 +255,7 @@ impl Port {
     }
 
     fn sweep(&self) {
-        // Each is closed as its sender goes.
+        // Dropping the sender closes the connection.
         let overdue = self
             .0
             .connections

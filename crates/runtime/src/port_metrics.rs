@@ -1,4 +1,4 @@
-//! What a port counts.
+//! Metrics of a port.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -13,33 +13,33 @@ struct Label {
     reason: &'static str,
 }
 
-/// The counters of one port. Clones share them; two ports must not.
+/// The metrics of one port. Clones share them; two ports must not.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     pub(crate) connections: Gauge,
     closed: Family<Label, Counter>,
-    refused: Family<Label, Counter>,
-    /// Also what the bound on the memory of requests is held against.
+    rejected: Family<Label, Counter>,
+    /// Also the measure for the limit on the memory of requests.
     pub(crate) request_bytes: Gauge,
 }
 
 impl Metrics {
-    /// Registers them; their names begin with `prefix`.
+    /// Registers them with names that start with `prefix`.
     pub fn register(&self, prefix: &str, registry: &mut Registry) {
         self.register_connections(prefix, registry);
         registry.register(
             format!("{prefix}requests_refused"),
-            "Requests refused before they were looked at, by reason",
-            self.refused.clone(),
+            "Requests rejected before they were read, by reason",
+            self.rejected.clone(),
         );
         registry.register(
             format!("{prefix}request_bytes"),
-            "Bytes of requests under way and of answers not yet sent",
+            "Bytes of requests in progress and of unsent responses",
             self.request_bytes.clone(),
         );
     }
 
-    /// Registers those of connections alone.
+    /// Registers the metrics of connections only.
     pub fn register_connections(&self, prefix: &str, registry: &mut Registry) {
         registry.register(
             format!("{prefix}connections"),
@@ -58,8 +58,8 @@ impl Metrics {
         self.closed.get_or_create(&Label { reason }).inc();
     }
 
-    /// Counts a request that was refused for `reason`.
-    pub fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Label { reason }).inc();
+    /// Counts a request rejected for `reason`.
+    pub fn rejected(&self, reason: &'static str) {
+        self.rejected.get_or_create(&Label { reason }).inc();
     }
 }

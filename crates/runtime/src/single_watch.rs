@@ -1,4 +1,4 @@
-//! A watch on one object that is known by its name.
+//! A watch on one object.
 
 use std::fmt::Debug;
 
@@ -8,8 +8,8 @@ use kube_runtime::{WatchStreamExt, watcher::watch_object};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-/// Shows the object to `see` whenever it has changed, and `None` when it is not
-/// there, until told to stop. Starts again by itself, with backoff.
+/// Passes the object to `see` after each change, `None` if it does not exist, until `stop`.
+/// Restarts with backoff after errors.
 pub async fn watch_single<K>(
     api: Api<K>,
     name: &str,
@@ -27,7 +27,7 @@ pub async fn watch_single<K>(
         match event {
             Some(Ok(object)) => see(object),
             Some(Err(error)) => {
-                tracing::warn!(kind = %K::kind(&()), name, %error, "watch starts again");
+                tracing::warn!(kind = %K::kind(&()), name, %error, "watch restarts");
             }
             None => return,
         }

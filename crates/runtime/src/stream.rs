@@ -1,5 +1,5 @@
-//! The socket of a connection, over TLS or not: notes what it is doing, and ends when it
-//! has to be closed.
+//! The socket of a connection, plain or TLS: it tracks the connection's phase, and fails once the
+//! connection must close.
 
 use std::{
     future::Future,
@@ -19,13 +19,15 @@ use tokio_rustls::server::TlsStream;
 
 use crate::{connection::Connection, connections::Phase};
 
-/// A client's preface and the head of the settings that must follow it.
+/// The length of a client's preface and of the settings header after it.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
-/// What is spoken on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
+    /// HTTP/1.1.
     Http1,
+    /// HTTP/2.
     Http2,
 }
 
@@ -82,6 +84,7 @@ impl Stream {
         }
     }
 
+    /// The connection's state and memory.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
@@ -117,8 +120,7 @@ impl Stream {
         }
     }
 
-    /// Fails once the connection has to be closed. A request that is being handled is
-    /// answered first.
+    /// Fails once the connection must close; a request in progress is answered first.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.closing = self.closing || Pin::new(&mut self.close).poll(cx).is_ready();
         if self.closing && !self.connection.activity.is_working() {

@@ -1,4 +1,4 @@
-//! Long-lived tasks: supervised, and stopped together.
+//! Supervised long-lived tasks that stop together.
 
 use std::{future::Future, time::Duration};
 
@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Readiness;
 
-/// How long tasks get to finish once they were told to stop.
+/// Time for tasks to finish after the stop.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// A set of tasks of which none may end before it is told to: if one does, all
-/// are stopped and the process ends with its error.
+/// A set of tasks that must run until the stop. If one ends early, all are stopped and
+/// [`run`](Self::run) returns its error.
 #[derive(Debug, Default)]
 pub struct Tasks {
     set: JoinSet<(String, Result<()>)>,
@@ -20,18 +20,21 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// The token that tells every task to stop.
+    /// The token that stops every task.
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Runs a task that ends only when the stop token is cancelled.
+    /// Spawns a task, which must end only after the stop token is cancelled.
     pub fn spawn(&mut self, name: &str, task: impl Future<Output = Result<()>> + Send + 'static) {
         let name = name.to_owned();
         self.set.spawn(async move { (name, task.await) });
     }
 
-    /// Waits until `until` completes or a task ends too early; then stops all.
+    /// Waits until `until` completes or a task ends early; then stops all.
+    ///
+    /// # Errors
+    /// The task that ended early or failed.
     pub async fn run(mut self, until: impl Future<Output = ()>) -> Result<()> {
         let early = tokio::select! {
             () = until => Ok(()),
@@ -53,7 +56,7 @@ impl Tasks {
 }
 
 /// Completes on SIGTERM or SIGINT (Ctrl-C).
-pub async fn signal() {
+pub async fn shutdown_signal() {
     let term = async {
         match tokio::signal::unix::signal(SignalKind::terminate()) {
             Ok(mut s) => _ = s.recv().await,
@@ -66,9 +69,9 @@ pub async fn signal() {
     }
 }
 
-/// Completes on a signal; says in the log when `what` is ready, if that is before.
-pub async fn ready_then_signal(readiness: Readiness, what: &str) {
-    let mut signal = std::pin::pin!(signal());
+/// Completes on SIGTERM or SIGINT; logs that `what` is ready, if that happens first.
+pub async fn ready_then_shutdown_signal(readiness: Readiness, what: &str) {
+    let mut signal = std::pin::pin!(shutdown_signal());
     tokio::select! {
         () = &mut signal => return,
         () = readiness.wait() => tracing::info!("{what} ready"),
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_ends_early_ends_all() {
+    async fn run_stops_all_tasks_when_one_ends_early() {
         let mut tasks = Tasks::default();
         let stop = tasks.stop_token();
         let (sent, told) = tokio::sync::oneshot::channel();
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_and_a_stop_is_none() {
+    async fn run_returns_an_error_only_for_a_panic() {
         let mut tasks = Tasks::default();
         tasks.spawn("bad", async { panic!("on purpose") });
         assert!(tasks.run(std::future::pending()).await.is_err());

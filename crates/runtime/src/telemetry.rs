@@ -1,4 +1,4 @@
-//! Logs.
+//! Log output.
 
 mod filter;
 
@@ -6,19 +6,22 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::fmt;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 /// Starts logging to standard error; `filter` is a level or tracing's directives
-/// ("info", "tautline_provider_client=debug"). A bare target is refused: it is most often a
-/// misspelt level. A second call changes nothing.
+/// ("info", "tautline_provider_client=debug"). A bare target is rejected: it is usually a misspelt
+/// level. A second call has no effect.
+///
+/// # Errors
+/// The filter is malformed.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = filter::parse(filter).map_err(|e| {
         format!("log filter {filter:?}: {e}; write a level such as info, or target=level")

@@ -1,6 +1,5 @@
-//! TLS whose certificate may be replaced while the process runs: from files, as a
-//! mounted Secret is, or from whoever makes it. A replacement that does not load
-//! is an error, and the old stays.
+//! TLS with certificates that can be replaced while the process runs, from files (a mounted
+//! Secret) or from memory. If the replacement does not load, the old certificate stays.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +16,7 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// How often the files are looked at.
+/// Time between two reads of the files.
 const POLL: Duration = Duration::from_secs(2);
 
 /// A file that TLS cannot use.
@@ -42,9 +41,9 @@ pub struct ServerFiles {
     pub cert: PathBuf,
     /// Its private key, PEM.
     pub key: PathBuf,
-    /// If set, clients must show a certificate of this CA (PEM).
+    /// If set, clients must present a certificate of this CA (PEM).
     pub client_ca: Option<PathBuf>,
-    /// What is spoken inside, by ALPN ("h2", "http/1.1").
+    /// ALPN protocols ("h2", "http/1.1").
     pub alpn: Vec<&'static str>,
 }
 
@@ -53,22 +52,22 @@ pub struct ServerFiles {
 pub struct ClientFiles {
     /// The CA of the servers, PEM.
     pub ca: Option<PathBuf>,
-    /// Certificate chain and key to show, PEM; both or none.
+    /// The client's certificate chain and key, PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A server's certificate that comes from no file.
+/// A server's certificate in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerPem<'a> {
     /// The certificate chain, PEM.
     pub cert: &'a str,
     /// Its private key, PEM.
     pub key: &'a str,
-    /// What is spoken inside, by ALPN ("h2", "http/1.1").
+    /// ALPN protocols ("h2", "http/1.1").
     pub alpn: &'a [&'static str],
 }
 
-/// A server's TLS that follows its files, or is given certificates.
+/// A server's TLS, from files or from memory.
 #[derive(Clone)]
 pub struct ServerTls {
     files: Option<Arc<ServerFiles>>,
@@ -88,10 +87,10 @@ impl ServerTls {
         })
     }
 
-    /// Serves with `pem` until another is given.
+    /// TLS with this certificate.
     ///
     /// # Errors
-    /// A certificate or a key that cannot be used.
+    /// An invalid certificate or key.
     pub fn from_pem(pem: ServerPem<'_>) -> Result<Self, TlsError> {
         Ok(Self {
             files: None,
@@ -99,21 +98,24 @@ impl ServerTls {
         })
     }
 
-    /// Serves new connections with `pem`.
+    /// Replaces the certificate for new connections.
     ///
     /// # Errors
-    /// A certificate or a key that cannot be used; the old one stays.
+    /// An invalid certificate or key; the old one stays.
     pub fn replace_pem(&self, pem: ServerPem<'_>) -> Result<(), TlsError> {
         self.current.store(Arc::new(of_pem(pem)?));
         Ok(())
     }
 
-    /// An acceptor with the certificates of this moment; make one a connection.
+    /// An acceptor with the current certificate; make one per connection.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.current.load_full())
     }
 
-    /// Follows the files until told to stop.
+    /// Reloads the files after changes, until `stop`.
+    ///
+    /// # Errors
+    /// None so far.
     pub async fn watch_files(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Some(files) = &self.files else {
             stop.cancelled().await;
@@ -197,20 +199,21 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(list)
 }
 
-/// Notices changed contents by polling: a mounted Secret changes by a link far
-/// above the file, which file notifications miss.
+/// Detects changed contents by polling: a mounted Secret changes through a link in a parent
+/// folder, which file notifications miss.
 pub struct FileChanges {
     paths: Vec<PathBuf>,
     seen: Vec<Option<Vec<u8>>>,
 }
 
 impl FileChanges {
+    /// Reads the current contents.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let seen = paths.iter().map(|p| std::fs::read(p).ok()).collect();
         Self { paths, seen }
     }
 
-    /// Waits for a change; false when told to stop.
+    /// Waits for a change; false after `stop`.
     pub async fn next(&mut self, stop: &CancellationToken) -> bool {
         loop {
             tokio::select! {

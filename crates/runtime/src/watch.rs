@@ -1,5 +1,5 @@
-//! Watches on a cluster that keep a [`Feed`] in step. They restart by themselves
-//! with backoff; a malformed object is logged, counted and left out.
+//! Watches that keep a [`ClusterStore`] in step with a cluster. They restart with backoff; a
+//! malformed object is logged, counted and skipped.
 
 mod pending_offers;
 mod protobuf;
@@ -16,7 +16,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
+use kube::{
+    Api, Resource, ResourceExt,
+    core::{DeserializeGuard, error_boundary::InvalidObject},
+};
 use kube_runtime::{
     WatchStreamExt,
     watcher::{self, Event, watcher},
@@ -29,7 +32,7 @@ use prometheus_client::{
 use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, convert,
-    watched::{Malformed, Watchable},
+    watched::{MalformedObject, Watchable},
 };
 use tautline_core::{
     index::{Kind, Object},
@@ -42,21 +45,27 @@ use pending_offers::PendingOffers;
 use protobuf::WatchSignal;
 use scope::Scope;
 
-use crate::{admin::Readiness, cluster::Cluster, cluster_store::ClusterStore, tasks::Tasks};
+use crate::{
+    admin::Readiness,
+    cluster::Cluster,
+    cluster_store::ClusterStore,
+    tasks::Tasks,
+    watch_changes::{Change, Changes},
+};
 
-/// What a watch brought of an object.
-type Brought<K> = Result<K, Malformed>;
+/// A watched object, or why it does not decode.
+type Decoded<K> = Result<K, MalformedObject>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
-/// Says that what is waited for is not wanted so far.
-pub type StopTooFar = Box<dyn Fn() + Send>;
+/// Reports that the watch is not needed yet, so that readiness does not wait for it.
+pub type NotNeeded = Box<dyn Fn() + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
     kind: String,
 }
 
-/// What the watches count.
+/// Metrics of the watches. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
     events: Family<ByKind, Counter>,
@@ -65,90 +74,97 @@ pub struct WatchMetrics {
 }
 
 impl WatchMetrics {
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "watch_events",
-            "Objects that a watch brought, as it began or since: come, changed or gone",
+            "Objects that a watch listed, or reported as added, changed or deleted",
             self.events.clone(),
         );
         registry.register(
             "watch_malformed_objects",
-            "Objects that a watch brought and that could not be used",
+            "Objects that a watch reported and that could not be used",
             self.malformed.clone(),
         );
         registry.register(
             "watch_errors",
-            "Errors after which a watch started again",
+            "Errors that restarted a watch",
             self.errors.clone(),
         );
     }
 }
 
-/// Watches of the kinds that planning needs, as tasks; `readiness` waits for each.
+/// The watches of the kinds that planning needs, as tasks. `readiness` waits for the first list of
+/// each.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
+    /// The cluster to watch.
     pub cluster: &'a Cluster,
-    pub feed: &'a ClusterStore,
+    /// The store to keep in step.
+    pub store: &'a ClusterStore,
+    /// The metrics of the watches.
     pub metrics: &'a WatchMetrics,
+    /// Waits for the lists.
     pub readiness: &'a Readiness,
 }
 
 impl Watch<'_> {
-    /// What planning needs beside pods.
-    pub fn all_but_pods(&self, tasks: &mut Tasks) {
+    /// Every kind except pods.
+    pub fn all_except_pods(&self, tasks: &mut Tasks) {
         self.infrastructure(tasks);
         self.rules(tasks);
     }
 
-    /// Nodes, and what leads to providers.
+    /// Nodes, and the Services and EndpointSlices of providers.
     pub fn infrastructure(&self, tasks: &mut Tasks) {
         self.nodes(tasks);
         self.services(tasks);
         self.endpoint_slices(tasks);
     }
 
+    /// All pods.
     pub fn pods(&self, tasks: &mut Tasks) {
         self.protobuf::<Pod>(Kind::Pod, pod, tasks);
     }
 
-    /// Those that have a node, and from when `all` ends those that wait for one too, for
-    /// who need not know of each pod that comes or fails to be placed.
+    /// Pods with a node, and all pods once `all` completes. For processes that do not need every
+    /// new or rejected pod.
     pub fn placed_pods_until(
         &self,
         all: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
         let (wanted, scope) = watch::channel(Scope::Placed);
-        widen(wanted, all, tasks);
+        widen_scope_after(wanted, all, tasks);
         self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, std::future::ready(()), tasks);
     }
 
-    /// Policies, offers, and those pods that have a node and that an offer may select;
-    /// from when `all` ends all pods. An offer counts once its pods are known.
+    /// Policies, offers, and the pods with a node that an offer may select; all pods once `all`
+    /// completes. An offer becomes active once its pods are known.
     pub fn rules_and_their_pods_until(
         &self,
         all: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
         let (wanted, scope) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let selected = PendingOffers::new(self.feed.clone(), wanted.clone());
-        widen(wanted, all, tasks);
+        let pending_offers = PendingOffers::new(self.store.clone(), wanted.clone());
+        widen_scope_after(wanted, all, tasks);
         self.policies(tasks);
-        self.offers(Some(selected.clone()), tasks);
-        let feed = self.feed.clone();
+        self.offers(Some(pending_offers.clone()), tasks);
+        let store = self.store.clone();
         let listed = async move {
-            let mut changes = feed.changes_except_pods();
-            while !feed.listed(Kind::Offer) && changes.changed().await.is_ok() {}
+            let mut changes = store.changes_except_pods();
+            while !store.listed(Kind::Offer) && changes.changed().await.is_ok() {}
         };
-        self.protobuf_once::<Pod>(Kind::Pod, scope, Some(selected), pod, listed, tasks);
+        self.protobuf_once::<Pod>(Kind::Pod, scope, Some(pending_offers), pod, listed, tasks);
     }
 
-    /// Those that have a node, from when `wanted` ends: for who need not know what waits,
-    /// and seldom who runs. Readiness waits for them too, unless `wanted` says that they
-    /// are not wanted so far, by what it is given.
+    /// Pods with a node, once the future that `wanted` returns completes. For processes that never
+    /// need waiting pods and seldom running ones. Readiness waits for the pods unless `wanted`
+    /// calls its argument.
     pub fn placed_pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
-        wanted: impl FnOnce(StopTooFar) -> F,
+        wanted: impl FnOnce(NotNeeded) -> F,
         tasks: &mut Tasks,
     ) {
         let readiness = self.readiness.clone();
@@ -157,6 +173,7 @@ impl Watch<'_> {
         self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, wanted, tasks);
     }
 
+    /// All nodes.
     pub fn nodes(&self, tasks: &mut Tasks) {
         self.protobuf::<Node>(
             Kind::Node,
@@ -165,7 +182,7 @@ impl Watch<'_> {
         );
     }
 
-    /// Those Services that lead to providers.
+    /// The Services of rule providers and underlay controllers.
     pub fn services(&self, tasks: &mut Tasks) {
         self.json::<Service>(
             Kind::Service,
@@ -178,6 +195,7 @@ impl Watch<'_> {
         );
     }
 
+    /// All EndpointSlices.
     pub fn endpoint_slices(&self, tasks: &mut Tasks) {
         self.json::<EndpointSlice>(
             Kind::EndpointSlice,
@@ -204,49 +222,49 @@ impl Watch<'_> {
         );
     }
 
-    fn offers(&self, selected: Option<PendingOffers>, tasks: &mut Tasks) {
-        self.json_through::<ConstraintPolicyOffer>(
+    fn offers(&self, pending_offers: Option<PendingOffers>, tasks: &mut Tasks) {
+        self.json_admitted::<ConstraintPolicyOffer>(
             Kind::Offer,
             |o| {
                 convert::offer(o)
                     .map(|p| Some(Object::Offer(p)))
                     .map_err(|e| e.to_string())
             },
-            selected,
+            pending_offers,
             tasks,
         );
     }
 
-    /// A kind that only few objects are of, or that there is no protobuf of.
+    /// A kind with few objects or without protobuf, in JSON.
     fn json<K>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks)
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        self.json_through(kind, convert, None, tasks);
+        self.json_admitted(kind, convert, None, tasks);
     }
 
-    fn json_through<K>(
+    fn json_admitted<K>(
         &self,
         kind: Kind,
         convert: Convert<K>,
-        selected: Option<PendingOffers>,
+        pending_offers: Option<PendingOffers>,
         tasks: &mut Tasks,
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let mut on = self.on(kind, convert, selected);
+        let mut on_event = self.event_handler(kind, convert, pending_offers);
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             let events = watcher(api, watcher::Config::default()).default_backoff();
             let mut events = std::pin::pin!(events);
             while let Some(event) = next(&mut events, &stop).await {
-                on(event.map(guarded).map_err(Into::into));
+                on_event(event.map(guarded).map_err(Into::into));
             }
             Ok(())
         });
     }
 
-    /// A kind that may change thousands of times a second.
+    /// A kind that may change thousands of times a second, in protobuf.
     fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
         let (_, scope) = watch::channel(Scope::All);
         self.protobuf_once(kind, scope, None, convert, std::future::ready(()), tasks);
@@ -256,81 +274,81 @@ impl Watch<'_> {
         &self,
         kind: Kind,
         scope: watch::Receiver<Scope>,
-        selected: Option<PendingOffers>,
+        pending_offers: Option<PendingOffers>,
         convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let on = self.on(kind, convert, None);
+        let on_event = self.event_handler(kind, convert, None);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
-        let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
-        let tells = move |tells: WatchSignal<'_>| match tells {
+        let (store, readiness) = (self.store.clone(), self.readiness.clone());
+        let on_signal = move |signal: WatchSignal<'_>| match signal {
             _ if kind != Kind::Pod => {}
-            // Before any list is complete nobody is answered, and a pod that comes after
-            // its offers costs less than an offer after its pods.
-            WatchSignal::Lists(_) if feed.listed(Kind::Pod) => {}
-            WatchSignal::Lists(scope) | WatchSignal::Follows(scope) => {
-                if let Some(selected) = &selected {
-                    selected.follows(scope);
+            // Before the first list no request is answered, and a pod after its offers costs
+            // less than an offer after its pods.
+            WatchSignal::ListStarted(_) if store.listed(Kind::Pod) => {}
+            WatchSignal::ListStarted(scope) | WatchSignal::InSync(scope) => {
+                if let Some(pending_offers) = &pending_offers {
+                    pending_offers.pods_in_sync(scope);
                 }
             }
-            WatchSignal::Rests(until) => feed.set_pods_quiet(until),
-            WatchSignal::Begins => feed.watch_pods(Some(Instant::now())),
-            WatchSignal::Ends => feed.watch_pods(None),
+            WatchSignal::QuietUntil(until) => store.set_pods_quiet(until),
+            WatchSignal::WatchStarted => store.watch_pods(Some(Instant::now())),
+            WatchSignal::WatchEnded => store.watch_pods(None),
         };
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = wanted => {}
             }
-            // Who is not ready yet waits for these too, wanted late as they may be.
+            // A process that is not ready yet waits for these pods too.
             if !readiness.missing().is_empty() {
                 readiness.set(&K::plural(&()), false);
             }
-            protobuf::on_thread(cluster, scope, stop, on, tells).await
+            protobuf::run_on_own_thread(cluster, scope, stop, on_event, on_signal).await
         });
     }
 
-    /// Keeps the feed in step with what a watch says, for offers as `selected` admits them.
-    fn on<K>(
+    /// The handler of a watch's events. `pending_offers` admits offers.
+    fn event_handler<K>(
         &self,
         kind: Kind,
         convert: Convert<K>,
-        selected: Option<PendingOffers>,
-    ) -> impl FnMut(Result<Event<Brought<K>>>) + Send + use<K>
+        pending_offers: Option<PendingOffers>,
+    ) -> impl FnMut(Result<Event<Decoded<K>>>) + Send + use<K>
     where
         K: Resource<DynamicType = ()> + Send + 'static,
     {
         let name = K::plural(&()).into_owned();
         self.readiness.expect(&name);
         let label = ByKind { kind: name.clone() };
-        let (feed, readiness) = (self.feed.clone(), self.readiness.clone());
+        let (store, readiness) = (self.store.clone(), self.readiness.clone());
         let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
-        let mut listing = None;
-        let mut refused: Vec<String> = Vec::new();
+        let mut relist = None;
+        let mut unusable: Vec<String> = Vec::new();
         move |event| {
-            let admit = |object| match &selected {
-                Some(selected) => selected.admit(object),
+            let admit = |object| match &pending_offers {
+                Some(pending_offers) => pending_offers.admit(object),
                 None => Some(object),
             };
-            let take = |brought: &Brought<K>| {
+            let convert_counted = |decoded: &Decoded<K>| {
                 events.inc();
-                let object = match brought {
+                let object = match decoded {
                     Ok(object) => convert(object),
                     Err(malformed) => Err(malformed.error.clone()),
                 };
                 match object {
                     Ok(object) => {
-                        feed.accept(kind, &key(brought));
+                        store.accept(kind, &key(decoded));
                         Ok(object)
                     }
                     Err(error) => {
                         malformed.inc();
-                        let object = key(brought);
+                        let object = key(decoded);
                         tracing::warn!(kind = %name, %object, %error, "object cannot be used");
-                        feed.reject(kind, &object, error);
+                        store.reject(kind, &object, error);
                         Err(())
                     }
                 }
@@ -338,70 +356,74 @@ impl Watch<'_> {
             match event {
                 Err(error) => {
                     errors.inc();
-                    tracing::warn!(kind = %name, error = format!("{error:#}"), "watch starts again; are the CRDs installed?");
+                    tracing::warn!(kind = %name, error = format!("{error:#}"), "watch restarts; are the CRDs installed?");
                 }
                 Ok(Event::Init) => {
-                    listing = Some(feed.listing(kind));
-                    refused.clear();
-                    if let Some(selected) = &selected {
-                        selected.begins();
+                    relist = Some(store.begin_relist(kind));
+                    unusable.clear();
+                    if let Some(pending_offers) = &pending_offers {
+                        pending_offers.relist_started();
                     }
                 }
-                Ok(Event::InitApply(o)) => match (take(&o), &mut listing) {
-                    (Ok(Some(object)), Some(listing)) => match admit(object) {
-                        Some(object) => listing.take(object),
-                        None => listing.keep(&key(&o)),
+                Ok(Event::InitApply(o)) => match (convert_counted(&o), &mut relist) {
+                    (Ok(Some(object)), Some(relist)) => match admit(object) {
+                        Some(object) => relist.add(object),
+                        None => relist.retain(&key(&o)),
                     },
-                    // A limit must not vanish by a slip: what was good stays.
-                    (Err(()), Some(listing)) => {
-                        listing.keep(&key(&o));
-                        if let Some(selected) = &selected {
-                            selected.keep(&key(&o));
+                    // A malformed update must not remove a limit: the last usable version stays.
+                    (Err(()), Some(relist)) => {
+                        relist.retain(&key(&o));
+                        if let Some(pending_offers) = &pending_offers {
+                            pending_offers.retain(&key(&o));
                         }
-                        refused.push(key(&o));
+                        unusable.push(key(&o));
                     }
                     _ => {}
                 },
                 Ok(Event::InitDone) => {
-                    for gone in feed
+                    for gone in store
                         .rejected(kind)
                         .into_keys()
-                        .filter(|k| !refused.contains(k))
+                        .filter(|k| !unusable.contains(k))
                     {
-                        feed.accept(kind, &gone);
+                        store.accept(kind, &gone);
                     }
-                    if let Some(listing) = listing.take() {
-                        listing.done();
+                    if let Some(relist) = relist.take() {
+                        relist.commit();
                     }
-                    if let Some(selected) = &selected {
-                        selected.ends();
+                    if let Some(pending_offers) = &pending_offers {
+                        pending_offers.relist_done();
                     }
                     readiness.done(&label.kind);
                 }
-                Ok(Event::Apply(o)) => match take(&o) {
+                Ok(Event::Apply(o)) => match convert_counted(&o) {
                     Ok(Some(object)) => {
                         if let Some(object) = admit(object) {
-                            feed.apply(object);
+                            store.apply(object);
                         }
                     }
-                    Ok(None) => feed.delete(kind, &key(&o)),
+                    Ok(None) => store.delete(kind, &key(&o)),
                     Err(()) => {}
                 },
                 Ok(Event::Delete(o)) => {
                     events.inc();
-                    feed.accept(kind, &key(&o));
-                    if let Some(selected) = &selected {
-                        selected.forget(&key(&o));
+                    store.accept(kind, &key(&o));
+                    if let Some(pending_offers) = &pending_offers {
+                        pending_offers.remove(&key(&o));
                     }
-                    feed.delete(kind, &key(&o));
+                    store.delete(kind, &key(&o));
                 }
             }
         }
     }
 }
 
-/// All is followed from when `all` ends.
-fn widen(wanted: Sender<Scope>, all: impl Future<Output = ()> + Send + 'static, tasks: &mut Tasks) {
+/// Watches all pods once `all` completes.
+fn widen_scope_after(
+    wanted: Sender<Scope>,
+    all: impl Future<Output = ()> + Send + 'static,
+    tasks: &mut Tasks,
+) {
     let stop = tasks.stop_token();
     tasks.spawn("all pods", async move {
         tokio::select! {
@@ -417,8 +439,8 @@ fn pod(pod: &Pod) -> Result<Option<Object>, String> {
     Ok(Some(Object::Pod(convert::pod(pod))))
 }
 
-fn key<K: Resource>(brought: &Brought<K>) -> String {
-    let meta: &ObjectMeta = match brought {
+fn key<K: Resource>(decoded: &Decoded<K>) -> String {
+    let meta: &ObjectMeta = match decoded {
         Ok(object) => object.meta(),
         Err(malformed) => &malformed.metadata,
     };
@@ -429,24 +451,24 @@ fn key<K: Resource>(brought: &Brought<K>) -> String {
     }
 }
 
-fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Brought<K>> {
-    let brought = |guard: DeserializeGuard<K>| {
-        guard.0.map_err(|invalid| Malformed {
+fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Decoded<K>> {
+    let decoded = |guard: DeserializeGuard<K>| {
+        guard.0.map_err(|invalid| MalformedObject {
             metadata: Box::new(invalid.metadata),
             error: invalid.error,
         })
     };
     match event {
-        Event::Apply(o) => Event::Apply(brought(o)),
-        Event::Delete(o) => Event::Delete(brought(o)),
+        Event::Apply(o) => Event::Apply(decoded(o)),
+        Event::Delete(o) => Event::Delete(decoded(o)),
         Event::Init => Event::Init,
-        Event::InitApply(o) => Event::InitApply(brought(o)),
+        Event::InitApply(o) => Event::InitApply(decoded(o)),
         Event::InitDone => Event::InitDone,
     }
 }
 
-/// Keeps any kind in a store of its own: `reset` gets all objects whenever they
-/// have changed (few objects, seldom changed: scripts, tables).
+/// Watches any kind with few objects that seldom change: `reset` gets all objects after each
+/// change.
 pub fn watch_list<K>(
     api: Api<DeserializeGuard<K>>,
     selector: Option<&str>,
@@ -468,38 +490,35 @@ pub fn watch_list<K>(
     tasks.spawn(&format!("watch {name}"), async move {
         let events = watcher(api, config).default_backoff();
         let mut events = std::pin::pin!(events);
-        let (mut known, mut listing) = (BTreeMap::new(), BTreeMap::new());
+        let (mut known, mut changes) = (BTreeMap::new(), Changes::default());
         while let Some(event) = next(&mut events, &stop).await {
-            let key = |o: &DeserializeGuard<K>| (o.namespace(), o.name_any());
-            let usable = |o: DeserializeGuard<K>| match o.0 {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    tracing::warn!(kind = %name, %error, "watch restarts");
+                    continue;
+                }
+            };
+            let usable = |object: Result<K, InvalidObject>| match object {
                 Ok(object) => Some(Arc::new(object)),
                 Err(error) => {
                     tracing::warn!(kind = %name, error = %error.error, "object cannot be used");
                     None
                 }
             };
-            match event {
-                Ok(watcher::Event::Init) => {
-                    listing.clear();
-                    continue;
+            let keyed = |o: DeserializeGuard<K>| ((o.namespace(), o.name_any()), o.0);
+            match changes.next(event, keyed) {
+                None => continue,
+                Some(Change::Replaced(list)) => {
+                    // Of an object that cannot be used, the last usable version stays.
+                    let list = list.into_iter().filter_map(|(key, object)| {
+                        let object = usable(object).or_else(|| known.get(&key).cloned());
+                        object.map(|o| (key, o))
+                    });
+                    known = list.collect();
                 }
-                Ok(watcher::Event::InitApply(o)) => {
-                    let key = key(&o);
-                    // What was good of one that cannot be used stays.
-                    let object = usable(o).or_else(|| known.get(&key).cloned());
-                    listing.extend(object.map(|o| (key, o)));
-                    continue;
-                }
-                Ok(watcher::Event::InitDone) => known = std::mem::take(&mut listing),
-                Ok(watcher::Event::Apply(o)) => {
-                    let key = key(&o);
-                    known.extend(usable(o).map(|o| (key, o)));
-                }
-                Ok(watcher::Event::Delete(o)) => _ = known.remove(&key(&o)),
-                Err(error) => {
-                    tracing::warn!(kind = %name, %error, "watch starts again");
-                    continue;
-                }
+                Some(Change::Applied((key, o))) => known.extend(usable(o).map(|o| (key, o))),
+                Some(Change::Deleted((key, _))) => _ = known.remove(&key),
             }
             reset(known.values().cloned().collect());
             readiness.done(&name);

@@ -11,7 +11,7 @@ use std::{
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tautline_runtime::{
-    http::{Limits, Port, PortMetrics, read, respond, serve, text},
+    http::{Limits, Port, PortMetrics, read_body, respond, serve, text},
     tls::{ServerFiles, ServerTls},
 };
 use tokio::{
@@ -54,7 +54,7 @@ impl Served {
                     return text(200, "ok\n");
                 }
                 let wait = request.uri().path() == "/wait";
-                match read(request, 4 * MIB).await {
+                match read_body(request, 4 * MIB).await {
                     Ok(body) => {
                         if wait {
                             _ = waits.acquire().await;
@@ -112,7 +112,7 @@ fn limits() -> Limits {
         head: PATIENCE,
         idle: Some(PATIENCE),
         body: PATIENCE,
-        answer: PATIENCE,
+        response: PATIENCE,
         request_bytes: Some(8 * MIB),
     }
 }
@@ -334,7 +334,7 @@ async fn beyond_the_memory_for_requests_large_ones_are_refused_and_small_ones_pa
 #[tokio::test]
 async fn a_client_that_takes_no_answer_loses_its_connection_and_its_memory() {
     let limits = Limits {
-        answer: Duration::from_millis(100),
+        response: Duration::from_millis(100),
         ..limits()
     };
     let served = Served::start(limits, None).await;

@@ -7,10 +7,10 @@ use tautline_sdk::{
 struct Spread;
 
 impl RuleProvider for Spread {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
-            let here = ask
+        for node in request.eligible_nodes {
+            let here = request
                 .peers
                 .iter()
                 .filter(|p| p.node.as_deref() == Some(&node))
@@ -22,7 +22,7 @@ impl RuleProvider for Spread {
 
     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         Ok(Evaluation::compliant(
-            "spread is a preference: any placement keeps to it",
+            "spread is a preference: every placement complies",
         ))
     }
 }

@@ -1,6 +1,6 @@
-//! An underlay controller that allocates paths in memory, and writes down what it
-//! did. It shows the contract (docs/underlay.md): ids are fresh, Allocate may be
-//! asked twice, and a Release ends an id for good.
+//! An underlay controller that allocates paths in memory and logs them in a journal. It shows
+//! the contract (docs/underlay.md): ids are unique, Allocate is idempotent, and a Release ends
+//! an id for good.
 
 use std::{
     fs::{self, File},
@@ -27,7 +27,7 @@ pub use state::{Call, State, Verb};
 pub struct Underlay(Arc<Mutex<State>>);
 
 impl Underlay {
-    /// One that offers these nodes at these costs.
+    /// An underlay that offers these nodes at these costs.
     pub fn new<N: Into<String>>(costs: impl IntoIterator<Item = (N, i64)>, ttl: Duration) -> Self {
         Self(Arc::new(Mutex::new(State {
             costs: costs.into_iter().map(|(n, c)| (n.into(), c)).collect(),
@@ -36,12 +36,12 @@ impl Underlay {
         })))
     }
 
-    /// Goes on where the journal at `path` ends, and writes it from now on: a line
-    /// `allocate ID NODE` or `release ID` for each change.
+    /// Restores the allocations from the journal at `path`, and appends to it from now on: a
+    /// line `allocate ID NODE` or `release ID` for each change.
     ///
     /// # Errors
     /// A file that cannot be read or opened.
-    pub fn keep(&self, path: &Path) -> io::Result<()> {
+    pub fn open_journal(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         let file = File::options().create(true).append(true).open(path)?;
         for line in fs::read_to_string(path)?.lines() {
@@ -61,30 +61,30 @@ impl Underlay {
         Ok(())
     }
 
-    /// The state, for as long as the guard lives: never across an await.
+    /// The state. The guard must not be held across an await.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does and notes a call, then waits as told.
-    async fn answer<T>(
+    /// Executes and records a call, then delays its answer if configured.
+    async fn call<T>(
         &self,
         verb: Verb,
         act: impl FnOnce(&mut State, &mut Vec<String>) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
-        let (result, late) = {
+        let (result, delay) = {
             let mut state = self.state();
             let mut ids = Vec::new();
-            let result = match state.down.contains(&verb) {
-                true => Err(Status::unavailable("down, as told")),
+            let result = match state.unavailable.contains(&verb) {
+                true => Err(Status::unavailable("unavailable, as configured")),
                 false => act(&mut state, &mut ids),
             };
             let ok = result.is_ok();
             state.calls.push(Call { verb, ids, ok });
-            (result, state.late.get(&verb).copied())
+            (result, state.delays.get(&verb).copied())
         };
-        if let Some(late) = late {
-            tokio::time::sleep(late).await;
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
         }
         result.map(Response::new)
     }
@@ -96,15 +96,15 @@ impl UnderlayController for Underlay {
         &self,
         request: Request<DiscoverRequest>,
     ) -> Result<Response<DiscoverResponse>, Status> {
-        self.answer(Verb::Discover, |state, ids| {
-            let ask = request.into_inner();
+        self.call(Verb::Discover, |state, ids| {
+            let request = request.into_inner();
             let end = SystemTime::now() + state.ttl;
             let mut offers = Vec::new();
-            for node in &ask.eligible_nodes {
+            for node in &request.eligible_nodes {
                 let Some(cost) = state.costs.get(node).copied() else {
                     continue;
                 };
-                let id = state.fresh_id();
+                let id = state.new_id();
                 state.offered.insert(id.clone(), (node.clone(), end));
                 let node = Some(NodeRef {
                     cluster: String::new(),
@@ -118,8 +118,8 @@ impl UnderlayController for Underlay {
                     expires,
                 });
             }
-            state.discovered.push(ask);
-            let offers = state.instead.clone().unwrap_or(offers);
+            state.discovered.push(request);
+            let offers = state.offers_override.clone().unwrap_or(offers);
             ids.extend(offers.iter().map(|o| o.id.clone()));
             Ok(DiscoverResponse { offers })
         })
@@ -131,7 +131,7 @@ impl UnderlayController for Underlay {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let id = request.into_inner().id;
-        self.answer(Verb::Allocate, |state, ids| {
+        self.call(Verb::Allocate, |state, ids| {
             ids.push(id.clone());
             state.allocate(&id).map(|()| AllocateResponse {})
         })
@@ -140,32 +140,35 @@ impl UnderlayController for Underlay {
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<()>, Status> {
         let id = request.into_inner().id;
-        self.answer(Verb::Release, |state, ids| {
+        self.call(Verb::Release, |state, ids| {
             ids.push(id.clone());
             state.release(&id)
         })
         .await
     }
 
-    /// Strengthens the first path that is held, else allocates one for `src`.
+    /// Strengthens the first allocated path, else allocates one for `src`.
     async fn mitigate(
         &self,
         request: Request<MitigateRequest>,
     ) -> Result<Response<MitigateResponse>, Status> {
-        self.answer(Verb::Mitigate, |state, ids| {
-            let ask = request.into_inner();
-            let held = ask.id.iter().find(|id| state.allocated.contains_key(*id));
-            let id = match held {
+        self.call(Verb::Mitigate, |state, ids| {
+            let request = request.into_inner();
+            let allocated = request
+                .id
+                .iter()
+                .find(|id| state.allocated.contains_key(*id));
+            let id = match allocated {
                 Some(id) => id.clone(),
                 None => {
-                    let node = ask.src.clone().unwrap_or_default().name;
-                    let id = state.fresh_id();
-                    state.write(&format!("allocate {id} {node}"))?;
+                    let node = request.src.clone().unwrap_or_default().name;
+                    let id = state.new_id();
+                    state.log(&format!("allocate {id} {node}"))?;
                     state.allocated.insert(id.clone(), node);
                     id
                 }
             };
-            state.mitigated.push(ask);
+            state.mitigated.push(request);
             ids.push(id.clone());
             Ok(MitigateResponse { id })
         })
@@ -176,7 +179,7 @@ impl UnderlayController for Underlay {
 /// Serves until the future is dropped.
 ///
 /// # Errors
-/// What ends the server.
+/// The error that ends the server.
 pub async fn serve(
     listener: TcpListener,
     underlay: Underlay,

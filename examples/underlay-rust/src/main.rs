@@ -1,4 +1,4 @@
-//! `tautline-example-underlay --offer n1=5`: an underlay controller to try.
+//! `tautline-example-underlay --offer n1=5`: an underlay controller for tests and demos.
 
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -8,16 +8,16 @@ use tokio::net::TcpListener;
 
 #[derive(Parser)]
 struct Args {
-    /// Where to listen.
+    /// The address to listen on.
     #[arg(long, default_value = "[::]:9999")]
     listen: SocketAddr,
-    /// A node that a path can make usable, and what that costs.
+    /// A node that a path can make usable, and its cost.
     #[arg(long = "offer", value_name = "NODE=COST", value_parser = offer)]
     offers: Vec<(String, i64)>,
-    /// For how long an offer may be taken up.
+    /// Lifetime of an offer.
     #[arg(long, default_value = "30s", value_name = "SECONDS", value_parser = seconds)]
     ttl: Duration,
-    /// A journal, to go on with after a restart; made if it is not there.
+    /// A journal to restore allocations from after a restart; created if missing.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let underlay = Underlay::new(args.offers, args.ttl);
     if let Some(path) = &args.state {
         underlay
-            .keep(path)
+            .open_journal(path)
             .map_err(|e| format!("{}: {e}", path.display()))?;
     }
     let listener = TcpListener::bind(args.listen).await?;

@@ -1,4 +1,4 @@
-//! What the underlay holds, and what was asked of it.
+//! The underlay's allocations and the calls that it got.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,66 +19,66 @@ pub enum Verb {
     Mitigate,
 }
 
-/// One call that was answered.
+/// A call and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub verb: Verb,
-    /// Ids that were offered, asked for or given; with a Discover all of them.
+    /// Ids of the request or the answer; of a Discover all offered ids.
     pub ids: Vec<String>,
-    /// Whether it did what was asked.
     pub ok: bool,
 }
 
-/// What it holds and what was asked of it; tests read and change it.
+/// The underlay's state; tests read and change it.
 #[derive(Debug, Default)]
 pub struct State {
-    /// What making each node usable costs; others are not offered.
+    /// Offered nodes and their costs.
     pub costs: BTreeMap<String, i64>,
-    /// For how long an offer may be taken up.
+    /// Lifetime of an offer.
     pub ttl: Duration,
-    /// Offered and not yet taken up, with the end of the offer.
+    /// Open offers by id: the node and the expiry.
     pub offered: BTreeMap<String, (String, SystemTime)>,
-    /// Allocated now: ids with their nodes.
+    /// Nodes of allocations by id.
     pub allocated: BTreeMap<String, String>,
     pub calls: Vec<Call>,
-    /// Questions as they came.
+    /// Requests of Discover.
     pub discovered: Vec<DiscoverRequest>,
+    /// Requests of Mitigate.
     pub mitigated: Vec<MitigateRequest>,
-    /// Answered with these offers instead, whatever they are.
-    pub instead: Option<Vec<Offer>>,
-    /// Waits so long *after* doing what was asked: the answer is late or lost.
-    pub late: BTreeMap<Verb, Duration>,
-    /// These are answered with UNAVAILABLE, and not done.
-    pub down: BTreeSet<Verb>,
+    /// Discover returns these offers instead.
+    pub offers_override: Option<Vec<Offer>>,
+    /// Delays of answers, *after* the call has taken effect.
+    pub delays: BTreeMap<Verb, Duration>,
+    /// These calls have no effect and return UNAVAILABLE.
+    pub unavailable: BTreeSet<Verb>,
     pub(crate) journal: Option<File>,
-    pub(crate) made: u64,
+    pub(crate) last_id: u64,
 }
 
 impl State {
-    /// How often `verb` did what was asked with this id.
-    pub fn count(&self, verb: Verb, id: &str) -> usize {
-        let of = |c: &&Call| c.verb == verb && c.ok && c.ids.iter().any(|i| i == id);
-        self.calls.iter().filter(of).count()
+    /// Number of successful calls of `verb` with this id.
+    pub fn successes(&self, verb: Verb, id: &str) -> usize {
+        let matches = |c: &&Call| c.verb == verb && c.ok && c.ids.iter().any(|i| i == id);
+        self.calls.iter().filter(matches).count()
     }
 
-    /// How often `verb` was asked, with whatever outcome.
-    pub fn asked(&self, verb: Verb) -> usize {
+    /// Number of calls of `verb`.
+    pub fn calls_of(&self, verb: Verb) -> usize {
         self.calls.iter().filter(|c| c.verb == verb).count()
     }
 
-    /// Unique beyond a restart: ids of two lives must not be taken for each other.
-    pub(crate) fn fresh_id(&mut self) -> String {
+    /// An id that is unique across restarts.
+    pub(crate) fn new_id(&mut self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        self.made += 1;
+        self.last_id += 1;
         format!(
             "path-{:x}-{}",
             now.unwrap_or_default().as_micros(),
-            self.made
+            self.last_id
         )
     }
 
-    /// On disk before it is answered, so that a restart changes nothing.
-    pub(crate) fn write(&mut self, line: &str) -> Result<(), Status> {
+    /// Writes a line to the journal. Called before the answer, so that a restart loses nothing.
+    pub(crate) fn log(&mut self, line: &str) -> Result<(), Status> {
         let Some(file) = &mut self.journal else {
             return Ok(());
         };
@@ -94,19 +94,19 @@ impl State {
             Some((node, end)) if *end > SystemTime::now() => node.clone(),
             _ => return Err(Status::not_found(format!("no offer {id}, or it expired"))),
         };
-        self.write(&format!("allocate {id} {node}"))?;
+        self.log(&format!("allocate {id} {node}"))?;
         self.offered.remove(id);
         self.allocated.insert(id.to_owned(), node);
         Ok(())
     }
 
     pub(crate) fn release(&mut self, id: &str) -> Result<(), Status> {
-        // An Allocate that was overtaken must find nothing to take up.
+        // An Allocate that arrives later must find no offer.
         self.offered.remove(id);
         if !self.allocated.contains_key(id) {
             return Err(Status::not_found(format!("{id} is not allocated")));
         }
-        self.write(&format!("release {id}"))?;
+        self.log(&format!("release {id}"))?;
         self.allocated.remove(id);
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! A restart changes nothing of what is allocated.
+//! Allocations survive a restart.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tautline_proto::underlay::{
 use tonic::{Code, Request};
 
 #[tokio::test]
-async fn allocations_outlive_a_restart_and_offers_do_not() {
+async fn journal_restores_allocations_and_no_offers() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
     let start = || {
         let underlay = Underlay::new([("n1", 1), ("n2", 2)], Duration::from_secs(30));
-        underlay.keep(&journal).unwrap();
+        underlay.open_journal(&journal).unwrap();
         underlay
     };
     let allocate = |id: &str| Request::new(AllocateRequest { id: id.into() });
@@ -58,7 +58,7 @@ async fn allocations_outlive_a_restart_and_offers_do_not() {
     let kept = second.mitigate(Request::new(held)).await.unwrap();
     assert_eq!(kept.into_inner().id, ids[0]);
     second.release(release(&ids[0])).await.unwrap();
-    assert_eq!(second.state().count(Verb::Release, &ids[0]), 1);
+    assert_eq!(second.state().successes(Verb::Release, &ids[0]), 1);
     drop(second);
 
     let third = start();

@@ -3,17 +3,20 @@
 //! measures, and for tests.
 
 mod pattern;
+mod process;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tautline_api::{
-    CostProvider, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
+    CostProvider, Metadata, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
 };
 use tautline_core::TrustedNamespaces;
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
+
+pub use crate::process::{ProcessConfig, run};
 
 use crate::pattern::{NodePattern, TargetPattern};
 
@@ -99,8 +102,6 @@ impl Scripted {
     }
 }
 
-use tautline_api::Metadata;
-
 /// The highest priority first, then by namespace and name.
 fn order(priority: i64, meta: &Metadata) -> impl Ord + use<> {
     (
@@ -141,7 +142,7 @@ impl RuleProvider for Scripted {
         let namespace = Some(ask.source.namespace.as_str());
         let script = scripts.iter().find(|s| {
             s.rule == ask.rule.name
-                && self.trusted.apply(&s.namespace, namespace)
+                && self.trusted.allows(&s.namespace, namespace)
                 && s.target.matches(&source)
         });
         let mut answer = CostAnswer::default();
@@ -168,7 +169,7 @@ impl RuleProvider for Scripted {
         let scripts = self.compliances.load();
         let found = scripts.iter().find(|s| {
             s.rule == ask.rule.name
-                && self.trusted.apply(&s.namespace, ask.namespace())
+                && self.trusted.allows(&s.namespace, ask.namespace())
                 && s.targets.len() == ask.targets.len()
                 && s.targets.iter().all(|(name, pattern)| {
                     ask.targets

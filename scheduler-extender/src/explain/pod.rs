@@ -1,5 +1,5 @@
-//! Where an explained pod is now, or why no round of it is known: the pod itself is
-//! read for that, once for each explanation.
+//! The current state of an explained pod, and the reason why no round of it is known. Each
+//! explanation reads the pod from the API server once.
 
 use std::time::Duration;
 
@@ -8,45 +8,47 @@ use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-/// Explanations are for people, who do not wait long.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Explanations that read a pod at once: the admin port has no login.
-const MOST_READS: usize = 4;
+/// Maximum number of concurrent reads: the admin port has no login.
+const MAX_READS: usize = 4;
 
-/// Bounds what explanations cost the API server.
+/// Reads pods for explanations, within bounds.
 #[derive(Debug)]
-pub(super) struct Reader(Semaphore);
+pub(crate) struct Reader(Semaphore);
 
 impl Default for Reader {
     fn default() -> Self {
-        Self(Semaphore::new(MOST_READS))
+        Self(Semaphore::new(MAX_READS))
     }
 }
 
-/// The pod of that name, if there is one; else why that is not known.
-pub(super) type Read = Result<Option<Box<Pod>>, String>;
+/// The pod of that name, if it exists, or the error that kept it from being read.
+pub(crate) type Read = Result<Option<Box<Pod>>, String>;
 
 impl Reader {
-    pub(super) async fn read(&self, client: &Client, namespace: &str, name: &str) -> Read {
+    pub(crate) async fn read(&self, client: &Client, namespace: &str, name: &str) -> Read {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let read = async {
             let _permit = self.0.acquire().await.map_err(|e| e.to_string())?;
             api.get_opt(name).await.map_err(|e| e.to_string())
         };
-        let late = |_| Err(format!("no answer within {} s", DEADLINE.as_secs()));
+        let timed_out = |_| Err(format!("no answer within {} s", DEADLINE.as_secs()));
         let read = tokio::time::timeout(DEADLINE, read).await;
-        Ok(read.unwrap_or_else(late)?.map(Box::new))
+        Ok(read.unwrap_or_else(timed_out)?.map(Box::new))
     }
 }
 
-/// Whether a pod can have this name: it becomes part of a URL.
-pub(super) fn is_name(text: &str) -> bool {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= 253 && text.chars().all(fits) && text.starts_with(ends) && text.ends_with(ends)
+/// True if a pod can have this name. The name becomes part of a URL.
+pub(crate) fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= 253
+        && text.chars().all(allowed)
+        && text.starts_with(alphanumeric)
+        && text.ends_with(alphanumeric)
 }
 
-/// Where the pod of a round is now.
+/// The current state of a round's pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state")]
 pub enum PodNow {
@@ -55,7 +57,7 @@ pub enum PodNow {
     },
     NotBound,
     Deleted,
-    /// There is a pod of its name, with another UID.
+    /// A pod of the same name has another UID.
     Replaced,
     /// The pod could not be read.
     Unknown {
@@ -63,7 +65,7 @@ pub enum PodNow {
     },
 }
 
-pub(super) fn now(read: &Read, uid: &str) -> PodNow {
+pub(crate) fn now(read: &Read, uid: &str) -> PodNow {
     match read {
         Err(error) => PodNow::Unknown {
             error: error.clone(),
@@ -86,16 +88,16 @@ fn node(pod: &Pod) -> Option<&str> {
     node.filter(|n| !n.is_empty())
 }
 
-/// How the extender stands to a pod.
+/// Result of the governance check of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Governed {
+pub(crate) enum Governed {
     ExemptNamespace,
     NoOffer,
     Yes,
 }
 
-/// Why no round of a pod `namespace/name` is known. `governed` counts if it was read.
-pub(super) fn no_round(
+/// The reason why no round of a pod is known. `governed` is used if the pod was read.
+pub(crate) fn no_round(
     namespace: &str,
     name: &str,
     read: Option<&Read>,
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_that_of_the_rounds_own_pod() {
+    fn now_checks_the_uid() {
         let bound = read(json!({"containers": [], "nodeName": "n1"}));
         let node = "n1".to_owned();
         assert_eq!(now(&bound, "u1"), PodNow::Bound { node });
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_for_no_round_is_told_from_the_others() {
+    fn no_round_text_names_the_reason() {
         use Governed::{ExemptNamespace, NoOffer, Yes};
         let waiting = || read(json!({"containers": []}));
         let other = || read(json!({"containers": [], "schedulerName": "batch"}));
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_become_part_of_a_url() {
+    fn is_name_rejects_url_syntax() {
         for good in ["web-0", "a.b", "0"] {
             assert!(is_name(good), "{good}");
         }
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_api_server_is_not_waited_for() {
+    async fn read_times_out() {
         let silent = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_get_tells_whether_there_is_a_pod() {
+    async fn read_finds_the_pod_or_none() {
         let server = tower::service_fn(|request: http::Request<Body>| async move {
             let (code, body) = match request.uri().path() {
                 "/api/v1/namespaces/shop/pods/web-0" => {

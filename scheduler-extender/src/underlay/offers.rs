@@ -1,4 +1,4 @@
-//! Which of the underlay's offers can be taken.
+//! Checks the underlay's offers.
 
 use std::{
     collections::HashSet,
@@ -13,112 +13,113 @@ use tautline_core::{
 };
 use tautline_proto::underlay::Offer;
 
-/// Refused offers kept for explanations.
-const MOST_REFUSED: usize = 32;
-/// Longer texts of refused offers are cut.
-const LONGEST_CHARS: usize = 64;
-/// Kubernetes allows a finalizer's name so many characters behind its prefix.
-const NAME: usize = 63;
+/// Maximum number of refused offers kept for explanations.
+const MAX_REFUSED: usize = 32;
+/// Longer texts of refused offers are truncated.
+const MAX_CHARS: usize = 64;
+/// Kubernetes' limit on a finalizer's name after its prefix.
+const MAX_FINALIZER_NAME: usize = 63;
 
-/// Why an offer is not taken, as a stable code.
+/// Stable codes of refused offers.
 pub(crate) mod code {
     /// The id does not fit a finalizer.
     pub(crate) const BAD_ID: &str = "BadId";
     /// Another pod holds an allocation of this id.
     pub(crate) const ID_IN_USE: &str = "IdInUse";
-    /// It was not asked about this node.
+    /// The node was not in the request.
     pub(crate) const UNKNOWN_NODE: &str = "UnknownNode";
     pub(crate) const NEGATIVE_COST: &str = "NegativeCost";
     pub(crate) const BAD_EXPIRY: &str = "BadExpiry";
     pub(crate) const EXPIRED: &str = "Expired";
-    /// Another for the same node is cheaper.
+    /// Another offer for the same node is cheaper.
     pub(crate) const DEARER: &str = "Dearer";
 }
 
-/// One offer of the underlay.
+/// An offer of the underlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Offered {
+pub(crate) struct CheckedOffer {
     pub id: String,
     pub node: String,
     pub cost: i64,
-    /// Milliseconds since 1970; `None`: the underlay names no end.
+    /// Milliseconds since 1970; `None`: no expiry.
     pub expires: Option<u64>,
-    /// Why it is not taken; `None`: it makes the node usable.
+    /// Code of the refusal; `None`: the offer makes the node usable.
     pub refused: Option<&'static str>,
 }
 
-impl Offered {
-    pub(crate) fn expired(&self, now: SystemTime) -> bool {
+impl CheckedOffer {
+    pub fn is_expired(&self, now: SystemTime) -> bool {
         self.expires.is_some_and(|end| end <= millis(now))
     }
 }
 
-/// Offers, judged.
+/// Checked offers and the costs of the accepted ones.
 #[derive(Debug)]
-pub(super) struct Judged {
-    /// Those that are taken by position of their nodes, then refused ones.
-    pub offers: Vec<Offered>,
+pub(super) struct CheckedOffers {
+    /// Accepted offers by position of their nodes, then refused offers.
+    pub offers: Vec<CheckedOffer>,
+    /// Number of refused offers that are not in `offers`.
     pub left_out: usize,
-    /// Of the offers that are taken.
+    /// Costs of the accepted offers.
     pub costs: Costs,
 }
 
-/// Sorts out what cannot be taken; of several for a node the cheapest stays, among
-/// equals the first by id. `asked` are positions in `nodes`; `held` says of an id
-/// whether another pod has it.
-pub(super) fn judge(
+/// Refuses invalid offers. For each node the cheapest offer is accepted, among equals the
+/// first by id. `eligible` are positions in `nodes`; `in_use` is true for ids that another
+/// pod holds.
+pub(super) fn check(
     offers: Vec<Offer>,
     nodes: &NodeSet,
-    asked: &[usize],
+    eligible: &[usize],
     now: SystemTime,
-    held: impl Fn(&str) -> bool,
-) -> Judged {
-    let asked: HashSet<usize> = asked.iter().copied().collect();
-    let (mut good, mut refused) = (Vec::new(), Vec::new());
+    in_use: impl Fn(&str) -> bool,
+) -> CheckedOffers {
+    let eligible: HashSet<usize> = eligible.iter().copied().collect();
+    let (mut valid, mut refused) = (Vec::new(), Vec::new());
     for offer in offers {
-        let (offered, at) = judge_one(offer, nodes, &asked, now, &held);
-        match (at, offered.refused) {
-            (Some(at), None) => good.push((at, offered)),
-            _ => refused.push(offered),
+        let (checked, at) = check_offer(offer, nodes, &eligible, now, &in_use);
+        match (at, checked.refused) {
+            (Some(at), None) => valid.push((at, checked)),
+            _ => refused.push(checked),
         }
     }
-    good.sort_by(|(a, x), (b, y)| (a, x.cost, &x.id).cmp(&(b, y.cost, &y.id)));
+    valid.sort_by(|(a, x), (b, y)| (a, x.cost, &x.id).cmp(&(b, y.cost, &y.id)));
     let mut costs = Costs::new(nodes.len());
-    let mut taken: Vec<Offered> = Vec::new();
-    for (_, mut offered) in good {
-        if taken.last().is_some_and(|last| last.node == offered.node) {
-            offered.refused = Some(code::DEARER);
-            refused.push(offered);
+    let mut accepted: Vec<CheckedOffer> = Vec::new();
+    for (_, mut offer) in valid {
+        if accepted.last().is_some_and(|last| last.node == offer.node) {
+            offer.refused = Some(code::DEARER);
+            refused.push(offer);
         } else {
-            costs.add(nodes, &offered.node, offered.cost, CostDetail::default());
-            taken.push(offered);
+            costs.add(nodes, &offer.node, offer.cost, CostDetail::default());
+            accepted.push(offer);
         }
     }
-    let left_out = refused.len().saturating_sub(MOST_REFUSED);
-    refused.truncate(MOST_REFUSED);
-    for offered in &mut refused {
-        offered.id = shown(&offered.id);
-        offered.node = shown(&offered.node);
+    let left_out = refused.len().saturating_sub(MAX_REFUSED);
+    refused.truncate(MAX_REFUSED);
+    for offer in &mut refused {
+        offer.id = text::sanitize(&offer.id, MAX_CHARS).into_owned();
+        offer.node = text::sanitize(&offer.node, MAX_CHARS).into_owned();
     }
-    taken.append(&mut refused);
-    Judged {
-        offers: taken,
+    accepted.append(&mut refused);
+    CheckedOffers {
+        offers: accepted,
         left_out,
         costs,
     }
 }
 
-/// One offer with the position of its node, if that was asked about.
-fn judge_one(
+/// The checked offer with the position of its node, if that is eligible.
+fn check_offer(
     offer: Offer,
     nodes: &NodeSet,
-    asked: &HashSet<usize>,
+    eligible: &HashSet<usize>,
     now: SystemTime,
-    held: impl Fn(&str) -> bool,
-) -> (Offered, Option<usize>) {
+    in_use: impl Fn(&str) -> bool,
+) -> (CheckedOffer, Option<usize>) {
     let node = offer.node.unwrap_or_default().name;
-    let at = nodes.position(&node).filter(|at| asked.contains(at));
-    // Before 1970, or with more than a second of nanoseconds, it says nothing.
+    let at = nodes.position(&node).filter(|at| eligible.contains(at));
+    // `Some(None)`: invalid, because before 1970 or with a second or more of nanoseconds.
     let expires = offer.expires.map(|end| {
         let (seconds, nanos) = (u64::try_from(end.seconds), u64::try_from(end.nanos));
         match (seconds, nanos) {
@@ -128,48 +129,44 @@ fn judge_one(
             _ => None,
         }
     });
-    let mut offered = Offered {
+    let mut checked = CheckedOffer {
         id: offer.id,
         node,
         cost: offer.cost,
         expires: expires.flatten(),
         refused: None,
     };
-    offered.refused = if !fits(&offered.id) {
+    checked.refused = if !fits_finalizer(&checked.id) {
         Some(code::BAD_ID)
     } else if at.is_none() {
         Some(code::UNKNOWN_NODE)
-    } else if offered.cost < 0 {
+    } else if checked.cost < 0 {
         Some(code::NEGATIVE_COST)
     } else if expires == Some(None) {
         Some(code::BAD_EXPIRY)
-    } else if offered.expired(now) {
+    } else if checked.is_expired(now) {
         Some(code::EXPIRED)
-    } else if held(&offered.id) {
+    } else if in_use(&checked.id) {
         Some(code::ID_IN_USE)
     } else {
         None
     };
-    (offered, at)
+    (checked, at)
 }
 
-/// Whether the id makes a finalizer's name that Kubernetes takes: 1 to 47 of
-/// letters, digits, `.`, `_` and `-`, the last a letter or digit.
-fn fits(id: &str) -> bool {
+/// True if Kubernetes accepts the id in a finalizer's name: 1 to 47 letters, digits, `.`,
+/// `_` and `-`, the last a letter or digit.
+fn fits_finalizer(id: &str) -> bool {
     let before = UNDERLAY_FINALIZER.rsplit('/').next().unwrap_or_default();
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     id.bytes().last().is_some_and(|b| b.is_ascii_alphanumeric())
         && id.bytes().all(allowed)
-        && before.len() + id.len() <= NAME
+        && before.len() + id.len() <= MAX_FINALIZER_NAME
 }
 
 fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn shown(text: &str) -> String {
-    text::clean(text, LONGEST_CHARS).into_owned()
 }
 
 #[cfg(test)]
@@ -195,21 +192,21 @@ mod tests {
         }
     }
 
-    fn judged(offers: Vec<Offer>) -> Judged {
+    fn checked(offers: Vec<Offer>) -> CheckedOffers {
         let nodes: NodeSet = ["n0", "n1", "n2"].into_iter().collect();
         let now = UNIX_EPOCH + Duration::from_secs(NOW);
-        judge(offers, &nodes, &[1, 2], now, |id| id == "held")
+        check(offers, &nodes, &[1, 2], now, |id| id == "in-use")
     }
 
-    fn short(judged: &Judged) -> Vec<(&str, Option<&str>)> {
-        let offers = judged.offers.iter();
+    fn codes(checked: &CheckedOffers) -> Vec<(&str, Option<&str>)> {
+        let offers = checked.offers.iter();
         offers.map(|o| (o.id.as_str(), o.refused)).collect()
     }
 
     #[test]
-    fn ids_that_fit_a_finalizer() {
+    fn fits_finalizer_accepts_kubernetes_names() {
         for good in ["a", "7", "A.b_c-9", "-x", "..9", &"a".repeat(47)] {
-            assert!(fits(good), "{good}");
+            assert!(fits_finalizer(good), "{good}");
         }
         for bad in [
             "",
@@ -223,12 +220,12 @@ mod tests {
             "a\n",
             &"a".repeat(48),
         ] {
-            assert!(!fits(bad), "{bad}");
+            assert!(!fits_finalizer(bad), "{bad}");
         }
     }
 
     #[test]
-    fn odd_offers_are_refused_each_with_its_code() {
+    fn check_refuses_invalid_offers_with_codes() {
         let mut undated = offer("undated", "n1", 3, 0);
         undated.expires = None;
         let mut before = offer("before", "n1", 3, 0);
@@ -238,20 +235,20 @@ mod tests {
         });
         let mut nowhere = offer("nowhere", "", 3, 9);
         nowhere.node = None;
-        let judged = judged(vec![
+        let checked = checked(vec![
             offer("late", "n1", 1, 0),
             offer("gone", "n1", 1, -5),
             offer("free", "n2", -1, 9),
             offer("unasked", "n0", 1, 9),
             offer("elsewhere", "n9", 1, 9),
             offer("a/b", "n1", 1, 9),
-            offer("held", "n1", 1, 9),
+            offer("in-use", "n1", 1, 9),
             before,
             nowhere,
             undated,
         ]);
         assert_eq!(
-            short(&judged),
+            codes(&checked),
             [
                 ("undated", None),
                 ("late", Some(code::EXPIRED)),
@@ -260,16 +257,19 @@ mod tests {
                 ("unasked", Some(code::UNKNOWN_NODE)),
                 ("elsewhere", Some(code::UNKNOWN_NODE)),
                 ("a/b", Some(code::BAD_ID)),
-                ("held", Some(code::ID_IN_USE)),
+                ("in-use", Some(code::ID_IN_USE)),
                 ("before", Some(code::BAD_EXPIRY)),
                 ("nowhere", Some(code::UNKNOWN_NODE)),
             ]
         );
-        assert_eq!((judged.costs.get(1), judged.costs.get(2)), (Some(3), None));
+        assert_eq!(
+            (checked.costs.get(1), checked.costs.get(2)),
+            (Some(3), None)
+        );
     }
 
     #[test]
-    fn the_cheapest_for_a_node_then_the_first_by_id() {
+    fn check_accepts_the_cheapest_then_the_first_by_id() {
         let mut offers = vec![
             offer("c", "n1", 5, 9),
             offer("b", "n1", 2, 9),
@@ -282,16 +282,16 @@ mod tests {
             ("b", Some(code::DEARER)),
             ("c", Some(code::DEARER)),
         ];
-        assert_eq!(short(&judged(offers.clone())), want);
+        assert_eq!(codes(&checked(offers.clone())), want);
         offers.reverse();
-        assert_eq!(short(&judged(offers)), want);
+        assert_eq!(codes(&checked(offers)), want);
     }
 
     #[test]
-    fn refused_ones_are_bounded() {
+    fn check_bounds_refused_offers() {
         let long = "x".repeat(100_000);
-        let judged = judged((0..100).map(|_| offer(&long, &long, 1, 9)).collect());
-        assert_eq!((judged.offers.len(), judged.left_out), (32, 68));
-        assert!(judged.offers.iter().all(|o| o.id.len() == LONGEST_CHARS));
+        let checked = checked((0..100).map(|_| offer(&long, &long, 1, 9)).collect());
+        assert_eq!((checked.offers.len(), checked.left_out), (32, 68));
+        assert!(checked.offers.iter().all(|o| o.id.len() == MAX_CHARS));
     }
 }

@@ -1,4 +1,4 @@
-//! Half-sent bodies and silent connections, as many as the extender takes and more.
+//! Half-sent bodies and silent connections, more than the extender accepts.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio::{
 use crate::served::{Served, http};
 
 const MIB: usize = 1 << 20;
-/// Far above what anything here takes.
+/// Far above the duration of any step here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn filter(served: &Served) {
@@ -48,7 +48,7 @@ async fn until(served: &Served, name: &str, holds: impl Fn(u64) -> bool) {
 }
 
 #[tokio::test]
-async fn half_sent_bodies_take_no_turn_from_others() {
+async fn half_sent_bodies_take_no_permit() {
     let config = Config {
         concurrency: 2,
         deadline: PATIENCE,
@@ -75,7 +75,7 @@ async fn half_sent_bodies_take_no_turn_from_others() {
 }
 
 #[tokio::test]
-async fn silent_connections_stop_neither_port() {
+async fn silent_connections_block_no_port() {
     let limits = Limits {
         connections: 32,
         ..Limits::default()
@@ -101,7 +101,7 @@ async fn silent_connections_stop_neither_port() {
 }
 
 #[tokio::test]
-async fn large_requests_together_stay_within_the_budget() {
+async fn large_requests_stay_within_the_memory_budget() {
     let config = Config {
         max_body_bytes: 4 * MIB,
         limits: Limits {

@@ -1,6 +1,6 @@
-//! The extender over real HTTP, with real providers on loopback and no cluster.
+//! The extender over HTTP, with providers on loopback and without a cluster.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 mod floods;

@@ -1,4 +1,4 @@
-//! An extender of a test's own on loopback, and calls to it.
+//! An extender on loopback for one test, and calls to it.
 
 use std::net::Ipv4Addr;
 
@@ -25,15 +25,15 @@ impl Drop for Served {
 }
 
 impl Served {
-    pub async fn start(config: Config, feed: ClusterStore) -> Self {
+    pub async fn start(config: Config, store: ClusterStore) -> Self {
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let mut config = Config {
             listen: loopback,
             admin: loopback,
             ..config
         };
-        config.discovery.external_names = ExternalNames::Any;
-        let app = App::build(config, feed, None).await.unwrap();
+        config.providers.external_names = ExternalNames::Any;
+        let app = App::build(config, store, None).await.unwrap();
         let (port, admin) = (
             app.address().unwrap().port(),
             app.admin_address().unwrap().port(),
@@ -46,7 +46,7 @@ impl Served {
     }
 }
 
-/// One request, and the answer's status and body.
+/// Sends a request; returns the answer's status and body.
 pub async fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let head = format!(

@@ -1,4 +1,4 @@
-//! Filter with a real underlay controller on loopback and no cluster.
+//! Filter with a real underlay controller on loopback, without a cluster.
 
 use std::{
     net::Ipv4Addr,
@@ -25,11 +25,11 @@ use tokio::net::TcpListener;
 
 use crate::served::{Served, http};
 
-/// Only nodes whose name begins with `good` are near enough; it does not know the
-/// ones that begin with `dark`.
-struct Far;
+/// A provider that accepts nodes named `good...`, has no cost for those named `dark...`, and
+/// refuses others.
+struct OverLimit;
 
-impl RuleProvider for Far {
+impl RuleProvider for OverLimit {
     async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         for node in ask.eligible_nodes {
@@ -49,9 +49,9 @@ impl RuleProvider for Far {
 
 struct World {
     served: Served,
-    feed: ClusterStore,
+    store: ClusterStore,
     underlay: Underlay,
-    _provider: testkit::Running,
+    _provider: testkit::TestServer,
 }
 
 fn service(name: &str, port: u16) -> Service {
@@ -87,23 +87,23 @@ fn target(name: &str, app: &str) -> Target {
     }
 }
 
-/// Pods `app: web` are near those `app: db`, of which one is on `db-node`.
+/// Pods `app: web` have to be near pods `app: db`; one of those is on `db-node`.
 async fn world(mut config: Config) -> World {
-    config.discovery.trusted = TrustedNamespaces::all();
-    let running = testkit::start(Far).await.unwrap();
+    config.providers.trusted = TrustedNamespaces::all();
+    let running = testkit::start(OverLimit).await.unwrap();
     let offers = [("n1", 5), ("n2", 9), ("n3", 7), ("good", 1)];
     let underlay = Underlay::new(offers, Duration::from_secs(30));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let underlay_port = listener.local_addr().unwrap().port();
     tokio::spawn(serve(listener, underlay.clone()));
 
-    let feed = ClusterStore::default();
-    feed.apply(Object::Service(provider(running.address.port())));
-    feed.apply(Object::Service(Service {
+    let store = ClusterStore::default();
+    store.apply(Object::Service(provider(running.address.port())));
+    store.apply(Object::Service(Service {
         underlay: true,
         ..service("paths", underlay_port)
     }));
-    feed.apply(Object::Policy(Policy {
+    store.apply(Object::Policy(Policy {
         namespace: "shop".into(),
         name: "near".into(),
         rules: vec![Rule {
@@ -114,7 +114,7 @@ async fn world(mut config: Config) -> World {
         }],
     }));
     for name in ["web", "web-again"] {
-        feed.apply(Object::Offer(Offer {
+        store.apply(Object::Offer(Offer {
             namespace: "shop".into(),
             name: name.into(),
             uid: "".into(),
@@ -127,7 +127,7 @@ async fn world(mut config: Config) -> World {
             provider_unavailable: Some(ProviderUnavailable::Reject),
         }));
     }
-    feed.apply(Object::Pod(Pod {
+    store.apply(Object::Pod(Pod {
         namespace: "shop".into(),
         name: "db".into(),
         uid: "db".into(),
@@ -136,10 +136,10 @@ async fn world(mut config: Config) -> World {
         ..Pod::default()
     }));
 
-    let served = Served::start(config, feed.clone()).await;
+    let served = Served::start(config, store.clone()).await;
     World {
         served,
-        feed,
+        store,
         underlay,
         _provider: running,
     }
@@ -170,18 +170,18 @@ impl World {
         serde_json::from_str::<Value>(&text).unwrap()[0]["underlay"].clone()
     }
 
-    async fn counted(&self, line: &str) {
+    async fn assert_metric(&self, line: &str) {
         let (_, metrics) = http(self.served.admin, "GET", "/metrics", "").await;
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
 
-    fn asked(&self) -> usize {
-        self.underlay.state().asked(Verb::Discover)
+    fn discover_calls(&self) -> usize {
+        self.underlay.state().calls_of(Verb::Discover)
     }
 }
 
 #[tokio::test]
-async fn where_the_rules_leave_no_node_the_underlay_is_asked_and_its_nodes_are_scored() {
+async fn discover_makes_nodes_usable_and_scores_them() {
     let world = world(binding()).await;
     let answer = world
         .post("/filter", &["n1", "n2", "n3", "n4", "dark"])
@@ -194,7 +194,7 @@ async fn where_the_rules_leave_no_node_the_underlay_is_asked_and_its_nodes_are_s
         json!([score("n1", 10), score("n2", 0), score("n3", 5)])
     );
     let asked = world.underlay.state().discovered.clone();
-    assert_eq!(asked.len(), 1, "once, and not for prioritize");
+    assert_eq!(asked.len(), 1, "once, not for prioritize");
     assert_eq!(asked[0].peer_nodes, ["db-node"]);
     assert_eq!(asked[0].eligible_nodes, ["n1", "n2", "n3", "n4", "dark"]);
     let rules: Vec<_> = asked[0]
@@ -202,7 +202,11 @@ async fn where_the_rules_leave_no_node_the_underlay_is_asked_and_its_nodes_are_s
         .iter()
         .map(|r| (&*r.name, &*r.request, &*r.limit))
         .collect();
-    assert_eq!(rules, [("latency", "10ms", "20ms")], "of two offers, once");
+    assert_eq!(
+        rules,
+        [("latency", "10ms", "20ms")],
+        "two offers have the rule; it is sent once"
+    );
 
     let explained = world.explained().await;
     assert_eq!(explained["service"], "net/paths");
@@ -217,23 +221,23 @@ async fn where_the_rules_leave_no_node_the_underlay_is_asked_and_its_nodes_are_s
         "{first}"
     );
     world
-        .counted("tautline_extender_underlay_discovers_total{outcome=\"Offered\"} 1")
+        .assert_metric("tautline_extender_underlay_discovers_total{outcome=\"Offered\"} 1")
         .await;
-    assert_eq!(world.underlay.state().asked(Verb::Allocate), 0);
+    assert_eq!(world.underlay.state().calls_of(Verb::Allocate), 0);
 }
 
 #[tokio::test]
-async fn a_node_that_keeps_to_the_rules_comes_first() {
+async fn discover_is_not_called_while_a_node_meets_the_rules() {
     let world = world(binding()).await;
     let answer = world.post("/filter", &["n1", "good"]).await;
     assert_eq!(answer["nodenames"], json!(["good"]));
     assert_eq!(world.post("/filter", &[]).await["nodenames"], json!([]));
-    assert_eq!(world.asked(), 0);
+    assert_eq!(world.discover_calls(), 0);
     assert_eq!(world.explained().await, Value::Null);
 }
 
 #[tokio::test]
-async fn expired_and_odd_offers_are_refused_with_reasons() {
+async fn invalid_offers_are_refused_with_reasons() {
     let world = world(binding()).await;
     let in_ = |seconds: i64| {
         let now = SystemTime::now();
@@ -249,14 +253,14 @@ async fn expired_and_odd_offers_are_refused_with_reasons() {
         cost,
         expires,
     };
-    world.feed.apply(Object::Pod(Pod {
+    world.store.apply(Object::Pod(Pod {
         namespace: "shop".into(),
         name: "other".into(),
         uid: "other".into(),
         underlay: ["taken".into()].into(),
         ..Pod::default()
     }));
-    world.underlay.state().instead = Some(vec![
+    world.underlay.state().offers_override = Some(vec![
         offer("old", "n1", 1, in_(-1)),
         offer("a/b", "n1", 1, in_(9)),
         offer("taken", "n1", 1, in_(9)),
@@ -277,12 +281,12 @@ async fn expired_and_odd_offers_are_refused_with_reasons() {
         refused,
         ["Expired", "BadId", "IdInUse", "NegativeCost", "UnknownNode"]
     );
-    // One without an end, beside them.
+    // An offer without an expiry is accepted.
     let fine = offer("fine", "n2", 0, None);
     world
         .underlay
         .state()
-        .instead
+        .offers_override
         .iter_mut()
         .for_each(|list| list.push(fine.clone()));
     let answer = world.post("/filter", &["n1", "n2"]).await;
@@ -291,30 +295,32 @@ async fn expired_and_odd_offers_are_refused_with_reasons() {
 }
 
 #[tokio::test]
-async fn without_bind_nobody_would_allocate_so_nobody_is_asked() {
+async fn discover_is_not_called_without_bind() {
     let world = world(Config::default()).await;
     let answer = world.post("/filter", &["n1"]).await;
     assert_eq!(answer["nodenames"], json!([]));
-    assert_eq!(world.asked(), 0);
+    assert_eq!(world.discover_calls(), 0);
     assert_eq!(world.explained().await["outcome"], "UnderlayNeedsBind");
     world
-        .counted("tautline_extender_underlay_discovers_total{outcome=\"UnderlayNeedsBind\"} 1")
+        .assert_metric(
+            "tautline_extender_underlay_discovers_total{outcome=\"UnderlayNeedsBind\"} 1",
+        )
         .await;
 }
 
 #[tokio::test]
-async fn a_hanging_underlay_does_not_hold_the_request_past_its_deadline() {
+async fn filter_ends_before_its_deadline_if_the_underlay_hangs() {
     let deadline = Duration::from_millis(1200);
     let mut config = Config {
         deadline,
         ..binding()
     };
-    config.discovery.underlay_deadline = Duration::from_secs(20);
+    config.providers.underlay_deadline = Duration::from_secs(20);
     let world = world(config).await;
     world
         .underlay
         .state()
-        .late
+        .delays
         .insert(Verb::Discover, Duration::from_secs(60));
     let start = Instant::now();
     let answer = world.post("/filter", &["n1"]).await;
@@ -327,9 +333,9 @@ async fn a_hanging_underlay_does_not_hold_the_request_past_its_deadline() {
 }
 
 #[tokio::test]
-async fn an_underlay_that_fails_leaves_the_pod_rejected() {
+async fn filter_rejects_the_pod_if_the_underlay_fails() {
     let world = world(binding()).await;
-    world.underlay.state().down.insert(Verb::Discover);
+    world.underlay.state().unavailable.insert(Verb::Discover);
     assert_eq!(world.post("/filter", &["n1"]).await["nodenames"], json!([]));
     let explained = world.explained().await;
     assert_eq!(explained["outcome"], "UnderlayFailed");
@@ -337,13 +343,13 @@ async fn an_underlay_that_fails_leaves_the_pod_rejected() {
         explained["error"]
             .as_str()
             .unwrap()
-            .contains("down, as told")
+            .contains("unavailable, as configured")
     );
     world
-        .counted("tautline_extender_underlay_discovers_total{outcome=\"UnderlayFailed\"} 1")
+        .assert_metric("tautline_extender_underlay_discovers_total{outcome=\"UnderlayFailed\"} 1")
         .await;
-    // The next attempt asks anew.
-    world.underlay.state().down.clear();
+    // The next attempt calls Discover again.
+    world.underlay.state().unavailable.clear();
     assert_eq!(
         world.post("/filter", &["n1"]).await["nodenames"],
         json!(["n1"])
@@ -351,17 +357,17 @@ async fn an_underlay_that_fails_leaves_the_pod_rejected() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_or_countable_cannot_be_promised() {
+async fn discover_is_not_called_for_unanswered_rules_and_allocators() {
     let world = world(binding()).await;
-    let running = testkit::start(Far).await.unwrap();
-    world.feed.apply(Object::Service(Service {
+    let running = testkit::start(OverLimit).await.unwrap();
+    world.store.apply(Object::Service(Service {
         allocator: true,
         ..provider(running.address.port())
     }));
     assert_eq!(world.post("/filter", &["n1"]).await["nodenames"], json!([]));
     assert_eq!(world.explained().await["outcome"], "NoEligibleNode");
 
-    world.feed.apply(Object::Service(Service {
+    world.store.apply(Object::Service(Service {
         rules: Vec::new(),
         ..provider(running.address.port())
     }));
@@ -371,5 +377,5 @@ async fn what_is_unknown_or_countable_cannot_be_promised() {
         json!({"n1": "latency/NoProvider"})
     );
     assert_eq!(world.explained().await["outcome"], "RuleUnanswered");
-    assert_eq!(world.asked(), 0);
+    assert_eq!(world.discover_calls(), 0);
 }

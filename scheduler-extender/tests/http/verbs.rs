@@ -1,4 +1,4 @@
-//! The verbs over real HTTP, with real providers on loopback and no cluster.
+//! The verbs over HTTP, with providers on loopback and without a cluster.
 
 use std::{
     path::Path,
@@ -53,15 +53,15 @@ impl RuleProvider for Sample {
 struct World {
     served: Served,
     provider: Sample,
-    _running: testkit::Running,
+    _running: testkit::TestServer,
 }
 
 async fn world(mut config: Config, provider: Sample) -> World {
-    // No time budget: some providers here are slow.
-    config.discovery.trusted = TrustedNamespaces::all();
+    // Trusted, so without a time budget: some providers here are slow.
+    config.providers.trusted = TrustedNamespaces::all();
     let running = testkit::start(provider.clone()).await.unwrap();
-    let feed = ClusterStore::default();
-    feed.apply(Object::Service(Service {
+    let store = ClusterStore::default();
+    store.apply(Object::Service(Service {
         namespace: "shop".into(),
         name: "p".into(),
         rules: vec!["latency".into()],
@@ -78,7 +78,7 @@ async fn world(mut config: Config, provider: Sample) -> World {
         weight: 1,
         ..Rule::default()
     };
-    feed.apply(Object::Policy(Policy {
+    store.apply(Object::Policy(Policy {
         namespace: "shop".into(),
         name: "near".into(),
         rules: vec![rule],
@@ -87,7 +87,7 @@ async fn world(mut config: Config, provider: Sample) -> World {
         match_labels: vec![("app".into(), "web".into())],
         ..Selector::default()
     };
-    feed.apply(Object::Offer(Offer {
+    store.apply(Object::Offer(Offer {
         namespace: "shop".into(),
         name: "web".into(),
         uid: "".into(),
@@ -104,7 +104,7 @@ async fn world(mut config: Config, provider: Sample) -> World {
         terminating: false,
         provider_unavailable: Some(ProviderUnavailable::Reject),
     }));
-    let served = Served::start(config, feed).await;
+    let served = Served::start(config, store).await;
     World {
         served,
         provider,
@@ -138,7 +138,7 @@ fn names(app: &str, nodes: &[&str]) -> Value {
 const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
 #[tokio::test]
-async fn why_nodes_are_refused_is_told_if_none_is_left_or_all_is_wanted() {
+async fn filter_sends_reasons_if_no_node_is_left_or_without_a_shortlist() {
     let reasons = json!({"n3": "latency/Full"});
     let final_ones = json!({"n4": "latency/OverLimit"});
     let world = world(Config::default(), Sample::default()).await;
@@ -163,7 +163,7 @@ async fn why_nodes_are_refused_is_told_if_none_is_left_or_all_is_wanted() {
 }
 
 #[tokio::test]
-async fn one_round_serves_filter_and_prioritize() {
+async fn prioritize_uses_the_plan_of_filter() {
     let world = world(Config::default(), Sample::default()).await;
     let answer = world.post("/filter", names("web", &ALL)).await;
     assert_eq!(answer["nodenames"], json!(["n1", "n2", "n5"]));
@@ -174,7 +174,7 @@ async fn one_round_serves_filter_and_prioritize() {
         scores,
         json!([{"host": "n5", "score": 5}, {"host": "n2", "score": 0}, {"host": "n1", "score": 10}])
     );
-    assert_eq!(world.asked(), 1, "prioritize asks nobody");
+    assert_eq!(world.asked(), 1, "prioritize calls no provider");
     let asked = world.provider.asked.lock().unwrap()[0].clone();
     assert_eq!(asked.source.to_string(), "shop:v1:Pod:web-0");
     assert_eq!(asked.rule.limit, "20ms");
@@ -196,7 +196,7 @@ async fn one_round_serves_filter_and_prioritize() {
     assert_eq!(record[0]["nodes"][0]["node"], "n1");
     assert_eq!(record[0]["nodes"][4]["reason"], "latency/OverLimit");
     assert_eq!(record[0]["nodes"][4]["costs"][0]["detail"], "31ms > 20ms");
-    // Without a cluster the pod itself is not known.
+    // Without a cluster the pod cannot be read.
     assert_eq!(record[0]["podNow"], Value::Null);
     let (status, text) = http(world.served.admin, "GET", "/explain/shop/web-9", "").await;
     assert_eq!(status, 404);
@@ -209,11 +209,11 @@ async fn one_round_serves_filter_and_prioritize() {
 }
 
 #[tokio::test]
-async fn the_plan_of_an_earlier_cycle_scores_no_nodes_of_a_later_one() {
+async fn prioritize_ignores_the_plan_of_an_earlier_cycle() {
     let world = world(Config::default(), Sample::default()).await;
     let answer = world.post("/filter", names("web", &ALL[2..4])).await;
     assert_eq!(answer["nodenames"], json!([]));
-    // Another replica has filtered since, and let others pass.
+    // Another replica has filtered since, and returned other nodes.
     let scores = world
         .post("/prioritize", names("web", &["n5", "n2", "n1"]))
         .await;
@@ -225,7 +225,7 @@ async fn the_plan_of_an_earlier_cycle_scores_no_nodes_of_a_later_one() {
 }
 
 #[tokio::test]
-async fn whole_nodes_come_back_as_they_came() {
+async fn filter_returns_node_objects_unchanged() {
     let world = world(Config::default(), Sample::default()).await;
     let node = |name: &str| json!({"metadata": {"name": name, "labels": {"z": "1"}}, "spec": {"x": [1.50]}});
     let body = json!({"Pod": pod("web"), "NodeNames": null,
@@ -239,7 +239,7 @@ async fn whole_nodes_come_back_as_they_came() {
 }
 
 #[tokio::test]
-async fn ungoverned_and_exempt_pods_pass_and_nobody_is_asked() {
+async fn filter_passes_ungoverned_and_exempt_pods_through() {
     let world = world(Config::default(), Sample::default()).await;
     assert_eq!(
         world.post("/filter", names("db", &ALL)).await,
@@ -261,7 +261,7 @@ async fn ungoverned_and_exempt_pods_pass_and_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_shortlist_keeps_the_best_and_prioritize_stands_alone() {
+async fn filter_shortlists_the_best_and_prioritize_works_alone() {
     let config = Config {
         shortlist: 2,
         ..Config::default()
@@ -269,7 +269,7 @@ async fn a_shortlist_keeps_the_best_and_prioritize_stands_alone() {
     let world = world(config, Sample::default()).await;
     let answer = world.post("/filter", names("web", &ALL)).await;
     assert_eq!(answer["nodenames"], json!(["n1", "n5"]));
-    // Another pod, whose filter this process never saw.
+    // Another pod, which this process has not filtered.
     let mut fresh = names("web", &["n1", "n2"]);
     fresh["Pod"]["metadata"]["uid"] = "u2".into();
     let scores = world.post("/prioritize", fresh).await;
@@ -280,7 +280,7 @@ async fn a_shortlist_keeps_the_best_and_prioritize_stands_alone() {
 }
 
 #[tokio::test]
-async fn preempt_keeps_nodes_where_it_would_help() {
+async fn preempt_returns_nodes_that_would_be_usable() {
     let world = world(Config::default(), Sample::default()).await;
     let victims = |uid: &str| json!({"Pods": [{"UID": uid}], "NumPDBViolations": 1});
     let body = json!({"Pod": pod("web"), "NodeNameToMetaVictims":
@@ -298,7 +298,7 @@ async fn preempt_keeps_nodes_where_it_would_help() {
 }
 
 #[tokio::test]
-async fn bind_is_off_unless_asked_for_and_needs_a_cluster() {
+async fn bind_is_off_by_default_and_needs_a_cluster() {
     let off = world(Config::default(), Sample::default()).await;
     let (status, text) = http(off.served.port, "POST", "/bind", "{}").await;
     assert_eq!((status, text.contains("--bind")), (404, true), "{text}");
@@ -319,7 +319,7 @@ async fn bind_is_off_unless_asked_for_and_needs_a_cluster() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused() {
+async fn invalid_requests_are_refused() {
     let config = Config {
         max_body_bytes: 1000,
         max_nodes: 3,
@@ -342,7 +342,7 @@ async fn what_is_no_request_is_refused() {
 }
 
 #[tokio::test]
-async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
+async fn requests_are_shed_at_the_limit_and_end_at_the_deadline() {
     let slow = Sample {
         delay: Duration::from_secs(30),
         ..Sample::default()
@@ -352,7 +352,7 @@ async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
         deadline: Duration::from_millis(700),
         ..Config::default()
     };
-    config.discovery.deadline = Duration::from_secs(20);
+    config.providers.deadline = Duration::from_secs(20);
     let world = world(config, slow).await;
     let body = names("web", &["n1"]).to_string();
     let calls = (0..6).map(|_| http(world.served.port, "POST", "/filter", &body));
@@ -375,7 +375,7 @@ async fn too_many_at_once_are_shed_and_slow_ones_end_at_the_deadline() {
 }
 
 #[test]
-fn the_corpus_of_the_fuzz_target_is_harmless() {
+fn fuzz_corpus_does_not_panic() {
     let corpus =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus/extender_request");
     let mut replayed = 0;

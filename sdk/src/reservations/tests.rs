@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const HOLD: Duration = LONGEST_HOLD;
+const HOLD: Duration = MAX_HOLD;
 
 fn key(uid: u8, node: u8, rule: u8) -> Key {
     Key {
@@ -31,9 +31,12 @@ fn the_id_of_an_expired_reservation_means_nothing_to_the_next() {
     let new = reserve(&mut book, later, key(0, 0, 0), 2);
     assert_ne!(old.id, new.id);
     assert_eq!(new.grant, 2);
-    assert_eq!(book.confirm(later, &old.id), Err(NotHeld(old.id.clone())));
+    assert_eq!(
+        book.confirm(later, &old.id),
+        Err(UnknownReservation(old.id.clone()))
+    );
     assert_eq!(book.release(later, &old.id), None);
-    assert_eq!(book.on_node(later, "n0").count(), 1);
+    assert_eq!(book.grants_on_node(later, "n0").count(), 1);
     // Nor does another process's.
     for id in ["b-1", "a-01", "a-+1", "a1", "", "a-"] {
         book.confirm(later, id).unwrap_err();
@@ -47,12 +50,12 @@ fn an_attempt_that_failed_does_not_free_what_another_may_bind() {
     let second = reserve(&mut book, start + HOLD / 2, key(0, 0, 0), 2);
     assert_eq!((&first.id, first.grant), (&second.id, second.grant));
     assert_eq!(book.release(start + HOLD / 2, &second.id), None);
-    assert_eq!(book.on_node(start + HOLD / 2, "n0").count(), 1);
+    assert_eq!(book.grants_on_node(start + HOLD / 2, "n0").count(), 1);
     assert_eq!(
         book.release(start + HOLD / 2, &first.id),
         Some("n0".to_owned())
     );
-    assert_eq!(book.on_node(start + HOLD / 2, "n0").count(), 0);
+    assert_eq!(book.grants_on_node(start + HOLD / 2, "n0").count(), 0);
 }
 
 #[test]
@@ -62,9 +65,12 @@ fn a_confirm_after_the_watch_has_shown_it_is_no_error() {
         reserve(&mut book, now, key(0, 0, 0), 1),
         reserve(&mut book, now, key(0, 1, 0), 2),
     );
-    let nodes: Vec<_> = book.settle(now, "pod-0", Some("n0")).into_iter().collect();
+    let nodes: Vec<_> = book
+        .observe_pod(now, "pod-0", Some("n0"))
+        .into_iter()
+        .collect();
     assert_eq!(nodes, ["n0", "n1"]);
-    assert_eq!(book.counts(now), Counts::default());
+    assert_eq!(book.counts(now), ReservationCounts::default());
     book.confirm(now, &here.id).unwrap();
     book.confirm(now, &there.id).unwrap_err();
     assert!(book.expire(now + HOLD).is_empty());
@@ -76,10 +82,10 @@ fn a_confirmed_pod_that_no_watch_showed_is_named() {
     let (mut book, now) = (Reservations::new("a"), Instant::now());
     let held = reserve(&mut book, now, key(0, 0, 0), 1);
     book.confirm(now, &held.id).unwrap();
-    assert!(book.unseen(now + HOLD, HOLD * 2).is_empty());
-    assert_eq!(book.unseen(now + HOLD * 2, HOLD * 2).len(), 1);
-    assert_eq!(book.settle(now, "pod-0", None).len(), 1);
-    assert!(book.unseen(now + HOLD * 2, HOLD * 2).is_empty());
+    assert!(book.unobserved(now + HOLD, HOLD * 2).is_empty());
+    assert_eq!(book.unobserved(now + HOLD * 2, HOLD * 2).len(), 1);
+    assert_eq!(book.observe_pod(now, "pod-0", None).len(), 1);
+    assert!(book.unobserved(now + HOLD * 2, HOLD * 2).is_empty());
 }
 
 #[derive(Clone, Debug)]
@@ -202,7 +208,7 @@ proptest! {
                 }
                 Step::Settle(u, n) => {
                     let (uid, node) = (format!("pod-{u}"), n.map(|n| format!("n{n}")));
-                    touched = Some(book.settle(now, &uid, node.as_deref()));
+                    touched = Some(book.observe_pod(now, &uid, node.as_deref()));
                     for line in naive.live(now).filter(|l| l.key.uid == uid) {
                         match node.as_ref() == Some(&line.key.node) {
                             true => _ = line.seen.get_or_insert(now),
@@ -216,7 +222,7 @@ proptest! {
             let after = naive.counting(now);
             let mut seen = BTreeMap::new();
             for node in ["n0", "n1"] {
-                seen.extend(book.on_node(now, node).map(|(k, g)| (k.clone(), *g)));
+                seen.extend(book.grants_on_node(now, node).map(|(k, g)| (k.clone(), *g)));
             }
             prop_assert_eq!(&seen, &after);
             let counts = book.counts(now);

@@ -69,8 +69,9 @@ impl World {
             rule: Rule::default(),
         };
         let (now, shown) = (self.now, &self.shown);
-        let granted = self.book.reserve(now, key, LONGEST_HOLD, |book| {
-            let taken = shown.iter().any(|p| *p != pod) || book.on_node(now, "n").next().is_some();
+        let granted = self.book.reserve(now, key, MAX_HOLD, |book| {
+            let taken =
+                shown.iter().any(|p| *p != pod) || book.grants_on_node(now, "n").next().is_some();
             if taken { Err(()) } else { Ok(()) }
         });
         if let Ok(granted) = granted {
@@ -89,7 +90,7 @@ impl World {
 
     fn write(&mut self, i: usize) {
         let attempt = &mut self.attempts[i];
-        let in_time = self.now < attempt.asked + (LONGEST_HOLD - MARGIN);
+        let in_time = self.now < attempt.asked + (MAX_HOLD - MARGIN);
         let lives = self.pods.iter().enumerate();
         let lives = lives
             .map(|(s, n)| format!("pod-{s}-{n}"))
@@ -119,7 +120,7 @@ impl World {
         if bound {
             self.shown.push(pod.clone());
         }
-        self.book.settle(self.now, &pod, bound.then_some("n"));
+        self.book.observe_pod(self.now, &pod, bound.then_some("n"));
     }
 
     fn wait(&mut self, time: Duration) {

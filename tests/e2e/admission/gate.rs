@@ -81,7 +81,7 @@ async fn governed_pods_get_the_resource_and_older_pods_are_reported() {
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "default");
     let now = kube::api::DeleteParams::default().grace_period(0);
     pods.delete("old", &now).await.unwrap();
-    gated("True", "every waiting pod asks").await;
+    gated("True", "every pending pod requests").await;
 }
 
 /// Before one of them is killed, and after.

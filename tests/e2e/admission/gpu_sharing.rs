@@ -129,9 +129,9 @@ async fn whole_cards_become_shares_by_annotation_and_policy() {
 
     // A policy that cannot be read: the last good one stays.
     policy(&world, r#"{"rules": "none"}"#).await;
-    event(&world, "the last good policy stays").await;
-    let response = create(&world, &pod("ml", "c", json!({}), json!({})), false).await;
-    assert!(sliced(&response), "{response:?}");
+    event(&world, "the last valid policy stays").await;
+    let said = create(&world, &pod("ml", "c", json!({}), json!({})), false).await;
+    assert!(sliced(&said), "{said:?}");
     policy(&world, r#"{"rules": []}"#).await;
     until(
         &world,

@@ -224,7 +224,7 @@ fn engine(merge: &Merge, before: &Value) -> Option<End> {
         let mut request = Request::create(before.clone()).expect("an object");
         request.dry_run = true;
         request.user_info = json!({"username": "admin", "groups": ["system:masters"]});
-        let world = Objects::default();
+        let world = StaticCluster::default();
         end(
             policies.mutate(&request, &world, &Settings::default()),
             &request,

@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use crate::{FieldError, error::Errors, place::Place};
+use crate::{FieldError, error::Errors, field_ref::FieldRef};
 
 const SCHEME: &str = "pvc://";
 
-pub(super) fn review(backend: &Place<'_>, errors: &mut Errors) {
+pub(super) fn review(backend: &FieldRef<'_>, errors: &mut Errors) {
     let (model, cache) = (backend.field("modelURI"), backend.field("cacheURI"));
     let cache_text = cache.text(errors);
     let Some(path) = model.text(errors).and_then(|t| t.strip_prefix(SCHEME)) else {

@@ -1,9 +1,9 @@
 //! Reading a binding.
 
-use super::{Binding, ParamRef, Which, resources};
-use crate::manifest::{Findings, Place, is_subdomain};
+use super::{Binding, ParamRef, ParamTarget, resources};
+use crate::manifest::{FieldRef, Findings, is_subdomain};
 
-pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option<Binding> {
+pub(super) fn read(name: &str, spec: &FieldRef<'_>, found: &mut Findings) -> Option<Binding> {
     spec.object(&["matchResources", "paramRef", "policyName"], found)?;
     let policy = spec.required("policyName", found);
     if policy.is_some_and(|p| !is_subdomain(p)) {
@@ -22,18 +22,18 @@ pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option
     })
 }
 
-fn param_ref(place: &Place<'_>, found: &mut Findings) -> Option<ParamRef> {
+fn param_ref(place: &FieldRef<'_>, found: &mut Findings) -> Option<ParamRef> {
     const FIELDS: [&str; 4] = ["name", "namespace", "parameterNotFoundAction", "selector"];
     place.object(&FIELDS, found)?;
-    let name = place.text_of("name", found);
+    let name = place.text_field("name", found);
     let selector = resources::selector(place, "selector", found);
     let which = match (name, selector) {
         (Some(_), Some(_)) => {
             found.fault(&place.path, "name and selector exclude each other");
             None
         }
-        (Some(name), None) => Some(Which::Name(name.to_owned())),
-        (None, Some(selector)) => Some(Which::Selected(selector)),
+        (Some(name), None) => Some(ParamTarget::Name(name.to_owned())),
+        (None, Some(selector)) => Some(ParamTarget::Selected(selector)),
         (None, None) => {
             found.fault(&place.path, "one of name and selector is required");
             None
@@ -45,9 +45,9 @@ fn param_ref(place: &Place<'_>, found: &mut Findings) -> Option<ParamRef> {
         let message = "is missing, which means Deny here; the API server requires it";
         found.warn(&place.child_path(field), message);
     }
-    let namespace = place.text_of("namespace", found);
+    let namespace = place.text_field("namespace", found);
     Some(ParamRef {
-        which: which?,
+        target: which?,
         namespace: namespace.map(str::to_owned),
         deny_if_missing: deny.unwrap_or(true),
     })

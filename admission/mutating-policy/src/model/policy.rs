@@ -1,9 +1,10 @@
 //! Reading a policy, in today's layout or that of 2024.
 
 use super::{
-    FailurePolicy, Mutation, Named, ParamKind, PatchType, Policy, Reinvocation, Source, resources,
+    ExpressionSource, FailurePolicy, Mutation, NamedExpression, ParamKind, PatchType, Policy,
+    Reinvocation, resources,
 };
-use crate::manifest::{Findings, Place, is_identifier, is_qualified};
+use crate::manifest::{FieldRef, Findings, is_identifier, is_qualified};
 
 /// As many conditions as the API server takes.
 const MAX_CONDITIONS: usize = 64;
@@ -15,7 +16,7 @@ const REINVOCATION: [(&str, Reinvocation); 2] = [
     ("IfNeeded", Reinvocation::IfNeeded),
 ];
 
-pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option<Policy> {
+pub(super) fn read(name: &str, spec: &FieldRef<'_>, found: &mut Findings) -> Option<Policy> {
     const FIELDS: [&str; 7] = [
         "failurePolicy",
         "matchConditions",
@@ -62,7 +63,7 @@ pub(super) fn read(name: &str, spec: &Place<'_>, found: &mut Findings) -> Option
     })
 }
 
-fn param_kind(place: &Place<'_>, found: &mut Findings) -> Option<ParamKind> {
+fn param_kind(place: &FieldRef<'_>, found: &mut Findings) -> Option<ParamKind> {
     place.object(&["apiVersion", "kind"], found)?;
     let api_version = place.required("apiVersion", found);
     let kind = place.required("kind", found);
@@ -77,13 +78,13 @@ fn param_kind(place: &Place<'_>, found: &mut Findings) -> Option<ParamKind> {
 }
 
 fn named(
-    spec: &Place<'_>,
+    spec: &FieldRef<'_>,
     field: &str,
     valid: fn(&str) -> bool,
     most: usize,
     found: &mut Findings,
-) -> Vec<Named> {
-    let mut all: Vec<Named> = Vec::new();
+) -> Vec<NamedExpression> {
+    let mut all: Vec<NamedExpression> = Vec::new();
     let items = spec.items(field, found);
     if items.len() > most {
         let message = format!("has {} items, more than {most}; keep fewer", items.len());
@@ -105,20 +106,20 @@ fn named(
             _ => {}
         }
         let name = name.unwrap_or_default().to_owned();
-        all.extend(source.map(|source| Named { name, source }));
+        all.extend(source.map(|source| NamedExpression { name, source }));
     }
     all
 }
 
-fn source(place: &Place<'_>, found: &mut Findings) -> Option<Source> {
+fn source(place: &FieldRef<'_>, found: &mut Findings) -> Option<ExpressionSource> {
     let text = place.required("expression", found)?;
-    Some(Source {
+    Some(ExpressionSource {
         field: place.child_path("expression"),
         text: text.to_owned(),
     })
 }
 
-fn mutation(place: &Place<'_>, found: &mut Findings) -> Option<Mutation> {
+fn mutation(place: &FieldRef<'_>, found: &mut Findings) -> Option<Mutation> {
     const FIELDS: [&str; 5] = [
         "applyConfiguration",
         "expression",
@@ -172,8 +173,8 @@ fn mutation(place: &Place<'_>, found: &mut Findings) -> Option<Mutation> {
 
 /// The policy's, or what its mutations say in the layout of 2024.
 fn reinvocation(
-    spec: &Place<'_>,
-    mutations: &[Place<'_>],
+    spec: &FieldRef<'_>,
+    mutations: &[FieldRef<'_>],
     found: &mut Findings,
 ) -> Option<Reinvocation> {
     const FIELD: &str = "reinvocationPolicy";

@@ -2,10 +2,10 @@
 
 use tautline_core::selector::{Expression, Selector};
 
-use super::{MatchPolicy, MatchResources, Rule, Scope};
-use crate::manifest::{Findings, Place, is_qualified};
+use super::{MatchPolicy, MatchResources, Rule, ScopeType};
+use crate::manifest::{FieldRef, Findings, is_qualified};
 
-pub(super) fn read(place: &Place<'_>, found: &mut Findings) -> MatchResources {
+pub(super) fn read(place: &FieldRef<'_>, found: &mut Findings) -> MatchResources {
     const FIELDS: [&str; 5] = [
         "excludeResourceRules",
         "matchPolicy",
@@ -42,12 +42,12 @@ pub(super) fn read(place: &Place<'_>, found: &mut Findings) -> MatchResources {
     }
 }
 
-fn rules(place: &Place<'_>, name: &str, found: &mut Findings) -> Vec<Rule> {
+fn rules(place: &FieldRef<'_>, name: &str, found: &mut Findings) -> Vec<Rule> {
     let items = place.items(name, found);
     items.iter().map(|item| rule(item, found)).collect()
 }
 
-fn rule(place: &Place<'_>, found: &mut Findings) -> Rule {
+fn rule(place: &FieldRef<'_>, found: &mut Findings) -> Rule {
     const FIELDS: [&str; 6] = [
         "apiGroups",
         "apiVersions",
@@ -59,9 +59,9 @@ fn rule(place: &Place<'_>, found: &mut Findings) -> Rule {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     place.object(&FIELDS, found);
     let scopes = [
-        ("Cluster", Scope::Cluster),
-        ("Namespaced", Scope::Namespaced),
-        ("*", Scope::All),
+        ("Cluster", ScopeType::Cluster),
+        ("Namespaced", ScopeType::Namespaced),
+        ("*", ScopeType::All),
     ];
     let mut list = |name: &str| {
         let items = place.texts(name, found);
@@ -72,7 +72,7 @@ fn rule(place: &Place<'_>, found: &mut Findings) -> Rule {
         if name != "apiGroups" && items.iter().any(String::is_empty) {
             found.fault(&path, "must hold no empty text");
         }
-        if items.len() > 1 && lonely(name, &items) {
+        if items.len() > 1 && has_redundant_wildcard(name, &items) {
             found.fault(&path, "a wildcard must stand alone");
         }
         items
@@ -104,7 +104,7 @@ fn rule(place: &Place<'_>, found: &mut Findings) -> Rule {
 
 /// Whether a wildcard among several items makes the others idle: `*` of
 /// resources leaves room for subresources.
-fn lonely(name: &str, items: &[String]) -> bool {
+fn has_redundant_wildcard(name: &str, items: &[String]) -> bool {
     let has = |text: &str| items.iter().any(|i| i == text);
     if name == "resources" {
         has("*/*") || has("*") && items.iter().any(|i| i != "*" && !i.contains('/'))
@@ -114,7 +114,7 @@ fn lonely(name: &str, items: &[String]) -> bool {
 }
 
 /// The label selector in the field `name`.
-pub(super) fn selector(place: &Place<'_>, name: &str, found: &mut Findings) -> Option<Selector> {
+pub(super) fn selector(place: &FieldRef<'_>, name: &str, found: &mut Findings) -> Option<Selector> {
     let place = place.field(name)?;
     place.object(&["matchExpressions", "matchLabels"], found)?;
     let mut selector = Selector::default();

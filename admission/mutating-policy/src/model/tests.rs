@@ -11,7 +11,7 @@ fn documents(yaml: &str) -> Vec<Value> {
 }
 
 fn policy(manifest: &Value) -> Policy {
-    match read(manifest).unwrap().document {
+    match parse(manifest).unwrap().document {
         Document::Policy(policy) => policy,
         Document::Binding(_) => panic!("a binding"),
     }
@@ -43,7 +43,7 @@ fn binding() -> Value {
 fn faults(mut manifest: Value, pointer: &str, value: Value) -> String {
     let (parent, last) = pointer.rsplit_once('/').unwrap();
     manifest.pointer_mut(parent).unwrap()[last] = value;
-    let faults = read(&manifest).expect_err("it was taken");
+    let faults = parse(&manifest).expect_err("it was taken");
     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
     faults.join("\n")
 }
@@ -59,7 +59,7 @@ fn the_layout_of_2024_reads_as_todays() {
         read.mutations[0].source.field,
         "spec.mutations[0].expression"
     );
-    assert!(is_ours(&manifests[1]) && !is_ours(&json!({"kind": "Pod"})));
+    assert!(is_policy_or_binding(&manifests[1]) && !is_policy_or_binding(&json!({"kind": "Pod"})));
 
     // The same in today's layout.
     let mut moved = manifests[0].clone();
@@ -96,12 +96,12 @@ fn both_layouts_at_once_must_agree() {
 #[test]
 fn a_missing_not_found_action_means_deny_and_is_told() {
     let manifests = documents(RDMA);
-    let read = read(&manifests[2]).unwrap();
-    let Document::Binding(binding) = read.document else {
+    let parsed = parse(&manifests[2]).unwrap();
+    let Document::Binding(binding) = parsed.document else {
         panic!("a policy");
     };
     assert!(binding.params.unwrap().deny_if_missing);
-    let warning = &read.warnings[0];
+    let warning = &parsed.warnings[0];
     assert_eq!(warning.field, "spec.paramRef.parameterNotFoundAction");
     assert!(warning.message.contains("Deny"), "{warning}");
 }
@@ -111,7 +111,7 @@ fn defaults_are_those_of_the_server() {
     let policy = policy(&today());
     assert_eq!(policy.failure, FailurePolicy::Fail);
     assert_eq!(policy.constraints.policy, MatchPolicy::Equivalent);
-    assert_eq!(policy.constraints.rules[0].scope, Scope::All);
+    assert_eq!(policy.constraints.rules[0].scope, ScopeType::All);
     assert_eq!(policy.param_kind, None);
 }
 

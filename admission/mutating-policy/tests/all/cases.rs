@@ -14,7 +14,9 @@ use std::path::Path;
 
 use case::{Case, Expect, Group};
 use serde_json::Value;
-use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
+use tautline_mutating_policy::{
+    Outcome, Policies, Request, Settings, StaticCluster, Verdict, defaults,
+};
 
 #[test]
 fn every_case_ends_as_it_says() {
@@ -52,7 +54,7 @@ fn wrong(case: &Case) -> Option<String> {
         full_detail: true,
         ..Settings::default()
     };
-    let outcome = policies.mutate(&request, &Objects::from_iter(world), &settings);
+    let outcome = policies.mutate(&request, &StaticCluster::from_iter(world), &settings);
     let ends = ended(&outcome, &object, &case.expect);
     ends.map(|how| format!("{}: {how}", case.name))
 }

@@ -9,8 +9,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline_mutating_policy::cel::Limits;
-use tautline_mutating_policy::{FaultKind, Objects, Outcome, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{
+    FaultKind, Limits, Outcome, Policies, Request, Settings, StaticCluster, Verdict,
+};
 
 fn policy(name: &str, failure: &str, variables: Value, mutation: Value) -> [Value; 2] {
     let policy = json!({"apiVersion": "tautline.io/v1alpha1", "kind": "MutationPolicy",
@@ -48,7 +49,7 @@ fn pod() -> Value {
 fn run(manifests: &[Value], settings: &Settings) -> (Outcome, usize) {
     let (policies, report) = Policies::load(manifests);
     let request = Request::create(pod()).unwrap();
-    let outcome = policies.mutate(&request, &Objects::default(), settings);
+    let outcome = policies.mutate(&request, &StaticCluster::default(), settings);
     (outcome, report.faults.len())
 }
 
@@ -242,7 +243,7 @@ fn chains_of_variables_are_bounded_together() {
             let request = Request::create(pod()).unwrap();
             let settings = Settings::default();
             (
-                policies.mutate(&request, &Objects::default(), &settings),
+                policies.mutate(&request, &StaticCluster::default(), &settings),
                 report,
             )
         });
@@ -312,7 +313,7 @@ fn patches_cannot_nest_an_object_without_end() {
             let object = json!({"apiVersion": "example.com/v1", "kind": "Thing",
                 "metadata": {"name": "a"}});
             let request = Request::create(object).unwrap();
-            policies.mutate(&request, &Objects::default(), &Settings::default())
+            policies.mutate(&request, &StaticCluster::default(), &Settings::default())
         });
         assert!(matches!(outcome.verdict, Verdict::Refused(_)), "{more}");
     }
@@ -369,7 +370,7 @@ fn odd_requests_do_no_harm() {
     ] {
         let mut request = Request::create(pod()).unwrap();
         request.object = object.into();
-        policies.mutate(&request, &Objects::default(), &Settings::default());
+        policies.mutate(&request, &StaticCluster::default(), &Settings::default());
     }
     assert!(serde_json::from_value::<Request>(json!({})).is_ok());
     assert!(serde_json::from_value::<Request>(json!({"kind": "Pod"})).is_err());

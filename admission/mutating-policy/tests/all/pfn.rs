@@ -8,7 +8,9 @@
 )]
 
 use serde_json::{Value, json};
-use tautline_mutating_policy::{Objects, Outcome, Policies, Request, Settings, Verdict, defaults};
+use tautline_mutating_policy::{
+    Outcome, Policies, Request, Settings, StaticCluster, Verdict, defaults,
+};
 
 const GPU_NONE: &str = include_str!("../pfn/gpu-none.yaml");
 const RDMA: &str = include_str!("../pfn/rdma.yaml");
@@ -65,7 +67,7 @@ fn outcome(manifests: &[Value], pod: Value) -> Outcome {
         let mut object = pod.clone();
         defaults::set(&request.kind, &mut object);
         request.object = object.into();
-        let world: Objects = manifests.iter().cloned().collect();
+        let world: StaticCluster = manifests.iter().cloned().collect();
         policies.mutate(&request, &world, &settings)
     };
     let theirs = run(manifests);

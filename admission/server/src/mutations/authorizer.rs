@@ -1,5 +1,5 @@
-//! Questions to the authorizer: a SubjectAccessReview each, and the answer kept
-//! for a moment. Off by default.
+//! The `authorizer` of expressions: a SubjectAccessReview for each check, and a cache of
+//! the decisions. Off by default.
 
 use std::{
     collections::HashMap,
@@ -9,63 +9,61 @@ use std::{
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tautline_mutating_policy::{
-    Request,
-    cel::{Check, Decision, RunError, Subject},
-};
+use tautline_cel::{AccessCheck, Decision, EvaluationError, Subject};
+use tautline_mutating_policy::Request;
 use tokio::runtime::Handle;
 
 use crate::access;
 
-/// As long as an answer counts.
-const KEPT: Duration = Duration::from_secs(10);
-/// Answers kept at most.
-const MANY: usize = 4096;
+/// Lifetime of a cached decision.
+const CACHE_TTL: Duration = Duration::from_secs(10);
+/// Cached decisions.
+const CACHE_SIZE: usize = 4096;
 
-/// Asks for whoever may make reviews.
+/// Makes access checks.
 pub(crate) struct Authorizer {
     client: Client,
-    known: Mutex<HashMap<String, (Decision, Instant)>>,
+    cache: Mutex<HashMap<String, (Decision, Instant)>>,
 }
 
 impl Authorizer {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            known: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
-    /// Waits for the answer: to be called where that is allowed.
-    pub(crate) fn ask(
+    /// Blocks until the decision: call it on a thread that may block.
+    pub(crate) fn authorize(
         &self,
         request: &Request,
-        check: &Check,
+        check: &AccessCheck,
         verb: &str,
-    ) -> Result<Decision, RunError> {
+    ) -> Result<Decision, EvaluationError> {
         let spec = spec(request, check, verb)?;
         let key = spec.to_string();
         let now = Instant::now();
-        if let Some((known, until)) = self.known.lock().get(&key)
+        if let Some((known, until)) = self.cache.lock().get(&key)
             && now < *until
         {
             return Ok(known.clone());
         }
         let decision = Handle::current().block_on(self.review(spec))?;
-        let mut known = self.known.lock();
-        if known.len() >= MANY {
+        let mut known = self.cache.lock();
+        if known.len() >= CACHE_SIZE {
             known.retain(|_, (_, until)| now < *until);
         }
-        if known.len() < MANY {
-            known.insert(key, (decision.clone(), now + KEPT));
+        if known.len() < CACHE_SIZE {
+            known.insert(key, (decision.clone(), now + CACHE_TTL));
         }
         Ok(decision)
     }
 
-    async fn review(&self, spec: Value) -> Result<Decision, RunError> {
-        let answer = access::review(&self.client, spec).await;
+    async fn review(&self, spec: Value) -> Result<Decision, EvaluationError> {
+        let answer = access::subject_access_review(&self.client, spec).await;
         let status =
-            answer.map_err(|e| RunError::failed(format!("the authorizer cannot be asked: {e}")))?;
+            answer.map_err(|e| EvaluationError::failed(format!("cannot check access: {e}")))?;
         Ok(Decision {
             allowed: status.allowed,
             reason: status.reason.unwrap_or_default(),
@@ -74,16 +72,16 @@ impl Authorizer {
     }
 }
 
-/// The review's spec.
-fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError> {
-    let (subject, attributes, of) = match check {
-        Check::Path { subject, path } => (
+/// The spec of the review.
+fn spec(request: &Request, check: &AccessCheck, verb: &str) -> Result<Value, EvaluationError> {
+    let (subject, field, attributes) = match check {
+        AccessCheck::Path { subject, path } => (
             subject,
             "nonResourceAttributes",
             json!({"path": &**path, "verb": verb}),
         ),
-        Check::Resource(r) => {
-            let mut of = json!({
+        AccessCheck::Resource(r) => {
+            let mut attributes = json!({
                 "group": &*r.group, "version": "*", "resource": &*r.resource,
                 "subresource": &*r.subresource, "namespace": &*r.namespace, "name": &*r.name,
                 "verb": verb,
@@ -93,12 +91,14 @@ fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError>
                 ("labelSelector", &r.label_selector),
             ];
             for (field, selector) in selectors.into_iter().filter(|(_, s)| !s.is_empty()) {
-                of[field] = json!({"rawSelector": &**selector});
+                attributes[field] = json!({"rawSelector": &**selector});
             }
-            (&r.subject, "resourceAttributes", of)
+            (&r.subject, "resourceAttributes", attributes)
         }
-        Check::Group { .. } => {
-            return Err(RunError::failed("a question names a resource or a path"));
+        AccessCheck::Group { .. } => {
+            return Err(EvaluationError::failed(
+                "an access check names a resource or a path",
+            ));
         }
     };
     let mut spec = match &**subject {
@@ -109,7 +109,7 @@ fn spec(request: &Request, check: &Check, verb: &str) -> Result<Value, RunError>
                        "system:authenticated"],
         }),
     };
-    spec[attributes] = of;
+    spec[field] = attributes;
     Ok(spec)
 }
 
@@ -118,31 +118,31 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-    use tautline_mutating_policy::cel::ResourceCheck;
+    use tautline_cel::ResourceCheck;
 
     use super::*;
 
     #[test]
-    fn questions_become_reviews() {
+    fn checks_become_subject_access_reviews() {
         let request = Request {
             user_info: json!({"username": "ann", "groups": ["dev"]}),
             ..Request::default()
         };
-        let path = Check::Path {
+        let path = AccessCheck::Path {
             subject: Arc::new(Subject::Requester),
             path: "/healthz".into(),
         };
-        let asked = spec(&request, &path, "get").unwrap();
-        assert_eq!(asked["user"], "ann");
+        let review = spec(&request, &path, "get").unwrap();
+        assert_eq!(review["user"], "ann");
         assert_eq!(
-            asked["nonResourceAttributes"],
+            review["nonResourceAttributes"],
             json!({"path": "/healthz", "verb": "get"})
         );
         let account = Subject::ServiceAccount {
             namespace: "shop".into(),
             name: "bot".into(),
         };
-        let resource = Check::Resource(ResourceCheck {
+        let resource = AccessCheck::Resource(ResourceCheck {
             subject: Arc::new(account),
             group: "apps".into(),
             resource: "deployments".into(),
@@ -152,12 +152,12 @@ mod tests {
             field_selector: "".into(),
             label_selector: "a=b".into(),
         });
-        let asked = spec(&request, &resource, "list").unwrap();
-        assert_eq!(asked["user"], "system:serviceaccount:shop:bot");
-        let attributes = &asked["resourceAttributes"];
+        let review = spec(&request, &resource, "list").unwrap();
+        assert_eq!(review["user"], "system:serviceaccount:shop:bot");
+        let attributes = &review["resourceAttributes"];
         assert_eq!(attributes["labelSelector"], json!({"rawSelector": "a=b"}));
         assert!(
-            serde_json::from_value::<SubjectAccessReview>(json!({"metadata": {}, "spec": asked}))
+            serde_json::from_value::<SubjectAccessReview>(json!({"metadata": {}, "spec": review}))
                 .is_ok()
         );
     }

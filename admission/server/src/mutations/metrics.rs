@@ -1,4 +1,4 @@
-//! What policies are counted by.
+//! Metrics of mutation policies.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -13,7 +13,7 @@ use prometheus_client::{
 use tautline_mutating_policy::Outcome;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Invoked {
+struct InvocationLabel {
     policy: String,
     end: &'static str,
 }
@@ -27,10 +27,10 @@ struct Fault {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
-    invocations: Family<Invoked, Counter>,
+    invocations: Family<InvocationLabel, Counter>,
     faults: Family<Fault, Counter>,
     cost: Histogram,
-    pub(super) in_force: Gauge,
+    pub(super) active: Gauge,
     pub(super) unusable: Gauge,
 }
 
@@ -40,7 +40,7 @@ impl Counters {
             invocations: Family::default(),
             faults: Family::default(),
             cost: Histogram::new(exponential_buckets(16.0, 4.0, 10)),
-            in_force: Gauge::default(),
+            active: Gauge::default(),
             unusable: Gauge::default(),
         };
         r.register(
@@ -50,7 +50,7 @@ impl Counters {
         );
         r.register(
             "mutation_faults",
-            "Errors by policy and kind, and whether failurePolicy Ignore left them out",
+            "Errors by policy and kind, and whether failurePolicy Ignore ignored them",
             c.faults.clone(),
         );
         r.register(
@@ -60,12 +60,12 @@ impl Counters {
         );
         r.register(
             "mutation_policies_in_force",
-            "Policies with a binding, both fit for use",
-            c.in_force.clone(),
+            "Valid policies with a valid binding",
+            c.active.clone(),
         );
         r.register(
             "mutation_objects_unusable",
-            "Policies and bindings that cannot be used as they are now",
+            "Policies and bindings whose current version is invalid",
             c.unusable.clone(),
         );
         c
@@ -73,7 +73,7 @@ impl Counters {
 
     pub(super) fn count(&self, outcome: &Outcome) {
         for invocation in &outcome.invocations {
-            let label = Invoked {
+            let label = InvocationLabel {
                 policy: invocation.policy.to_string(),
                 end: invocation.end.code(),
             };

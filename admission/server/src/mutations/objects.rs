@@ -1,4 +1,4 @@
-//! Objects of one kind as JSON, kept in step by a watch.
+//! A cache of all objects of a kind as JSON, updated by a watch.
 
 use std::{
     collections::BTreeMap,
@@ -18,19 +18,20 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use tautline_api::convert;
 use tautline_core::selector::Selector;
+use tautline_runtime::watch_changes::{Change, Changes, refusal};
 
-/// Namespace (empty: none) and name.
+/// Namespace (empty: cluster-scoped) and name.
 type Key = (String, String);
 
 /// All objects of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Objects {
+pub(crate) struct ObjectCache {
     all: RwLock<BTreeMap<Key, Arc<Value>>>,
     listed: AtomicBool,
 }
 
-impl Objects {
-    /// Whether all are known: what is not found is not there.
+impl ObjectCache {
+    /// Whether the list is complete: an object that is not cached does not exist.
     pub(crate) fn listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
@@ -45,7 +46,7 @@ impl Objects {
         self.all.read().get(&key).cloned()
     }
 
-    /// Those of a namespace that have such labels.
+    /// The objects of a namespace that a selector matches.
     pub(crate) fn selected(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Value>> {
         let all = self.all.read();
         let from = (namespace.to_owned(), String::new());
@@ -54,39 +55,35 @@ impl Objects {
             let labels = object["metadata"]["labels"].as_object();
             let labels = labels.into_iter().flatten();
             let texts = labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())));
-            selector.matches(&convert::labels_of(Some(&texts.collect())))
+            selector.matches(&convert::labels(Some(&texts.collect())))
         })
         .map(|(_, object)| Arc::clone(object))
         .collect()
     }
 
-    /// Follows until the kind cannot be watched any more, and says why.
-    pub(crate) async fn follow(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
-        let mut listing = BTreeMap::new();
+    /// Watches until the API server refuses; returns the reason.
+    pub(crate) async fn watch(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
+        let mut changes = Changes::default();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
         while let Some(event) = events.next().await {
-            match event {
-                Ok(watcher::Event::Init) => listing.clear(),
-                Ok(watcher::Event::InitApply(o)) => listing.extend(read(o, types)),
-                Ok(watcher::Event::InitDone) => {
-                    *self.all.write() = std::mem::take(&mut listing);
+            match event.map(|event| changes.next(event, |o| read(o, types))) {
+                Ok(None) => {}
+                Ok(Some(Change::Replaced(objects))) => {
+                    *self.all.write() = objects.into_iter().flatten().collect();
                     self.listed.store(true, Ordering::Release);
                 }
-                Ok(watcher::Event::Apply(o)) => self.all.write().extend(read(o, types)),
-                Ok(watcher::Event::Delete(o)) => {
-                    if let Some((key, _)) = read(o, types) {
+                Ok(Some(Change::Applied(object))) => self.all.write().extend(object),
+                Ok(Some(Change::Deleted(object))) => {
+                    if let Some((key, _)) = object {
                         self.all.write().remove(&key);
                     }
                 }
                 Err(error) => {
-                    if let watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                        && matches!(status.code, 403 | 404)
-                    {
+                    if let Some(message) = refusal(&error) {
                         self.listed.store(false, Ordering::Release);
-                        return status.message.clone();
+                        return message.to_owned();
                     }
-                    tracing::warn!(kind = %types.kind, %error, "watch starts again");
+                    tracing::warn!(kind = %types.kind, %error, "watch restarts");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
             }
@@ -95,8 +92,7 @@ impl Objects {
     }
 }
 
-/// The object with its type, which the items of a list lack, and without what the
-/// API server notes of who wrote which field.
+/// The object with its type, which items of a list lack, and without managedFields.
 fn read(mut object: DynamicObject, types: &TypeMeta) -> Option<(Key, Arc<Value>)> {
     object.types = Some(types.clone());
     object.metadata.managed_fields = None;
@@ -120,7 +116,7 @@ mod tests {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
         };
-        let objects = Objects::default();
+        let objects = ObjectCache::default();
         for (namespace, name, tier) in [("a", "x", "one"), ("a", "y", "two"), ("b", "x", "one")] {
             let object = json!({"metadata": {"namespace": namespace, "name": name,
                 "labels": {"tier": tier}, "managedFields": [{}]}, "data": {"k": "v"}});

@@ -1,5 +1,5 @@
-//! Watches on the kinds of parameters that policies in force name. A watch begins
-//! when a policy names its kind, and when the API server serves it.
+//! Watches on the parameter kinds of the active policies. A watch starts when a policy
+//! uses the kind and the API server serves it.
 
 use std::{
     collections::HashMap,
@@ -18,128 +18,129 @@ use kube::{
     error::DiscoveryError,
 };
 use parking_lot::RwLock;
-use tautline_mutating_policy::{Lies, model::ParamKind};
+use tautline_mutating_policy::{ResourceScope, model::ParamKind};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{objects::Objects, store::InForce};
+use super::{objects::ObjectCache, store::ActivePolicies};
 
-/// Between two looks whether a kind is served by now.
-const LOOK: Duration = Duration::from_secs(3);
-/// Between two looks whether all is listed, at start.
+/// Interval between checks whether a kind is served.
+const RETRY: Duration = Duration::from_secs(3);
+/// Interval between checks whether everything is listed, at start.
 const POLL: Duration = Duration::from_millis(20);
-/// The most that a look may take.
+/// Deadline of a check.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// One kind.
+/// A watched kind.
 #[derive(Default)]
-pub(crate) struct Followed {
-    pub objects: Objects,
-    lies: RwLock<Option<Lies>>,
-    /// The API server has said that there is nothing for us: it does not serve the
-    /// kind, or we may not read it. That may change.
-    withheld: AtomicBool,
+pub(crate) struct WatchedKind {
+    pub objects: ObjectCache,
+    scope: RwLock<Option<ResourceScope>>,
+    /// The API server does not serve the kind, or the server may not read it. Either may
+    /// change.
+    unavailable: AtomicBool,
 }
 
-/// Every kind that is followed.
+/// All watched kinds.
 #[derive(Default)]
-pub(crate) struct Params(RwLock<HashMap<ParamKind, Arc<Followed>>>);
+pub(crate) struct ParamWatches(RwLock<HashMap<ParamKind, Arc<WatchedKind>>>);
 
-impl Params {
-    pub(crate) fn of(&self, kind: &ParamKind) -> Option<Arc<Followed>> {
+impl ParamWatches {
+    pub(crate) fn get(&self, kind: &ParamKind) -> Option<Arc<WatchedKind>> {
         self.0.read().get(kind).cloned()
     }
 
-    /// `None`: the kind is not known, or not all of its objects are.
-    pub(crate) fn lies(&self, kind: &ParamKind) -> Option<Lies> {
-        let followed = self.of(kind)?;
-        let lies = *followed.lies.read();
-        lies.filter(|_| followed.objects.listed())
+    /// `None`: the kind is unknown, or its list is incomplete.
+    pub(crate) fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
+        let watched = self.get(kind)?;
+        let lies = *watched.scope.read();
+        lies.filter(|_| watched.objects.listed())
     }
 
-    /// Kinds that `in_force` needs of which not all objects are known, and may be in
-    /// a moment; `None`: nobody knows yet what it needs.
-    fn missing(&self, in_force: &InForce) -> Option<Vec<String>> {
-        let withheld = |f: Arc<Followed>| f.withheld.load(Ordering::Acquire);
-        let unknown =
-            |kind: &&ParamKind| self.lies(kind).is_none() && !self.of(kind).is_some_and(withheld);
-        let names = in_force.params.iter().filter(unknown);
+    /// Kinds of the active policies that are not listed yet but are available; `None`:
+    /// the policies are not listed yet.
+    fn missing(&self, active: &ActivePolicies) -> Option<Vec<String>> {
+        let withheld = |f: Arc<WatchedKind>| f.unavailable.load(Ordering::Acquire);
+        let unknown = |kind: &&ParamKind| {
+            self.resource_scope(kind).is_none() && !self.get(kind).is_some_and(withheld)
+        };
+        let names = active.params.iter().filter(unknown);
         let names = names.map(|k| format!("{} {}", k.api_version, k.kind));
-        in_force.complete.then(|| names.collect())
+        active.complete.then(|| names.collect())
     }
 
-    /// Waits until every policy in force finds its parameters, or there are none for
-    /// us to find; for `patience` at most.
-    pub(crate) async fn listed(
+    /// Waits until the parameters of all active policies are listed or unavailable, for
+    /// at most `timeout_after`.
+    pub(crate) async fn wait_until_listed(
         &self,
-        in_force: &watch::Receiver<Arc<InForce>>,
-        patience: Duration,
+        active: &watch::Receiver<Arc<ActivePolicies>>,
+        timeout_after: Duration,
     ) {
         let all = async {
-            while self.missing(&in_force.borrow()) != Some(Vec::new()) {
+            while self.missing(&active.borrow()) != Some(Vec::new()) {
                 tokio::time::sleep(POLL).await;
             }
         };
-        if timeout(patience, all).await.is_err() {
-            let missing = self.missing(&in_force.borrow()).unwrap_or_default();
+        if timeout(timeout_after, all).await.is_err() {
+            let missing = self.missing(&active.borrow()).unwrap_or_default();
             tracing::warn!(
                 ?missing,
-                ?patience,
-                "parameters of mutation policies are not listed in time; what needs them follows \
-                 the policies' failurePolicy"
+                ?timeout_after,
+                "parameters of mutation policies are not listed in time; the policies that use them \
+                 fail by their failurePolicy"
             );
         }
     }
 
-    /// Follows what `in_force` needs until told to stop.
-    pub(crate) async fn follow(
+    /// Watches the kinds of the active policies until `stop`.
+    pub(crate) async fn watch_kinds(
         &self,
         client: Client,
-        mut in_force: watch::Receiver<Arc<InForce>>,
+        mut active: watch::Receiver<Arc<ActivePolicies>>,
         stop: CancellationToken,
     ) {
         let mut running: HashMap<ParamKind, DropGuard> = HashMap::new();
         loop {
-            let wanted = in_force.borrow_and_update().params.clone();
-            running.retain(|kind, _| wanted.contains(kind));
-            self.0.write().retain(|kind, _| wanted.contains(kind));
-            for kind in wanted {
+            let kinds = active.borrow_and_update().params.clone();
+            running.retain(|kind, _| kinds.contains(kind));
+            self.0.write().retain(|kind, _| kinds.contains(kind));
+            for kind in kinds {
                 if running.contains_key(&kind) {
                     continue;
                 }
-                let followed = Arc::new(Followed::default());
-                self.0.write().insert(kind.clone(), Arc::clone(&followed));
+                let watched = Arc::new(WatchedKind::default());
+                self.0.write().insert(kind.clone(), Arc::clone(&watched));
                 let end = stop.child_token();
                 running.insert(kind.clone(), end.clone().drop_guard());
                 let client = client.clone();
                 tokio::spawn(async move {
                     tokio::select! {
                         () = end.cancelled() => {}
-                        () = one(&client, &kind, &followed) => {}
+                        () = watch_kind(&client, &kind, &watched) => {}
                     }
                 });
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                changed = in_force.changed() => if changed.is_err() { return },
+                changed = active.changed() => if changed.is_err() { return },
             }
         }
     }
 }
 
-async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
+async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
     let types = TypeMeta {
         api_version: kind.api_version.clone(),
         kind: kind.kind.clone(),
     };
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
-        let (why, withheld) = match timeout(DEADLINE, found(client, &types)).await {
+        let (why, withheld) = match timeout(DEADLINE, discover(client, &types)).await {
             Ok(Ok((api, lies))) => {
-                followed.withheld.store(false, Ordering::Release);
-                *followed.lies.write() = Some(lies);
-                // It comes back when the API server refuses.
-                (followed.objects.follow(api, &types).await, true)
+                watched.unavailable.store(false, Ordering::Release);
+                *watched.scope.write() = Some(lies);
+                // The watch returns when the API server refuses it.
+                (watched.objects.watch(api, &types).await, true)
             }
             Ok(Err((why, withheld))) => (why, withheld),
             Err(_) => (
@@ -147,20 +148,20 @@ async fn one(client: &Client, kind: &ParamKind, followed: &Followed) {
                 false,
             ),
         };
-        followed.withheld.store(withheld, Ordering::Release);
-        if said != why {
-            tracing::warn!(kind = %kind.kind, %why, "parameters cannot be watched; may tautline-admission list and watch them?");
-            said = why;
+        watched.unavailable.store(withheld, Ordering::Release);
+        if logged != why {
+            tracing::warn!(kind = %kind.kind, %why, "cannot watch parameters; allow tautline-admission to list and watch them");
+            logged = why;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-/// The error says whether there is nothing for us to find.
-async fn found(
+/// The error has the reason, and whether the kind is unavailable.
+async fn discover(
     client: &Client,
     types: &TypeMeta,
-) -> Result<(Api<kube::api::DynamicObject>, Lies), (String, bool)> {
+) -> Result<(Api<kube::api::DynamicObject>, ResourceScope), (String, bool)> {
     let gvk = GroupVersionKind::try_from(types).map_err(|e| (e.to_string(), true))?;
     let found = pinned_kind(client, &gvk).await;
     let (resource, capabilities) = found.map_err(|error| {
@@ -172,8 +173,8 @@ async fn found(
         (error.to_string(), unserved)
     })?;
     let lies = match capabilities.scope {
-        Scope::Namespaced => Lies::InNamespaces,
-        Scope::Cluster => Lies::ClusterWide,
+        Scope::Namespaced => ResourceScope::Namespaced,
+        Scope::Cluster => ResourceScope::Cluster,
     };
     Ok((Api::all_with(client.clone(), &resource), lies))
 }
@@ -183,31 +184,34 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_start_waits_for_parameters_but_not_for_ever() {
+    async fn start_waits_for_parameters_with_a_timeout() {
         let kind = ParamKind {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
         };
-        let (params, start) = (Params::default(), tokio::time::Instant::now());
-        let (sender, in_force) = watch::channel(Arc::new(InForce::default()));
-        let patience = Duration::from_secs(30);
-        params.listed(&in_force, patience).await;
-        assert!(start.elapsed() >= patience, "the policies are not known");
-        sender.send_replace(Arc::new(InForce {
+        let (params, start) = (ParamWatches::default(), tokio::time::Instant::now());
+        let (sender, active) = watch::channel(Arc::new(ActivePolicies::default()));
+        let timeout_after = Duration::from_secs(30);
+        params.wait_until_listed(&active, timeout_after).await;
+        assert!(
+            start.elapsed() >= timeout_after,
+            "the policies are not known"
+        );
+        sender.send_replace(Arc::new(ActivePolicies {
             params: [kind.clone()].into(),
             complete: true,
-            ..InForce::default()
+            ..ActivePolicies::default()
         }));
-        let followed = Arc::new(Followed::default());
-        *followed.lies.write() = Some(Lies::InNamespaces);
-        params.0.write().insert(kind, Arc::clone(&followed));
-        params.listed(&in_force, patience).await;
-        assert!(start.elapsed() >= 2 * patience, "nothing is listed");
-        followed.withheld.store(true, Ordering::Release);
-        params.listed(&in_force, patience).await;
-        followed.withheld.store(false, Ordering::Release);
-        followed.objects.set_listed();
-        params.listed(&in_force, patience).await;
-        assert!(start.elapsed() < 3 * patience);
+        let watched = Arc::new(WatchedKind::default());
+        *watched.scope.write() = Some(ResourceScope::Namespaced);
+        params.0.write().insert(kind, Arc::clone(&watched));
+        params.wait_until_listed(&active, timeout_after).await;
+        assert!(start.elapsed() >= 2 * timeout_after, "nothing is listed");
+        watched.unavailable.store(true, Ordering::Release);
+        params.wait_until_listed(&active, timeout_after).await;
+        watched.unavailable.store(false, Ordering::Release);
+        watched.objects.set_listed();
+        params.wait_until_listed(&active, timeout_after).await;
+        assert!(start.elapsed() < 3 * timeout_after);
     }
 }

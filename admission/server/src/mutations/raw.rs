@@ -1,5 +1,4 @@
-//! One of our objects with its spec as it was written: the engine reads it with
-//! every field, those that no type knows too.
+//! A custom resource with its spec unparsed: policies are checked for unknown fields.
 
 use std::{borrow::Cow, marker::PhantomData};
 
@@ -8,10 +7,10 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// An object of kind `K`, its spec unread.
+/// An object of kind `K` with its spec as JSON.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound = "")]
-pub(crate) struct Raw<K> {
+pub(crate) struct RawObject<K> {
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: Value,
@@ -19,8 +18,8 @@ pub(crate) struct Raw<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Resource<DynamicType = ()>> Raw<K> {
-    /// As a manifest has it.
+impl<K: Resource<DynamicType = ()>> RawObject<K> {
+    /// The object as a manifest.
     pub(crate) fn manifest(&self) -> Value {
         json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),
@@ -29,7 +28,7 @@ impl<K: Resource<DynamicType = ()>> Raw<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Raw<K> {
+impl<K: Resource<DynamicType = ()>> Resource for RawObject<K> {
     type DynamicType = ();
     type Scope = K::Scope;
 

@@ -1,6 +1,6 @@
-//! The types of the cluster's kinds: its OpenAPI v3 documents, a group version
-//! each, fetched beside the requests and again when they have changed (a CRD came
-//! or went). What is not fetched yet is taken from the bundled ones.
+//! The schemas of the cluster's kinds: its OpenAPI v3 documents, one per group version,
+//! fetched in the background and again when they change. The bundled schemas replace
+//! documents that are not fetched yet.
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-v3>
 
 use std::{collections::HashMap, time::Duration};
@@ -12,13 +12,13 @@ use tautline_mutating_policy::Kind;
 use tautline_structured_merge::{Schema, Schemas};
 use tokio_util::sync::CancellationToken;
 
-/// Between two looks whether anything has changed: the index is small.
-const LOOK: Duration = Duration::from_secs(20);
+/// Interval between checks for changes: the index is small.
+const REFRESH: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_secs(15);
-/// The most that a request waits for a type that nobody has asked for yet.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait of a request for a schema that was not used before.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Group and version as the index has them: `api/v1`, `apis/apps/v1`.
+/// Group and version in the form of the index: `api/v1`, `apis/apps/v1`.
 fn path_of(kind: &Kind) -> String {
     match kind.group.as_str() {
         "" => format!("api/{}", kind.version),
@@ -26,90 +26,92 @@ fn path_of(kind: &Kind) -> String {
     }
 }
 
-/// A document; `None`: the API server has none.
+/// A document.
 #[derive(Default)]
-struct Held {
-    /// The document's address, with a hash of its contents in it.
+struct Document {
+    /// Its URL, which contains a hash of its content.
     url: String,
     schemas: Option<Schemas>,
 }
 
-/// What has been fetched.
-pub(crate) struct Fetched {
+/// The fetched documents.
+pub(crate) struct SchemaCache {
     client: Client,
-    held: RwLock<HashMap<String, Held>>,
-    /// One fetch at a time.
-    turn: tokio::sync::Mutex<()>,
+    documents: RwLock<HashMap<String, Document>>,
+    /// Serializes fetches.
+    fetching: tokio::sync::Mutex<()>,
 }
 
-impl Fetched {
+impl SchemaCache {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            held: RwLock::default(),
-            turn: tokio::sync::Mutex::default(),
+            documents: RwLock::default(),
+            fetching: tokio::sync::Mutex::default(),
         }
     }
 
-    /// The type of a kind as it is known now.
+    /// The schema of a kind, from its document or the bundled ones.
     pub(crate) fn kind(&self, kind: &Kind) -> Option<Schema> {
         let of = |s: &Schemas| s.kind(&kind.group, &kind.version, &kind.kind);
-        let held = self.held.read();
+        let held = self.documents.read();
         let fetched = held
             .get(&path_of(kind))
             .and_then(|h| of(h.schemas.as_ref()?));
         fetched.or_else(|| of(Schemas::bundled()))
     }
 
-    /// Fetches the type of a kind that nobody has asked for yet; waits a moment.
-    pub(crate) async fn ensure(&self, kind: &Kind) {
+    /// Fetches the schema of a kind that was not used before; waits at most 2 s.
+    pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
         let path = path_of(kind);
-        if self.kind(kind).is_some() || self.held.read().contains_key(&path) {
+        if self.kind(kind).is_some() || self.documents.read().contains_key(&path) {
             return;
         }
         let fetch = async {
-            let _turn = self.turn.lock().await;
-            if !self.held.read().contains_key(&path) {
-                self.held.write().insert(path, Held::default());
+            let _guard = self.fetching.lock().await;
+            if !self.documents.read().contains_key(&path) {
+                self.documents.write().insert(path, Document::default());
                 self.refresh().await;
             }
         };
-        _ = tokio::time::timeout(PATIENCE, fetch).await;
+        _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     }
 
-    /// Keeps what has been asked for in step until told to stop.
-    pub(crate) async fn follow(&self, stop: CancellationToken) {
+    /// Refreshes the documents in use until `stop`.
+    pub(crate) async fn keep_fresh(&self, stop: CancellationToken) {
         for path in ["api/v1", "apis/apps/v1"] {
-            self.held.write().insert(path.to_owned(), Held::default());
+            self.documents
+                .write()
+                .insert(path.to_owned(), Document::default());
         }
         loop {
-            let turn = async {
-                let _turn = self.turn.lock().await;
+            let refresh = async {
+                let _guard = self.fetching.lock().await;
                 self.refresh().await;
             };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = turn => {}
+                () = refresh => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(REFRESH) => {}
             }
         }
     }
 
-    /// Fetches every document whose address is another than it was.
+    /// Fetches every document with a new URL.
     async fn refresh(&self) {
         let index = match self.get("/openapi/v3").await {
             Ok(index) => index,
             Err(error) => {
-                tracing::warn!(%error, "the types of the cluster's kinds are not known; the bundled ones count");
+                tracing::warn!(%error, "cannot read the cluster's schemas; the bundled ones are used");
                 return;
             }
         };
         let index: Value = serde_json::from_str(&index).unwrap_or_default();
         let paths: Vec<(String, String)> = {
-            let held = self.held.read();
+            let held = self.documents.read();
             let known = held.iter().map(|(path, held)| (path, &held.url));
             let changed = known.filter_map(|(path, before)| {
                 let url = index["paths"][path]["serverRelativeURL"]
@@ -125,19 +127,21 @@ impl Fetched {
                 false => match self.read(&url).await {
                     Ok(schemas) => Some(schemas),
                     Err(error) => {
-                        tracing::warn!(group = %path, %error, "types are not read; what is known stays");
+                        tracing::warn!(group = %path, %error, "cannot read schemas; the previous ones stay");
                         continue;
                     }
                 },
             };
-            tracing::debug!(group = %path, "types are read");
-            self.held.write().insert(path, Held { url, schemas });
+            tracing::debug!(group = %path, "schemas updated");
+            self.documents
+                .write()
+                .insert(path, Document { url, schemas });
         }
     }
 
     async fn read(&self, url: &str) -> Result<Schemas, String> {
         let document = self.get(url).await?;
-        // Megabytes: not between requests.
+        // Megabytes: parsing must not block requests.
         let read = move || Schemas::read(document.as_bytes());
         let read = tokio::task::spawn_blocking(read).await;
         read.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_named_as_in_the_index() {
+    fn document_path_is_that_of_the_index() {
         let of = |group: &str, version: &str| {
             path_of(&Kind {
                 group: group.into(),

@@ -1,5 +1,5 @@
-//! The policies in force: each object compiled once a change, what was good of it
-//! kept when a change makes it unusable.
+//! The active policies: each object is compiled at each change; its last valid version
+//! stays active while a newer one is invalid.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -12,90 +12,90 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tautline_api::{MutationPolicy, MutationPolicyBinding};
 use tautline_mutating_policy::{
-    Compiled, Loaded, Policies, Problem, check,
-    model::{Binding, FailurePolicy, ParamKind, Rule, Scope},
+    CompiledPolicy, LoadedObject, Policies, Problem, check,
+    model::{Binding, FailurePolicy, ParamKind, Rule, ScopeType},
 };
 use tautline_runtime::events::{EventNote, Events};
 use tokio::sync::watch;
 
-use super::{metrics::Counters, raw::Raw};
+use super::{metrics::Counters, raw::RawObject};
 
-/// What requests are judged by, and what follows from it.
+/// The active policies, and values derived from them.
 #[derive(Clone, Default)]
-pub(crate) struct InForce {
+pub(crate) struct ActivePolicies {
     pub policies: Policies,
-    /// Kinds of parameters that are needed.
+    /// Their parameter kinds.
     pub params: HashSet<ParamKind>,
-    /// What the API server is to ask about: the webhook's `rules`.
+    /// The `rules` of the webhook.
     pub rules: Vec<Value>,
-    /// Whether any of them refuses what it fails on.
+    /// Whether a policy has failurePolicy `Fail`.
     pub fail: bool,
-    /// Whether all policies and bindings were seen.
+    /// Whether all policies and bindings are listed.
     pub complete: bool,
 }
 
-/// An object as it was read last.
+/// The last version of an object.
 struct Entry<T> {
     uid: String,
     version: String,
-    good: Option<Arc<T>>,
+    valid: Option<Arc<T>>,
     usable: bool,
 }
 
 #[derive(Default)]
 struct Objects {
-    policies: BTreeMap<String, Entry<Compiled>>,
+    policies: BTreeMap<String, Entry<CompiledPolicy>>,
     bindings: BTreeMap<String, Entry<Binding>>,
-    /// Which of the two were seen.
-    seen: (bool, bool),
+    /// Whether policies, and bindings, are listed.
+    listed: (bool, bool),
 }
 
-/// Takes what the watches bring.
-pub(crate) struct Store {
+/// Receives policies and bindings from their watches.
+pub(crate) struct PolicyStore {
     objects: Mutex<Objects>,
-    now: watch::Sender<Arc<InForce>>,
+    active: watch::Sender<Arc<ActivePolicies>>,
     events: Arc<Events>,
     counters: Counters,
 }
 
-impl Store {
+impl PolicyStore {
     pub(crate) fn new(events: Arc<Events>, counters: Counters) -> Self {
         Self {
             objects: Mutex::default(),
-            now: watch::Sender::default(),
+            active: watch::Sender::default(),
             events,
             counters,
         }
     }
 
-    pub(crate) fn now(&self) -> Arc<InForce> {
-        self.now.borrow().clone()
+    pub(crate) fn active(&self) -> Arc<ActivePolicies> {
+        self.active.borrow().clone()
     }
 
-    /// Wakes when what is in force has changed.
-    pub(crate) fn changes(&self) -> watch::Receiver<Arc<InForce>> {
-        self.now.subscribe()
+    /// Notifies of changes of the active policies.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<ActivePolicies>> {
+        self.active.subscribe()
     }
 
-    /// All the policies there are.
-    pub(crate) fn see_policies(&self, all: &[Arc<Raw<MutationPolicy>>]) {
+    /// Replaces the list of policies.
+    pub(crate) fn update_policies(&self, all: &[Arc<RawObject<MutationPolicy>>]) {
         let mut objects = self.objects.lock();
-        objects.seen.0 = true;
+        objects.listed.0 = true;
         let pick = |loaded| match loaded {
-            Loaded::Policy(policy) => Some(policy),
-            Loaded::Binding(_) => None,
+            LoadedObject::Policy(policy) => Some(policy),
+            LoadedObject::Binding(_) => None,
         };
         self.load(&mut objects.policies, all, pick);
         self.publish(&objects);
     }
 
-    /// All the bindings there are.
-    pub(crate) fn see_bindings(&self, all: &[Arc<Raw<MutationPolicyBinding>>]) {
+    /// Replaces the list of bindings.
+    pub(crate) fn update_bindings(&self, all: &[Arc<RawObject<MutationPolicyBinding>>]) {
         let mut objects = self.objects.lock();
-        objects.seen.1 = true;
+        objects.listed.1 = true;
         let pick = |loaded| match loaded {
-            Loaded::Binding(binding) => Some(binding),
-            Loaded::Policy(_) => None,
+            LoadedObject::Binding(binding) => Some(binding),
+            LoadedObject::Policy(_) => None,
         };
         self.load(&mut objects.bindings, all, pick);
         self.publish(&objects);
@@ -104,8 +104,8 @@ impl Store {
     fn load<K: Resource<DynamicType = ()>, T>(
         &self,
         known: &mut BTreeMap<String, Entry<T>>,
-        all: &[Arc<Raw<K>>],
-        pick: impl Fn(Loaded) -> Option<Arc<T>>,
+        all: &[Arc<RawObject<K>>],
+        pick: impl Fn(LoadedObject) -> Option<Arc<T>>,
     ) {
         let names: BTreeSet<&str> = all
             .iter()
@@ -121,37 +121,37 @@ impl Store {
             if before.is_some_and(|e| e.version == version) {
                 continue;
             }
-            let old = before.and_then(|e| e.good.clone());
-            let (good, usable) = match check(&object.manifest()) {
+            let old = before.and_then(|e| e.valid.clone());
+            let (valid, usable) = match check(&object.manifest()) {
                 Ok((loaded, _)) => (pick(loaded), true),
                 Err(problems) => {
-                    self.unusable::<K>(object, &problems, old.is_some());
+                    self.report_unusable::<K>(object, &problems, old.is_some());
                     (old, false)
                 }
             };
             let entry = Entry {
                 uid,
                 version,
-                good,
+                valid,
                 usable,
             };
             known.insert(name, entry);
         }
     }
 
-    fn unusable<K: Resource<DynamicType = ()>>(
+    fn report_unusable<K: Resource<DynamicType = ()>>(
         &self,
-        object: &Raw<K>,
+        object: &RawObject<K>,
         problems: &[Problem],
         kept: bool,
     ) {
         let (kind, name) = (K::kind(&()), object.metadata.name.as_deref());
         let stays = match kept {
-            true => "what was good of it stays in force",
-            false => "it is not in force",
+            true => "the last valid version stays active",
+            false => "it is not active",
         };
-        let text = format!("{}; {stays}", told(problems).join("; "));
-        tracing::warn!(%kind, name, problem = %text, "cannot be used");
+        let text = format!("{}; {stays}", lines(problems).join("; "));
+        tracing::warn!(%kind, name, problem = %text, "invalid");
         self.events.publish(EventNote {
             regarding: ObjectReference {
                 api_version: Some(K::api_version(&()).into_owned()),
@@ -169,45 +169,46 @@ impl Store {
     }
 
     fn publish(&self, objects: &Objects) {
-        let good = |e: &Entry<Compiled>| e.good.clone();
-        let policies: Vec<Arc<Compiled>> = objects.policies.values().filter_map(good).collect();
-        let bindings = objects.bindings.values().filter_map(|e| e.good.clone());
+        let valid = |e: &Entry<CompiledPolicy>| e.valid.clone();
+        let policies: Vec<Arc<CompiledPolicy>> =
+            objects.policies.values().filter_map(valid).collect();
+        let bindings = objects.bindings.values().filter_map(|e| e.valid.clone());
         let bindings: Vec<Arc<Binding>> = bindings.collect();
         let bound = policies
             .iter()
             .filter(|p| bindings.iter().any(|b| b.policy == p.policy.name));
-        let mut in_force = InForce {
-            complete: objects.seen == (true, true),
-            ..InForce::default()
+        let mut active = ActivePolicies {
+            complete: objects.listed == (true, true),
+            ..ActivePolicies::default()
         };
         let mut rules = BTreeMap::new();
         for policy in bound.map(|p| &p.policy) {
-            in_force.params.extend(policy.param_kind.clone());
-            in_force.fail |= policy.failure == FailurePolicy::Fail;
+            active.params.extend(policy.param_kind.clone());
+            active.fail |= policy.failure == FailurePolicy::Fail;
             for rule in policy.constraints.rules.iter().map(webhook_rule) {
                 rules.insert(rule.to_string(), rule);
             }
         }
-        in_force.rules = rules.into_values().collect();
+        active.rules = rules.into_values().collect();
         let unusable = objects.policies.values().filter(|e| !e.usable).count()
             + objects.bindings.values().filter(|e| !e.usable).count();
-        in_force.policies = Policies::new(policies, bindings);
+        active.policies = Policies::new(policies, bindings);
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let count = number(in_force.policies.len());
-        self.counters.in_force.set(count);
+        let count = number(active.policies.len());
+        self.counters.active.set(count);
         self.counters.unusable.set(number(unusable));
-        self.now.send_replace(Arc::new(in_force));
+        self.active.send_replace(Arc::new(active));
     }
 }
 
-/// What is wrong, a line each.
-pub(crate) fn told(problems: &[Problem]) -> Vec<String> {
+/// A line for each problem.
+pub(crate) fn lines(problems: &[Problem]) -> Vec<String> {
     let line = |p: &Problem| format!("{}: {}", p.field, p.message);
     problems.iter().map(line).collect()
 }
 
-/// A policy's rule as a webhook's. All operations are those that policies know:
-/// they are never asked about a delete.
+/// The webhook rule of a policy's rule. `*` becomes the operations of policies, which do
+/// not include DELETE.
 fn webhook_rule(rule: &Rule) -> Value {
     let known = ["CREATE", "UPDATE", "CONNECT"].map(str::to_owned);
     let operations = match rule.operations.iter().any(|o| o == "*") {
@@ -215,9 +216,9 @@ fn webhook_rule(rule: &Rule) -> Value {
         false => &rule.operations,
     };
     let scope = match rule.scope {
-        Scope::All => "*",
-        Scope::Cluster => "Cluster",
-        Scope::Namespaced => "Namespaced",
+        ScopeType::All => "*",
+        ScopeType::Cluster => "Cluster",
+        ScopeType::Namespaced => "Namespaced",
     };
     json!({
         "apiGroups": rule.groups, "apiVersions": rule.versions, "operations": operations,
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    fn raw<K>(name: &str, version: u32, spec: Value) -> Arc<Raw<K>>
+    fn raw<K>(name: &str, version: u32, spec: Value) -> Arc<RawObject<K>>
     where
         K: Resource<DynamicType = ()>,
     {
@@ -240,7 +241,7 @@ mod tests {
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
-    fn policy(version: u32, expression: &str) -> Arc<Raw<MutationPolicy>> {
+    fn policy(version: u32, expression: &str) -> Arc<RawObject<MutationPolicy>> {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]});
         raw(
             "p",
@@ -255,29 +256,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_good_stays_in_force() {
-        let store = Store::new(
+    fn last_valid_version_stays_active() {
+        let store = PolicyStore::new(
             Events::new().0,
             Counters::register(&mut Registry::default()),
         );
-        let len = || store.now().policies.len();
+        let len = || store.active().policies.len();
         let add = "[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"a\": \"b\"}}]";
-        store.see_policies(&[policy(1, add)]);
+        store.update_policies(&[policy(1, add)]);
         assert_eq!(len(), 0);
-        assert!(store.now().rules.is_empty() && !store.now().complete);
-        store.see_bindings(&[raw("b", 1, json!({"policyName": "p"}))]);
+        assert!(store.active().rules.is_empty() && !store.active().complete);
+        store.update_bindings(&[raw("b", 1, json!({"policyName": "p"}))]);
         assert_eq!(len(), 1);
-        let now = store.now();
+        let now = store.active();
         assert_eq!(
             now.rules[0]["operations"],
             json!(["CREATE", "UPDATE", "CONNECT"])
         );
         assert!(!now.fail && now.params.len() == 1 && now.complete);
-        store.see_policies(&[policy(2, "nothing.of(")]);
+        store.update_policies(&[policy(2, "nothing.of(")]);
         assert_eq!((len(), store.counters.unusable.get()), (1, 1));
-        store.see_policies(&[]);
+        store.update_policies(&[]);
         assert_eq!((len(), store.counters.unusable.get()), (0, 0));
-        store.see_policies(&[policy(3, "nothing.of(")]);
+        store.update_policies(&[policy(3, "nothing.of(")]);
         assert_eq!((len(), store.counters.unusable.get()), (0, 1));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use serde_json::Value;
-use tautline_mutating_policy::{End, Fault, Invocation, Mismatch, Step};
+use tautline_mutating_policy::{Fault, InvocationEnd, InvocationReport, Mismatch, MutationReport};
 
 use super::{Answer, Checked, Object};
 use crate::table::plain;
@@ -51,26 +51,26 @@ impl Object {
         for fault in self.faults.iter().filter(|f| f.ignored) {
             ignored(out, fault)?;
         }
-        for passed in &self.passed_over {
-            let why = match passed.why {
+        for skipped in &self.skipped {
+            let why = match skipped.why {
                 Mismatch::NamespaceSelector => "its namespaceSelector does not match",
                 Mismatch::ObjectSelector => "its objectSelector does not match",
                 Mismatch::Excluded => "one of its excludeResourceRules matches",
                 Mismatch::ResourceRules => "none of its resourceRules matches",
             };
-            let name = name(&passed.policy, passed.binding.as_deref(), None);
+            let name = name(&skipped.policy, skipped.binding.as_deref(), None);
             writeln!(out, "  {name}: not asked, {why}")?;
         }
         Ok(())
     }
 }
 
-fn told(out: &mut String, invocation: &Invocation) -> fmt::Result {
+fn told(out: &mut String, invocation: &InvocationReport) -> fmt::Result {
     let (policy, binding) = (&invocation.policy, &invocation.binding);
     let param = invocation.param.as_deref();
     let again = if invocation.pass > 1 { " again" } else { "" };
     let end = match (invocation.end, &invocation.condition) {
-        (End::Skipped, Some(condition)) => {
+        (InvocationEnd::Skipped, Some(condition)) => {
             format!("skipped, condition {} is false", plain(condition))
         }
         (end, _) => end.code().to_owned(),
@@ -83,7 +83,7 @@ fn told(out: &mut String, invocation: &Invocation) -> fmt::Result {
     Ok(())
 }
 
-fn step_told(out: &mut String, step: &Step) -> fmt::Result {
+fn step_told(out: &mut String, step: &MutationReport) -> fmt::Result {
     let (field, cost) = (plain(&step.field), step.cost_units);
     let what = match (&step.error, step.changed) {
         (Some(error), _) => lines(error),

@@ -1,20 +1,17 @@
-//! What each node says to a pod, the best first.
+//! The answers of nodes for a pod, the best first.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use tautline_core::{model::Pod, node_filter};
-use tautline_gpu_placement::Lane;
-use tautline_gpu_slice::{
-    At, Fit, View,
-    view::{NodeCards, Verdict},
-};
+use tautline_gpu_placement::SharingMode;
+use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 
-use super::report::RuleAnswer;
+use super::report::RuleReport;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NodeAnswer {
+pub(super) struct NodeReport {
     pub(super) node: String,
     /// The pod is there; its own part counts as free.
     pub(super) own: bool,
@@ -38,22 +35,22 @@ pub(super) struct NodeAnswer {
     pub(super) cards_are_guessed: bool,
 }
 
-pub(super) fn answers(
-    view: &View,
-    verdicts: Vec<Verdict>,
+pub(super) fn node_reports(
+    inspection: &Inspection,
+    fits: Vec<(String, Fit)>,
     pod: &Pod,
     node: Option<&str>,
-) -> Vec<NodeAnswer> {
-    let nodes = view.nodes();
-    let nodes: HashMap<&str, &NodeCards<'_>> = nodes.iter().map(|n| (&**n.name, n)).collect();
-    let answer = |verdict| answer(view, &nodes, verdict, pod, node);
-    let mut all: Vec<NodeAnswer> = verdicts.into_iter().map(answer).collect();
-    all.sort_by(|a, b| place(a).cmp(&place(b)));
+) -> Vec<NodeReport> {
+    let nodes = inspection.nodes();
+    let nodes: HashMap<&str, &NodeGpus<'_>> = nodes.iter().map(|n| (&**n.name, n)).collect();
+    let answer = |fit| node_report(inspection, &nodes, fit, pod, node);
+    let mut all: Vec<NodeReport> = fits.into_iter().map(answer).collect();
+    all.sort_by(|a, b| rank(a).cmp(&rank(b)));
     all
 }
 
 /// The nodes that every rule can use.
-pub(super) fn usable_in_all(rules: &[RuleAnswer]) -> Vec<String> {
+pub(super) fn usable_in_all(rules: &[RuleReport]) -> Vec<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for node in rules.iter().flat_map(|r| &r.nodes).filter(|n| n.usable) {
         *counts.entry(&node.node).or_default() += 1;
@@ -66,7 +63,7 @@ pub(super) fn usable_in_all(rules: &[RuleAnswer]) -> Vec<String> {
 }
 
 /// Usable ones by cost, then those that could be, then the rest by their reason.
-fn place(answer: &NodeAnswer) -> impl Ord + '_ {
+fn rank(answer: &NodeReport) -> impl Ord + '_ {
     let cost = answer.cost.filter(|_| answer.usable).unwrap_or(i64::MAX);
     (
         !answer.usable,
@@ -77,17 +74,17 @@ fn place(answer: &NodeAnswer) -> impl Ord + '_ {
     )
 }
 
-fn answer(
-    view: &View,
-    nodes: &HashMap<&str, &NodeCards<'_>>,
-    verdict: Verdict,
+fn node_report(
+    inspection: &Inspection,
+    nodes: &HashMap<&str, &NodeGpus<'_>>,
+    (name, fit): (String, Fit),
     pod: &Pod,
     own: Option<&str>,
-) -> NodeAnswer {
-    let snapshot = view.snapshot();
-    let mut answer = NodeAnswer {
-        own: own == Some(verdict.node.as_str()),
-        node: verdict.node,
+) -> NodeReport {
+    let snapshot = inspection.snapshot();
+    let mut answer = NodeReport {
+        own: own == Some(name.as_str()),
+        node: name,
         usable: false,
         code: None,
         detail: String::new(),
@@ -97,25 +94,25 @@ fn answer(
         cards: Vec::new(),
         cards_are_guessed: false,
     };
-    match verdict.fit {
-        Fit::No(no) => {
-            answer.code = Some(no.code);
-            answer.detail = no.detail;
-            answer.freeable = no.freeable;
+    match fit {
+        Fit::Unusable(unfit) => {
+            answer.code = Some(unfit.code);
+            answer.detail = unfit.detail;
+            answer.freeable = unfit.freeable;
         }
-        Fit::Yes {
+        Fit::Usable {
             cost,
             policy_cost,
             detail,
-            at,
+            location,
             ..
         } => {
             answer.cost = Some(cost);
             answer.policy_cost = Some(policy_cost);
             answer.detail = detail;
-            if let (Some(at), Some(node)) = (at, nodes.get(answer.node.as_str())) {
-                answer.cards = cards(node, &at, answer.own);
-                answer.cards_are_guessed = at.shape.lane != Lane::Milli;
+            if let (Some(location), Some(node)) = (location, nodes.get(answer.node.as_str())) {
+                answer.cards = cards(node, &location, answer.own);
+                answer.cards_are_guessed = location.shape.mode != SharingMode::Milli;
             }
             let misfit = snapshot
                 .node(&answer.node)
@@ -132,18 +129,18 @@ fn answer(
 
 /// The names of the cards at a place. Of the pod's own node only a share's card is
 /// told: its whole cards are not free here, and would be again.
-fn cards(node: &NodeCards<'_>, at: &At, own: bool) -> Vec<String> {
-    let Some(pool) = node.inventory.pools.get(at.pool) else {
+fn cards(node: &NodeGpus<'_>, location: &Location, own: bool) -> Vec<String> {
+    let Some(pool) = node.inventory.pools.get(location.pool) else {
         return Vec::new();
     };
     let name = |card: u16| Some(pool.cards.get(usize::from(card))?.name.to_string());
     let mut room = node
-        .rooms
-        .get(at.pool)
+        .capacities
+        .get(location.pool)
         .map(|r| (*r).clone())
         .unwrap_or_default();
-    match room.take(&at.shape, at.card.map(usize::from)) {
+    match room.take(&location.shape, location.card.map(usize::from)) {
         Ok(grant) if !own => grant.parts.iter().filter_map(|(c, _)| name(*c)).collect(),
-        _ => at.card.and_then(name).into_iter().collect(),
+        _ => location.card.and_then(name).into_iter().collect(),
     }
 }

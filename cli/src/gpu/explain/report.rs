@@ -1,4 +1,4 @@
-//! What is shown of a pod: its cards, and each rule with its answer.
+//! The report of `tautline gpu explain`: the pod's cards, and each rule with its answers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,20 +8,20 @@ use tautline_core::{
     Snapshot,
     model::{Pod, key},
 };
-use tautline_gpu_placement::policy::Name as Policy;
+use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_gpu_slice::{
-    Config, View,
-    view::{Question, Wanted},
+    Config, Inspection,
+    inspection::{Question, RequestSummary},
 };
 use tautline_sdk::{EvaluationRequest, Reference};
 
-use super::nodes::{self, NodeAnswer};
-use crate::gpu::words;
+use super::nodes::{self, NodeReport};
+use crate::gpu::format;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Explained {
+pub(super) struct PodExplanation {
     pub(super) namespace: String,
     pub(super) pod: String,
     /// Absent: it waits, or has finished.
@@ -34,7 +34,7 @@ pub(super) struct Explained {
     pub(super) missing_policies: Vec<MissingPolicy>,
     /// Other rules of its offers, which are not looked at here.
     pub(super) other_rules: Vec<String>,
-    pub(super) rules: Vec<RuleAnswer>,
+    pub(super) rules: Vec<RuleReport>,
     /// Nodes that all rules, and Kubernetes itself, allow.
     pub(super) usable_nodes: Vec<String>,
 }
@@ -70,7 +70,7 @@ pub(super) struct MissingPolicy {
 /// What one rule asks, and what becomes of it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RuleAnswer {
+pub(super) struct RuleReport {
     /// Absent: no rule governs the pod, and its own requests count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offer: Option<String>,
@@ -82,16 +82,16 @@ pub(super) struct RuleAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) need: Option<Need>,
+    pub(super) need: Option<RequestReport>,
     /// Of a pod that is placed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) state: Option<State>,
-    pub(super) nodes: Vec<NodeAnswer>,
+    pub(super) state: Option<ComplianceReport>,
+    pub(super) nodes: Vec<NodeReport>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Need {
+pub(super) struct RequestReport {
     /// Absent: it asks for no GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<String>,
@@ -105,27 +105,27 @@ pub(super) struct Need {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State {
+pub(super) struct ComplianceReport {
     pub(super) compliance: String,
     pub(super) reason: String,
 }
 
-impl Explained {
+impl PodExplanation {
     pub(super) fn of(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
         let config = Config {
             policy,
             ..Config::default()
         };
-        let mut view = View::new(Arc::clone(&snapshot), config);
+        let mut inspection = Inspection::new(Arc::clone(&snapshot), config);
         let known = snapshot.pod(&pod.namespace, &pod.name);
         let finished = known.is_some_and(|p| p.finished);
         let node = known
             .filter(|p| !p.finished)
             .and_then(|p| p.node.as_deref());
-        let questions = view.questions(pod);
+        let questions = inspection.questions(pod);
         let mut rules = Vec::new();
         for question in &questions.rules {
-            rules.push(RuleAnswer::of(&mut view, question, pod, node)?);
+            rules.push(RuleReport::of(&mut inspection, question, pod, node)?);
         }
         let missing = questions
             .missing_policies
@@ -140,7 +140,7 @@ impl Explained {
             node: node.map(str::to_owned),
             finished,
             policy: policy.as_str(),
-            cards: held(&view, pod, node),
+            cards: held(&inspection, pod, node),
             missing_policies: missing.collect(),
             other_rules: questions
                 .other_rules
@@ -153,8 +153,13 @@ impl Explained {
     }
 }
 
-impl RuleAnswer {
-    fn of(view: &mut View, question: &Question, pod: &Pod, node: Option<&str>) -> Result<Self> {
+impl RuleReport {
+    fn of(
+        inspection: &mut Inspection,
+        question: &Question,
+        pod: &Pod,
+        node: Option<&str>,
+    ) -> Result<Self> {
         let rule = &question.ask.rule;
         let by = question.by.as_ref();
         let mut answer = Self {
@@ -167,24 +172,24 @@ impl RuleAnswer {
             state: None,
             nodes: Vec::new(),
         };
-        let wanted = match view.wanted(&question.ask) {
-            Ok(wanted) => wanted,
+        let summary = match inspection.request_summary(&question.ask) {
+            Ok(summary) => summary,
             Err(error) => {
                 answer.error = Some(error.to_string());
                 return Ok(answer);
             }
         };
-        answer.need = Some(Need::of(wanted));
-        let verdicts = view.costs(&question.ask)?;
-        answer.nodes = nodes::answers(view, verdicts, pod, node);
+        answer.need = Some(RequestReport::of(summary));
+        let fits = inspection.fits(&question.ask)?;
+        answer.nodes = nodes::node_reports(inspection, fits, pod, node);
         if node.is_some() {
             let target = Reference::pod(&pod.namespace, &pod.name);
-            let evaluation = view.evaluate(&EvaluationRequest {
+            let evaluation = inspection.evaluate(&EvaluationRequest {
                 targets: BTreeMap::from([("pod".to_owned(), target)]),
                 rule: rule.clone(),
                 ..EvaluationRequest::default()
             })?;
-            answer.state = Some(State {
+            answer.state = Some(ComplianceReport {
                 compliance: evaluation.compliance.to_string(),
                 reason: evaluation.reason,
             });
@@ -193,24 +198,24 @@ impl RuleAnswer {
     }
 }
 
-impl Need {
-    fn of(wanted: Wanted) -> Self {
+impl RequestReport {
+    fn of(summary: RequestSummary) -> Self {
         Self {
-            gpu: wanted.gpu,
-            least: wanted.least,
-            models: wanted.models.iter().map(|m| m.to_string()).collect(),
-            by_rule: wanted.by_rule,
-            cpu_milli: wanted.cpu_milli,
-            memory_bytes: wanted.memory_bytes,
+            gpu: summary.gpu,
+            least: summary.minimum,
+            models: summary.models.iter().map(|m| m.to_string()).collect(),
+            by_rule: summary.by_rule,
+            cpu_milli: summary.cpu_milli,
+            memory_bytes: summary.memory_bytes,
         }
     }
 }
 
 /// The cards of which the pod has a part, and who has the rest.
-fn held(view: &View, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
+fn held(inspection: &Inspection, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
     let name = key(&pod.namespace, &pod.name);
     let mut cards = Vec::new();
-    let nodes = view.nodes();
+    let nodes = inspection.nodes();
     let pools = nodes.iter().filter(|n| Some(&**n.name) == node);
     for pool in pools.flat_map(|n| &n.inventory.pools) {
         for card in &pool.cards {
@@ -219,9 +224,9 @@ fn held(view: &View, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
             let others = card.holders.iter().filter(|h| *h.pod != *name);
             cards.push(HeldCard {
                 card: card.name.to_string(),
-                product: words::product(&pool.kind.product).to_owned(),
+                product: format::product(&pool.kind.product).to_owned(),
                 healthy: card.healthy,
-                card_is_guessed: !first.recorded,
+                card_is_guessed: !first.annotated,
                 milli: own.map(|h| i64::from(h.milli)).sum(),
                 free_milli: i64::from(card.left_milli()),
                 shared_with: others

@@ -5,10 +5,10 @@ use tautline_core::Snapshot;
 use super::*;
 use crate::gpu::fixtures::{example, of};
 
-fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> Explained {
+fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> PodExplanation {
     let pod = Pod::clone(snapshot.pod(namespace, name).unwrap());
     // The published policy: its costs stay as they are.
-    Explained::of(snapshot, &pod, Policy::Fgd).unwrap()
+    PodExplanation::of(snapshot, &pod, Policy::Fgd).unwrap()
 }
 
 #[test]
@@ -41,7 +41,10 @@ fn a_pod_that_holds_what_it_does_not_ask_and_one_that_has_finished() {
                 spec: {nodeName: n, containers: []}\nstatus: {phase: Succeeded}\n";
     let done = explained(of(done), "ml", "p");
     assert!(done.rules[0].state.is_none());
-    assert!(done.text(20).contains("it has finished, and holds nothing"));
+    assert!(
+        done.text(20)
+            .contains("the pod has finished, and holds nothing")
+    );
 }
 
 const TWO_OFFERS: &str = r#"

@@ -1,17 +1,17 @@
-//! A pod's cards and what each node says to it.
+//! The text of `tautline gpu explain`.
 
 use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
-    nodes::NodeAnswer,
-    report::{Explained, HeldCard, Need, RuleAnswer},
+    nodes::NodeReport,
+    report::{HeldCard, PodExplanation, RequestReport, RuleReport},
 };
 use crate::{
-    gpu::words,
+    gpu::format,
     table::{field, section, table},
 };
 
-impl Explained {
+impl PodExplanation {
     pub(super) fn text(&self, most_nodes: usize) -> String {
         let mut out = field("Pod", &format!("{}/{}", self.namespace, self.pod));
         out += &field("Node", &self.place());
@@ -25,12 +25,13 @@ impl Explained {
             let (offer, policy) = (&missing.offer, &missing.policy);
             out += &field(
                 "Warning",
-                &format!("offer {offer} names policy {policy}, which is not there"),
+                &format!("offer {offer} names policy {policy}, which does not exist"),
             );
         }
         if !self.other_rules.is_empty() {
             let rules = self.other_rules.join(", ");
-            let text = format!("{rules}: also asked when it is placed; see `tautline plan --pod`");
+            let text =
+                format!("{rules}: also apply when the pod is placed; see `tautline plan --pod`");
             out += &field("Other rules", &text);
         }
         for rule in &self.rules {
@@ -50,17 +51,17 @@ impl Explained {
 
     fn place(&self) -> String {
         match (&self.node, self.usable_nodes.as_slice()) {
-            _ if self.finished => "none: it has finished, and holds nothing".into(),
+            _ if self.finished => "none: the pod has finished, and holds nothing".into(),
             (Some(node), _) => node.clone(),
-            (None, []) => "none: it waits, and no node can host it now".into(),
-            (None, [only]) => format!("none: it waits; {only} could host it now"),
+            (None, []) => "none: the pod waits, and no node can host it now".into(),
+            (None, [only]) => format!("none: the pod waits; {only} could host it now"),
             (None, some) => {
                 let all = some.len();
                 let best = match self.rules.as_slice() {
                     [_] => format!(", {} best", some[0]),
                     _ => String::new(),
                 };
-                format!("none: it waits; {all} nodes could host it now{best}")
+                format!("none: the pod waits; {all} nodes could host it now{best}")
             }
         }
     }
@@ -72,7 +73,7 @@ impl HeldCard {
         let with = self
             .shared_with
             .iter()
-            .map(|s| format!("{} {}", s.pod, words::milli(s.milli)));
+            .map(|s| format!("{} {}", s.pod, format::milli(s.milli)));
         let others: i64 = self.shared_with.iter().map(|s| s.milli).sum();
         let health = match self {
             c if !c.healthy => "unhealthy",
@@ -82,15 +83,15 @@ impl HeldCard {
         vec![
             format!("{guess}{}", self.card),
             self.product.clone(),
-            words::milli(self.milli),
-            words::milli(self.free_milli),
+            format::milli(self.milli),
+            format::milli(self.free_milli),
             health.into(),
             with.collect::<Vec<_>>().join(", "),
         ]
     }
 }
 
-impl RuleAnswer {
+impl RuleReport {
     fn text(&self, most_nodes: usize, holds: bool) -> String {
         let mut out = field("Rule", &self.title());
         if let Some(error) = &self.error {
@@ -109,7 +110,7 @@ impl RuleAnswer {
             _ = writeln!(
                 out,
                 "  ... and {}; -o json shows all",
-                words::count(hidden, "more node")
+                format::count(hidden, "more node")
             );
         }
         out
@@ -117,7 +118,7 @@ impl RuleAnswer {
 
     fn title(&self) -> String {
         let (Some(offer), Some(policy)) = (&self.offer, &self.policy) else {
-            return "none governs it; its own requests count".into();
+            return "no rule governs the pod; its own requests count".into();
         };
         let mut text = format!("gpu-slice of policy {policy}, offer {offer}");
         for (name, value) in [("request", &self.request), ("limit", &self.limit)] {
@@ -148,7 +149,7 @@ impl RuleAnswer {
     }
 }
 
-impl Need {
+impl RequestReport {
     fn text(&self, holds: bool) -> String {
         let mut text = match &self.gpu {
             Some(gpu) => gpu.clone(),
@@ -160,19 +161,19 @@ impl Need {
             _ = write!(text, " of {}", self.models.join(" or "));
         }
         if self.cpu_milli > 0 {
-            _ = write!(text, ", {} CPU", words::cores(self.cpu_milli));
+            _ = write!(text, ", {} CPU", format::cores(self.cpu_milli));
         }
         if self.memory_bytes > 0 {
-            _ = write!(text, ", {} memory", words::bytes(self.memory_bytes));
+            _ = write!(text, ", {} memory", format::bytes(self.memory_bytes));
         }
         if let Some(least) = &self.least {
-            _ = write!(text, "; {least} will do when the node degrades");
+            _ = write!(text, "; {least} is enough when the node degrades");
         }
         text
     }
 }
 
-impl NodeAnswer {
+impl NodeReport {
     fn row(&self) -> Vec<String> {
         let guess = match (self.cards_are_guessed, self.cards.is_empty()) {
             (true, false) => "~",
@@ -189,9 +190,9 @@ impl NodeAnswer {
 }
 
 /// A line for each node, with a mark before the pod's own.
-fn marked(nodes: &[NodeAnswer]) -> String {
+fn marked(nodes: &[NodeReport]) -> String {
     let header = ["NODE", "VERDICT", "COST", "CARD", "DETAIL"];
-    let text = table(&header, nodes.iter().map(NodeAnswer::row));
+    let text = table(&header, nodes.iter().map(NodeReport::row));
     let marks = nodes.iter().map(|n| if n.own { " >" } else { "  " });
     let mut out = String::new();
     for (line, mark) in text.lines().zip(["  "].into_iter().chain(marks)) {

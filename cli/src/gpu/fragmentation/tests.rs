@@ -1,9 +1,9 @@
 use super::*;
-use crate::gpu::fixtures::{example, of, slices, view};
+use crate::gpu::fixtures::{example, inspection, of, slices};
 
 #[test]
 fn the_example_as_people_and_programs_read_it() {
-    let report = Report::of(&view(example()));
+    let report = Report::of(&inspection(example()));
     insta::assert_snapshot!("fragmentation", report.text());
     let json = serde_json::to_string_pretty(&report).unwrap();
     insta::assert_snapshot!("fragmentation_json", json);
@@ -11,7 +11,7 @@ fn the_example_as_people_and_programs_read_it() {
 
 #[test]
 fn the_figure_is_that_of_its_parts() {
-    let report = Report::of(&view(example()));
+    let report = Report::of(&inspection(example()));
     let lost = report.fragmented_milli.unwrap() as f64;
     let by_class: f64 = report
         .classes
@@ -33,7 +33,7 @@ fn the_figure_is_that_of_its_parts() {
 
 #[test]
 fn a_card_in_parts_is_of_no_use_to_whole_ones() {
-    let report = Report::of(&view(slices("2", &["0:250", "1:1000"])));
+    let report = Report::of(&inspection(slices("2", &["0:250", "1:1000"])));
     let of = |milli| {
         report
             .classes
@@ -49,14 +49,14 @@ fn a_card_in_parts_is_of_no_use_to_whole_ones() {
 
 #[test]
 fn without_cards_or_requests_it_says_so() {
-    let none = Report::of(&view(of(
+    let none = Report::of(&inspection(of(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
     )));
     assert_eq!(
         none.text(),
         "No pod asks for GPUs, so no request is expected.\n"
     );
-    let idle = Report::of(&view(slices("2", &[]))).text();
+    let idle = Report::of(&inspection(slices("2", &[]))).text();
     assert!(
         idle.contains("2000m of GPU are idle; of what use is not known."),
         "{idle}"

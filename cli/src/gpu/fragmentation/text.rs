@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Class, Counted, Product, Report, Verdicts};
-use crate::{gpu::words, table::table};
+use super::{Class, Counted, NodeCounts, Product, Report};
+use crate::{gpu::format, table::table};
 
 impl Report {
     pub(super) fn text(&self) -> String {
@@ -14,7 +14,7 @@ impl Report {
         if !self.classes.is_empty() {
             let header = [
                 "REQUEST",
-                "LANE",
+                "MODE",
                 "SHARE",
                 "PODS",
                 "STILL FIT",
@@ -29,7 +29,7 @@ impl Report {
         let idle = self.idle_milli;
         _ = match self.fragmented_milli {
             Some(lost) => {
-                let part = words::percent(lost as f64, idle as f64);
+                let part = format::percent(lost as f64, idle as f64);
                 let what = "of the idle GPU is expected to be of no use to the next request";
                 writeln!(out, "{part} {what} (FGD's measure): {lost}m of {idle}m.")
             }
@@ -37,7 +37,7 @@ impl Report {
         };
         let header = [
             "PRODUCT",
-            "LANE",
+            "MODE",
             "NODES",
             "CARDS",
             "IDLE",
@@ -55,7 +55,7 @@ impl Class {
         vec![
             self.text.clone(),
             self.lane.clone(),
-            words::percent(self.share, 1.0),
+            format::percent(self.share, 1.0),
             self.pods.len().to_string(),
             self.still_fit.to_string(),
             format!("{}m of {}m", self.unusable_milli, report.idle_milli),
@@ -65,14 +65,14 @@ impl Class {
     }
 }
 
-impl Verdicts {
+impl NodeCounts {
     /// "2 GPU short, 1 CPU short".
     fn others(&self) -> String {
         let all = [
             (self.gpu_short, "GPU short"),
             (self.cpu_short, "CPU short"),
             (self.no_such_model, "no such model"),
-            (self.other_lane, "other lane"),
+            (self.other_lane, "other mode"),
         ];
         let there = all.into_iter().filter(|(n, _)| *n > 0);
         let texts: Vec<String> = there.map(|(n, what)| format!("{n} {what}")).collect();
@@ -82,14 +82,14 @@ impl Verdicts {
 
 impl Product {
     fn row(&self) -> Vec<String> {
-        let part = |lost: i64| words::percent(lost as f64, self.idle_milli as f64);
+        let part = |lost: i64| format::percent(lost as f64, self.idle_milli as f64);
         vec![
             self.product.clone(),
             self.lane.clone(),
             self.nodes.to_string(),
             self.cards.to_string(),
-            words::milli(self.idle_milli),
-            self.fragmented_milli.map(words::milli).unwrap_or_default(),
+            format::milli(self.idle_milli),
+            self.fragmented_milli.map(format::milli).unwrap_or_default(),
             self.fragmented_milli.map(part).unwrap_or_default(),
         ]
     }
@@ -103,7 +103,7 @@ impl Counted {
         }
         let mut out = format!(
             "Expected is what {} of the cluster ask or hold; all count the same.",
-            words::count(self.pods, "pod")
+            format::count(self.pods, "pod")
         );
         if self.pods_by_rule > 0 {
             let by = self.pods_by_rule;

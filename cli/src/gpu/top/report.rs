@@ -1,19 +1,19 @@
-//! What is shown of every node's cards.
+//! The report of `tautline gpu top`.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 use tautline_core::Snapshot;
 use tautline_gpu_placement::{
-    Lane, Room, Types,
-    inventory::{self, Card, Counted, Pool},
+    NodeCapacity, PlannedClasses, SharingMode,
+    inventory::{self, Card, CardPool, CountedResource},
 };
-use tautline_gpu_slice::{View, view::NodeCards};
+use tautline_gpu_slice::{Inspection, inspection::NodeGpus};
 
 use super::Sort;
-use crate::gpu::words;
+use crate::gpu::format;
 
-/// Everything that is shown. Fragmented amounts are absent while no requests are known.
+/// Everything that is shown. Fragmented Amounts are absent while no requests are known.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Top {
@@ -50,7 +50,7 @@ pub(super) struct PoolTop {
     pub(super) card_memory_bytes: Option<i64>,
     pub(super) cards: Vec<CardTop>,
     #[serde(skip)]
-    pub(super) kind_lane: Lane,
+    pub(super) sharing_mode: SharingMode,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,16 +89,16 @@ pub(super) struct CountedTop {
     pub(super) free_units: i64,
 }
 
-/// The sum of one product in one lane, or of one counted resource.
+/// The sum of one product in one sharing mode, or of one counted resource.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Total {
     pub(super) product: String,
-    /// A lane's name, or a resource's.
+    /// A sharing mode, or a resource.
     pub(super) lane: String,
     pub(super) nodes: usize,
     #[serde(flatten)]
-    pub(super) of: Amounts,
+    pub(super) amounts: Amounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,17 +132,17 @@ impl Default for Amounts {
     }
 }
 
-pub(super) fn has_gpus(node: &NodeCards<'_>) -> bool {
+pub(super) fn has_gpus(node: &NodeGpus<'_>) -> bool {
     !node.inventory.pools.is_empty() || !node.inventory.counted.is_empty()
 }
 
 impl Top {
-    pub(super) fn of(view: &View, only: Option<&str>, sort: Sort) -> Self {
-        let types = view.types();
+    pub(super) fn of(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
+        let types = inspection.types();
         let known = (!types.is_empty()).then_some(&types);
-        let all = view.nodes();
+        let all = inspection.nodes();
         let chosen = || all.iter().filter(|n| only.is_none_or(|o| **n.name == *o));
-        let snapshot = view.snapshot();
+        let snapshot = inspection.snapshot();
         let mut nodes: Vec<NodeTop> = chosen()
             .filter(|n| has_gpus(n))
             .map(|n| NodeTop::of(n, snapshot, known))
@@ -156,21 +156,21 @@ impl Top {
         }
         Self {
             totals: totals(&nodes),
-            warnings: chosen().flat_map(|n| warnings(view, n)).collect(),
+            warnings: chosen().flat_map(|n| warnings(inspection, n)).collect(),
             nodes,
         }
     }
 }
 
 impl NodeTop {
-    fn of(node: &NodeCards<'_>, snapshot: &Snapshot, types: Option<&Types>) -> Self {
+    fn of(node: &NodeGpus<'_>, snapshot: &Snapshot, types: Option<&PlannedClasses>) -> Self {
         let inventory = node.inventory;
         let listed = |resource: &str, free: i64| {
             let node = snapshot.node(node.name)?;
             let mut all = node.allocatable.iter();
             all.any(|(name, _)| name == resource).then_some(free)
         };
-        let pools = inventory.pools.iter().zip(&node.rooms);
+        let pools = inventory.pools.iter().zip(&node.capacities);
         Self {
             node: node.name.to_string(),
             cpu_free_milli: listed("cpu", inventory.cpu_milli),
@@ -186,23 +186,23 @@ impl NodeTop {
 }
 
 impl PoolTop {
-    fn of(pool: &Pool, room: &Room, types: Option<&Types>) -> Self {
+    fn of(pool: &CardPool, room: &NodeCapacity, types: Option<&PlannedClasses>) -> Self {
         let fragmented = types.map(|t| t.fragmented_cards(room));
         let card = |(i, card): (usize, &Card)| {
             let lost = fragmented.as_ref().and_then(|f| f.get(i));
             CardTop::of(card, lost.copied())
         };
         Self {
-            product: words::product(&pool.kind.product).to_owned(),
-            lane: words::lane_name(pool.kind.lane),
-            unit_milli: match pool.kind.lane {
-                Lane::Shared { unit_milli } => Some(unit_milli),
+            product: format::product(&pool.kind.product).to_owned(),
+            lane: format::sharing_mode_name(pool.kind.mode),
+            unit_milli: match pool.kind.mode {
+                SharingMode::Shared { unit_milli } => Some(unit_milli),
                 _ => None,
             },
             resource: pool.resource.as_deref().map(str::to_owned),
             card_memory_bytes: pool.card_memory_bytes,
             cards: pool.cards.iter().enumerate().map(card).collect(),
-            kind_lane: pool.kind.lane,
+            sharing_mode: pool.kind.mode,
         }
     }
 }
@@ -212,7 +212,7 @@ impl CardTop {
         let holder = |h: &inventory::Holder| HolderTop {
             pod: h.pod.to_string(),
             milli: i64::from(h.milli),
-            card_is_guessed: !h.recorded,
+            card_is_guessed: !h.annotated,
         };
         Self {
             card: card.name.to_string(),
@@ -228,24 +228,27 @@ impl CardTop {
 }
 
 impl CountedTop {
-    fn of(counted: &Counted) -> Self {
+    fn of(counted: &CountedResource) -> Self {
         Self {
             resource: counted.resource.to_string(),
-            product: words::product(&counted.product).to_owned(),
-            units: counted.has,
+            product: format::product(&counted.product).to_owned(),
+            units: counted.total,
             used_units: counted.used,
-            free_units: (counted.has - counted.used).max(0),
+            free_units: (counted.total - counted.used).max(0),
         }
     }
 }
 
-/// By product and lane; what is counted only comes last.
+/// By product and sharing mode; counted resources come last.
 fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let mut cards: BTreeMap<(String, String), Vec<&PoolTop>> = BTreeMap::new();
     let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();
     for node in nodes {
         for pool in &node.pools {
-            let key = (pool.product.clone(), words::lane(pool.kind_lane));
+            let key = (
+                pool.product.clone(),
+                format::sharing_mode(pool.sharing_mode),
+            );
             cards.entry(key).or_default().push(pool);
         }
         for counted in &node.counted {
@@ -256,7 +259,7 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let of_cards = cards.into_iter().map(|((product, lane), pools)| {
         let all: Vec<&CardTop> = pools.iter().flat_map(|p| &p.cards).collect();
         let sum = |of: fn(&CardTop) -> i64| all.iter().map(|c| of(c)).sum();
-        let of = Amounts::Cards {
+        let amounts = Amounts::Cards {
             cards: all.len(),
             unhealthy_cards: all.iter().filter(|c| !c.healthy).count(),
             held_milli: sum(|c| c.held_milli),
@@ -269,12 +272,12 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             product,
             lane,
             nodes,
-            of,
+            amounts,
         }
     });
     let of_units = units.into_iter().map(|((product, lane), all)| {
         let sum = |of: fn(&CountedTop) -> i64| all.iter().fold(0, |n, c| of(c).saturating_add(n));
-        let of = Amounts::Units {
+        let amounts = Amounts::Units {
             units: sum(|c| c.units),
             used_units: sum(|c| c.used_units),
             free_units: sum(|c| c.free_units),
@@ -284,7 +287,7 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             product,
             lane,
             nodes,
-            of,
+            amounts,
         }
     });
     of_cards.chain(of_units).collect()
@@ -297,7 +300,7 @@ fn useless(cards: &[&CardTop]) -> Option<f64> {
 }
 
 /// What could not be read of a node and its pods.
-fn warnings(view: &View, node: &NodeCards<'_>) -> Vec<String> {
+fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
     let name = node.name;
     let mut all: Vec<String> = node
         .inventory
@@ -308,8 +311,8 @@ fn warnings(view: &View, node: &NodeCards<'_>) -> Vec<String> {
     if !has_gpus(node) {
         return all;
     }
-    for pod in view.snapshot().pods_on(name) {
-        let Some(Ok(parts)) = inventory::record_of(view.names(), pod) else {
+    for pod in inspection.snapshot().pods_on(name) {
+        let Some(Ok(parts)) = inventory::assigned_cards(inspection.names(), pod) else {
             continue;
         };
         for part in parts

@@ -1,19 +1,19 @@
 use tautline_core::Snapshot;
 
 use super::*;
-use crate::gpu::fixtures::{example, of, slices, view};
+use crate::gpu::fixtures::{example, inspection, of, slices};
 
-const UNICODE: Look = Look {
+const UNICODE: TerminalStyle = TerminalStyle {
     unicode: true,
     colour: false,
 };
-const ASCII: Look = Look {
+const ASCII: TerminalStyle = TerminalStyle {
     unicode: false,
     colour: false,
 };
 
 fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
-    Top::of(&view(snapshot), None, Sort::Name)
+    Top::of(&inspection(snapshot), None, Sort::Name)
 }
 
 #[test]
@@ -26,15 +26,15 @@ fn the_example_as_people_and_programs_read_it() {
 
 #[test]
 fn nodes_come_in_the_order_that_is_asked() {
-    let view = view(example());
+    let inspection = inspection(example());
     let order = |sort| {
-        let top = Top::of(&view, None, sort);
+        let top = Top::of(&inspection, None, sort);
         top.nodes.iter().map(|n| n.node.clone()).collect::<Vec<_>>()
     };
     assert_eq!(order(Sort::Name)[0], "edge-1");
     assert_eq!(order(Sort::Idle)[0], "slice-1");
     assert_eq!(order(Sort::Fragmented)[0], "train-1");
-    let one = Top::of(&view, Some("slice-3"), Sort::Name);
+    let one = Top::of(&inspection, Some("slice-3"), Sort::Name);
     assert_eq!((one.nodes.len(), one.totals.len()), (1, 1));
     assert!(one.warnings.is_empty());
 }
@@ -93,9 +93,9 @@ fn nothing_is_no_error() {
 
 #[test]
 fn a_node_that_is_not_there_is_named_with_those_that_are() {
-    let error = absent(&view(example()), "slice-9");
+    let error = absent(&inspection(example()), "slice-9");
     assert!(
-        error.contains("no node slice-9; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),
+        error.contains("node slice-9 does not exist; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),
         "{error}"
     );
 }

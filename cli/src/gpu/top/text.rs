@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::report::{Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total};
 use crate::{
     gpu::{
-        bar::{Look, Parts},
-        words,
+        bar::{BarSegments, TerminalStyle},
+        format,
     },
     table::{cut, plain, table},
 };
@@ -20,18 +20,18 @@ const HEADER: [&str; 10] = [
     "FRAGMENTED",
     "HEALTH",
     "PRODUCT",
-    "LANE",
+    "MODE",
     "HELD BY",
 ];
-/// What a narrow terminal does without, the first first: the second table has product
-/// and lane as well.
-const LEFT_OUT: [&str; 4] = ["LANE", "PRODUCT", "HEALTH", "FRAGMENTED"];
+/// Columns that a narrow terminal leaves out, in this order: the second table has product
+/// and mode as well.
+const LEFT_OUT: [&str; 4] = ["MODE", "PRODUCT", "HEALTH", "FRAGMENTED"];
 /// The least that is shown of HELD BY.
 const HELD_BY: usize = 20;
 
 impl Top {
     /// For a terminal of so many columns; `None`: as wide as it is.
-    pub(super) fn text(&self, look: Look, columns: Option<usize>) -> String {
+    pub(super) fn text(&self, look: TerminalStyle, columns: Option<usize>) -> String {
         let mut out = String::new();
         if !self.nodes.is_empty() {
             let rows: Vec<_> = self.nodes.iter().flat_map(|n| rows(n, look)).collect();
@@ -39,7 +39,7 @@ impl Top {
             out += &look.paint(&cards);
             let header = [
                 "PRODUCT",
-                "LANE",
+                "MODE",
                 "NODES",
                 "CARDS",
                 "UNHEALTHY",
@@ -88,7 +88,7 @@ fn clip(text: &str, columns: Option<usize>) -> String {
     text.lines().map(line).collect()
 }
 
-fn rows(node: &NodeTop, look: Look) -> Vec<Vec<String>> {
+fn rows(node: &NodeTop, look: TerminalStyle) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for pool in &node.pools {
         // Cards side by side that are alike show as one.
@@ -107,7 +107,7 @@ fn are_alike(a: &CardTop, b: &CardTop) -> bool {
     follows && same(a) == same(b) && a.holders == b.holders
 }
 
-fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: Look) -> Vec<String> {
+fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: TerminalStyle) -> Vec<String> {
     let (Some(first), Some(last)) = (cards.first(), cards.last()) else {
         return Vec::new();
     };
@@ -118,7 +118,7 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: Look) -> Vec<Str
     };
     let sum = (first.fragmented * count as f64).round() as i64;
     let fragmented = first.fragmented_milli.map(|_| sum);
-    let bar = look.bar(Parts {
+    let bar = look.bar(BarSegments {
         all: f64::from(tautline_gpu_placement::CARD),
         used: first.held_milli as f64,
         fragmented: first.fragmented,
@@ -131,28 +131,28 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: Look) -> Vec<Str
     };
     let holders = first.holders.iter().map(|h| {
         let guess = if h.card_is_guessed { "~" } else { "" };
-        format!("{guess}{} {}", h.pod, words::milli(h.milli * count))
+        format!("{guess}{} {}", h.pod, format::milli(h.milli * count))
     });
     vec![
         node.node.clone(),
         name,
         bar,
-        words::milli(first.held_milli * count),
-        words::milli(first.free_milli * count),
-        fragmented.map(words::milli).unwrap_or_default(),
+        format::milli(first.held_milli * count),
+        format::milli(first.free_milli * count),
+        fragmented.map(format::milli).unwrap_or_default(),
         health.into(),
         pool.product.clone(),
-        words::lane(pool.kind_lane),
+        format::sharing_mode(pool.sharing_mode),
         holders.collect::<Vec<_>>().join(", "),
     ]
 }
 
 /// Units are all that is known: who holds which is the device plugin's to know.
-fn counted(node: &NodeTop, c: &CountedTop, look: Look) -> Vec<String> {
-    let bar = look.bar(Parts {
+fn counted(node: &NodeTop, c: &CountedTop, look: TerminalStyle) -> Vec<String> {
+    let bar = look.bar(BarSegments {
         all: c.units as f64,
         used: c.used_units as f64,
-        ..Parts::default()
+        ..BarSegments::default()
     });
     let health = if c.used_units > c.units {
         "over-committed"
@@ -179,7 +179,7 @@ fn sum(total: &Total) -> Vec<String> {
         total.lane.clone(),
         total.nodes.to_string(),
     ];
-    let rest = match &total.of {
+    let rest = match &total.amounts {
         Amounts::Cards {
             cards,
             unhealthy_cards,
@@ -190,9 +190,9 @@ fn sum(total: &Total) -> Vec<String> {
         } => [
             cards.to_string(),
             unhealthy_cards.to_string(),
-            words::milli(*held_milli),
-            words::milli(*free_milli),
-            fragmented_milli.map(words::milli).unwrap_or_default(),
+            format::milli(*held_milli),
+            format::milli(*free_milli),
+            fragmented_milli.map(format::milli).unwrap_or_default(),
         ],
         Amounts::Units {
             units,
@@ -221,7 +221,7 @@ fn all(totals: &[Total]) -> Vec<String> {
             free_milli,
             fragmented,
             ..
-        } = &total.of
+        } = &total.amounts
         {
             count += cards;
             lost += unhealthy_cards;
@@ -236,10 +236,10 @@ fn all(totals: &[Total]) -> Vec<String> {
         String::new(),
         count.to_string(),
         lost.to_string(),
-        words::milli(held),
-        words::milli(free),
+        format::milli(held),
+        format::milli(free),
         useless
-            .map(|f| words::milli(f.round() as i64))
+            .map(|f| format::milli(f.round() as i64))
             .unwrap_or_default(),
     ]
 }

@@ -1,4 +1,4 @@
-//! Pods: what they request, and what restricts their placement.
+//! Pods: their requests, and the constraints on their node.
 
 use std::collections::BTreeMap;
 
@@ -12,39 +12,39 @@ use tautline_core::{
     selector::{Expression, Labels},
 };
 
-use super::{dra::pod_claims, labels_from, milli, name, namespace};
+use super::{labels_from, milli, name, namespace, pod_claims};
 
-/// Annotation prefixes that the index keeps of pods: records of devices given.
-const KEPT_ANNOTATIONS: [&str; 3] = [
+/// Prefixes of the pod annotations in the index: records of allocations.
+const INDEXED_ANNOTATIONS: [&str; 3] = [
     "tautline.io/",
     "alibabacloud.com/gpu",
     "constraint.ciena.com/",
 ];
 
-/// Begins a finalizer that keeps a pod until the underlay has taken back what it
-/// allocated; the allocation's id follows.
+/// Prefix of the finalizer that holds a pod until the underlay has released its allocation; the
+/// allocation's id follows.
 pub const UNDERLAY_FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
-/// Names the Service that allocated, as `namespace/name`.
+/// The underlay's Service, `namespace/name`.
 pub const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
-/// Says when, and why, a rejected pod was woken.
-pub const WOKEN_ANNOTATION: &str = "constraint.ciena.com/woken";
+/// Time and cause of the last requeue of a rejected pod.
+pub const REQUEUE_ANNOTATION: &str = "constraint.ciena.com/woken";
 
-/// A pod. Affinity terms that are malformed match nothing, as in the scheduler.
+/// A pod. Malformed affinity terms match nothing, as in kube-scheduler.
 pub fn pod(pod: &corev1::Pod) -> Pod {
     let spec = pod.spec.as_ref();
     let node = spec
         .and_then(|s| s.node_name.as_deref())
         .filter(|n| !n.is_empty());
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    // A wake-up is no change of the pod.
+    // A requeue does not count as a change of the pod.
     let kept = |key: &&String| {
-        *key != WOKEN_ANNOTATION && KEPT_ANNOTATIONS.iter().any(|p| key.starts_with(p))
+        *key != REQUEUE_ANNOTATION && INDEXED_ANNOTATIONS.iter().any(|p| key.starts_with(p))
     };
     Pod {
         namespace: namespace(&pod.metadata),
         name: name(&pod.metadata),
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
-        labels: labels_of(pod.metadata.labels.as_ref()),
+        labels: labels(pod.metadata.labels.as_ref()),
         annotations: pod
             .metadata
             .annotations
@@ -61,7 +61,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         underlay: underlay(pod),
         placement: spec.filter(|_| node.is_none()).map(|s| {
             Box::new(NodeConstraints {
-                annotations: told_annotations(pod.metadata.annotations.as_ref()).collect(),
+                annotations: relevant_annotations(pod.metadata.annotations.as_ref()).collect(),
                 claims: pod_claims(pod).names.into_iter().map(Into::into).collect(),
                 rejected_by: condition(pod, "PodScheduled")
                     .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
@@ -93,19 +93,19 @@ fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {
         .collect()
 }
 
-/// The annotations that providers are told. What tools record there says nothing
-/// of the workload, and is long; our own notes must not make the pod look new.
-pub fn told_annotations(
+/// The annotations for providers, without those of kubectl (long and unrelated to the workload) and
+/// Tautline's own records, which must not make equal pods differ.
+pub fn relevant_annotations(
     all: Option<&BTreeMap<String, String>>,
 ) -> impl Iterator<Item = (&String, &String)> {
     all.into_iter().flatten().filter(|(key, _)| {
         *key != "kubectl.kubernetes.io/last-applied-configuration"
-            && *key != WOKEN_ANNOTATION
+            && *key != REQUEUE_ANNOTATION
             && !key.starts_with(UNDERLAY_ANNOTATION)
     })
 }
 
-/// The rules in a scheduler's message by their reason codes, `rule/Code`.
+/// The rules of the reason codes `rule/Code` in a scheduler's message.
 fn rules_in(message: &str) -> Vec<Box<str>> {
     let mut rules: Vec<Box<str>> = message
         .split([' ', ',', ';'])
@@ -121,13 +121,13 @@ fn rules_in(message: &str) -> Vec<Box<str>> {
     rules
 }
 
-/// Labels (or annotations), packed.
-pub fn labels_of(map: Option<&BTreeMap<String, String>>) -> Labels {
+/// Labels or annotations, packed.
+pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     labels_from(map)
 }
 
-/// What the scheduler counts for a pod: the larger of what runs together and
-/// what each init container needs, sidecars included, plus the overhead.
+/// A pod's effective requests: the maximum of its containers together and of each init container,
+/// with sidecars, plus the overhead.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
 pub fn requests(spec: &PodSpec) -> Resources {
     let mut sum: BTreeMap<&str, i64> = BTreeMap::new();
@@ -227,7 +227,7 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
             .into_iter()
             .collect(),
         affinity: required.map_or_else(Vec::new, |r| {
-            r.node_selector_terms.iter().map(term).collect()
+            r.node_selector_terms.iter().map(affinity_term).collect()
         }),
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
         annotations: Labels::default(),
@@ -236,7 +236,8 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
     }
 }
 
-pub(super) fn term(term: &NodeSelectorTerm) -> AffinityTerm {
+/// One term of a node selector. A malformed expression matches nothing.
+pub fn affinity_term(term: &NodeSelectorTerm) -> AffinityTerm {
     let mut out = AffinityTerm::default();
     let mut malformed = false;
     for e in term.match_expressions.iter().flatten() {

@@ -62,7 +62,7 @@ fn is_empty(value: &Value) -> bool {
 pub(super) fn pod_quantities(pod: &Pod) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let Some(spec) = &pod.spec else { return wrong };
-    let at = FieldPath::of(["spec"]);
+    let at = FieldPath::from_keys(["spec"]);
     let lists: [(&str, &[Container]); 2] = [
         ("containers", &spec.containers),
         (
@@ -88,7 +88,7 @@ pub(super) fn pod_quantities(pod: &Pod) -> Vec<Wrong> {
 /// Amounts of a node that count as nothing.
 pub(super) fn node_quantities(node: &Node) -> Vec<Wrong> {
     let mut wrong = Vec::new();
-    let at = FieldPath::of(["status"]);
+    let at = FieldPath::from_keys(["status"]);
     if let Some(status) = &node.status {
         for (field, amounts) in [
             ("allocatable", &status.allocatable),

@@ -1,12 +1,12 @@
-//! Kinds and API versions that look like a mistake.
+//! Detects likely mistakes in kinds and API versions.
 
-const OWN_GROUP: &str = "constraint.ciena.com";
+use tautline_core::names::{API_VERSION, GROUP};
 
 /// The kinds that Tautline defines or reads, and their API version.
 const KNOWN: [(&str, &str); 15] = [
-    ("ConstraintPolicy", "constraint.ciena.com/v1alpha1"),
-    ("ConstraintPolicyOffer", "constraint.ciena.com/v1alpha1"),
-    ("ConstraintPolicyBinding", "constraint.ciena.com/v1alpha1"),
+    ("ConstraintPolicy", API_VERSION),
+    ("ConstraintPolicyOffer", API_VERSION),
+    ("ConstraintPolicyBinding", API_VERSION),
     ("CostProvider", "constraint.ciena.com/v1"),
     ("RuleProvider", "constraint.ciena.com/v1"),
     ("Pod", "v1"),
@@ -50,8 +50,8 @@ const BUILT_IN: [&str; 24] = [
     "Status",
 ];
 
-/// The field that is at fault, what is wrong and the fix; nothing for a kind of
-/// another API group, about which only its owner can tell.
+/// The wrong field, and the problem with its fix; `None` for kinds of other API groups, which only
+/// their owners can check.
 pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)> {
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
     let built_in = !group.contains('.');
@@ -62,11 +62,11 @@ pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)>
         let what = || format!("{version:?} has no {kind}, so it is ignored; write {right}");
         return (version != *right && meant).then(|| ("apiVersion", what()));
     }
-    if group == OWN_GROUP {
-        let own = KNOWN.iter().filter(|(_, v)| v.starts_with(OWN_GROUP));
+    if group == GROUP {
+        let own = KNOWN.iter().filter(|(_, v)| v.starts_with(GROUP));
         let own: Vec<&str> = own.map(|(kind, _)| *kind).collect();
         let own = own.join(", ");
-        let what = format!("{kind:?} is unknown, so it is ignored; {OWN_GROUP} has {own}");
+        let what = format!("{kind:?} is unknown, so it is ignored; {GROUP} has {own}");
         return Some(("kind", what));
     }
     (built_in && !BUILT_IN.contains(&kind)).then(|| {

@@ -20,7 +20,7 @@ enum Step {
 
 impl FieldPath {
     /// The path of these keys, from the object's root.
-    pub fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(keys.into_iter().map(|k| Step::Key(k.to_owned())).collect())
     }
 
@@ -55,7 +55,7 @@ impl fmt::Display for FieldPath {
 
 /// The lines of everything in a manifest text, which is parsed again for them:
 /// they are only needed where something is wrong.
-pub struct Lines(Vec<Node>);
+pub struct LineIndex(Vec<Node>);
 
 /// The line of each key of a mapping and of each element of a list.
 enum Node {
@@ -64,16 +64,16 @@ enum Node {
     Mapping(Vec<(String, u64, Node)>),
 }
 
-impl Lines {
+impl LineIndex {
     /// Those of a text; of one that is not YAML there are none.
-    pub fn of(text: &str) -> Self {
+    pub fn new(text: &str) -> Self {
         let nodes = serde_saphyr::from_multiple_with_options(text, super::options());
         Self(nodes.unwrap_or_default())
     }
 
     /// The line, from 1 on, of an object's field, or of the nearest field around it
     /// that is written.
-    pub fn line(&self, place: super::Place, field: &FieldPath) -> Option<u64> {
+    pub fn line(&self, place: super::Location, field: &FieldPath) -> Option<u64> {
         let document = self.0.get(place.document.checked_sub(1)?)?;
         let mut line = document.first_line();
         let mut node = document;
@@ -173,22 +173,23 @@ impl<'de> Deserialize<'de> for Node {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Place, *};
+    use super::{super::Location, *};
 
     #[test]
     fn lines_are_those_of_the_text() {
         let text = "# comment\n---\n---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    a: [1,\n      {b: 2}]\n\
                     ---\n\"kind\": x\nspec:\n    other: |\n      text\n    \"c.d/e\": {f: g}\n";
-        let lines = Lines::of(text);
-        let line = |document, index, path: FieldPath| lines.line(Place { document, index }, &path);
+        let lines = LineIndex::new(text);
+        let line =
+            |document, index, path: FieldPath| lines.line(Location { document, index }, &path);
         let root = FieldPath::default();
         assert_eq!(line(1, Some(0), root.clone()), Some(6));
-        let a = FieldPath::of(["spec", "a"]);
+        let a = FieldPath::from_keys(["spec", "a"]);
         assert_eq!(line(1, Some(0), a.clone()), Some(8));
         assert_eq!(line(1, Some(0), a.index(1).key("b")), Some(9));
         assert_eq!(line(1, Some(0), a.index(7).key("b")), Some(8), "the list");
         assert_eq!(line(2, None, root.clone()), Some(11));
-        let f = FieldPath::of(["spec", "c.d/e", "f"]);
+        let f = FieldPath::from_keys(["spec", "c.d/e", "f"]);
         assert_eq!(line(2, None, f.clone()), Some(15));
         assert_eq!(f.to_string(), "spec[\"c.d/e\"].f");
         assert_eq!(a.index(1).key("b").to_string(), "spec.a[1].b");
@@ -197,11 +198,14 @@ mod tests {
 
     #[test]
     fn json_has_lines_as_well() {
-        let lines = Lines::of("{\"kind\": \"Pod\",\n \"spec\": {\n  \"a\": 1.5e3}}");
-        let place = Place {
+        let lines = LineIndex::new("{\"kind\": \"Pod\",\n \"spec\": {\n  \"a\": 1.5e3}}");
+        let place = Location {
             document: 1,
             index: None,
         };
-        assert_eq!(lines.line(place, &FieldPath::of(["spec", "a"])), Some(3));
+        assert_eq!(
+            lines.line(place, &FieldPath::from_keys(["spec", "a"])),
+            Some(3)
+        );
     }
 }

@@ -28,7 +28,7 @@ pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
                 Finding {
                     object,
                     field,
-                    what,
+                    message: what,
                 },
             )
         }));
@@ -68,17 +68,17 @@ impl<'a> Known<'a> {
                     known.policies.insert((namespace(&p.metadata), name));
                 }
                 Item::Pod(p) => {
-                    let labels = convert::labels_of(p.metadata.labels.as_ref());
+                    let labels = convert::labels(p.metadata.labels.as_ref());
                     let pods = known.pods.entry(namespace(&p.metadata)).or_default();
                     pods.push((labels, &p.metadata));
                 }
                 Item::EndpointSlice(s) => {
-                    let labels = convert::labels_of(s.metadata.labels.as_ref());
+                    let labels = convert::labels(s.metadata.labels.as_ref());
                     let slices = known.slices.entry(namespace(&s.metadata)).or_default();
                     slices.push(labels);
                 }
                 Item::Workload(w) => {
-                    let labels = convert::labels_of(Some(&w.pod_labels));
+                    let labels = convert::labels(Some(&w.pod_labels));
                     let templates = known.templates.entry(w.namespace_or_default()).or_default();
                     templates.push(labels);
                 }
@@ -91,7 +91,7 @@ impl<'a> Known<'a> {
     fn offer(&self, offer: &ConstraintPolicyOffer) -> Vec<super::fields::Wrong> {
         let mut wrong = Vec::new();
         let namespace = namespace(&offer.metadata);
-        let spec = FieldPath::of(["spec"]);
+        let spec = FieldPath::from_keys(["spec"]);
         if offer.spec.policies.is_empty() {
             let what = "no policy, so the offer asks nothing; name a ConstraintPolicy of its \
                         namespace";
@@ -157,7 +157,7 @@ impl<'a> Known<'a> {
         }
         let what = "its pods are not in the manifests, and only pods are placed; add them, for \
                     instance from kubectl get pods -o yaml";
-        vec![(FieldPath::of(["spec", "template"]), what.to_owned())]
+        vec![(FieldPath::from_keys(["spec", "template"]), what.to_owned())]
     }
 }
 

@@ -1,39 +1,39 @@
-//! What protobuf objects come in: each begins with four magic bytes and says its
-//! type; a watch sends its events one after another, each after its length.
+//! The envelope of protobuf objects: four magic bytes and the type; in a watch, each event follows
+//! its length.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::{DecodeError, Message};
 
-/// The media type of one answer.
-pub const OBJECT: &str = "application/vnd.kubernetes.protobuf";
-/// That of a watch.
-pub const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+/// The media type of a response.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The media type of a watch.
+pub const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
 const MAGIC: &[u8] = b"k8s\0";
-/// No event is longer: etcd takes no object of a tenth of this.
-const LONGEST_BYTES: usize = 64 << 20;
+/// Maximum size of an event: etcd's limit for objects is below a tenth of this.
+const MAX_BYTES: usize = 64 << 20;
 
-/// What went wrong with an envelope: nothing after it can be read.
+/// A malformed envelope: nothing after it can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     #[error("an object does not begin as protobuf of Kubernetes does; is a proxy in between?")]
     NoMagic,
-    #[error("an event of {0} bytes; the longest are of {LONGEST_BYTES}")]
+    #[error("an event of {0} bytes; the longest are of {MAX_BYTES}")]
     TooLong(usize),
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
 
-/// What a watch says, the object as its bytes.
+/// An event of a watch, with the object's bytes.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// It has come or changed.
+    /// An object was added or modified.
     Applied(Bytes),
-    /// It is gone; these are its last bytes.
+    /// An object was deleted; its last state.
     Deleted(Bytes),
-    /// Nothing changed up to this version.
+    /// All changes up to this version were sent.
     Bookmark(Bytes),
-    /// It ends: why.
+    /// The watch ends with this error.
     Error(Status),
 }
 
@@ -50,12 +50,12 @@ pub struct List {
 pub struct ListMeta {
     #[prost(string, tag = "2")]
     pub resource_version: String,
-    /// Where the next page begins; empty: there is none.
+    /// The token of the next page; empty on the last page.
     #[prost(string, tag = "3")]
     pub continue_: String,
 }
 
-/// Why the API server did not do what it was asked for.
+/// An error of the API server.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
     /// For people.
@@ -105,7 +105,7 @@ pub fn event(buffer: &mut BytesMut) -> Result<Option<Event>, EnvelopeError> {
         return Ok(None);
     };
     let length = u32::from_be_bytes(*length) as usize;
-    if length > LONGEST_BYTES {
+    if length > MAX_BYTES {
         return Err(EnvelopeError::TooLong(length));
     }
     if buffer.len() < 4 + length {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::snapshot::{Member, Snapshot};
 use crate::{
-    cow::CowMap,
+    cow_map::CowMap,
     model::{Pod, Target, TargetKind},
 };
 
@@ -28,7 +28,7 @@ pub(super) fn members_of(
     let Some(selector) = &target.selector else {
         return members;
     };
-    let (api_version, kind) = target.selects();
+    let (api_version, kind) = target.selected_kind();
     if target.kind == TargetKind::Pod {
         for pod in now.pods.values().filter(|p| *p.namespace == *namespace) {
             if selects_pod(target, pod) {
@@ -37,7 +37,7 @@ pub(super) fn members_of(
         }
         return members;
     }
-    let others = now.others.values().filter(|o| {
+    let others = now.dynamic_objects.values().filter(|o| {
         let here = o.namespace.is_empty() || *o.namespace == *namespace;
         here && *o.api_version == *api_version && *o.kind == *kind && selector.matches(&o.labels)
     });
@@ -51,7 +51,7 @@ pub(super) fn members_of(
         }
     } else {
         for other in others {
-            members.insert(&other.name, Member::Other(Arc::clone(other)));
+            members.insert(&other.name, Member::Object(Arc::clone(other)));
         }
     }
     if members.len() == known.len() && members.iter().all(|(name, m)| known.get(name) == Some(m)) {

@@ -1,5 +1,5 @@
-//! The offers of a namespace, found by the labels of a pod: each change of a pod asks
-//! which offers select it, and a namespace may have thousands.
+//! The offers of a namespace, indexed by pod labels: each change of a pod looks up the offers
+//! that select it, and a namespace may have thousands.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::{
     selector::{Labels, Selector},
 };
 
-/// All offers of a namespace, by name. Copies share the entries.
+/// All offers of a namespace, sorted by name. Clones share the entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offers {
     list: Vec<Arc<OfferEntry>>,
     by_label: Arc<ByLabel>,
 }
 
-/// Names of offers by what their targets of pods require.
+/// Names of offers by the label that their Pod targets require.
 #[derive(Clone, Debug, Default)]
 struct ByLabel {
-    /// By one label, as [`Labels`] packs it, that every selected pod has.
+    /// By one packed label that every selected pod has.
     labels: HashMap<Box<str>, Vec<Arc<str>>>,
-    /// Those with a target that requires no label in particular.
+    /// Offers with a target that requires no specific label.
     any: Vec<Arc<str>>,
 }
 
@@ -45,7 +45,7 @@ impl Offers {
         self.list.get(self.position(name).ok()?)
     }
 
-    /// Where the offers are that may select a pod with such labels, in order; no other
+    /// Positions of the offers that may select a pod with these labels, ascending; no other offer
     /// does.
     pub(super) fn candidates(&self, labels: &Labels) -> Vec<usize> {
         let ByLabel { labels: by, any } = &*self.by_label;
@@ -59,7 +59,7 @@ impl Offers {
         at
     }
 
-    /// For a change of what an offer's targets have selected.
+    /// The entry at a position, to change its members.
     pub(super) fn entry_mut(&mut self, at: usize) -> &mut OfferEntry {
         Arc::make_mut(&mut self.list[at])
     }
@@ -75,7 +75,7 @@ impl Offers {
         }
     }
 
-    /// Says whether it was there.
+    /// Removes an offer; returns whether it existed.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let Ok(at) = self.position(name) else {
             return false;
@@ -88,19 +88,19 @@ impl Offers {
     }
 }
 
-/// Lends each list that the offer is to be in; one twice if two targets lead there.
+/// Calls `change` with each list for the offer's targets; twice with one that two targets share.
 fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut Vec<Arc<str>>)) {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
     for selector in pods.filter_map(|t| t.selector.as_ref()) {
-        match required(selector) {
+        match required_label(selector) {
             Some(label) => change(by_label.labels.entry(label).or_default()),
             None => change(&mut by_label.any),
         }
     }
 }
 
-/// A label that all that is selected has, packed.
-fn required(selector: &Selector) -> Option<Box<str>> {
+/// A packed label that every selected object has.
+fn required_label(selector: &Selector) -> Option<Box<str>> {
     let (key, value) = selector.match_labels.first()?;
     Labels::pack(key, value)
 }

@@ -1,4 +1,4 @@
-//! What readers hold of an index: immutable views, and what differs between two.
+//! Immutable views of an index, and the differences between two.
 
 use std::sync::Arc;
 
@@ -6,22 +6,23 @@ use hashbrown::HashMap;
 
 use super::{members::members_of, offers::Offers};
 use crate::{
-    cow::CowMap,
+    cow_map::CowMap,
     model::{EndpointSlice, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key},
     reference::Reference,
     selector::Labels,
 };
 
-/// An offer with the objects that each of its targets selects.
+/// An offer with its members.
 #[derive(Clone, Debug)]
 pub struct OfferEntry {
+    /// The offer.
     pub offer: Arc<Offer>,
     /// For each target, in the offer's order: the selected objects by name.
     pub members: Vec<CowMap<Member>>,
 }
 
 impl OfferEntry {
-    /// Whether nothing was written since `other`, or the other way round.
+    /// Whether neither was written after the other.
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.offer, &other.offer)
             && self.members.len() == other.members.len()
@@ -36,14 +37,16 @@ impl OfferEntry {
 /// An object that a target selects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Member {
+    /// A pod.
     Pod(Arc<Pod>),
     /// A Service's endpoints, by the Service's name.
     Endpoint(Arc<str>),
-    Other(Arc<WatchedObject>),
+    /// An object of another kind.
+    Object(Arc<WatchedObject>),
 }
 
 impl Member {
-    /// The member of an offer in `namespace`, as bindings and providers name it.
+    /// The reference that bindings and providers use; `namespace` is the offer's.
     pub fn reference(&self, namespace: &str) -> Reference {
         match self {
             Self::Pod(pod) => Reference::pod(&pod.namespace, &pod.name),
@@ -54,7 +57,7 @@ impl Member {
                 name: name.to_string(),
                 ..Reference::default()
             },
-            Self::Other(o) => Reference {
+            Self::Object(o) => Reference {
                 namespace: o.namespace.to_string(),
                 api_version: o.api_version.to_string(),
                 kind: o.kind.to_string(),
@@ -65,15 +68,15 @@ impl Member {
     }
 }
 
-/// An immutable view of the cluster; a clone is a few reference counts.
+/// An immutable view of the cluster. A clone costs a few reference counts.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(super) pods: CowMap<Arc<Pod>>,
     pub(super) pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
-    /// Pods that the scheduler found no node for, by our reason codes.
+    /// Pods that Tautline's reason codes left without a node.
     pub(super) rejected: CowMap<Arc<Pod>>,
-    /// Pods that the underlay allocated something for.
-    pub(super) underlaid: CowMap<Arc<Pod>>,
+    /// Pods with an underlay allocation.
+    pub(super) with_underlay: CowMap<Arc<Pod>>,
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
@@ -83,14 +86,16 @@ pub struct Snapshot {
     pub(super) offers: CowMap<Arc<Offers>>,
     pub(super) providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
-    pub(super) others: CowMap<Arc<WatchedObject>>,
+    pub(super) dynamic_objects: CowMap<Arc<WatchedObject>>,
 }
 
 impl Snapshot {
+    /// The pod of this name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
         self.pods.get(&key(namespace, name))
     }
 
+    /// All pods, unordered.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values()
     }
@@ -100,54 +105,61 @@ impl Snapshot {
         self.pods_by_node.get(node).map_or(&[], |v| v)
     }
 
+    /// The node of this name.
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
         self.nodes.get(name)
     }
 
+    /// All nodes, unordered.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
     }
 
+    /// The number of nodes.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
+    /// The number of pods.
     pub fn pod_count(&self) -> usize {
         self.pods.len()
     }
 
+    /// The policy of this name.
     pub fn policy(&self, namespace: &str, name: &str) -> Option<&Arc<Policy>> {
         self.policies.get(&key(namespace, name))
     }
 
+    /// All policies, unordered.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.values()
     }
 
-    /// Pods that wait because of our reason codes.
+    /// Pods that Tautline's reason codes left without a node.
     pub fn rejected(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.rejected.values()
     }
 
+    /// The number of [`rejected`](Self::rejected) pods.
     pub fn rejected_count(&self) -> usize {
         self.rejected.len()
     }
 
     /// Pods with a finalizer of the underlay.
     pub fn with_underlay_allocation(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.underlaid.values()
+        self.with_underlay.values()
     }
 
-    /// Names of nodes that differ from `earlier`, in themselves or in the pods on
-    /// them; a name may come twice. Costs what was written since.
+    /// Names of nodes that differ from `earlier`, themselves or in their pods; a name may occur
+    /// twice. The cost is that of the writes in between.
     pub fn changed_nodes<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a str> {
         let nodes = changed(&self.nodes, &earlier.nodes).map(|(name, ..)| name);
         let pods = changed(&self.pods_by_node, &earlier.pods_by_node).map(|(name, ..)| name);
         nodes.chain(pods)
     }
 
-    /// Pods that differ from `earlier`, as they were and as they are. Costs what was
-    /// written since.
+    /// Pods that differ from `earlier`: the old and the new state. The cost is that of the writes
+    /// in between.
     pub fn changed_pods<'a>(
         &'a self,
         earlier: &'a Self,
@@ -155,18 +167,19 @@ impl Snapshot {
         changed(&self.pods, &earlier.pods).map(|(_, old, new)| (old, new))
     }
 
-    /// Every offer, namespace by namespace.
+    /// All offers, grouped by namespace.
     pub fn offers(&self) -> impl Iterator<Item = &OfferEntry> {
         let all = self.offers.values().flat_map(|offers| offers.list());
         all.map(Arc::as_ref)
     }
 
+    /// The offer of this name.
     pub fn offer(&self, namespace: &str, name: &str) -> Option<&OfferEntry> {
         self.offers.get(namespace)?.get(name).map(Arc::as_ref)
     }
 
-    /// Offers that differ from `earlier`, themselves or in what they select, as
-    /// they were and as they are. Costs what was written since.
+    /// Offers that differ from `earlier`, themselves or in their members: the old and the new
+    /// state. The cost is that of the writes in between.
     pub fn changed_offers<'a>(
         &'a self,
         earlier: &'a Self,
@@ -190,18 +203,18 @@ impl Snapshot {
         changed
     }
 
-    /// Services labelled as underlay controllers, in no order.
-    pub fn underlays(&self) -> &[Arc<Service>] {
+    /// Services labelled as underlay controllers, unordered.
+    pub fn underlay_services(&self) -> &[Arc<Service>] {
         &self.underlays
     }
 
-    /// The offers of a namespace, by name.
+    /// The offers of a namespace, sorted by name.
     pub fn offers_in(&self, namespace: &str) -> &[Arc<OfferEntry>] {
         self.offers.get(namespace).map_or(&[], |o| o.list())
     }
 
-    /// Of these the ones that may select a pod with such labels, by name.
-    pub fn offers_for(
+    /// The offers of a namespace that may select a pod with these labels, sorted by name.
+    pub fn candidate_offers(
         &self,
         namespace: &str,
         labels: &Labels,
@@ -216,29 +229,31 @@ impl Snapshot {
         candidates.map(Arc::as_ref)
     }
 
-    /// Whether a target of an offer in `namespace` selects anything: for offers that
-    /// are not kept yet. Looks at every object of its kind.
+    /// Whether a target of an offer in `namespace` selects any object. For offers outside the
+    /// index; examines every object of the kind.
     pub fn selects_any(&self, namespace: &str, target: &Target) -> bool {
         !members_of(target, namespace, self, &CowMap::default()).is_empty()
     }
 
+    /// The Service of this name.
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {
         self.services.get(&key(namespace, name))
     }
 
-    /// The Services labelled as providers of `rule`, in no order.
+    /// Services labelled as providers of `rule`, unordered.
     pub fn providers(&self, rule: &str) -> &[Arc<Service>] {
         self.providers.get(rule).map_or(&[], Vec::as_slice)
     }
 
-    pub fn slices_of(&self, namespace: &str, service: &str) -> &[Arc<EndpointSlice>] {
+    /// The EndpointSlices of a Service.
+    pub fn endpoint_slices(&self, namespace: &str, service: &str) -> &[Arc<EndpointSlice>] {
         self.slices_by_service
             .get(&key(namespace, service))
             .map_or(&[], |v| v)
     }
 }
 
-/// What differs between two maps of shared values, by their identity.
+/// The entries that differ between two maps of shared values, by identity.
 fn changed<'a, T>(
     now: &'a CowMap<Arc<T>>,
     earlier: &'a CowMap<Arc<T>>,

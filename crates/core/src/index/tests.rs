@@ -69,7 +69,7 @@ fn describe(index: &Index) -> Vec<String> {
             selectors.into_iter().any(|s| s.matches(&labels))
         };
         let found: Vec<_> = s
-            .offers_for("ns", &labels)
+            .candidate_offers("ns", &labels)
             .filter(selects)
             .map(|e| &e.offer.name)
             .collect();

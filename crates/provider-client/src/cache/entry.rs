@@ -1,4 +1,4 @@
-//! What is kept of one question: lines, and what they hold by.
+//! A cache entry: the lines of one question, and their validity.
 
 use std::sync::Arc;
 
@@ -7,32 +7,32 @@ use tokio::time::Instant;
 
 use super::{Key, refresh_at::RefreshAt};
 
-/// What the provider said of nodes, in one answer or several.
+/// The lines of one or several answers.
 #[derive(Debug)]
 pub(super) struct CacheEntry {
     pub(super) key: Key,
     pub(super) nodes: NodeSet,
     pub(super) costs: Costs,
-    pub(super) holds: EntryValidity,
-    pub(super) due: RefreshAt,
-    /// When the first of these lines was asked for.
-    pub(super) since: Instant,
+    pub(super) validity: EntryValidity,
+    pub(super) refresh_at: RefreshAt,
+    /// The time of the request for the first of these lines.
+    pub(super) first_requested_at: Instant,
 }
 
-/// What lines hold by.
+/// The validity of lines.
 #[derive(Debug)]
 pub(super) enum EntryValidity {
-    /// Until then, by position.
+    /// The end of each line, by position.
     Until(Vec<Instant>),
-    /// As of a version of who answers at this address.
-    AsOf {
+    /// A version of the provider's replica at this address.
+    Versioned {
         version: u64,
-        by: Arc<Address>,
-        /// Until then there is no later version.
-        fresh: Instant,
-        /// Then all is asked anew.
+        endpoint: Arc<Address>,
+        /// No later version exists until then.
+        fresh_until: Instant,
+        /// All nodes are requested again then.
         until: Instant,
-        /// Which answer's nodes these are: another's have other positions.
+        /// Identifies the node positions: those of another answer differ.
         serial: u64,
     },
 }
@@ -40,18 +40,17 @@ pub(super) enum EntryValidity {
 impl CacheEntry {
     pub(super) fn mostly_valid(&self) -> bool {
         let now = Instant::now();
-        match &self.holds {
+        match &self.validity {
             EntryValidity::Until(until) => {
                 2 * until.iter().filter(|then| **then > now).count() > until.len()
             }
-            EntryValidity::AsOf { .. } => false,
+            EntryValidity::Versioned { .. } => false,
         }
     }
 
-    /// Takes over lines that hold until `then`; such as hold for longer were asked for
-    /// later.
+    /// Merges lines that are valid until `then`; lines valid for longer are newer and stay.
     pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
-        let EntryValidity::Until(until) = &mut self.holds else {
+        let EntryValidity::Until(until) = &mut self.validity else {
             return;
         };
         let mut next = 0;
@@ -62,7 +61,7 @@ impl CacheEntry {
             if until.get(to).is_some_and(|until| *until > then) {
                 continue;
             }
-            self.costs.copy(to, said, from);
+            self.costs.copy_from(to, said, from);
             until.resize(self.nodes.len(), then);
             until[to] = then;
         }
@@ -72,17 +71,17 @@ impl CacheEntry {
         self.costs.repack();
     }
 
-    /// Takes over lines about other nodes that are valid still.
-    pub(super) fn add_valid(&mut self, before: &Self, now: Instant) {
+    /// Keeps the valid lines of other nodes.
+    pub(super) fn keep_valid_from(&mut self, before: &Self, now: Instant) {
         let (EntryValidity::Until(until), EntryValidity::Until(then)) =
-            (&mut self.holds, &before.holds)
+            (&mut self.validity, &before.validity)
         else {
             return;
         };
         for (from, name) in before.nodes.iter().enumerate() {
             if then[from] > now && self.nodes.position(name).is_none() {
                 let to = self.nodes.insert(name);
-                self.costs.copy(to, &before.costs, from);
+                self.costs.copy_from(to, &before.costs, from);
                 until.push(then[from]);
             }
         }

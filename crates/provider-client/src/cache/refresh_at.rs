@@ -13,11 +13,11 @@ use tokio::time::Instant;
 const LEAST: Duration = Duration::from_millis(8);
 /// And at most so long before.
 const MOST: Duration = Duration::from_millis(100);
-/// Of an answer that holds for longer, the next may cost one pod its wait; and who is
-/// asked is found out when an answer is used, so that may be as long ago.
+/// Answers valid for longer are not refreshed in advance: one pod may wait for the next, and the
+/// provider's address, resolved at the last use, may be outdated.
 const LONG: Duration = Duration::from_secs(2);
 
-/// When the next answer is asked for: once, and only if this one is used again.
+/// The time of the refresh: once, and only if the answer is used again.
 #[derive(Debug)]
 pub(super) struct RefreshAt {
     at: Option<Instant>,
@@ -25,7 +25,7 @@ pub(super) struct RefreshAt {
 }
 
 impl RefreshAt {
-    /// For an answer that was asked for and holds until then.
+    /// For an answer requested at `asked` and valid until `until`.
     pub(super) fn new(asked: Instant, until: Instant) -> Self {
         let holds = until - asked;
         let before = (holds / 8).clamp(LEAST, MOST);
@@ -39,15 +39,14 @@ impl RefreshAt {
         self.at
     }
 
-    /// The time, for the first who asks.
+    /// The time, for the first caller only.
     pub(super) fn take(&self) -> Option<Instant> {
         let at = self.at?;
         (!self.taken.swap(true, Ordering::Relaxed)).then_some(at)
     }
 
-    /// Another answer is kept beside this one: the first of the two that is still to be
-    /// renewed counts.
-    pub(super) fn or(&mut self, other: Self) {
+    /// Another answer was merged: the first of both times that is still ahead counts.
+    pub(super) fn or_else(&mut self, other: Self) {
         if self.at.is_none_or(|at| at <= Instant::now()) {
             *self = other;
         }

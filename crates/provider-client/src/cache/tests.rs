@@ -21,8 +21,8 @@ fn set(names: &[&str]) -> NodeSet {
 fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>)> {
     let nodes = set(names);
     let (costs, missing) = match cache.find(&key("ns/p"), &nodes, false) {
-        Lookup::All { costs, .. } => (costs, NodeSet::default()),
-        Lookup::Part(Part { costs, missing }) => (costs, missing),
+        Lookup::Hit { costs, .. } => (costs, NodeSet::default()),
+        Lookup::Partial(PartialCosts { costs, missing }) => (costs, missing),
         _ => return None,
     };
     let costs = (0..nodes.len()).map(|at| costs.get(at)).collect();
@@ -53,7 +53,7 @@ fn put_asked(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64
         ..Validity::default()
     };
     let answer = Answer { costs, valid };
-    cache.put(key("ns/p"), &nodes, &answer, &there(), asked);
+    cache.insert(key("ns/p"), &nodes, &answer, &there(), asked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,13 +64,13 @@ async fn valid_answers_serve_other_nodes_too_until_they_end() {
         known(&cache, &["b", "a", "gone"]).unwrap(),
         (vec![Some(-1), Some(5), None], vec![])
     );
-    let Lookup::All { costs: of_b, .. } = cache.find(&key("ns/p"), &set(&["b"]), false) else {
+    let Lookup::Hit { costs: of_b, .. } = cache.find(&key("ns/p"), &set(&["b"]), false) else {
         panic!("b is not known");
     };
     assert_eq!(of_b.detail(0).unwrap().code, "Full");
     assert_eq!(known(&cache, &["d"]), None);
     let other = cache.find(&key("ns/q"), &set(&["a"]), false);
-    assert!(matches!(other, Lookup::Nothing), "{other:?}");
+    assert!(matches!(other, Lookup::Miss), "{other:?}");
 
     tokio::time::advance(Duration::from_millis(60)).await;
     let missing = vec!["d".to_owned()];
@@ -111,9 +111,9 @@ async fn what_is_over_and_what_was_said_anew_does_not_pile_up() {
         assert_eq!(costs, vec![Some(round % 5 - 1); names.len()]);
         assert!(missing.is_empty());
         tokio::time::advance(Duration::from_millis(5)).await;
-        let kept = cache.kept.get(&key("ns/p").hash).unwrap();
+        let kept = cache.entries.get(&key("ns/p").hash).unwrap();
         // Ten rounds' lines are valid, and some more may be over.
-        let (lines, bytes) = (kept.nodes.len(), kept.costs.weight());
+        let (lines, bytes) = (kept.nodes.len(), kept.costs.heap_bytes());
         assert!(
             lines <= 2 * 10 * 11 + 11 && bytes < 20_000,
             "{lines} lines, {bytes} bytes"
@@ -130,7 +130,7 @@ type Said = Option<Vec<Option<i64>>>;
 
 /// The costs of nodes after the answer to a question that was begun with `known`.
 fn advance(cache: &Cache, known: &CachedVersion, names: &[&str], answer: &RawAnswer) -> Said {
-    let costs = cache.advance(&key("ns/p"), known, answer, &set(names), Instant::now());
+    let costs = cache.apply_changes(&key("ns/p"), known, answer, &set(names), Instant::now());
     let costs = costs.unwrap()?;
     Some((0..names.len()).map(|at| costs.get(at)).collect())
 }
@@ -158,7 +158,7 @@ fn fresh(lines: &[(&str, i64)], version: u64, changed_since: u64, millis: i64) -
 
 fn as_of(cache: &Cache, names: &[&str]) -> Option<CachedVersion> {
     match cache.find(&key("ns/p"), &set(names), false) {
-        Lookup::AsOf(known) => Some(known),
+        Lookup::Versioned(known) => Some(known),
         _ => None,
     }
 }
@@ -167,7 +167,7 @@ fn as_of(cache: &Cache, names: &[&str]) -> Option<CachedVersion> {
 fn put_told(cache: &Cache, names: &[&str], answer: &RawAnswer) {
     let nodes = set(names);
     let answer = answer.read(&nodes).unwrap();
-    cache.put(key("ns/p"), &nodes, &answer, &there(), Instant::now());
+    cache.insert(key("ns/p"), &nodes, &answer, &there(), Instant::now());
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +175,7 @@ async fn lines_hold_but_for_what_has_changed_since_their_version() {
     let cache = Cache::default();
     put_told(&cache, &["a", "gone"], &told(&[("a", 5)], 10, 0));
     let one = as_of(&cache, &["b", "a"]).unwrap();
-    assert_eq!((one.version, &*one.by), (10, &there()));
+    assert_eq!((one.version, &*one.endpoint), (10, &there()));
     assert_eq!(one.missing.iter().collect::<Vec<_>>(), ["b"]);
     // Whole, or since another version, or without one: not about these lines.
     for not in [told(&[], 11, 0), told(&[], 11, 9), told(&[], 0, 10)] {
@@ -188,7 +188,7 @@ async fn lines_hold_but_for_what_has_changed_since_their_version() {
     assert_eq!((all.version, all.missing.len()), (12, 0));
     let costs = advance(&cache, &all, &["gone", "a", "b"], &told(&[], 12, 12));
     assert_eq!(costs, Some(vec![Some(8), Some(5), Some(2)]));
-    tokio::time::advance(LONGEST).await;
+    tokio::time::advance(MAX_AGE).await;
     assert!(as_of(&cache, &["a"]).is_none(), "all is asked anew");
 }
 
@@ -203,7 +203,7 @@ async fn while_no_later_version_can_be_known_nobody_is_asked() {
     // Of a pod that has something already, and of a node that is not known, it is
     // asked all the same.
     let placed = cache.find(&key("ns/p"), &set(&both), true);
-    assert!(matches!(placed, Lookup::AsOf(_)), "{placed:?}");
+    assert!(matches!(placed, Lookup::Versioned(_)), "{placed:?}");
     let more = as_of(&cache, &["a", "c"]).unwrap();
     let answer = fresh(&[("c", 7)], 10, 10, 15);
     let costs = advance(&cache, &more, &["a", "c"], &answer);
@@ -221,7 +221,7 @@ async fn while_no_later_version_can_be_known_nobody_is_asked() {
     let (begun, asked) = (as_of(&cache, &both).unwrap(), Instant::now());
     tokio::time::advance(Duration::from_millis(30)).await;
     let late = fresh(&[], 11, 11, 20);
-    let costs = cache.advance(&key("ns/p"), &begun, &late, &set(&both), asked);
+    let costs = cache.apply_changes(&key("ns/p"), &begun, &late, &set(&both), asked);
     assert!(costs.unwrap().is_some());
     assert_eq!(as_of(&cache, &both).unwrap().version, 11);
     // An answer that does not say for how long.
@@ -307,19 +307,19 @@ async fn the_latest_answer_says_how_exact_costs_are() {
     let put = |names: &[&str], resolution, asked| {
         let nodes = set(names);
         let answer = answer(names, resolution, 0, 0).read(&nodes).unwrap();
-        cache.put(key("ns/p"), &nodes, &answer, &there(), asked);
+        cache.insert(key("ns/p"), &nodes, &answer, &there(), asked);
     };
     let of_both = || match cache.find(&key("ns/p"), &set(&both), false) {
-        Lookup::All { costs, .. } => costs.resolution,
+        Lookup::Hit { costs, .. } => costs.resolution,
         other => panic!("{other:?}"),
     };
     let earlier = Instant::now();
     tokio::time::advance(Duration::from_millis(10)).await;
     put(&["a"], 7, Instant::now());
     match cache.find(&key("ns/p"), &set(&both), false) {
-        Lookup::Part(part) => {
+        Lookup::Partial(part) => {
             let said = answer(&["b"], 8, 0, 0).read(&part.missing).unwrap();
-            assert_eq!(part.with(&said.costs, &set(&both)).resolution, 8);
+            assert_eq!(part.merge(&said.costs, &set(&both)).resolution, 8);
         }
         other => panic!("{other:?}"),
     }
@@ -342,7 +342,9 @@ async fn the_latest_answer_says_how_exact_costs_are() {
 /// one who has to see to it.
 fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
     match cache.find(&key("ns/p"), &set(names), false) {
-        Lookup::All { ahead, .. } => ahead,
+        Lookup::Hit {
+            refresh_at: ahead, ..
+        } => ahead,
         other => panic!("{other:?}"),
     }
 }
@@ -350,7 +352,7 @@ fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
 /// The nodes of each question that renews an answer.
 fn lines_again(cache: &Cache, due: Instant) -> Option<Vec<Vec<String>>> {
     let names = |nodes: &NodeSet| nodes.iter().map(str::to_owned).collect();
-    match cache.again(&key("ns/p"), due)? {
+    match cache.refresh_plan(&key("ns/p"), due)? {
         RefreshPlan::Lines(questions) => Some(questions.iter().map(names).collect()),
         RefreshPlan::Changes(known) => panic!("{known:?}"),
     }
@@ -392,14 +394,16 @@ async fn an_answer_that_is_used_again_is_renewed_once_before_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn many_nodes_are_renewed_in_several_questions() {
     let cache = Cache::default();
-    let names: Vec<String> = (0..=AT_ONCE).map(|n| format!("node-{n}")).collect();
+    let names: Vec<String> = (0..=REFRESH_CHUNK_NODES)
+        .map(|n| format!("node-{n}"))
+        .collect();
     let lines: Vec<(&str, i64)> = names.iter().map(|name| (&**name, 1)).collect();
     put(&cache, &lines, &[], 800);
     let due = ahead(&cache, &["node-7"]).unwrap();
     tokio::time::advance(Duration::from_millis(700)).await;
     let questions = lines_again(&cache, due).unwrap();
     assert_eq!(questions.concat(), names);
-    assert_eq!(questions[1], names[AT_ONCE..]);
+    assert_eq!(questions[1], names[REFRESH_CHUNK_NODES..]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -428,7 +432,7 @@ async fn numbered_lines_are_renewed_by_their_changes() {
     let due = ahead(&cache, &both).unwrap();
     tokio::time::advance(Duration::from_millis(22)).await;
     assert_eq!(due, Instant::now());
-    let Some(RefreshPlan::Changes(known)) = cache.again(&key("ns/p"), due) else {
+    let Some(RefreshPlan::Changes(known)) = cache.refresh_plan(&key("ns/p"), due) else {
         panic!("nothing to ask for");
     };
     assert_eq!((known.version, known.missing.len()), (10, 0));
@@ -436,7 +440,7 @@ async fn numbered_lines_are_renewed_by_their_changes() {
     assert_eq!(advance(&cache, &known, &[], &changes), Some(vec![]));
     let said = known_costs(&cache, &both);
     assert_eq!(said, [Some(1), Some(6)]);
-    assert!(cache.again(&key("ns/p"), due).is_none());
+    assert!(cache.refresh_plan(&key("ns/p"), due).is_none());
     // One that says nothing of what will be is not asked on behalf of others.
     let begun = as_of(&cache, &["a", "c"]).unwrap();
     advance(&cache, &begun, &["a", "c"], &told(&[], 11, 11)).unwrap();

@@ -138,7 +138,7 @@ async fn a_tenants_provider_answers_for_no_other_namespace() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     let snapshot = with_service("tenant", port, |s| s.priority = i64::MAX);
-    let round = discovery(&["infra"]).round(&snapshot, annotated()).await;
+    let round = discovery(&["infra"]).plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&round), "NoProvider");
     let text = round.rules[0].error.as_deref().unwrap();
     for part in ["--provider-namespaces", "constraint-r: enabled"] {
@@ -148,7 +148,7 @@ async fn a_tenants_provider_answers_for_no_other_namespace() {
     // Its own namespace it serves, and a trusted one serves all.
     for (namespace, trusted) in [("ns", "infra"), ("tenant", "tenant"), ("tenant", "*")] {
         let snapshot = with_service(namespace, port, |_| ());
-        let round = discovery(&[trusted]).round(&snapshot, annotated()).await;
+        let round = discovery(&[trusted]).plan_pod(&snapshot, annotated()).await;
         assert_eq!(code(&round), "OK", "{namespace}, {trusted}");
     }
 }
@@ -160,7 +160,7 @@ async fn annotations_go_to_other_namespaces_only_where_they_are_listed() {
     let told = async |namespace: &str| {
         let snapshot = with_service(namespace, port, |s| s.allocator = true);
         let discovery = discovery(&["ns", "infra"]);
-        discovery.round(&snapshot, annotated()).await;
+        discovery.plan_pod(&snapshot, annotated()).await;
         let held = discovery.reserve(&snapshot, &annotated(), "n1").await;
         held.unwrap();
         std::mem::take(&mut *provider.told.lock().unwrap())
@@ -180,7 +180,7 @@ async fn an_allocator_of_an_untrusted_namespace_is_not_used() {
     let port = start(&provider).await;
     let snapshot = with_service("ns", port, |s| s.allocator = true);
     let discovery = discovery(&["infra"]);
-    let round = discovery.round(&snapshot, annotated()).await;
+    let round = discovery.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&round), "ProviderNotAllowed");
     let held = discovery.reserve(&snapshot, &annotated(), "n1").await;
     assert!(held.unwrap().is_empty());
@@ -231,11 +231,11 @@ async fn a_service_of_an_external_name_is_called_only_where_that_is_allowed() {
     ] {
         let config = ClientConfig {
             external_names: external,
-            ..ClientConfig::unguarded()
+            ..ClientConfig::single_tenant()
         };
         let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
         let snapshot = with_service("ns", port, |s| s.external_name = Some(host.into()));
-        let round = discovery.round(&snapshot, annotated()).await;
+        let round = discovery.plan_pod(&snapshot, annotated()).await;
         assert_eq!(code(&round), expected, "{host}: {:?}", round.rules[0].error);
     }
     assert_eq!(provider.told.lock().unwrap().len(), 1);
@@ -251,7 +251,7 @@ async fn failures_of_an_untrusted_external_name_are_told_alike() {
     let mut told = Vec::new();
     for port in [closed_port, silent.local_addr().unwrap().port()] {
         let snapshot = with_service("ns", port, |_| ());
-        let round = discovery(&["infra"]).round(&snapshot, annotated()).await;
+        let round = discovery(&["infra"]).plan_pod(&snapshot, annotated()).await;
         told.push((code(&round), round.rules[0].error.clone()));
     }
     assert_eq!(told[0], told[1]);
@@ -268,7 +268,7 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
     let snapshot = with_service("ns", port, |_| ());
     let tenants = discovery(&["infra"]);
     // An address that the tenant chose: what happened there is not told.
-    let waited = tenants.round(&snapshot, annotated()).await;
+    let waited = tenants.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&waited), "ProviderFailed");
     assert!(
         waited.took >= Duration::from_millis(100),
@@ -277,7 +277,7 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
     );
     let mut waited = 0;
     for _ in 0..20 {
-        let round = tenants.round(&snapshot, annotated()).await;
+        let round = tenants.plan_pod(&snapshot, annotated()).await;
         waited += usize::from(code(&round) != "ProviderOverBudget");
     }
     assert!(waited < 5, "{waited} of 20 rounds have waited");
@@ -287,13 +287,13 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
         ..annotated()
     };
     assert_eq!(
-        code(&tenants.round(&snapshot, quiet).await),
+        code(&tenants.plan_pod(&snapshot, quiet).await),
         "ProviderFailed"
     );
     let ours = discovery(&["ns"]);
     for _ in 0..2 {
         assert_eq!(
-            code(&ours.round(&snapshot, annotated()).await),
+            code(&ours.plan_pod(&snapshot, annotated()).await),
             "ProviderTimeout"
         );
     }
@@ -318,7 +318,7 @@ async fn of_very_many_rules_the_first_are_asked_about() {
         rules: (0..300).map(rule).collect(),
     }));
     let round = discovery(&["*"])
-        .round(&index.snapshot(), annotated())
+        .plan_pod(&index.snapshot(), annotated())
         .await;
     let codes: Vec<&str> = round.rules.iter().map(|r| outcome(&r.outcome)).collect();
     assert_eq!(codes.len(), 300);

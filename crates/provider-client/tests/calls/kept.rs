@@ -57,7 +57,7 @@ async fn which_claims_a_pod_names_makes_no_difference_and_whether_it_does_makes_
             resource_claims: claims.iter().map(|name| (*name).to_owned()).collect(),
             ..question(&["n1", "n2"])
         };
-        discovery.round(&snapshot, question).await;
+        discovery.plan_pod(&snapshot, question).await;
         assert_eq!(provider.asked(), asked, "{claims:?}");
     }
 }
@@ -81,7 +81,7 @@ impl Numbered {
     fn set(&self, node: &str, cost: i64) {
         let mut record = self.0.lock().unwrap();
         record.costs.insert(node.to_owned(), cost);
-        record.changes.node(node);
+        record.changes.record_node(node);
     }
 
     /// How many lines each answer had since this was asked last.
@@ -147,7 +147,7 @@ async fn who_numbers_its_answers_is_asked_only_for_what_has_changed() {
     assert_eq!(ask(&["a", "b", "c"]).await, [Some(1), Some(7), Some(-1)]);
     assert_eq!(provider.lines(), [1]);
     // All may have changed: it is asked for changes, and then for all.
-    provider.0.lock().unwrap().changes.all();
+    provider.0.lock().unwrap().changes.record_all();
     assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(-1)]);
     assert_eq!(provider.lines(), [0, 2]);
     assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(7)]);
@@ -274,7 +274,7 @@ async fn an_answer_in_use_is_asked_for_before_it_ends_on_behalf_of_no_pod() {
     };
     let asked = || provider.0.lock().unwrap().clone();
     while asked().len() < 5 {
-        discovery.round(&snapshot, with_claims()).await;
+        discovery.plan_pod(&snapshot, with_claims()).await;
         tokio::task::yield_now().await;
     }
     assert_eq!(asked(), ["pod"; 5]);

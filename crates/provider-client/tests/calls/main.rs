@@ -120,7 +120,7 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
 }
 
 fn discovery() -> ProviderClient {
-    ProviderClient::new(ClientConfig::unguarded(), Metrics::default()).unwrap()
+    ProviderClient::new(ClientConfig::single_tenant(), Metrics::default()).unwrap()
 }
 
 async fn ask(discovery: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
@@ -132,7 +132,7 @@ async fn ask_about(
     snapshot: &Snapshot,
     nodes: &[&str],
 ) -> PlanningRound {
-    discovery.round(snapshot, question(nodes)).await
+    discovery.plan_pod(snapshot, question(nodes)).await
 }
 
 fn question(nodes: &[&str]) -> PlanningQuestion {
@@ -289,7 +289,7 @@ async fn a_slow_one_is_cut_off_and_a_huge_answer_refused() {
     let running = testkit::start(huge).await.unwrap();
     let config = ClientConfig {
         deadline: Duration::from_secs(20),
-        ..ClientConfig::unguarded()
+        ..ClientConfig::single_tenant()
     };
     let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
     let round = ask(
@@ -322,7 +322,7 @@ struct NoLeader;
 
 impl Allocator for NoLeader {
     async fn reserve(&self, _: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        Err(AllocatorError::NotNow("no replica leads".into()))
+        Err(AllocatorError::Unavailable("no replica leads".into()))
     }
     async fn confirm(&self, _: ReservationRef) -> Result<(), AllocatorError> {
         Ok(())

@@ -50,7 +50,7 @@ async fn tls_with_certificates_of_both_sides() {
         index.apply(Object::Offer((*entry.offer).clone()));
     }
     index.apply(Object::Policy((**plain.policy("ns", "p").unwrap()).clone()));
-    for slice in plain.slices_of("ns", "p") {
+    for slice in plain.endpoint_slices("ns", "p") {
         index.apply(Object::EndpointSlice((**slice).clone()));
     }
     let snapshot = index.snapshot();
@@ -62,7 +62,7 @@ async fn tls_with_certificates_of_both_sides() {
         let config = ClientConfig {
             tls,
             deadline: Duration::from_secs(5),
-            ..ClientConfig::unguarded()
+            ..ClientConfig::single_tenant()
         };
         ProviderClient::new(config, Metrics::default()).unwrap()
     };

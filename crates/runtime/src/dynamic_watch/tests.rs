@@ -81,30 +81,30 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
 }
 
 struct Followed {
-    feed: ClusterStore,
+    store: ClusterStore,
     kinds: WatchedKinds,
     asked: Asked,
     _stop: DropGuard,
 }
 
 fn followed(offers: Vec<Object>) -> Followed {
-    let (feed, kinds, asked) = (
+    let (store, kinds, asked) = (
         ClusterStore::default(),
         WatchedKinds::default(),
         Asked::default(),
     );
     for offer in offers {
-        feed.apply(offer);
+        store.apply(offer);
     }
     let stop = CancellationToken::new();
-    tokio::spawn(follow(
+    tokio::spawn(watch_dynamic_kinds(
         client(&asked),
-        feed.clone(),
+        store.clone(),
         kinds.clone(),
         stop.clone(),
     ));
     Followed {
-        feed,
+        store,
         kinds,
         asked,
         _stop: stop.drop_guard(),
@@ -156,7 +156,7 @@ async fn kinds_that_come_and_go_cause_no_storm() {
     let f = followed(Vec::new());
     let start = Instant::now();
     for i in 0..600 {
-        f.feed
+        f.store
             .apply(offer("evil", "o", &groups(&format!("a{i}-"), 8)));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -192,7 +192,7 @@ async fn absent_and_forbidden_kinds_read_the_same() {
     let secret = f.missing("secret").unwrap();
     assert_eq!(absent.replace("absent", "secret"), secret);
     assert!(!f.listed("absent") && !f.listed("secret"));
-    tokio::time::sleep(GONE).await;
+    tokio::time::sleep(ABSENT_AFTER).await;
     assert!(
         f.listed("absent") && f.listed("secret"),
         "both have no objects"
@@ -206,9 +206,9 @@ fn every_namespace_has_a_share() {
     named.insert("evil", (0..100).map(kind).collect());
     let late = ("zz/v1".to_owned(), "Cluster".to_owned());
     named.insert("shop", BTreeSet::from([late.clone()]));
-    let (wanted, beyond) = share(&named, |_| false);
+    let (wanted, beyond) = select_kinds(&named, |_| false);
     assert_eq!((wanted.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
     assert!(wanted.contains(&late));
-    let (wanted, _) = share(&named, |gvk| *gvk == kind(99));
+    let (wanted, _) = select_kinds(&named, |gvk| *gvk == kind(99));
     assert!(wanted.contains(&kind(99)) && wanted.contains(&late));
 }

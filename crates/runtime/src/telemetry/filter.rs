@@ -1,38 +1,40 @@
-//! The log filter, checked for what tracing takes without a word: `inf` is to it a
-//! target of that name, whose logs alone would be written.
+//! Checks the log filter: tracing silently takes a misspelt level such as `inf` as the name of
+//! the only target to log.
 
 use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The targets that begin with `tautline`: the crates.
-const OWN: [&str; 22] = [
+const OWN: [&str; 23] = [
     "tautline",
     "tautline_admission",
     "tautline_api",
+    "tautline_cel",
     "tautline_controller",
     "tautline_core",
-    "tautline_provider_client",
     "tautline_gpu_placement",
     "tautline_gpu_sharing",
+    "tautline_gpu_simulator",
     "tautline_gpu_slice",
     "tautline_latency",
     "tautline_latency_agent",
-    "tautline_structured_merge",
-    "tautline_mutating_policy",
-    "tautline_proto",
     "tautline_model_registry",
+    "tautline_mutating_policy",
+    "tautline_pod_requeue",
+    "tautline_proto",
+    "tautline_provider_client",
     "tautline_rtt_model",
     "tautline_runtime",
     "tautline_scheduler_extender",
     "tautline_scripted",
     "tautline_sdk",
-    "tautline_gpu_simulator",
-    "tautline_pod_requeue",
+    "tautline_structured_merge",
 ];
 
+/// Parses a filter.
+///
 /// # Errors
-/// A directive that is malformed, an unknown level, or a target that is a misspelt
-/// crate of ours.
+/// A malformed directive, an unknown level, or an unknown target that starts with `tautline`.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     let directives: Vec<&str> = text.split(',').map(str::trim).collect();
     for directive in &directives {

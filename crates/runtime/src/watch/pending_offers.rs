@@ -1,5 +1,5 @@
-//! Offers that wait until the pods that they may select are followed: one that counted
-//! before would have pods planned as if their peers were not there.
+//! Offers that wait until the pods that they may select are watched: an offer that is active
+//! earlier would let pods be planned without their peers.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,11 +15,11 @@ use tokio::sync::watch::Sender;
 use super::scope::Scope;
 use crate::cluster_store::ClusterStore;
 
-/// Between the watch of offers, which says what pods are to be followed, and that of
-/// pods, which says what it follows. Who waits is in the feed.
+/// Connects the watch on offers, which decides the wanted pods, and the watch on pods, which
+/// reports its scope. The pending offers are in the store.
 #[derive(Clone, Debug)]
 pub(super) struct PendingOffers {
-    feed: ClusterStore,
+    store: ClusterStore,
     wanted: Sender<Scope>,
     state: Arc<Mutex<State>>,
 }
@@ -27,39 +27,39 @@ pub(super) struct PendingOffers {
 #[derive(Debug)]
 struct State {
     all: SelectorUnion,
-    followed: Scope,
-    /// Who waited as a list of offers began, and has not come in it so far.
-    gone: BTreeSet<String>,
+    in_sync: Scope,
+    /// Keys of the offers that were pending at the start of a list and that it has not had so far.
+    not_relisted: BTreeSet<String>,
 }
 
 impl PendingOffers {
-    /// `wanted` is what the watch of pods is to follow.
-    pub(super) fn new(feed: ClusterStore, wanted: Sender<Scope>) -> Self {
+    /// `wanted` is the scope for the watch on pods.
+    pub(super) fn new(store: ClusterStore, wanted: Sender<Scope>) -> Self {
         Self {
-            feed,
+            store,
             wanted,
             state: Arc::new(Mutex::new(State {
                 all: SelectorUnion::default(),
-                followed: Scope::Selected(SelectorUnion::default()),
-                gone: BTreeSet::new(),
+                in_sync: Scope::Selected(SelectorUnion::default()),
+                not_relisted: BTreeSet::new(),
             })),
         }
     }
 
-    /// Gives the object back if it may count now; else it does as soon as it may.
+    /// Returns the object if it may be active now; else it becomes active later.
     pub(super) fn admit(&self, object: Object) -> Option<Object> {
         let Object::Offer(offer) = object else {
             return Some(object);
         };
         let key = key(&offer.namespace, &offer.name);
         let mut state = self.state.lock();
-        state.gone.remove(&key);
-        if state.follows(&offer) {
-            self.drop_waiting(&key);
+        state.not_relisted.remove(&key);
+        if state.covers(&offer) {
+            self.remove_pending(&key);
             return Some(Object::Offer(offer));
         }
         selectors(&offer).for_each(|s| state.all.add(s));
-        let waiting = self.feed.pending_offers();
+        let waiting = self.store.pending_offers();
         waiting.send_modify(|waiting| _ = waiting.insert(key, Arc::new(offer)));
         self.wanted.send_if_modified(|wanted| {
             let new = Scope::selected(&state.all);
@@ -72,17 +72,17 @@ impl PendingOffers {
         None
     }
 
-    /// An offer is gone.
-    pub(super) fn forget(&self, key: &str) {
+    /// An offer is deleted.
+    pub(super) fn remove(&self, key: &str) {
         let _state = self.state.lock();
-        self.drop_waiting(key);
+        self.remove_pending(key);
     }
 
-    /// Offers are listed anew.
-    pub(super) fn begins(&self) {
+    /// A new list of offers starts.
+    pub(super) fn relist_started(&self) {
         let mut state = self.state.lock();
-        state.gone = self
-            .feed
+        state.not_relisted = self
+            .store
             .pending_offers()
             .borrow()
             .keys()
@@ -90,55 +90,55 @@ impl PendingOffers {
             .collect();
     }
 
-    /// The list has an offer that cannot be used: what was good of it stays.
-    pub(super) fn keep(&self, key: &str) {
-        self.state.lock().gone.remove(key);
+    /// The list has an unusable offer: the last usable version stays.
+    pub(super) fn retain(&self, key: &str) {
+        self.state.lock().not_relisted.remove(key);
     }
 
-    /// The list is complete. Who waited and is not in it is gone, even if it came to count
-    /// meanwhile.
-    pub(super) fn ends(&self) {
+    /// The list is complete. Offers that were pending and are not in it are deleted, even if they
+    /// became active meanwhile.
+    pub(super) fn relist_done(&self) {
         let mut state = self.state.lock();
-        for key in std::mem::take(&mut state.gone) {
-            self.drop_waiting(&key);
-            self.feed.delete(Kind::Offer, &key);
+        for key in std::mem::take(&mut state.not_relisted) {
+            self.remove_pending(&key);
+            self.store.delete(Kind::Offer, &key);
         }
     }
 
-    /// Pods are followed so far: offers that waited for it count.
-    pub(super) fn follows(&self, scope: &Scope) {
+    /// The watch on pods has this scope: the offers that it covers become active.
+    pub(super) fn pods_in_sync(&self, scope: &Scope) {
         let mut state = self.state.lock();
-        state.followed = scope.clone();
+        state.in_sync = scope.clone();
         let all: Vec<Arc<Offer>> = self
-            .feed
+            .store
             .pending_offers()
             .borrow()
             .values()
             .cloned()
             .collect();
-        for offer in all.into_iter().filter(|offer| state.follows(offer)) {
-            // While this is locked no later version of it can overtake it.
-            self.feed.apply(Object::Offer(Offer::clone(&offer)));
-            self.drop_waiting(&key(&offer.namespace, &offer.name));
+        for offer in all.into_iter().filter(|offer| state.covers(offer)) {
+            // The lock prevents a later version from being overtaken.
+            self.store.apply(Object::Offer(Offer::clone(&offer)));
+            self.remove_pending(&key(&offer.namespace, &offer.name));
         }
     }
 
-    fn drop_waiting(&self, key: &str) {
-        let waiting = self.feed.pending_offers();
+    fn remove_pending(&self, key: &str) {
+        let waiting = self.store.pending_offers();
         waiting.send_if_modified(|waiting| waiting.remove(key).is_some());
     }
 }
 
 impl State {
-    fn follows(&self, offer: &Offer) -> bool {
-        match &self.followed {
+    fn covers(&self, offer: &Offer) -> bool {
+        match &self.in_sync {
             Scope::Selected(union) => selectors(offer).all(|s| union.covers(s)),
             Scope::Placed | Scope::All => true,
         }
     }
 }
 
-/// Of the pods that an offer's targets select.
+/// The pod selectors of an offer.
 fn selectors(offer: &Offer) -> impl Iterator<Item = &Selector> {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
     pods.filter_map(|t| t.selector.as_ref())
@@ -170,30 +170,30 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_counts_once_its_pods_are_followed() {
+    fn offer_is_active_once_its_pods_are_watched() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let feed = ClusterStore::default();
-        let selected = PendingOffers::new(feed.clone(), wanted);
+        let store = ClusterStore::default();
+        let pending = PendingOffers::new(store.clone(), wanted);
         let app_of = |name: &str| {
-            let snapshot = feed.snapshot();
+            let snapshot = store.snapshot();
             let offer = snapshot.offer("ns", name).map(|e| Arc::clone(&e.offer));
             let target = offer.map(|o| o.targets[0].selector.clone().unwrap());
             target.map(|s| s.match_labels[0].1.clone())
         };
-        let admit = |o: Offer| selected.admit(Object::Offer(o)).is_some();
+        let admit = |o: Offer| pending.admit(Object::Offer(o)).is_some();
         let other = Object::Pod(tautline_core::model::Pod::default());
-        assert!(selected.admit(other).is_some(), "what is no offer");
+        assert!(pending.admit(other).is_some(), "what is no offer");
 
         for (name, app) in [("a", "web"), ("b", "web"), ("c", "web"), ("d", "db")] {
             assert!(!admit(offer(name, app)), "{name}");
         }
-        selected.forget("ns/c");
+        pending.remove("ns/c");
         let web = {
             let mut union = SelectorUnion::default();
             selectors(&offer("a", "web")).for_each(|s| union.add(s));
             Scope::selected(&union)
         };
-        selected.follows(&web);
+        pending.pods_in_sync(&web);
         assert_eq!(app_of("a").as_deref(), Some("web"));
         assert_eq!(app_of("b").as_deref(), Some("web"));
         assert_eq!((app_of("c"), app_of("d")), (None, None));
@@ -205,71 +205,72 @@ mod tests {
         assert!(admit(offer("b", "web")));
         let all = follows.borrow().clone();
         assert_eq!(all.selectors().labels.unwrap(), "app in (cache,db,web)");
-        selected.follows(&all);
+        pending.pods_in_sync(&all);
         assert_eq!(app_of("a").as_deref(), Some("cache"));
         assert_eq!(app_of("b").as_deref(), Some("web"));
         assert_eq!(app_of("d").as_deref(), Some("db"));
     }
 
     #[test]
-    fn all_pods_stay_wanted() {
+    fn scope_all_never_shrinks() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let selected = PendingOffers::new(ClusterStore::default(), wanted.clone());
+        let pending = PendingOffers::new(ClusterStore::default(), wanted.clone());
         wanted.send_replace(Scope::All);
-        assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
+        assert!(pending.admit(Object::Offer(offer("a", "web"))).is_none());
         assert_eq!(*follows.borrow(), Scope::All);
-        selected.follows(&Scope::All);
-        assert!(selected.admit(Object::Offer(offer("b", "db"))).is_some());
+        pending.pods_in_sync(&Scope::All);
+        assert!(pending.admit(Object::Offer(offer("b", "db"))).is_some());
     }
 
     #[test]
-    fn who_waited_and_is_in_a_list_no_more_is_gone() {
+    fn relist_deletes_pending_offers_that_it_lacks() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let feed = ClusterStore::default();
-        let selected = PendingOffers::new(feed.clone(), wanted);
-        let admit = |o: Offer| selected.admit(Object::Offer(o)).is_some();
+        let store = ClusterStore::default();
+        let pending = PendingOffers::new(store.clone(), wanted);
+        let admit = |o: Offer| pending.admit(Object::Offer(o)).is_some();
         for name in ["a", "b", "c", "d"] {
             assert!(!admit(offer(name, "web")));
         }
-        selected.begins();
+        pending.relist_started();
         assert!(!admit(offer("a", "db")));
-        selected.keep("ns/b");
-        selected.forget("ns/c");
+        pending.retain("ns/b");
+        pending.remove("ns/c");
         // Of d nothing is said, and it comes to count while the rest is listed.
-        selected.follows(&follows.borrow());
-        assert!(feed.snapshot().offer("ns", "d").is_some());
-        selected.ends();
-        let count: Vec<String> = (feed.snapshot().offers())
+        pending.pods_in_sync(&follows.borrow());
+        assert!(store.snapshot().offer("ns", "d").is_some());
+        pending.relist_done();
+        let count: Vec<String> = (store.snapshot().offers())
             .map(|e| e.offer.name.to_string())
             .collect();
         assert_eq!(count, ["a", "b"]);
-        assert!(feed.pending_offers().borrow().is_empty());
+        assert!(store.pending_offers().borrow().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_waits_for_offers_that_concern_it() {
+    async fn wait_for_pending_offers_waits_for_matching_offers() {
         let (wanted, follows) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let feed = ClusterStore::default();
-        let selected = PendingOffers::new(feed.clone(), wanted);
-        assert!(selected.admit(Object::Offer(offer("a", "web"))).is_none());
+        let store = ClusterStore::default();
+        let pending = PendingOffers::new(store.clone(), wanted);
+        assert!(pending.admit(Object::Offer(offer("a", "web"))).is_none());
         let most = std::time::Duration::from_millis(200);
         assert!(
-            feed.wait_for_pending_offers(|o| &*o.name == "b", most)
+            store
+                .wait_for_pending_offers(|o| &*o.name == "b", most)
                 .await
                 .is_ok()
         );
-        let still = feed
+        let still = store
             .wait_for_pending_offers(|o| &*o.name == "a", most)
             .await;
         assert_eq!(&*still.unwrap_err().name, "a");
         let (settled, ()) = tokio::join!(
-            feed.wait_for_pending_offers(|o| &*o.name == "a", most),
+            store.wait_for_pending_offers(|o| &*o.name == "a", most),
             async {
                 tokio::task::yield_now().await;
-                selected.follows(&follows.borrow());
+                pending.pods_in_sync(&follows.borrow());
             }
         );
         assert!(settled.is_ok());
-        assert!(feed.snapshot().offer("ns", "a").is_some());
+        assert!(store.snapshot().offer("ns", "a").is_some());
     }
 }

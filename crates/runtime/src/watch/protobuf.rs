@@ -1,7 +1,6 @@
-//! Lists and watches in protobuf, as kube's watcher does in JSON: a list page by
-//! page, then a watch from there, again and again from where it ended, and a new
-//! list where the API server no longer knows what changed since. Who follows a part of
-//! a kind may later follow all of it.
+//! Lists and watches in protobuf, like kube's watcher in JSON: a paged list, then watches that
+//! each continue where the last one ended, and a new list when the API server no longer has the
+//! changes. The scope may grow from a part of a kind to all of it.
 
 mod relist_filter;
 mod requests;
@@ -31,26 +30,26 @@ use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Brought, key,
+    Decoded, key,
     scope::{Scope, Selectors},
 };
 use crate::cluster::Cluster;
 use relist_filter::RelistFilter;
-use requests::{Gone, in_time, pages, refused, send};
+use requests::{Gone, error_from, pages, send, within_deadline};
 
-/// What a watch tells of itself, beside what it brings.
+/// The state of a watch, in addition to its events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchSignal<'a> {
-    /// It begins to list these.
-    Lists(&'a Scope),
-    /// All of these are known, and all that changes of them will be.
-    Follows(&'a Scope),
-    /// From here on it brings each change.
-    Begins,
-    /// It brings none any more.
-    Ends,
-    /// It takes nothing until then.
-    Rests(Instant),
+    /// A list of this scope starts.
+    ListStarted(&'a Scope),
+    /// All objects of this scope are known, and their changes will be.
+    InSync(&'a Scope),
+    /// From now on it reports every change.
+    WatchStarted,
+    /// It reports no changes any more.
+    WatchEnded,
+    /// It pauses until then.
+    QuietUntil(Instant),
 }
 
 /// The API server ends a watch after 290 s, which is kube's default; a connection
@@ -58,42 +57,39 @@ pub(super) enum WatchSignal<'a> {
 const SILENCE: Duration = Duration::from_secs(295);
 /// A watch that ends sooner than this has failed.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Once it has taken what there was, a watch rests for so long: in a busy cluster a
-/// few events then cost one wake instead of one each, here and for the API server,
-/// which is not asked to wake us while we rest. After a quiet time an event is taken
-/// at once. For the few pods that are bound meanwhile, a provider that hands something
-/// out holds a reservation. What is known cannot change while the watch rests, so
-/// answers made of it hold for as long.
-const REST: Duration = Duration::from_millis(20);
-/// Once it follows more, a watch goes on for so long before it looks for what more is
-/// wanted since.
+/// The pause of a watch after it has handled all events: in a busy cluster several events then
+/// cost one wake-up, here and in the API server. After a longer quiet time an event is handled at
+/// once. Allocators hold reservations for pods bound during the pause. The store does not change
+/// during it, so answers stay valid.
+const QUIET: Duration = Duration::from_millis(20);
+/// Time between two expansions of the scope.
 const GATHER: Duration = Duration::from_millis(100);
-/// The most objects that are held until all of a list are there.
-const MOST_HELD: usize = 10_000;
+/// Maximum number of objects held until a list is complete.
+const MAX_HELD: usize = 10_000;
 
-/// Follows a kind until told to stop. It has a thread of its own: there an event wakes no
-/// other thread, and that is most of what an event costs. The thread may sleep, as
-/// nothing else lives on it: `tells` is told before it does.
-pub(super) async fn on_thread<K: Watchable>(
+/// Lists and watches a kind until `stop`, on its own thread: an event then wakes no other thread,
+/// which is most of an event's cost. The thread may sleep, since nothing else runs on it;
+/// `on_signal` is called before it does.
+pub(super) async fn run_on_own_thread<K: Watchable>(
     cluster: Cluster,
     mut wanted: Receiver<Scope>,
     stop: CancellationToken,
-    mut on: impl FnMut(Result<Event<Brought<K>>>) + Send + 'static,
-    tells: impl Fn(WatchSignal<'_>) + Send + Sync + 'static,
+    mut on_event: impl FnMut(Result<Event<Decoded<K>>>) + Send + 'static,
+    on_signal: impl Fn(WatchSignal<'_>) + Send + Sync + 'static,
 ) -> Result<()> {
-    // A thread that is never told to stop would keep the process from ending.
+    // A thread that does not stop would keep the process from exiting.
     let stop = stop.child_token();
-    let _told = stop.clone().drop_guard();
+    let _stop_guard = stop.clone().drop_guard();
     let watching = Arc::new(AtomicBool::new(false));
-    let tells = Arc::new(tells);
-    let following = move || {
-        let (resting, told) = (Arc::clone(&watching), Arc::clone(&tells));
+    let on_signal = Arc::new(on_signal);
+    let run = move || {
+        let (pausing, signal) = (Arc::clone(&watching), Arc::clone(&on_signal));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .on_thread_park(move || {
-                if resting.load(Ordering::Relaxed) {
-                    told(WatchSignal::Rests(Instant::now() + REST));
-                    std::thread::sleep(REST);
+                if pausing.load(Ordering::Relaxed) {
+                    signal(WatchSignal::QuietUntil(Instant::now() + QUIET));
+                    std::thread::sleep(QUIET);
                 }
             })
             .build()?;
@@ -101,26 +97,26 @@ pub(super) async fn on_thread<K: Watchable>(
             let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = follow(&client, &mut wanted, &watching, &mut on, &*tells) => {}
+                () = list_and_watch(&client, &mut wanted, &watching, &mut on_event, &*on_signal) => {}
             }
             Ok(())
         })
     };
-    tokio::task::spawn_blocking(following).await?
+    tokio::task::spawn_blocking(run).await?
 }
 
-/// Never ends; `on` gets every event, and why the watch had to start again.
-async fn follow<K: Watchable>(
+/// Never ends; `on_event` gets every event, and the errors that restart the watch.
+async fn list_and_watch<K: Watchable>(
     client: &Client,
     wanted: &mut Receiver<Scope>,
     watching: &AtomicBool,
-    on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(WatchSignal<'_>),
+    on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
+    on_signal: &impl Fn(WatchSignal<'_>),
 ) {
     let mut backoff = DefaultBackoff::default();
     let (mut scope, mut version) = (wanted.borrow().clone(), None);
-    let mut beside = RelistFilter::default();
-    // When more is listed again, that having failed: what is known is followed until then.
+    let mut relisted = RelistFilter::default();
+    // The next expansion after a failed one; the current scope is watched until then.
     let mut again = tokio::time::Instant::now();
     loop {
         let mut next = scope.clone();
@@ -128,61 +124,73 @@ async fn follow<K: Watchable>(
             next.clone_from(&wanted.borrow());
             scope.clone_from(&next);
         } else if again <= tokio::time::Instant::now() {
-            next = scope.towards(&wanted.borrow());
+            next = scope.next_step_to(&wanted.borrow());
         }
-        let widens = scope != next;
-        // A list goes on to its end: however often more is wanted, it comes to one.
-        let waits = !widens && (version.is_some() || scope.is_nothing());
-        let followed = scope.clone();
+        let expands = scope != next;
+        // A list runs to its end, so that frequent expansions cannot delay it forever.
+        let waits = !expands && (version.is_some() || scope.is_empty());
+        let current = scope.clone();
         let step = async {
             match &mut version {
-                Some(known) if widens => {
-                    if let Some((version, others)) = rest(client, &scope, &next).await? {
-                        // All that is wanted is watched from where the part was, so what
-                        // changes of the rest while that is listed is told then.
-                        beside.add(&version, others.iter().map(key));
-                        others.into_iter().for_each(|o| on(Ok(Event::Apply(o))));
-                        tells(WatchSignal::Follows(&next));
+                Some(known) if expands => {
+                    if let Some((version, remainder)) =
+                        list_remainder(client, &scope, &next).await?
+                    {
+                        // The whole scope is watched from the version of the part, so changes
+                        // of the remainder during its list are reported then.
+                        relisted.add(&version, remainder.iter().map(key));
+                        remainder
+                            .into_iter()
+                            .for_each(|o| on_event(Ok(Event::Apply(o))));
+                        on_signal(WatchSignal::InSync(&next));
                     } else {
-                        *known = list(client, &next, on, tells).await?;
-                        beside = RelistFilter::default();
+                        *known = list(client, &next, on_event, on_signal).await?;
+                        relisted = RelistFilter::default();
                     }
                     scope = next;
                 }
                 Some(version) => {
                     watching.store(true, Ordering::Relaxed);
-                    watch(client, scope.selectors(), version, &mut beside, on, tells).await?;
+                    watch(
+                        client,
+                        scope.selectors(),
+                        version,
+                        &mut relisted,
+                        on_event,
+                        on_signal,
+                    )
+                    .await?;
                 }
                 None => {
-                    beside = RelistFilter::default();
-                    version = Some(list(client, &scope, on, tells).await?);
+                    relisted = RelistFilter::default();
+                    version = Some(list(client, &scope, on_event, on_signal).await?);
                 }
             }
             Ok(())
         };
         let done = tokio::select! {
             done = step => Some(done),
-            () = wider(wanted, &followed, again), if waits => None,
+            () = scope_expanded(wanted, &current, again), if waits => None,
         };
         watching.store(false, Ordering::Relaxed);
-        tells(WatchSignal::Ends);
+        on_signal(WatchSignal::WatchEnded);
         match done {
             None => {}
             Some(Ok(())) => {
                 backoff.reset();
-                if widens {
+                if expands {
                     again = tokio::time::Instant::now() + GATHER;
                 }
             }
             Some(Err(error)) => {
                 let error: anyhow::Error = error;
-                if error.downcast_ref::<Gone>().is_some() && !widens {
+                if error.downcast_ref::<Gone>().is_some() && !expands {
                     version = None;
                 }
-                on(Err(error));
+                on_event(Err(error));
                 let wait = backoff.next().unwrap_or(SHORTEST);
                 again = tokio::time::Instant::now() + wait;
-                if !widens {
+                if !expands {
                     tokio::time::sleep(wait).await;
                 }
             }
@@ -190,69 +198,69 @@ async fn follow<K: Watchable>(
     }
 }
 
-/// Ends once more than `scope` is to be followed, and not before `again`.
-async fn wider(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
+/// Completes once the wanted scope exceeds `scope`, but not before `again`.
+async fn scope_expanded(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
     if wanted.wait_for(|wanted| wanted != scope).await.is_err() {
         return pending().await;
     }
     tokio::time::sleep_until(again).await;
 }
 
-/// What a wider scope has beside one that is followed, and its version; `None`: it has to
-/// be listed with what is followed, or is too much to be held at once.
-async fn rest<K: Watchable>(
+/// The objects of a wider scope that the current one lacks, and the list's version; `None` if no
+/// selector describes them, or they are too many to hold.
+async fn list_remainder<K: Watchable>(
     client: &Client,
     scope: &Scope,
     wider: &Scope,
-) -> Result<Option<(String, Vec<Brought<K>>)>> {
-    let Some(missing) = scope.missing(wider) else {
+) -> Result<Option<(String, Vec<Decoded<K>>)>> {
+    let Some(missing) = scope.remainder(wider) else {
         return Ok(None);
     };
-    let (mut others, mut count) = (Vec::new(), 0);
+    let (mut remainder, mut count) = (Vec::new(), 0);
     let each = |object| {
         count += 1;
-        match count > MOST_HELD {
-            true => others = Vec::new(),
-            false => others.push(object),
+        match count > MAX_HELD {
+            true => remainder = Vec::new(),
+            false => remainder.push(object),
         }
     };
     let version = pages(client, missing, each).await?;
-    Ok((count <= MOST_HELD).then_some((version, others)))
+    Ok((count <= MAX_HELD).then_some((version, remainder)))
 }
 
-/// All there is of what is followed, each object counting as it comes; gives its version.
-/// Of nothing there is none, and nothing to be asked: then this does not end.
+/// Lists the scope, each object taking effect at once; returns the list's version. Never ends for
+/// an empty scope, which needs no request.
 async fn list<K: Watchable>(
     client: &Client,
     scope: &Scope,
-    on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(WatchSignal<'_>),
+    on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
+    on_signal: &impl Fn(WatchSignal<'_>),
 ) -> Result<String> {
-    on(Ok(Event::Init));
-    tells(WatchSignal::Lists(scope));
+    on_event(Ok(Event::Init));
+    on_signal(WatchSignal::ListStarted(scope));
     let mut version = None;
-    if !scope.is_nothing() {
-        let each = |o| on(Ok(Event::InitApply(o)));
+    if !scope.is_empty() {
+        let each = |o| on_event(Ok(Event::InitApply(o)));
         version = Some(pages(client, scope.selectors(), each).await?);
     }
-    // Who waits for it is there before the list counts as complete.
-    tells(WatchSignal::Follows(scope));
-    on(Ok(Event::InitDone));
+    // Pending offers become active before the list counts as complete.
+    on_signal(WatchSignal::InSync(scope));
+    on_event(Ok(Event::InitDone));
     match version {
         Some(version) => Ok(version),
         None => pending().await,
     }
 }
 
-/// What changes after `version`, which is kept in step, until the watch ends, but for what
-/// was listed `beside`.
+/// Reports the changes after `version`, which it advances, until the watch ends. Skips the events
+/// that `relisted` covers.
 async fn watch<K: Watchable>(
     client: &Client,
     selectors: Selectors,
     version: &mut String,
-    beside: &mut RelistFilter,
-    on: &mut impl FnMut(Result<Event<Brought<K>>>),
-    tells: &impl Fn(WatchSignal<'_>),
+    relisted: &mut RelistFilter,
+    on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
+    on_signal: &impl Fn(WatchSignal<'_>),
 ) -> Result<()> {
     let params = WatchParams {
         field_selector: selectors.fields.map(str::to_owned),
@@ -261,8 +269,8 @@ async fn watch<K: Watchable>(
     };
     let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
     let began = Instant::now();
-    let mut body = in_time(send(client, request, watched::STREAM)).await?;
-    tells(WatchSignal::Begins);
+    let mut body = within_deadline(send(client, request, watched::PROTOBUF_WATCH)).await?;
+    on_signal(WatchSignal::WatchStarted);
     let mut buffer = BytesMut::new();
     while let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await {
         let Ok(data) = frame?.into_data() else {
@@ -274,7 +282,7 @@ async fn watch<K: Watchable>(
                 watched::Event::Applied(raw) => (raw, Some(false)),
                 watched::Event::Deleted(raw) => (raw, Some(true)),
                 watched::Event::Bookmark(raw) => (raw, None),
-                watched::Event::Error(status) => return Err(refused(status)),
+                watched::Event::Error(status) => return Err(error_from(status)),
             };
             let object = watched::object::<K>(raw);
             let now = match &object {
@@ -282,12 +290,12 @@ async fn watch<K: Watchable>(
                 Err(malformed) => malformed.metadata.resource_version.clone(),
             };
             *version = now.unwrap_or_else(|| version.clone());
-            if beside.has(version, || key(&object)) {
+            if relisted.covers(version, || key(&object)) {
                 continue;
             }
             match deleted {
-                Some(false) => on(Ok(Event::Apply(object))),
-                Some(true) => on(Ok(Event::Delete(object))),
+                Some(false) => on_event(Ok(Event::Apply(object))),
+                Some(true) => on_event(Ok(Event::Delete(object))),
                 None => {}
             }
         }

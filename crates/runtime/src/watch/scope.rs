@@ -1,21 +1,22 @@
-//! Which objects of a kind are followed.
+//! The part of a kind that is watched.
 
 use tautline_core::selector_union::SelectorUnion;
 
-/// What a list or a watch asks for, by its selectors.
+/// The selectors of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selectors {
     pub(super) fields: Option<&'static str>,
     pub(super) labels: Option<String>,
 }
 
-/// All objects of a kind, or a part of the pods. What is followed only ever gets wider.
+/// All objects of a kind, or a part of the pods. A scope only grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Pods that have a node, and labels that are asked for.
+    /// Pods with a node that the union selects.
     Selected(SelectorUnion),
-    /// Pods that have a node.
+    /// Pods with a node.
     Placed,
+    /// All objects.
     All,
 }
 
@@ -30,33 +31,33 @@ impl Scope {
         }
     }
 
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::Selected(union) if union.is_empty())
     }
 
     pub(super) fn selectors(&self) -> Selectors {
         let labels = match self {
-            Self::Selected(union) => Some(union.text()),
+            Self::Selected(union) => Some(union.to_query()),
             Self::Placed | Self::All => None,
         };
         let fields = PLACED.filter(|_| *self != Self::All);
         Selectors { fields, labels }
     }
 
-    /// What is followed next on the way to what is wanted. Pods that wait come after all
-    /// that have a node: who finds a node for them has to know what is on it.
-    pub(super) fn towards(&self, wanted: &Self) -> Self {
+    /// The next scope on the way to `wanted`. Waiting pods come after all pods with a node: placing
+    /// them requires the pods on each node.
+    pub(super) fn next_step_to(&self, wanted: &Self) -> Self {
         match (self, wanted) {
             (Self::Selected(_), Self::All) => Self::Placed,
             _ => wanted.clone(),
         }
     }
 
-    /// What `wider` has beside this, if a selector can say it.
-    pub(super) fn missing(&self, wider: &Self) -> Option<Selectors> {
+    /// Selectors for the part of `wider` that this scope lacks, if there are any.
+    pub(super) fn remainder(&self, wider: &Self) -> Option<Selectors> {
         match (self, wider) {
             (Self::Selected(mine), Self::Selected(wider)) => {
-                let labels = Some(mine.difference(wider)?.text());
+                let labels = Some(mine.difference(wider)?.to_query());
                 let fields = PLACED;
                 Some(Selectors { fields, labels })
             }

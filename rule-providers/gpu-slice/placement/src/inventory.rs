@@ -1,41 +1,41 @@
-//! The GPUs of one node: what its cards are, and who holds what of them.
+//! The GPUs of one node: its cards and their holders.
 
 mod read;
 
 use std::sync::Arc;
 
-pub use read::{Held, asked, read, record_of};
+pub use read::{PodReservation, annotated_request, assigned_cards, read};
 
 use crate::{
-    record::Part,
-    room::Room,
-    shape::{CARD, Kind},
+    device_annotation::CardShare,
+    node_capacity::NodeCapacity,
+    shape::{CARD, CardKind},
 };
 
 /// A node's devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
-    pub pools: Vec<Pool>,
-    /// What is known by number only: MIG instances, and shares of unknown size.
-    pub counted: Vec<Counted>,
+    pub pools: Vec<CardPool>,
+    /// Resources of which only the number is known: MIG instances, and shares of unknown size.
+    pub counted: Vec<CountedResource>,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
-    /// What could not be read, for people.
+    /// Text about labels and annotations that could not be read.
     pub warnings: Vec<String>,
 }
 
-/// Cards of a node that are given away in one way.
+/// The cards of a node in one sharing mode.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
-    pub kind: Kind,
-    /// The resource that pods request for it; none where they are bound to cards.
+pub struct CardPool {
+    pub kind: CardKind,
+    /// The resource that pods request; `None`: cards are assigned when a pod is bound.
     pub resource: Option<Arc<str>>,
     /// Memory of one card.
     pub card_memory_bytes: Option<i64>,
     pub cards: Vec<Card>,
 }
 
-/// One card and who holds it.
+/// A card and its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
     /// Its index, or its UUID.
@@ -44,23 +44,23 @@ pub struct Card {
     pub holders: Vec<Holder>,
 }
 
-/// Who holds a part of a card.
+/// A pod that holds a part of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// `namespace/name`.
     pub pod: Box<str>,
     pub milli: u16,
-    /// The card is written on the pod; else the device plugin chose it and this is
-    /// the packing that wastes least.
-    pub recorded: bool,
+    /// The pod's annotation names the card; else the device plugin chose it, and this is a
+    /// guess: the tightest packing.
+    pub annotated: bool,
 }
 
 /// A resource of which only the number is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedResource {
     pub resource: Arc<str>,
     pub product: Arc<str>,
-    pub has: i64,
+    pub total: i64,
     pub used: i64,
 }
 
@@ -73,12 +73,12 @@ impl Card {
         }
     }
 
-    /// What all its holders have; above [`CARD`] it is over-committed.
+    /// The sum of all holders; above [`CARD`] the card is over-committed.
     pub fn held_milli(&self) -> u32 {
         self.holders.iter().map(|h| u32::from(h.milli)).sum()
     }
 
-    /// What a pod could still be given.
+    /// The free thousandths; 0 for an unhealthy card.
     pub fn left_milli(&self) -> u16 {
         if self.healthy {
             CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD))
@@ -89,23 +89,22 @@ impl Card {
 }
 
 impl Inventory {
-    /// What is left of a pool, with the node's CPU and memory; `kind` is the pool's
-    /// number on the board.
-    pub fn room(&self, pool: &Pool, kind: u16) -> Room {
+    /// The free capacity of a pool, with the node's CPU and memory; `kind` is the pool's
+    /// index in the cost cache.
+    pub fn capacity(&self, pool: &CardPool, kind: u16) -> NodeCapacity {
         let left = pool.cards.iter().map(Card::left_milli).collect();
-        Room::new(self.cpu_milli, self.memory_bytes, kind, left)
+        NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
     }
 
-    /// The pool and card of a part of a record.
-    pub fn card(&self, name: &str) -> Option<(&Pool, &Card)> {
+    /// The pool and card with this name.
+    pub fn card(&self, name: &str) -> Option<(&CardPool, &Card)> {
         self.pools
             .iter()
             .find_map(|p| Some((p, p.cards.iter().find(|c| *c.name == *name)?)))
     }
 
-    /// The first thing wrong with cards that a pod was given: gone, unhealthy or
-    /// over-committed, with the card's name.
-    pub fn fault(&self, parts: &[Part]) -> Option<String> {
+    /// The first fault of cards that a pod was given: gone, unhealthy or over-committed.
+    pub fn fault(&self, parts: &[CardShare]) -> Option<String> {
         for part in parts {
             let name = &part.card;
             match self.card(name) {

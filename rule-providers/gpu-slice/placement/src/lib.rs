@@ -1,26 +1,27 @@
-//! The GPUs of a cluster: what a node's devices are and what is left of them
-//! ([`inventory`], [`room`], [`mig`], [`dra`]), which requests come ([`popularity`]), and where
-//! the next one does least harm ([`policy`], [`board`]).
+//! The GPUs of a cluster: the devices of a node and their free capacity ([`inventory`],
+//! [`node_capacity`], [`mig`], [`dra`]), the distribution of requests
+//! ([`request_distribution`]), and the placement that does least harm ([`policy`],
+//! [`cost_cache`]).
 //!
-//! Pure: nothing here knows a cluster's API or waits.
+//! Pure: no I/O, no Kubernetes API, nothing that awaits.
 
-pub mod board;
+pub mod cost_cache;
+pub mod device_annotation;
 pub mod dra;
 pub mod inventory;
 pub mod mig;
 pub mod names;
+pub mod node_capacity;
+pub mod planned_classes;
 pub mod policy;
-pub mod popularity;
-pub mod record;
-pub mod room;
+pub mod request_distribution;
 pub mod shape;
-pub mod types;
 
-pub use board::{Board, Refusal};
+pub use cost_cache::{CostCache, PlacementError};
 pub use inventory::Inventory;
 pub use names::Names;
-pub use policy::Place;
-pub use popularity::{Popularity, TaskType};
-pub use room::{Grant, Room, Short};
-pub use shape::{CARD, Kind, Lane, Shape};
-pub use types::Types;
+pub use node_capacity::{CardGrant, NodeCapacity, Shortage};
+pub use planned_classes::PlannedClasses;
+pub use policy::PlacementCost;
+pub use request_distribution::{RequestClass, RequestDistribution};
+pub use shape::{CARD, CardKind, Shape, SharingMode};

@@ -8,7 +8,7 @@
 //! Source of all numbers: NVIDIA Multi-Instance GPU User Guide, "Supported MIG
 //! Profiles" and the placements that `nvidia-smi mig -lgipp` lists.
 
-pub use card::{Mig, MigError, Placement};
+pub use card::{MigCard, MigError, Placement};
 pub use geometry::{Geometry, Profile};
 
 mod card;

@@ -1,11 +1,11 @@
-//! What resources, labels and annotations are called: NVIDIA's names, CastSlice's,
-//! those of the openb trace, and ours. Other vendors' come by configuration.
+//! Names of resources, labels and annotations: those of NVIDIA, CastSlice, the openb trace and
+//! Tautline. Those of other vendors come from configuration.
 
 use std::sync::Arc;
 
-/// The annotation that records which cards a pod was given: `0:250`, or `1,3` for
-/// whole ones; a card's index (or UUID) and thousandths.
-pub const DEVICES: &str = "tautline.io/gpu-devices";
+/// The annotation that names the cards of a pod, by index or UUID, with thousandths: `0:250`, or
+/// `1,3` for whole ones.
+pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
 
 /// The names that nodes and pods use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Names {
     pub whole: Vec<Arc<str>>,
     /// Resources of units of shared cards.
     pub shared: Vec<Arc<str>>,
-    /// What resources of MIG instances begin with.
+    /// Prefixes of the resources of MIG instances.
     pub instances: Vec<Arc<str>>,
     /// Resource, label or annotation of a node with its number of cards, for nodes
     /// whose cards are handed out in thousandths when a pod is bound.
@@ -50,13 +50,13 @@ impl Default for Names {
             replicas: "nvidia.com/gpu.replicas".into(),
             pod_milli: "alibabacloud.com/gpu-milli".into(),
             pod_count: "alibabacloud.com/gpu-count".into(),
-            pod_devices: list(&[DEVICES, "alibabacloud.com/gpu-index"]),
+            pod_devices: list(&[DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"]),
         }
     }
 }
 
 impl Names {
-    /// Whether a resource is one of those that this is about.
+    /// Whether a resource is a GPU resource.
     pub fn is_gpu(&self, resource: &str) -> bool {
         self.is_whole(resource) || self.is_shared(resource) || self.is_instance(resource)
     }

@@ -1,86 +1,87 @@
-//! How a policy tells nodes apart, and which policies there are.
+//! Placement policies: the cost of a shape on a node.
 
-mod bestfit;
+mod best_fit;
 mod fgd;
 mod packing;
-mod prices;
+mod remainder_values;
 mod spread;
 mod tautline;
-mod usable;
+mod usable_table;
 
 use std::{fmt, str::FromStr};
 
 pub use fgd::Fgd;
 
-use crate::{room::Room, shape::Shape, types::Types};
+use crate::{node_capacity::NodeCapacity, planned_classes::PlannedClasses, shape::Shape};
 
-/// Where on a node a shape would go, and what that costs.
+/// The cheapest placement of a shape on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct PlacementCost {
     /// Lower is better; in the policy's own unit, the same for all nodes.
     pub cost: i64,
-    /// The part of the cost that is there for where the node stands in the order of nodes.
-    pub by_order: i64,
+    /// The part of the cost that comes from the node's position.
+    pub position_cost: i64,
     /// The card of the share.
     pub card: Option<u16>,
 }
 
 /// A node as a policy sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    pub room: &'a Room,
-    /// What [`Policy::base`] made of the room.
-    pub base: &'a [f64],
-    /// Where it stands in the order of nodes, 0 to 1.
+pub struct NodeView<'a> {
+    pub capacity: &'a NodeCapacity,
+    /// The result of [`Policy::precompute`] for the capacity.
+    pub precomputed: &'a [f64],
+    /// Position in the order of nodes, 0 to 1.
     pub position: f64,
 }
 
-impl<'a> Seen<'a> {
-    pub fn new(room: &'a Room, base: &'a [f64], position: f64) -> Self {
+impl<'a> NodeView<'a> {
+    pub fn new(capacity: &'a NodeCapacity, base: &'a [f64], position: f64) -> Self {
         Self {
-            room,
-            base,
+            capacity: capacity,
+            precomputed: base,
             position,
         }
     }
 }
 
-/// A rule for choosing nodes and cards. What it knows beyond a node it keeps itself.
+/// A rule for choosing nodes and cards. It keeps its knowledge of other nodes itself.
 pub trait Policy: Send + Sync + fmt::Debug {
-    /// The distribution has changed; every node is told of again by [`Policy::moved`].
-    fn plan_for(&mut self, _types: Types) {}
+    /// The distribution has changed; [`Policy::node_changed`] follows for every node.
+    fn plan_for(&mut self, _types: PlannedClasses) {}
 
-    /// A node was one thing and is another; `None`: it was or is not there.
-    fn moved(&mut self, _before: Option<Seen<'_>>, _after: Option<Seen<'_>>) {}
+    /// A node has changed; `None`: it did not exist before, or has gone.
+    fn node_changed(&mut self, _before: Option<NodeView<'_>>, _after: Option<NodeView<'_>>) {}
 
-    /// Whether what it made of nodes is void: every base is then made anew, and every
-    /// node told of again. Asked before each question.
-    fn renew(&mut self) -> bool {
+    /// Updates the policy's terms before each request. Returns whether all precomputed values
+    /// are void: they are computed again, and [`Policy::node_changed`] follows for every node.
+    fn refresh(&mut self) -> bool {
         false
     }
 
-    /// Costs of an earlier epoch are void. Asked before each question.
+    /// Costs of an earlier epoch are void. Called before each request.
     fn epoch(&mut self) -> u32 {
         0
     }
 
-    /// What of the room alone each of its costs is computed from.
-    fn base(&self, _room: &Room) -> Box<[f64]> {
+    /// Values that all costs on a node need and that depend on its capacity only.
+    fn precompute(&self, _room: &NodeCapacity) -> Box<[f64]> {
         Box::default()
     }
 
-    /// Places whose costs without [`Place::by_order`] differ by no more are equally good.
+    /// Placements are equally good if their costs without [`PlacementCost::position_cost`] differ
+    /// by no more.
     fn resolution(&self) -> i64 {
         0
     }
 
     /// The best place on a node that fits the shape and is of a kind it allows.
-    fn place(&self, node: Seen<'_>, shape: &Shape) -> Place;
+    fn place(&self, node: NodeView<'_>, shape: &Shape) -> PlacementCost;
 }
 
 /// The policies by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
+pub enum PolicyName {
     /// Tautline's own.
     #[default]
     Tautline,
@@ -94,7 +95,7 @@ pub enum Name {
     Spread,
 }
 
-impl Name {
+impl PolicyName {
     pub const ALL: [Self; 5] = [
         Self::Tautline,
         Self::Fgd,
@@ -113,24 +114,24 @@ impl Name {
         }
     }
 
-    pub fn policy(self) -> Box<dyn Policy> {
+    pub fn build(self) -> Box<dyn Policy> {
         match self {
             Self::Tautline => Box::<tautline::Tautline>::default(),
             Self::Fgd => Box::<Fgd>::default(),
-            Self::BestFit => Box::new(bestfit::BestFit),
+            Self::BestFit => Box::new(best_fit::BestFit),
             Self::Packing => Box::new(packing::Packing),
             Self::Spread => Box::new(spread::Spread),
         }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for Name {
+impl FromStr for PolicyName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -1,22 +1,38 @@
-//! What a pod asks of a node: CPU, memory, and cards in one of three lanes.
+//! The shape of a request: CPU, memory, and cards in one of three sharing modes.
 
 use std::sync::Arc;
 
 /// The thousandths of one card.
 pub const CARD: u16 = 1000;
 
-/// How a node gives its cards away. A pod asks in one lane, and only cards of that
-/// lane can serve it.
+/// How a node shares its cards. A pod requests cards of one mode, and only those can serve it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
-    /// In thousandths, handed out by whoever binds the pod: whole cards and shares
-    /// from the same cards.
+pub enum SharingMode {
+    /// In thousandths, assigned when a pod is bound: whole cards and shares of the same cards.
     #[default]
     Milli,
     /// Whole cards, by a device plugin.
     Whole,
     /// Units of so many thousandths, by a device plugin.
     Shared { unit_milli: u16 },
+}
+
+impl SharingMode {
+    /// Thousandths of one unit, where cards are given in units.
+    pub fn unit_milli(self) -> Option<u16> {
+        match self {
+            Self::Shared { unit_milli } => Some(unit_milli),
+            Self::Milli | Self::Whole => None,
+        }
+    }
+
+    /// Thousandths rounded up to whole units, where cards are given in units.
+    pub fn round_up(self, milli: i64) -> i64 {
+        match self.unit_milli().map(i64::from).filter(|unit| *unit > 0) {
+            Some(unit) => units_milli((milli + unit - 1) / unit, unit as u16),
+            None => milli,
+        }
+    }
 }
 
 /// A request. Whole cards and a share of one more may come together.
@@ -28,39 +44,50 @@ pub struct Shape {
     pub whole: u16,
     /// Thousandths of one further card, below 1000; 0: none.
     pub share: u16,
-    pub lane: Lane,
+    pub mode: SharingMode,
     /// Names of models, any of which will do; empty: any card.
     pub models: Arc<[Arc<str>]>,
 }
 
 impl Shape {
-    /// What it takes of all cards together, in thousandths.
+    /// So many thousandths of cards: whole cards and a share of one more.
+    pub fn from_milli(mode: SharingMode, milli: i64) -> Self {
+        let card = i64::from(CARD);
+        Self {
+            whole: u16::try_from(milli / card).unwrap_or(u16::MAX),
+            share: u16::try_from(milli % card).unwrap_or(0),
+            mode: mode,
+            ..Self::default()
+        }
+    }
+
+    /// The sum over all cards, in thousandths.
     pub fn milli(&self) -> i64 {
         i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
     }
 
-    pub fn asks_gpu(&self) -> bool {
+    pub fn needs_gpu(&self) -> bool {
         self.whole > 0 || self.share > 0
     }
 
     /// Whether cards of this kind may serve it.
-    pub fn allows(&self, kind: &Kind) -> bool {
-        !self.asks_gpu()
-            || self.lane == kind.lane
+    pub fn allows(&self, kind: &CardKind) -> bool {
+        !self.needs_gpu()
+            || self.mode == kind.mode
                 && (self.models.is_empty()
-                    || self.models.iter().any(|m| names_model(&kind.product, m)))
+                    || self.models.iter().any(|m| is_model(&kind.product, m)))
     }
 }
 
-/// What the cards of a node are: pods tell nodes apart by nothing else.
+/// The kind of a node's cards. Requests tell cards apart by nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct CardKind {
     pub product: Arc<str>,
-    pub lane: Lane,
+    pub mode: SharingMode,
 }
 
-/// What units of a shared resource are in thousandths: so many of them are a card,
-/// and three thirds a whole one.
+/// Units of a shared resource in thousandths of cards. Units that fill a card count as a whole
+/// one: three of 333 are 1000.
 pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
     let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
     let (whole, rest) = (units / a_card, units % a_card);
@@ -71,7 +98,7 @@ pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
 
 /// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
 /// its own: `L4` is not in `NVIDIA-L40S`.
-pub fn names_model(product: &str, model: &str) -> bool {
+pub fn is_model(product: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     product.match_indices(model).any(|(at, _)| {
         edge(product[..at].chars().next_back()) && edge(product[at + model.len()..].chars().next())
@@ -83,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_a_part_of_its_own() {
-        assert!(names_model("NVIDIA-A100-SXM4-40GB", "A100"));
-        assert!(!names_model("NVIDIA-L40S", "L4"));
+    fn is_model_matches_whole_words() {
+        assert!(is_model("NVIDIA-A100-SXM4-40GB", "A100"));
+        assert!(!is_model("NVIDIA-L40S", "L4"));
     }
 
     #[test]
-    fn so_many_units_are_a_card() {
+    fn units_milli_counts_full_cards() {
         assert_eq!(units_milli(3, 333), 1000);
         assert_eq!(units_milli(4, 333), 1333);
         assert_eq!(units_milli(5, 250), 1250);
@@ -97,19 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_serves_its_lane_and_model() {
-        let kind = |product: &str, lane| Kind {
+    fn allows_compares_mode_and_model() {
+        let kind = |product: &str, mode| CardKind {
             product: product.into(),
-            lane,
+            mode,
         };
         let shape = Shape {
             share: 500,
             models: [Arc::from("T4")].into(),
             ..Shape::default()
         };
-        assert!(shape.allows(&kind("Tesla-T4", Lane::Milli)));
-        assert!(!shape.allows(&kind("Tesla-T4", Lane::Whole)));
-        assert!(!shape.allows(&kind("A10", Lane::Milli)));
-        assert!(Shape::default().allows(&kind("A10", Lane::Whole)));
+        assert!(shape.allows(&kind("Tesla-T4", SharingMode::Milli)));
+        assert!(!shape.allows(&kind("Tesla-T4", SharingMode::Whole)));
+        assert!(!shape.allows(&kind("A10", SharingMode::Milli)));
+        assert!(Shape::default().allows(&kind("A10", SharingMode::Whole)));
     }
 }

@@ -1,4 +1,4 @@
-//! Reserve, Confirm, Release: cards are picked and held while a pod is bound.
+//! Reserve, Confirm, Release: cards are chosen and held while a pod is bound.
 
 use std::{
     collections::BTreeMap,
@@ -6,53 +6,24 @@ use std::{
 };
 
 use tautline_gpu_placement::{
-    Lane,
-    inventory::Held,
-    names::DEVICES,
-    record::{self, Part},
+    SharingMode,
+    device_annotation::{self, CardShare},
+    names::DEVICES_ANNOTATION,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, ReservationRef, ReservationRequest, Reserved,
-    reservations::{Key, Reservations},
+    Allocator, AllocatorError, ReservationRef, ReservationRequest, Reserved, reservations::Key,
 };
 
 use crate::{
-    GpuSlice,
-    cost::{self, Asking, Fit},
-    ledger::Parts,
-    need::Need,
-    state::{Own, State},
+    cluster_inventory::{AnswerParts, NodeEntry},
+    cost::{self, PreparedRequest},
+    fit::{Fit, Location},
+    gpu_request::GpuRequest,
+    grant::Grant,
+    pod_holdings::PodHoldings,
+    provider::GpuSlice,
+    state::State,
 };
-
-/// What is held for a pod.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Grant {
-    /// `namespace/name`.
-    pod: Box<str>,
-    cpu_milli: i64,
-    memory_bytes: i64,
-    /// Empty where a device plugin or the scheduler picks the device.
-    parts: Vec<Part>,
-}
-
-/// What is held on a node for pods that the watch does not show there; not for the
-/// pod of this UID.
-pub(crate) fn held(
-    book: &Reservations<Grant>,
-    now: Instant,
-    node: &str,
-    except: &str,
-) -> Vec<Held> {
-    book.on_node(now, node)
-        .filter(|(key, _)| key.uid != except || except.is_empty())
-        .map(|(_, grant)| Held {
-            pod: grant.pod.clone(),
-            cpu_milli: grant.cpu_milli,
-            memory_bytes: grant.memory_bytes,
-            parts: grant.parts.clone(),
-        })
-        .collect()
-}
 
 impl Allocator for GpuSlice {
     async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
@@ -77,99 +48,110 @@ impl GpuSlice {
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
         state
-            .reserves
-            .send_if_modified(|reserves| !std::mem::replace(reserves, true));
-        let need = Need::of(&state.ledger.names, &ask.rule, ask.details.as_ref())
+            .reserving
+            .send_if_modified(|reserving| !std::mem::replace(reserving, true));
+        let request = GpuRequest::new(&state.inventory.names, &ask.rule, ask.details.as_ref())
             .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
-        let snapshot = state.sync(&self.feed, now);
-        // By another rule: that one's grant is the pod's own, and no obstacle.
-        let own = Own::reserved(&state, &ask.uid, now);
-        let freed = own.freed(&mut state, &snapshot, &ask.node, now);
+        let snapshot = state.sync(&self.store, now);
+        // A grant by another rule is the pod's own, and no obstacle.
+        let holdings = PodHoldings::reserved(&state, &ask.uid, now);
+        let without_pod = holdings.node_without_pod(&mut state, &snapshot, &ask.node, now);
         let pod = format!("{}/{}", ask.workload.namespace, ask.workload.name);
         let key = Key {
             uid: ask.uid,
             node: ask.node.clone(),
             rule: ask.rule,
         };
-        let State { ledger, book, .. } = &mut *state;
-        let reservation = book.reserve(now, key, ask.hold, |_| {
-            let Parts {
+        let State {
+            inventory,
+            reservations,
+            ..
+        } = &mut *state;
+        let reservation = reservations.reserve(now, key, ask.hold, |_| {
+            let AnswerParts {
                 names,
                 nodes,
-                board,
+                costs,
                 ..
-            } = ledger.parts();
-            let refuse =
+            } = inventory.parts();
+            let exhausted =
                 |why: String| AllocatorError::Exhausted(format!("node {}: {why}", ask.node));
-            let Some(entry) = nodes.get(ask.node.as_str()) else {
-                return Err(refuse("not in the provider's view yet".into()));
+            let Some(node) = nodes.get(ask.node.as_str()) else {
+                return Err(exhausted("not in the provider's view yet".into()));
             };
-            let (entry, rooms) = match &freed {
-                Some((entry, rooms)) => (entry, Some(&rooms[..])),
-                None => (entry, None),
+            let (node, capacities) = match &without_pod {
+                Some((node, capacities)) => (node, Some(&capacities[..])),
+                None => (node, None),
             };
-            let at = match cost::fit(names, board, entry, &mut Asking::new(&need), rooms) {
-                Fit::Yes { at, .. } => at,
-                Fit::No(no) => return Err(refuse(format!("{}: {}", no.code, no.detail))),
+            let mut prepared = PreparedRequest::new(&request);
+            let location = match cost::fit(names, costs, node, &mut prepared, capacities) {
+                Fit::Usable { location, .. } => location,
+                Fit::Unusable(u) => return Err(exhausted(format!("{}: {}", u.code, u.detail))),
             };
-            let mut parts = Vec::new();
-            if let Some(at) = at
-                && let Some(pool) = entry.inventory.pools.get(at.pool)
-                && pool.kind.lane == Lane::Milli
-            {
-                let mut room = entry.inventory.room(pool, 0);
-                let taken = room.take(&at.shape, at.card.map(usize::from));
-                let taken = taken.map_err(|short| refuse(format!("too little {short}")))?;
-                parts.extend(taken.parts.iter().filter_map(|(card, milli)| {
-                    let card = pool.cards.get(usize::from(*card))?.name.clone();
-                    Some(Part {
-                        card,
-                        milli: *milli,
-                    })
-                }));
-            }
+            let parts = location.map_or_else(|| Ok(Vec::new()), |l| take_cards(node, &l));
             Ok(Grant {
                 pod: pod.as_str().into(),
-                cpu_milli: need.cpu_milli,
-                memory_bytes: need.memory_bytes,
-                parts,
+                cpu_milli: request.cpu_milli,
+                memory_bytes: request.memory_bytes,
+                cards: parts.map_err(exhausted)?,
             })
         })?;
-        state.touched(now, &ask.node);
+        state.sync_node(now, &ask.node);
         let expires = reservation
             .until
             .map(|until| SystemTime::now() + until.saturating_duration_since(now));
         Ok(Reserved {
             id: reservation.id,
-            annotations: self.annotations(&reservation.grant.parts),
+            annotations: self.annotations(&reservation.grant.cards),
             expires,
         })
     }
 
     pub(crate) fn confirm_at(&self, now: Instant, id: &str) -> Result<(), AllocatorError> {
         let mut state = self.state.lock();
-        let confirmed = state.book.confirm(now, id);
+        let confirmed = state.reservations.confirm(now, id);
         confirmed.map_err(|e| AllocatorError::Expired(e.to_string()))
     }
 
     pub(crate) fn release_at(&self, now: Instant, id: &str) {
         let mut state = self.state.lock();
-        if let Some(node) = state.book.release(now, id) {
-            state.touched(now, &node);
+        if let Some(node) = state.reservations.release(now, id) {
+            state.sync_node(now, &node);
         }
     }
 
-    /// What a pod is told of its cards; nothing where it has none of ours.
-    fn annotations(&self, parts: &[Part]) -> BTreeMap<String, String> {
+    /// The annotations that name a pod's cards; empty without cards of this provider.
+    fn annotations(&self, parts: &[CardShare]) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         if !parts.is_empty() {
-            all.insert(DEVICES.to_owned(), record::format(parts));
-            if let Some(name) = &self.also_record {
-                all.insert(name.clone(), record::format_indexes(parts));
+            all.insert(
+                DEVICES_ANNOTATION.to_owned(),
+                device_annotation::format(parts),
+            );
+            if let Some(name) = &self.index_annotation {
+                all.insert(name.clone(), device_annotation::format_indexes(parts));
             }
         }
         all
     }
+}
+
+/// The cards at a location; empty where a device plugin or the scheduler picks the device.
+fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, String> {
+    let pool = node.inventory.pools.get(location.pool);
+    let Some(pool) = pool.filter(|p| p.kind.mode == SharingMode::Milli) else {
+        return Ok(Vec::new());
+    };
+    let mut capacity = node.inventory.capacity(pool, 0);
+    let taken = capacity.take(&location.shape, location.card.map(usize::from));
+    let taken = taken.map_err(|short| format!("too little {short}"))?;
+    let part = |(card, milli): &(u16, u16)| {
+        Some(CardShare {
+            card: pool.cards.get(usize::from(*card))?.name.clone(),
+            milli: *milli,
+        })
+    };
+    Ok(taken.parts.iter().filter_map(part).collect())
 }
 
 #[cfg(test)]

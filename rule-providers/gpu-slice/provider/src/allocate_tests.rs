@@ -9,7 +9,7 @@ use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider};
 
 use super::*;
-use crate::Config;
+use crate::config::Config;
 
 const HOLD: Duration = Duration::from_secs(10);
 
@@ -29,7 +29,10 @@ fn pod(name: &str, node: Option<&str>, record: Option<&str>) -> Object {
         name: name.into(),
         uid: name.into(),
         node: node.map(Into::into),
-        annotations: record.map(|r| (DEVICES, r)).into_iter().collect(),
+        annotations: record
+            .map(|r| (DEVICES_ANNOTATION, r))
+            .into_iter()
+            .collect(),
         ..model::Pod::default()
     })
 }
@@ -49,19 +52,19 @@ fn ask(name: &str, node: &str, request: &str) -> ReservationRequest {
     }
 }
 
-fn provider(feed: &ClusterStore) -> GpuSlice {
-    GpuSlice::new(feed.clone(), Config::default())
+fn provider(store: &ClusterStore) -> GpuSlice {
+    GpuSlice::new(store.clone(), Config::default())
 }
 
 #[test]
-fn a_card_is_held_confirmed_and_then_the_pods() {
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    feed.apply(pod("a", None, None));
-    let provider = provider(&feed);
+fn reserve_holds_a_card_until_the_pod_has_it() {
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    store.apply(pod("a", None, None));
+    let provider = provider(&store);
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
-    assert_eq!(held.annotations[DEVICES], "0:600");
+    assert_eq!(held.annotations[DEVICES_ANNOTATION], "0:600");
     // The same again is the same; another finds too little left.
     let again = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
     assert_eq!(
@@ -79,18 +82,21 @@ fn a_card_is_held_confirmed_and_then_the_pods() {
     // Confirmed, it outlasts its hold, until the watch shows the pod.
     let later = now + 3 * HOLD;
     assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
-    feed.apply(pod("a", Some("n"), Some("0:600")));
+    store.apply(pod("a", Some("n"), Some("0:600")));
     assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
-    assert_eq!(provider.state.lock().book.counts(later).confirmed, 0);
-    feed.delete(Kind::Pod, "ml/a");
+    assert_eq!(
+        provider.state.lock().reservations.counts(later).confirmed,
+        0
+    );
+    store.delete(Kind::Pod, "ml/a");
     provider.reserve_at(later, ask("b", "n", "500m")).unwrap();
 }
 
 #[test]
-fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    let provider = provider(&feed);
+fn reserve_without_confirm_expires() {
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
     let now = Instant::now();
     let old = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
     let later = now + HOLD;
@@ -102,10 +108,10 @@ fn what_nobody_confirms_ends_and_its_confirm_comes_too_late() {
 }
 
 #[test]
-fn a_pod_that_came_and_went_unseen_leaks_nothing() {
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    let provider = provider(&feed);
+fn confirmed_reservation_of_an_unseen_pod_ends() {
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
     provider.confirm_at(now, &held.id).unwrap();
@@ -114,24 +120,24 @@ fn a_pod_that_came_and_went_unseen_leaks_nothing() {
     // While no watch could tell, and until it has caught up, it may have been bound.
     let mut later = now + Duration::from_secs(3600);
     assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
-    feed.watch_pods(Some(later));
+    store.watch_pods(Some(later));
     later += Duration::from_secs(9);
     assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
-    feed.watch_pods(None);
+    store.watch_pods(None);
     later += Duration::from_secs(9);
     assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
-    feed.watch_pods(Some(later));
+    store.watch_pods(Some(later));
     later += Duration::from_secs(10);
     provider.reserve_at(later, ask("b", "n", "1")).unwrap();
 }
 
-/// While the watch rests nothing else can be known, but for what is reserved.
+/// A quiet watch brings no changes; reservations do.
 #[tokio::test]
-async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
+async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
     const REST: Duration = Duration::from_secs(60);
-    let feed = ClusterStore::default();
-    feed.apply(node("n", 1));
-    let provider = provider(&feed);
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
     let holds_for = async |request| {
         let question = CostRequest {
             rule: ask("a", "n", request).rule,
@@ -142,13 +148,13 @@ async fn answers_hold_while_the_watch_rests_until_something_is_reserved() {
     };
     let holds = async || holds_for("500m").await;
     assert_eq!(holds().await, Duration::ZERO);
-    feed.set_pods_quiet(Instant::now() + REST);
+    store.set_pods_quiet(Instant::now() + REST);
     let held = holds().await;
     let most = REST + Duration::from_millis(10);
     assert!(held > Duration::ZERO && held <= most, "{held:?}");
-    feed.set_pods_quiet(Instant::now());
+    store.set_pods_quiet(Instant::now());
     assert_eq!(holds().await, Duration::ZERO);
-    feed.set_pods_quiet(Instant::now() + REST);
+    store.set_pods_quiet(Instant::now() + REST);
     let id = provider
         .reserve_at(Instant::now(), ask("b", "n", "1"))
         .unwrap()
@@ -170,7 +176,7 @@ enum Step {
         node: u8,
         milli: u16,
     },
-    /// The Binding of a reservation is written, with its record.
+    /// The Binding of a reservation is written, with its annotation.
     Bind(u8),
     Confirm(u8),
     Release(u8),
@@ -178,7 +184,7 @@ enum Step {
     Watch(u8),
     Delete(u8),
     Wait,
-    /// The provider starts anew, once holds have passed.
+    /// The provider restarts after the longest hold.
     Restart,
 }
 
@@ -201,14 +207,14 @@ proptest! {
     /// Whatever the order of calls, of the watch and of restarts: what is bound by
     /// the API server's word never exceeds a card.
     #[test]
-    fn no_card_is_ever_over_committed(steps in steps()) {
-        let feed = ClusterStore::default();
+    fn reserve_never_over_commits_a_card(steps in steps()) {
+        let store = ClusterStore::default();
         for name in ["n0", "n1"] {
-            feed.apply(node(name, 2));
+            store.apply(node(name, 2));
         }
-        let mut provider = provider(&feed);
+        let mut provider = provider(&store);
         let mut now = Instant::now();
-        feed.watch_pods(Some(now));
+        store.watch_pods(Some(now));
         // A pod's attempts: id, node, record, until when a Binding may be written.
         let mut held: BTreeMap<u8, (String, String, String, Instant)> = BTreeMap::new();
         // The API server's truth: node and record.
@@ -225,7 +231,7 @@ proptest! {
                     };
                     let node = format!("n{node}");
                     if let Ok(r) = provider.reserve_at(now, ask(&pod.to_string(), &node, &request)) {
-                        held.insert(pod, (r.id, node, r.annotations[DEVICES].clone(), now + HOLD));
+                        held.insert(pod, (r.id, node, r.annotations[DEVICES_ANNOTATION].clone(), now + HOLD));
                     }
                 }
                 Step::Bind(pod) => {
@@ -246,36 +252,36 @@ proptest! {
                 }
                 Step::Watch(p) => {
                     if let Some((node, record)) = bound.get(&p) {
-                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                        store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                 }
                 Step::Delete(p) => {
                     if bound.remove(&p).is_some() {
                         held.remove(&p);
-                        feed.apply(pod(&p.to_string(), None, None));
-                        feed.delete(Kind::Pod, &format!("ml/{p}"));
+                        store.apply(pod(&p.to_string(), None, None));
+                        store.delete(Kind::Pod, &format!("ml/{p}"));
                     }
                 }
                 Step::Wait => {
                     // An unconfirmed bind is seen by the watch before its hold ends.
                     for (p, (node, record)) in &bound {
-                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                        store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                     now += HOLD;
                     held.retain(|_, (.., until)| now < *until);
                 }
                 Step::Restart => {
                     for (p, (node, record)) in &bound {
-                        feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+                        store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                     now += HOLD;
                     held.clear();
-                    provider = self::provider(&feed);
+                    provider = self::provider(&store);
                 }
             }
             let mut cards: BTreeMap<(String, String), u32> = BTreeMap::new();
             for (node, record) in bound.values() {
-                for part in record::parse(record, 1000).unwrap() {
+                for part in device_annotation::parse(record, 1000).unwrap() {
                     *cards.entry((node.clone(), part.card.to_string())).or_default() += u32::from(part.milli);
                 }
             }
@@ -285,11 +291,11 @@ proptest! {
         }
         // In the end nothing is reserved any more.
         for (p, (node, record)) in &bound {
-            feed.apply(pod(&p.to_string(), Some(node), Some(record)));
+            store.apply(pod(&p.to_string(), Some(node), Some(record)));
         }
         now += Duration::from_secs(361);
         let mut state = provider.state.lock();
-        state.sync(&feed, now);
-        prop_assert_eq!(state.book.counts(now), Default::default());
+        state.sync(&store, now);
+        prop_assert_eq!(state.reservations.counts(now), Default::default());
     }
 }

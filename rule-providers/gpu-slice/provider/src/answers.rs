@@ -1,5 +1,5 @@
-//! The two questions, answered in one place: for the provider, and for
-//! [`View`](crate::View).
+//! Answers of EndpointCost and Evaluate, for the provider and for
+//! [`Inspection`](crate::Inspection).
 
 use std::time::{Duration, Instant};
 
@@ -10,148 +10,150 @@ use tautline_sdk::{
 };
 
 use crate::{
-    cost::{self, Asking, Fit},
-    evaluate,
-    ledger::Parts,
-    lines,
-    need::{Amount, Need},
-    refusal::No,
-    state::{Own, State},
+    answer_cache,
+    cluster_inventory::AnswerParts,
+    compliance,
+    cost::{self, PreparedRequest},
+    fit::{self, Fit},
+    gpu_request::{Amount, GpuRequest},
+    pod_holdings::PodHoldings,
+    state::State,
+    unfit::Unfit,
 };
 
-/// An answer holds so much longer than the watch rests: time to ask for the next one, with
-/// what the watch has brought, before this one ends.
-const AFTER_REST: Duration = Duration::from_millis(10);
+/// An answer is valid for so much longer than the watch is quiet: time to request the next one,
+/// with the watch's changes, before this one ends.
+const VALID_AFTER_QUIET: Duration = Duration::from_millis(10);
 
-/// The provider's answer, of lines that are kept as long as they hold. Until
-/// `rests_until` no pod is looked at.
+/// The provider's answer, from cached lines where they are valid. The watch brings no pods
+/// until `quiet_until`.
 ///
 /// # Errors
-/// A rule that makes no sense.
+/// A rule that cannot be read.
 pub(crate) fn answer(
     state: &mut State,
     snapshot: &Snapshot,
     ask: CostRequest,
     now: Instant,
-    rests_until: Option<Instant>,
+    quiet_until: Option<Instant>,
 ) -> Result<CostAnswer, ProviderError> {
-    let asked = Asked::new(state, snapshot, &ask, now)?;
-    let mut asking = Asking::new(&asked.need);
+    let question = Question::new(state, snapshot, &ask, now)?;
+    let mut prepared = PreparedRequest::new(&question.request);
     let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
-    answer.resolution = asked.resolution(state);
-    let stamp = state.ledger.board.stamp();
-    let kept = state.ledger.parts().kept;
-    kept.hold(stamp);
-    let mut lines = kept.take(&asked.need);
+    answer.resolution = question.resolution(state);
+    let version = state.inventory.costs.version();
+    let recent = state.inventory.parts().answers;
+    recent.validate(version);
+    let mut cache = recent.take(&question.request);
     let mut changed: Vec<String> = Vec::new();
-    if !asked.is_of_pod_somewhere() {
-        answer.version = kept.changes().version();
-        if let Some(nodes) = kept.changes().since(ask.known_version) {
+    if !question.may_be_pod_specific() {
+        answer.version = recent.changes().version();
+        if let Some(nodes) = recent.changes().since(ask.known_version) {
             changed = nodes.into_iter().map(str::to_owned).collect();
             answer.changed_since = ask.known_version;
         }
-        if let Some(until) = rests_until
+        if let Some(until) = quiet_until
             && until > now
-            && !*state.reserves.borrow()
+            && !*state.reserving.borrow()
         {
-            answer.valid_for = until + AFTER_REST - now;
+            answer.valid_for = until + VALID_AFTER_QUIET - now;
         }
     }
     for name in ask.eligible_nodes.iter().chain(&changed) {
-        let of_pod = asked.is_of_pod(name);
-        if !of_pod && answer.push_cached(name, &mut lines) {
+        let pod_specific = question.is_pod_specific(name);
+        if !pod_specific && answer.push_cached(name, &mut cache) {
             continue;
         }
-        let fit = asked.fit(state, snapshot, name, &mut asking, now);
-        // What is no node is never forgotten either.
-        match !of_pod && state.ledger.node(name).is_some() {
-            true => answer.push_and_cache(lines::line(name, &fit), &mut lines),
-            false => answer.push(lines::line(name, &fit)),
+        let fit = question.fit(state, snapshot, name, &mut prepared, now);
+        let line = answer_cache::node_cost(name, &fit);
+        // Unknown names are not cached: no change of a node would forget them.
+        match !pod_specific && state.inventory.node(name).is_some() {
+            true => answer.push_and_cache(line, &mut cache),
+            false => answer.push(line),
         }
     }
-    state.ledger.parts().kept.put(asked.need, lines);
+    state.inventory.parts().answers.put(question.request, cache);
     Ok(answer)
 }
 
-/// Tells `each` what the nodes of the question say, in the question's order.
+/// The fit of each node of the request, in its order.
 ///
 /// # Errors
-/// A rule that makes no sense.
-pub(crate) fn costs(
+/// A rule that cannot be read.
+pub(crate) fn fits(
     state: &mut State,
     snapshot: &Snapshot,
     ask: CostRequest,
     now: Instant,
-    mut each: impl FnMut(String, Fit),
-) -> Result<(), ProviderError> {
-    let asked = Asked::new(state, snapshot, &ask, now)?;
-    let mut asking = Asking::new(&asked.need);
-    for name in ask.eligible_nodes {
-        let fit = asked.fit(state, snapshot, &name, &mut asking, now);
-        each(name, fit);
-    }
-    Ok(())
+) -> Result<Vec<(String, Fit)>, ProviderError> {
+    let question = Question::new(state, snapshot, &ask, now)?;
+    let mut prepared = PreparedRequest::new(&question.request);
+    let fit = |name: String| {
+        let fit = question.fit(state, snapshot, &name, &mut prepared, now);
+        (name, fit)
+    };
+    Ok(ask.eligible_nodes.into_iter().map(fit).collect())
 }
 
-/// A question, as far as it is the same for all nodes.
-struct Asked {
-    need: Need,
-    /// Devices that a claim of the pod asks for, in place of the need.
-    claimed: Option<dra::Ask>,
-    /// It names claims. One that is not known yet may come at any time.
-    claims: bool,
-    own: Own,
+/// The part of a cost request that is the same for all nodes.
+struct Question {
+    request: GpuRequest,
+    /// Devices that the pod's claims request, in place of `request`.
+    devices: Option<dra::PendingRequests>,
+    /// The pod names claims. One that is not known yet may come at any time.
+    names_claims: bool,
+    holdings: PodHoldings,
 }
 
-impl Asked {
-    /// Reads the question; what is asked is learned from.
+impl Question {
+    /// Reads the request, and counts it in the distribution of requests.
     fn new(
         state: &mut State,
         snapshot: &Snapshot,
         ask: &CostRequest,
         now: Instant,
     ) -> Result<Self, ProviderError> {
-        let need = Need::of(&state.ledger.names, &ask.rule, ask.workload.as_ref())?;
-        let uid = ask.workload.as_ref().map_or("", |w| w.uid.as_str());
-        let claimed = match need.amount {
-            Amount::Nothing => state.devices.ask(ask),
+        let workload = ask.workload.as_ref();
+        let request = GpuRequest::new(&state.inventory.names, &ask.rule, workload)?;
+        let uid = workload.map_or("", |w| w.uid.as_str());
+        let devices = match request.amount {
+            Amount::Nothing => state.devices.requested_by(ask),
             _ => None,
         };
-        let named = ask.workload.as_ref().map(|w| &w.resource_claims);
-        let claims = named.is_some_and(|names| !names.is_empty());
         let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
-        // What a pod requests by itself was counted when it was seen.
-        if claimed.is_none() && pod.is_none_or(|p| state.ledger.request_of(p).is_none()) {
-            state.ledger.asked(uid, &need);
+        // A pod's own requests were counted when the watch brought it.
+        if devices.is_none() && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
+            state.inventory.count_request(uid, &request);
         }
-        let own = Own::of(state, snapshot, ask, uid, now);
         Ok(Self {
-            need,
-            claimed,
-            claims,
-            own,
+            request,
+            devices,
+            names_claims: workload.is_some_and(|w| !w.resource_claims.is_empty()),
+            holdings: PodHoldings::of_pod(state, snapshot, ask, uid, now),
         })
     }
 
-    /// What costs of equally good nodes may differ by, tie-breaks aside: units and claims
-    /// are counted, not weighed by the policy.
+    /// The largest difference between the costs of equally good nodes, without tie-breaks. Units
+    /// and claims are counted, not weighed by the policy.
     fn resolution(&self, state: &State) -> i64 {
-        match self.need.amount {
-            Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) => {
-                state.ledger.board.resolution().saturating_mul(cost::RANKS)
-            }
+        match self.request.amount {
+            Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) => state
+                .inventory
+                .costs
+                .resolution()
+                .saturating_mul(fit::POSITION_STEPS),
             Amount::Nothing | Amount::Units { .. } => 0,
         }
     }
 
-    /// Whether the node says to this pod what it says to no other that is like it.
-    fn is_of_pod(&self, name: &str) -> bool {
-        self.claimed.is_some() || self.own.is_on(name)
+    /// Whether the node's answer is for this pod only, and not for others like it.
+    fn is_pod_specific(&self, node: &str) -> bool {
+        self.devices.is_some() || self.holdings.is_on(node)
     }
 
-    /// Whether any node may.
-    fn is_of_pod_somewhere(&self) -> bool {
-        self.claims || self.claimed.is_some() || self.own.is_anywhere()
+    /// Whether the answer of any node may be for this pod only.
+    fn may_be_pod_specific(&self) -> bool {
+        self.names_claims || self.devices.is_some() || !self.holdings.is_empty()
     }
 
     fn fit(
@@ -159,40 +161,42 @@ impl Asked {
         state: &mut State,
         snapshot: &Snapshot,
         name: &str,
-        asking: &mut Asking<'_>,
+        prepared: &mut PreparedRequest<'_>,
         now: Instant,
     ) -> Fit {
-        if let Some(claimed) = &self.claimed {
-            return state.devices.fit(&state.ledger, snapshot, name, claimed);
+        if let Some(devices) = &self.devices {
+            return state.devices.fit(&state.inventory, snapshot, name, devices);
         }
-        let freed = self.own.freed(state, snapshot, name, now);
-        let Parts {
+        let without_pod = self.holdings.node_without_pod(state, snapshot, name, now);
+        let AnswerParts {
             names,
             nodes,
-            board,
+            costs,
             ..
-        } = state.ledger.parts();
-        match (nodes.get(name), &freed) {
-            (None, _) => Fit::No(No::unknown_node()),
-            (_, Some((entry, rooms))) => cost::fit(names, board, entry, asking, Some(rooms)),
-            (Some(entry), None) => cost::fit(names, board, entry, asking, None),
+        } = state.inventory.parts();
+        match (nodes.get(name), &without_pod) {
+            (None, _) => Fit::Unusable(Unfit::unknown_node()),
+            (_, Some((node, capacities))) => {
+                cost::fit(names, costs, node, prepared, Some(capacities))
+            }
+            (Some(node), None) => cost::fit(names, costs, node, prepared, None),
         }
     }
 }
 
-/// Whether the pods of the question still have what they were given.
+/// Evaluates whether the pods of the request still have their GPUs.
 ///
 /// # Errors
-/// A rule that makes no sense.
+/// A rule that cannot be read.
 pub(crate) fn evaluation(
     state: &State,
     snapshot: &Snapshot,
     ask: &EvaluationRequest,
 ) -> Result<Evaluation, ProviderError> {
     let State {
-        ledger, devices, ..
+        inventory, devices, ..
     } = state;
-    let need = Need::of(&ledger.names, &ask.rule, None)?;
+    let request = GpuRequest::new(&inventory.names, &ask.rule, None)?;
     let mut parts = Vec::new();
     for (name, target) in ask.targets.iter().filter(|(_, t)| t.kind == "Pod") {
         match snapshot.pod(&target.namespace, &target.name) {
@@ -201,7 +205,7 @@ pub(crate) fn evaluation(
                     Compliance::Error,
                     format!("pod {} on node {node} is not known yet", target.name),
                 ),
-                // Before it reserves it is not told of pods that wait.
+                // A provider that does not reserve does not watch waiting pods.
                 _ => Evaluation::new(
                     Compliance::Pending,
                     format!("pod {} is not placed, as far as is known", target.name),
@@ -210,14 +214,14 @@ pub(crate) fn evaluation(
             Some(pod) => {
                 let node = pod.node.as_deref();
                 parts.extend(node.and_then(|node| devices.evaluate(node, pod)));
-                parts.push(evaluate::pod(ledger, snapshot, pod, &need));
+                parts.push(compliance::of_pod(inventory, snapshot, pod, &request));
             }
         }
     }
     if parts.is_empty() {
         return Ok(Evaluation::compliant("no pod is among the targets"));
     }
-    let compliance = Compliance::of_parts(parts.iter().map(|p| p.compliance));
+    let compliance = Compliance::aggregate(parts.iter().map(|p| p.compliance));
     let worst = parts.into_iter().find(|p| p.compliance == compliance);
     Ok(Evaluation {
         compliance,

@@ -1,41 +1,41 @@
-//! What the provider counts of itself.
+//! Metrics of the provider.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
     registry::Registry,
 };
-use tautline_sdk::reservations::Counts;
+use tautline_sdk::reservations::ReservationCounts;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
     state: &'static str,
 }
 
-/// Gauges of the reservations.
+/// Reservations and resource claims.
 #[derive(Clone, Debug, Default)]
-pub struct Gauges {
+pub(crate) struct Metrics {
     reservations: Family<ByState, Gauge>,
     claims: Family<ByState, Gauge>,
 }
 
-impl Gauges {
-    pub fn register(&self, registry: &mut Registry) {
+impl Metrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "gpu_reservations",
-            "Cards picked for pods that the watch does not show bound: held for a Confirm, or confirmed",
+            "Reservations of pods that the watch does not show bound, by state: held until Confirm, or confirmed",
             self.reservations.clone(),
         );
         registry.register(
             "gpu_claims",
-            "Resource claims known, with devices and without",
+            "Resource claims, by state: allocated, or without devices",
             self.claims.clone(),
         );
-        self.set(Counts::default(), (0, 0));
+        self.set(ReservationCounts::default(), (0, 0));
     }
 
-    /// Reservations, and claims with devices and without.
-    pub(crate) fn set(&self, counts: Counts, (allocated, free): (usize, usize)) {
+    /// Sets the counts of reservations, and of claims with devices and without.
+    pub(crate) fn set(&self, counts: ReservationCounts, (allocated, free): (usize, usize)) {
         let set = |of: &Family<ByState, Gauge>, state, count| {
             let gauge = of.get_or_create(&ByState { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

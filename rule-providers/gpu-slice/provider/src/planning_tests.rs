@@ -1,10 +1,10 @@
-//! What nodes cost beside another rule: the answers planned as the extender plans them.
+//! Answers next to another rule, planned as the extender plans them.
 
 use tautline_core::{
     nodes::NodeSet,
     planning::{CostDetail, Costs, NodeVerdict, Plan, RuleAnswer, RuleOutcome},
 };
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
 use super::*;
 
@@ -47,7 +47,7 @@ async fn planned(
         rule("gpu-slice", weight, &outcomes[0]),
         rule("latency", 1, &outcomes[1]),
     ];
-    let plan = Plan::make(nodes.len(), &answers);
+    let plan = Plan::new(nodes.len(), &answers);
     plan.verdicts.iter().map(NodeVerdict::score).collect()
 }
 
@@ -75,24 +75,24 @@ const PAIRS: [[&str; 2]; 8] = [
 ];
 
 #[tokio::test]
-async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
-    for order in [Order::Mixed, Order::Named] {
-        for policy in Name::ALL {
+async fn near_node_wins_among_nodes_with_equal_gpus() {
+    for order in [NodeOrder::Mixed, NodeOrder::Named] {
+        for policy in PolicyName::ALL {
             for pair in PAIRS {
-                let feed = ClusterStore::default();
+                let store = ClusterStore::default();
                 let config = Config {
                     policy,
                     order,
                     ..Config::default()
                 };
                 for name in pair {
-                    feed.apply(node(name, WHOLE, 8, &[]));
+                    store.apply(node(name, WHOLE, 8, &[]));
                 }
                 // Two more make a scale that the equal nodes are somewhere on.
-                feed.apply(node("emptier", WHOLE, 16, &[]));
-                feed.apply(node("fuller", WHOLE, 8, &[]));
-                feed.apply(pod("there", "fuller", WHOLE, 5));
-                let provider = GpuSlice::new(feed, config);
+                store.apply(node("emptier", WHOLE, 16, &[]));
+                store.apply(node("fuller", WHOLE, 8, &[]));
+                store.apply(pod("there", "fuller", WHOLE, 5));
+                let provider = GpuSlice::new(store, config);
                 for cards in ["1", "2"] {
                     for near in [0, 1] {
                         let far = 1 - near;
@@ -115,13 +115,13 @@ async fn of_nodes_with_equal_gpus_the_near_one_wins_whatever_their_names() {
 }
 
 #[tokio::test]
-async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
+async fn nodes_are_filled_in_order_without_other_rules() {
     for pair in PAIRS {
-        let feed = ClusterStore::default();
+        let store = ClusterStore::default();
         for name in pair {
-            feed.apply(node(name, WHOLE, 8, &[]));
+            store.apply(node(name, WHOLE, 8, &[]));
         }
-        let provider = GpuSlice::new(feed, Config::default());
+        let provider = GpuSlice::new(store, Config::default());
         let asked = CostRequest {
             eligible_nodes: pair.map(str::to_owned).to_vec(),
             ..needs("2")
@@ -137,17 +137,17 @@ async fn where_gpus_alone_decide_nodes_are_filled_in_order() {
 }
 
 #[tokio::test]
-async fn what_a_node_loses_counts_beside_other_rules() {
+async fn lost_gpu_counts_next_to_other_rules() {
     for pair in PAIRS {
-        let feed = ClusterStore::default();
+        let store = ClusterStore::default();
         for name in pair {
-            feed.apply(node(name, WHOLE, 8, &[]));
+            store.apply(node(name, WHOLE, 8, &[]));
         }
         // Two cards are left of one; pods are known that only a whole node can serve.
-        feed.apply(pod("there", pair[0], WHOLE, 6));
-        feed.apply(node("full", WHOLE, 8, &[]));
-        feed.apply(pod("large", "full", WHOLE, 8));
-        let provider = GpuSlice::new(feed, Config::default());
+        store.apply(pod("there", pair[0], WHOLE, 6));
+        store.apply(node("full", WHOLE, 8, &[]));
+        store.apply(pod("large", "full", WHOLE, 8));
+        let provider = GpuSlice::new(store, Config::default());
         let costs = [(pair[0], 9_000), (pair[1], 1_000)];
         let scores = planned(&provider, &needs("2"), &costs, 2).await;
         assert_eq!(scores[0], 10, "{pair:?} {scores:?}");

@@ -1,31 +1,28 @@
-//! Replicas of an allocator that never grant the same twice: one of them, the
-//! holder of a Lease, grants, and the others pass Reserve, Confirm and Release on
-//! to it, in one hop.
+//! Replicas of an allocator that never grant the same card twice: the holder of a Lease grants,
+//! and the other replicas forward Reserve, Confirm and Release to it, in one hop.
 //!
-//! A Lease, and no owner by a hash of the node: each change of membership would
-//! hand nodes over with the same doubt about grants under way as a new holder has,
-//! and replicas would first have to agree on who they are. It costs no API write
-//! per pod, and the address of the holder stands in it. What it cannot do is
-//! spread the work, which is little: one lock and no I/O a grant.
+//! A Lease is simpler than owners by a hash of the node: with each change of membership nodes
+//! would change owners, with the same uncertainty about grants under way as a new holder has,
+//! and the replicas would first have to agree on their members. A Lease needs no API write per
+//! pod, and it names the holder's address. It does not spread the work, but that is small: one
+//! lock and no I/O per grant.
 //!
-//! A new holder does not know what its predecessor granted in its last moments:
-//! Bindings with that may be on their way for as long as the longest hold. So it
-//! grants nothing for so long, unless the Lease was handed over: who is asked to
-//! end waits until what it granted is confirmed, released or expired, and only
-//! then gives the Lease up. After a start without a Lease the same doubt holds
-//! about the former self.
+//! A new holder does not know the last grants of its predecessor: their Bindings may be under
+//! way for as long as the longest hold. So it grants nothing for that time, unless the Lease was
+//! handed over: a replica that is asked to stop waits until its grants are confirmed, released
+//! or expired, and only then gives up the Lease. A replica without a Lease waits after its start
+//! for the same reason.
 //!
-//! Why nothing is granted twice: whoever is answered counts the hold from before
-//! it asked, which was before the holder looked at its term. A term ends
-//! (`renew_deadline`) before another may begin (`duration`), and the new holder
-//! then lets a whole hold go by, and a Binding is written a second before the end
-//! of its hold or not at all. So what was bound is in the new holder's watch, if
-//! that is less than a second late; after a hand-over, less than [`CATCH_UP`].
+//! Proof that nothing is granted twice: a caller counts the hold from before its request, which
+//! is before the holder checks its term. A term ends (`renew_deadline`) before another may begin
+//! (`duration`), the new holder then waits for a whole hold, and a Binding is written at least a
+//! second before the end of its hold or not at all. So all bound pods are in the new holder's
+//! watch, if that is less than a second late; after a hand-over, less than [`CATCH_UP`].
 
 mod config;
-mod open;
+mod costs;
+mod open_grants;
 mod peer;
-mod serving;
 
 use std::{
     sync::Arc,
@@ -42,32 +39,32 @@ use tautline_runtime::{
     tasks::Tasks,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, LONGEST_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
+    Allocator, AllocatorError, MAX_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, PeerTls};
-pub use serving::serve;
+pub use costs::ReplicaCosts;
 
 use self::{
-    open::Open,
+    open_grants::OpenGrants,
     peer::{Peer, Peers},
 };
 
-/// After a hand-over, for the watch to show what was bound last.
+/// Wait after a hand-over, for the watch to show the last Bindings.
 const CATCH_UP: Duration = Duration::from_millis(500);
-/// How often a standby looks who holds the Lease.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often a holder that ends looks whether its grants have ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
-/// What a call under way may take beyond the longest hold.
+/// How often a standby reads the holder of the Lease.
+const HOLDER_POLL: Duration = Duration::from_secs(1);
+/// How often a stopping holder checks its grants.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// The time that a call under way may take beyond the longest hold.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
-/// What this replica does with a question.
+/// The role of this replica.
 enum Role {
     Granting(Granting),
-    /// Passes it on, if it knows to whom.
+    /// Forwards requests to the holder, if that is known.
     Standby(Option<Arc<Peer>>),
 }
 
@@ -75,12 +72,12 @@ struct Granting {
     /// `None`: there are no other replicas.
     term: Option<Term>,
     /// Nothing is granted before.
-    from: Instant,
+    not_before: Instant,
 }
 
 impl Granting {
     fn holds(&self) -> bool {
-        self.term.as_ref().is_none_or(Term::holds)
+        self.term.as_ref().is_none_or(Term::is_active)
     }
 }
 
@@ -88,7 +85,7 @@ impl Granting {
 pub struct Replicas<A> {
     inner: Arc<A>,
     role: ArcSwap<Role>,
-    open: Open,
+    open_grants: OpenGrants,
     hold: Duration,
     granting: Gauge,
 }
@@ -97,9 +94,12 @@ impl<A: Allocator> Replicas<A> {
     /// The only replica. It waits for a hold after the start: its former self may
     /// have granted a moment ago.
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
-        let from = Instant::now() + LONGEST_HOLD;
-        let made = Self::new(inner, LONGEST_HOLD, server);
-        made.take(Role::Granting(Granting { term: None, from }));
+        let from = Instant::now() + MAX_HOLD;
+        let made = Self::new(inner, MAX_HOLD, server);
+        made.set_role(Role::Granting(Granting {
+            term: None,
+            not_before: from,
+        }));
         Arc::new(made)
     }
 
@@ -116,11 +116,11 @@ impl<A: Allocator> Replicas<A> {
         tasks: &mut Tasks,
     ) -> Result<Arc<Self>> {
         let peers = Peers::new(config.tls).context("TLS between replicas")?;
-        peers.metrics(&mut server.registry);
+        peers.register_metrics(&mut server.registry);
         let made = Arc::new(Self::new(inner, config.hold, server));
         let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
         let readiness = server.readiness.clone();
-        server.linger(given_up.clone());
+        server.drain_until(given_up.clone());
         let replicas = Arc::clone(&made);
         tasks.spawn("lease", async move {
             let _given_up = given_up.drop_guard();
@@ -129,7 +129,7 @@ impl<A: Allocator> Replicas<A> {
                 () = readiness.wait() => {}
             }
             replicas
-                .take_part(&client, &config.lease, &peers, &stop)
+                .run_election(&client, &config.lease, &peers, &stop)
                 .await;
             Ok(())
         });
@@ -140,13 +140,13 @@ impl<A: Allocator> Replicas<A> {
         let granting = Gauge::default();
         server.registry.register(
             "allocator_granting",
-            "1 if this replica reserves, 0 if it passes questions on",
+            "1 if this replica reserves, 0 if it forwards requests",
             granting.clone(),
         );
         Self {
             inner,
             role: ArcSwap::from_pointee(Role::Standby(None)),
-            open: Open::default(),
+            open_grants: OpenGrants::default(),
             hold,
             granting,
         }
@@ -157,16 +157,16 @@ impl<A: Allocator> Replicas<A> {
         matches!(&**self.role.load(), Role::Granting(granting) if granting.holds())
     }
 
-    fn take(&self, role: Role) {
+    fn set_role(&self, role: Role) {
         self.granting.set(matches!(role, Role::Granting(_)).into());
         self.role.store(Arc::new(role));
     }
 
-    /// Takes part in the election until told to stop, again after each lost term.
-    async fn take_part(
+    /// Takes part in the election until `stop`, again after each lost term.
+    async fn run_election(
         &self,
         client: &Client,
-        config: &lease::Config,
+        config: &lease::LeaseConfig,
         peers: &Peers,
         stop: &CancellationToken,
     ) {
@@ -175,26 +175,26 @@ impl<A: Allocator> Replicas<A> {
             let (leader, terms) = watch::channel(None);
             let (ended, ()) = tokio::join!(
                 lease::run(client.clone(), config.clone(), leader, stop.clone()),
-                self.follow(terms, &api, config, peers, stop),
+                self.follow_terms(terms, &api, config, peers, stop),
             );
             if let Err(error) = ended {
-                tracing::warn!("{error:#}; this replica passes questions on from now");
+                tracing::warn!("{error:#}; this replica forwards requests from now on");
             }
         }
     }
 
     /// Follows the terms, and the other holder meanwhile, until there is no next.
-    async fn follow(
+    async fn follow_terms(
         &self,
         mut terms: watch::Receiver<Option<Term>>,
         api: &Api<Lease>,
-        config: &lease::Config,
+        config: &lease::LeaseConfig,
         peers: &Peers,
         stop: &CancellationToken,
     ) {
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(HOLDER_POLL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut files = peers.files();
+        let mut files = peers.watch_files();
         loop {
             tokio::select! {
                 changed = terms.changed() => {
@@ -207,7 +207,7 @@ impl<A: Allocator> Replicas<A> {
                         None => self.step_down(stop.is_cancelled()).await,
                     }
                 }
-                _ = look.tick() => self.look(api, config, peers).await,
+                _ = look.tick() => self.find_holder(api, config, peers).await,
                 true = files.next(stop) => peers.reload(),
             }
         }
@@ -222,26 +222,28 @@ impl<A: Allocator> Replicas<A> {
         let from = Instant::now() + wait;
         tracing::info!(handed_over = term.handed_over, "this replica reserves");
         let term = Some(term);
-        self.take(Role::Granting(Granting { term, from }));
+        self.set_role(Role::Granting(Granting {
+            term,
+            not_before: from,
+        }));
     }
 
-    /// Nothing is granted any more: the term is over. Who is asked to end first
-    /// waits until nothing that it granted, or may have been granted before it, is
-    /// under way, because the next holder grants at once.
+    /// Stops granting: the term is over. A replica that hands over first waits until no grant,
+    /// of itself or of its predecessor, is under way, because the next holder grants at once.
     async fn step_down(&self, handing_over: bool) {
         let latest = Instant::now() + self.hold + DRAIN_MARGIN;
         if let Role::Granting(granting) = &*self.role.load_full() {
-            let quiet = |now| now >= granting.from && self.open.is_quiet(now);
+            let quiet = |now| now >= granting.not_before && self.open_grants.is_quiet(now);
             while handing_over && !quiet(Instant::now()) && Instant::now() < latest {
-                tokio::time::sleep(DRAIN_LOOK).await;
+                tokio::time::sleep(DRAIN_POLL).await;
             }
         }
         // Drops the term, and by that gives the Lease up.
-        self.take(Role::Standby(None));
+        self.set_role(Role::Standby(None));
     }
 
-    /// Who holds the Lease, if it is another.
-    async fn look(&self, api: &Api<Lease>, config: &lease::Config, peers: &Peers) {
+    /// Finds the holder of the Lease, if it is another replica.
+    async fn find_holder(&self, api: &Api<Lease>, config: &lease::LeaseConfig, peers: &Peers) {
         let role = self.role.load_full();
         let Role::Standby(known) = &*role else {
             return;
@@ -254,12 +256,12 @@ impl<A: Allocator> Replicas<A> {
             }
         };
         let address = holder.as_deref().and_then(|h| Some(h.rsplit_once('@')?.1));
-        let peer = address.and_then(|a| peers.reach(a, known.as_ref()));
-        self.take(Role::Standby(peer));
+        let peer = address.and_then(|a| peers.connect(a, known.as_ref()));
+        self.set_role(Role::Standby(peer));
     }
 
-    /// What to pass a question on to.
-    fn peer<'a>(
+    /// The replica to forward a request to.
+    fn forward_target<'a>(
         &self,
         peer: Option<&'a Arc<Peer>>,
         forwarded: bool,
@@ -276,19 +278,21 @@ impl<A: Allocator> Replicas<A> {
         granting: &Granting,
         mut ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
-        // Before the look at the term: who ends it then waits for this call.
-        let call = self.open.begin();
+        // Before the check of the term: step_down then waits for this call.
+        let call = self.open_grants.begin();
         let lost = || not_now("this replica is giving up the Lease");
         if !granting.holds() {
             return Err(lost());
         }
-        let wait = granting.from.saturating_duration_since(Instant::now());
+        let wait = granting
+            .not_before
+            .saturating_duration_since(Instant::now());
         if !wait.is_zero() {
             let what = format!(
                 "what was reserved before this replica took over may be under way for another {} ms",
                 wait.as_millis()
             );
-            return Err(AllocatorError::NotNow(what));
+            return Err(AllocatorError::Unavailable(what));
         }
         ask.hold = ask.hold.min(self.hold);
         let hold = ask.hold;
@@ -308,7 +312,7 @@ impl<A: Allocator> Replicas<A> {
 }
 
 fn not_now(what: &str) -> AllocatorError {
-    AllocatorError::NotNow(what.to_owned())
+    AllocatorError::Unavailable(what.to_owned())
 }
 
 impl<A: Allocator> Allocator for Replicas<A> {
@@ -316,7 +320,11 @@ impl<A: Allocator> Allocator for Replicas<A> {
         // The role is held for as long as the call takes, and the term with it.
         match &*self.role.load_full() {
             Role::Granting(granting) => self.grant(granting, ask).await,
-            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.reserve(ask).await,
+            Role::Standby(peer) => {
+                self.forward_target(peer.as_ref(), ask.forwarded)?
+                    .reserve(ask)
+                    .await
+            }
         }
     }
 
@@ -325,10 +333,14 @@ impl<A: Allocator> Allocator for Replicas<A> {
             Role::Granting(_) => {
                 let id = ask.id.clone();
                 let confirmed = self.inner.confirm(ask).await;
-                self.open.confirmed(&id);
+                self.open_grants.confirmed(&id);
                 confirmed
             }
-            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.confirm(ask).await,
+            Role::Standby(peer) => {
+                self.forward_target(peer.as_ref(), ask.forwarded)?
+                    .confirm(ask)
+                    .await
+            }
         }
     }
 
@@ -337,10 +349,14 @@ impl<A: Allocator> Allocator for Replicas<A> {
             Role::Granting(_) => {
                 let id = ask.id.clone();
                 self.inner.release(ask).await?;
-                self.open.released(&id);
+                self.open_grants.released(&id);
                 Ok(())
             }
-            Role::Standby(peer) => self.peer(peer.as_ref(), ask.forwarded)?.release(ask).await,
+            Role::Standby(peer) => {
+                self.forward_target(peer.as_ref(), ask.forwarded)?
+                    .release(ask)
+                    .await
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use tautline_core::{index::Object, model};
 use tautline_sdk::{Compliance, NodeCost, Reference, Rule, Workload};
 
 use super::*;
+use crate::{answer_cache, config::NodeOrder};
 
 const WHOLE: &str = "nvidia.com/gpu";
 const SHARED: [&str; 2] = ["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"];
@@ -35,25 +36,25 @@ fn pod(name: &str, node: &str, resource: &str, count: i64) -> Object {
 }
 
 fn provider() -> GpuSlice {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     let shared = [
         (REPLICAS, "4"),
         (PRODUCT, "NVIDIA-A100-SXM4-40GB"),
         (MEMORY, "40960"),
     ];
-    feed.apply(node(
+    store.apply(node(
         "whole",
         WHOLE,
         8,
         &[(PRODUCT, "NVIDIA-H100-80GB-HBM3")],
     ));
-    feed.apply(node("part", WHOLE, 8, &[]));
-    feed.apply(node("shared", SHARED[0], 8, &shared));
-    feed.apply(node("mig", "nvidia.com/mig-1g.10gb", 7, &[]));
-    feed.apply(node("plain", "cpu", 8, &[]));
-    feed.apply(pod("there", "part", WHOLE, 6));
-    feed.apply(pod("quarter", "shared", SHARED[0], 3));
-    GpuSlice::new(feed, Config::default())
+    store.apply(node("part", WHOLE, 8, &[]));
+    store.apply(node("shared", SHARED[0], 8, &shared));
+    store.apply(node("mig", "nvidia.com/mig-1g.10gb", 7, &[]));
+    store.apply(node("plain", "cpu", 8, &[]));
+    store.apply(pod("there", "part", WHOLE, 6));
+    store.apply(pod("quarter", "shared", SHARED[0], 3));
+    GpuSlice::new(store, Config::default())
 }
 
 async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
@@ -90,7 +91,7 @@ fn usable(answer: &[(String, i64, String, bool)]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn whole_cards_go_where_they_leave_the_least() {
+async fn endpoint_cost_prefers_nodes_with_few_cards_left() {
     let answer = ask("true", &[(WHOLE, "2")]).await;
     assert_eq!(usable(&answer), ["part", "whole"]);
     let answer = ask("", &[(WHOLE, "4")]).await;
@@ -102,7 +103,7 @@ async fn whole_cards_go_where_they_leave_the_least() {
 }
 
 #[tokio::test]
-async fn shares_by_resource_by_rule_and_by_memory() {
+async fn endpoint_cost_accepts_shares_by_resource_rule_and_memory() {
     assert_eq!(usable(&ask("true", &[(SHARED[0], "5")]).await), ["shared"]);
     assert!(usable(&ask("true", &[(SHARED[0], "6")]).await).is_empty());
     let two = [(SHARED[0], "2")];
@@ -120,7 +121,7 @@ async fn shares_by_resource_by_rule_and_by_memory() {
         usable(&ask("mig-1g.10gb", &[("nvidia.com/mig-1g.10gb", "1")]).await),
         ["mig"]
     );
-    // Stated by the rule and not requested by the pod: nobody would count it.
+    // Stated by the rule and not requested by the pod: not counted by the device plugin.
     let uncounted = ask("750m", &two).await;
     let shared = uncounted.iter().find(|n| n.0 == "shared").unwrap();
     assert_eq!((shared.1, shared.2.as_str()), (-1, "NotRequested"));
@@ -131,12 +132,12 @@ async fn shares_by_resource_by_rule_and_by_memory() {
 }
 
 #[tokio::test]
-async fn a_pod_without_gpus_may_go_anywhere() {
+async fn endpoint_cost_accepts_all_nodes_without_gpus() {
     assert_eq!(usable(&ask("true", &[("cpu", "1")]).await).len(), 5);
 }
 
 #[tokio::test]
-async fn a_request_that_makes_no_sense_is_refused_with_the_mend() {
+async fn endpoint_cost_rejects_malformed_requests_with_a_fix() {
     for request in ["lots", "1500m", "250m,colour=red", "250m,model=", "-1"] {
         let rule = Rule {
             name: "gpu-slice".into(),
@@ -159,7 +160,7 @@ async fn a_request_that_makes_no_sense_is_refused_with_the_mend() {
 }
 
 #[tokio::test]
-async fn an_over_committed_node_is_a_violation() {
+async fn evaluate_reports_an_over_committed_node() {
     let provider = provider();
     let check = async || {
         let targets = [("default".to_owned(), Reference::pod("ml", "there"))].into();
@@ -178,7 +179,7 @@ async fn an_over_committed_node_is_a_violation() {
             .compliance
     };
     assert_eq!(check().await, Compliance::Compliant);
-    provider.feed.apply(node("part", WHOLE, 4, &[]));
+    provider.store.apply(node("part", WHOLE, 4, &[]));
     assert_eq!(check().await, Compliance::Violation);
     // A violation among several is not hidden by a pod that is fine or pending.
     let targets = ["there", "quarter"]
@@ -200,19 +201,19 @@ async fn an_over_committed_node_is_a_violation() {
 }
 
 #[tokio::test]
-async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
+async fn evaluate_reports_a_missing_device_annotation() {
     let provider = provider();
     provider
-        .feed
+        .store
         .apply(node("milli", "tautline.io/gpu-cards", 2, &[]));
-    provider.feed.apply(pod("bare", "milli", "cpu", 1));
+    provider.store.apply(pod("bare", "milli", "cpu", 1));
     let targets = [("default".to_owned(), Reference::pod("ml", "bare"))].into();
     let rule = Rule {
         name: "gpu-slice".into(),
         request: "250m".into(),
         ..Rule::default()
     };
-    let said = provider
+    let evaluation = provider
         .evaluate(EvaluationRequest {
             targets,
             rule,
@@ -220,15 +221,15 @@ async fn a_pod_without_the_record_that_its_rule_calls_for_is_told() {
         })
         .await
         .unwrap();
-    assert_eq!(said.compliance, Compliance::Error);
+    assert_eq!(evaluation.compliance, Compliance::Error);
     assert!(
-        said.reason.contains("run the extender with --bind"),
-        "{said:?}"
+        evaluation.reason.contains("run the extender with --bind"),
+        "{evaluation:?}"
     );
 }
 
 #[tokio::test]
-async fn a_pod_that_it_was_not_told_of_waits_unless_it_is_said_to_be_somewhere() {
+async fn evaluate_reports_unknown_pods_as_pending_or_error() {
     let provider = provider();
     for (node, compliance) in [
         (None, Compliance::Pending),
@@ -247,8 +248,8 @@ async fn a_pod_that_it_was_not_told_of_waits_unless_it_is_said_to_be_somewhere()
             },
             ..EvaluationRequest::default()
         };
-        let said = provider.evaluate(ask).await.unwrap();
-        assert_eq!(said.compliance, compliance, "{said:?}");
+        let evaluation = provider.evaluate(ask).await.unwrap();
+        assert_eq!(evaluation.compliance, compliance, "{evaluation:?}");
     }
 }
 
@@ -256,9 +257,9 @@ proptest! {
     /// Whatever is placed by the answer, no node gives more than it has.
     #[test]
     fn capacity_is_never_exceeded(asks in proptest::collection::vec(1..5i64, 1..20)) {
-        let feed = ClusterStore::default();
-        for name in ["a", "b", "c"] { feed.apply(node(name, WHOLE, 4, &[])); }
-        let provider = GpuSlice::new(feed.clone(), Config::default());
+        let store = ClusterStore::default();
+        for name in ["a", "b", "c"] { store.apply(node(name, WHOLE, 4, &[])); }
+        let provider = GpuSlice::new(store.clone(), Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (i, cards) in asks.into_iter().enumerate() {
             let question = CostRequest {
@@ -269,10 +270,10 @@ proptest! {
             let answer = runtime.block_on(provider.endpoint_cost(question)).unwrap();
             let best = answer.nodes().into_iter().filter(|n| n.cost >= 0).min_by_key(|n| n.cost);
             if let Some(best) = best {
-                feed.apply(pod(&i.to_string(), best.node, WHOLE, cards));
+                store.apply(pod(&i.to_string(), best.node, WHOLE, cards));
             }
         }
-        let snapshot = feed.snapshot();
+        let snapshot = store.snapshot();
         for name in ["a", "b", "c"] {
             let used: i64 = snapshot.pods_on(name).iter().map(|p| p.requests.milli(WHOLE)).sum();
             prop_assert!(used <= 4000);
@@ -283,23 +284,23 @@ proptest! {
 /// Cost, code, detail, freeable.
 type Line = (i64, String, String, bool);
 
-fn told(answer: &CostAnswer) -> BTreeMap<String, Line> {
+fn lines_by_node(answer: &CostAnswer) -> BTreeMap<String, Line> {
     let nodes = answer.nodes().into_iter();
     let line = |n: NodeCost<'_>| (n.cost, n.code.into(), n.detail.into(), n.freeable);
     nodes.map(|n| (n.node.into(), line(n))).collect()
 }
 
 proptest! {
-    /// What is kept from answer to answer is what would be worked out anew, here and
-    /// with a caller that asks for changes only.
+    /// Cached answers equal answers computed again, also for a caller that requests changes
+    /// only.
     #[test]
-    fn kept_lines_are_fresh_ones(
+    fn cached_answers_equal_computed_answers(
         steps in proptest::collection::vec((0..6_u8, 0..4_usize, 0..6_usize, 1..5_i64), 1..40)
     ) {
         let names = ["a", "b", "c", "unknown"];
-        let feed = ClusterStore::default();
-        for name in &names[..3] { feed.apply(node(name, WHOLE, 4, &[])); }
-        let provider = GpuSlice::new(feed.clone(), Config::default());
+        let store = ClusterStore::default();
+        for name in &names[..3] { store.apply(node(name, WHOLE, 4, &[])); }
+        let provider = GpuSlice::new(store.clone(), Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let ask = |question: &CostRequest| {
             runtime.block_on(provider.endpoint_cost(question.clone())).unwrap()
@@ -309,10 +310,10 @@ proptest! {
         for (step, at, which, cards) in steps {
             let (name, pod_name) = (names[at], format!("pod-{which}"));
             match step {
-                0 => feed.apply(pod(&pod_name, name, WHOLE, cards)),
-                1 => feed.delete(tautline_core::index::Kind::Pod, &format!("ml/{pod_name}")),
-                2 if at < 3 => feed.apply(node(name, WHOLE, cards, &[(PRODUCT, "NVIDIA-L4")])),
-                3 if at < 3 => feed.delete(tautline_core::index::Kind::Node, name),
+                0 => store.apply(pod(&pod_name, name, WHOLE, cards)),
+                1 => store.delete(tautline_core::index::Kind::Pod, &format!("ml/{pod_name}")),
+                2 if at < 3 => store.apply(node(name, WHOLE, cards, &[(PRODUCT, "NVIDIA-L4")])),
+                3 if at < 3 => store.delete(tautline_core::index::Kind::Node, name),
                 _ => {}
             }
             let question = CostRequest {
@@ -330,19 +331,20 @@ proptest! {
                 ..question.clone()
             });
             if changes.changed_since == 0 {
-                *lines = told(&answer);
+                *lines = lines_by_node(&answer);
                 *version = answer.version;
             } else {
                 prop_assert_eq!(changes.changed_since, *version);
-                lines.extend(told(&changes));
+                lines.extend(lines_by_node(&changes));
                 *version = changes.version;
             }
-            prop_assert_eq!(&told(&answer), &*lines);
+            prop_assert_eq!(&lines_by_node(&answer), &*lines);
             let (mut state, now) = (provider.state.lock(), Instant::now());
-            let snapshot = state.sync(&feed, now);
+            let snapshot = state.sync(&store, now);
             let mut fresh = CostAnswer::default();
-            let each = |node: String, fit| fresh.push(lines::line(&node, &fit));
-            answers::costs(&mut state, &snapshot, question, now, each).unwrap();
+            for (node, fit) in answers::fits(&mut state, &snapshot, question, now).unwrap() {
+                fresh.push(answer_cache::node_cost(&node, &fit));
+            }
             prop_assert_eq!(answer.nodes(), fresh.nodes());
         }
     }

@@ -1,4 +1,4 @@
-//! In which order pods come, and nodes are looked at: as recorded, or drawn.
+//! The order of pods and nodes: recorded, or drawn at random.
 
 use crate::{
     error::Error,
@@ -36,12 +36,12 @@ impl Arrivals {
         if !files::exists(&pods) {
             return Self::draw(trace, workload, seed);
         }
-        let order: Vec<u32> = files::numbers(&pods)?;
+        let order: Vec<u32> = files::read_numbers(&pods)?;
         if let Some(line) = order
             .iter()
             .position(|p| *p as usize >= workload.pods.len())
         {
-            return Err(Error::Ask(format!(
+            return Err(Error::Invalid(format!(
                 "{}, line {}: there is no pod {}; workload {} has pods 0 to {}",
                 pods.display(),
                 line + 1,
@@ -52,9 +52,9 @@ impl Arrivals {
         }
         let mut nodes: Vec<u32> = (0..trace.nodes.len() as u32).collect();
         if files::exists(&ranks) {
-            let rank: Vec<i64> = files::numbers(&ranks)?;
+            let rank: Vec<i64> = files::read_numbers(&ranks)?;
             if rank.len() != nodes.len() {
-                return Err(Error::Ask(format!(
+                return Err(Error::Invalid(format!(
                     "{} has {} lines and there are {} nodes; write one rank a node",
                     ranks.display(),
                     rank.len(),
@@ -72,8 +72,8 @@ impl Arrivals {
     }
 
     fn draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
-        if !workload.shapes.iter().any(|s| s.asks_gpu()) {
-            return Err(Error::Ask(format!(
+        if !workload.shapes.iter().any(|s| s.needs_gpu()) {
+            return Err(Error::Invalid(format!(
                 "no pod of workload {} asks for GPU; there is nothing to compare",
                 workload.name
             )));

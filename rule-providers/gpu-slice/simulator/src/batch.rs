@@ -11,36 +11,36 @@ use std::{
 };
 
 use serde::Serialize;
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     arrivals::Arrivals,
     churn,
     curve::Curve,
     error::Error,
-    run::{self, Record},
+    run::{self, RunRecord},
     ties::Ties,
     trace::{Trace, Workload},
 };
 
-/// What is asked for: each workload with each seed and each policy.
+/// Runs of each workload with each seed and each policy.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub trace: Trace,
-    pub workloads: Vec<(Workload, Vec<Order>)>,
-    pub policies: Vec<Name>,
+    pub workloads: Vec<(Workload, Vec<SeedRun>)>,
+    pub policies: Vec<PolicyName>,
     pub ties: Ties,
 }
 
 /// One seed's arrivals.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct SeedRun {
     pub arrivals: Arrivals,
     /// And once more, with pods that leave.
-    pub churn: Option<churn::Plan>,
+    pub churn: Option<churn::ChurnPlan>,
 }
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     pub workload: String,
@@ -52,7 +52,7 @@ pub struct Figures {
     pub allocation_at_130: Option<f64>,
     /// GPU in percent that is idle and of no use to the expected next pod.
     pub fragmentation_at_100: Option<f64>,
-    /// Pods that fitted nowhere.
+    /// Pods that did not fit on any node.
     pub dropped: usize,
     pub seconds: f64,
     #[serde(flatten)]
@@ -61,8 +61,8 @@ pub struct Figures {
 
 /// A run with its curves.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    pub policy: Name,
+pub struct RunResult {
+    pub policy: PolicyName,
     pub figures: Figures,
     pub allocation: Curve,
     pub fragmentation: Curve,
@@ -77,7 +77,7 @@ impl Experiment {
         trace: Trace,
         workloads: &[String],
         seeds: &[u64],
-        policies: Vec<Name>,
+        policies: Vec<PolicyName>,
         ties: Ties,
         churn: Option<u32>,
     ) -> Result<Self, Error> {
@@ -85,8 +85,8 @@ impl Experiment {
             let workload = trace.workload(name)?;
             let of = |seed: &u64| {
                 let arrivals = Arrivals::of(&trace, &workload, *seed)?;
-                let plan = |factor| churn::Plan::of(&trace, &workload, &arrivals, factor);
-                Ok(Order {
+                let plan = |factor| churn::ChurnPlan::of(&trace, &workload, &arrivals, factor);
+                Ok(SeedRun {
                     churn: churn.map(plan).transpose()?,
                     arrivals,
                 })
@@ -105,7 +105,7 @@ impl Experiment {
     /// How many arrivals all runs have together.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
-        let leaving = |o: &Order| o.churn.as_ref().map_or(0, churn::Plan::arrivals);
+        let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
         let one: usize = all.map(|o| o.arrivals.pods.len() + leaving(o)).sum();
         (one * self.policies.len()) as u64
     }
@@ -122,8 +122,8 @@ impl Experiment {
     }
 
     /// All runs, `jobs` at a time, in the order of workloads, seeds and policies.
-    /// `tell` hears of progress, in arrivals.
-    pub fn run(&self, jobs: NonZeroUsize, tell: &(dyn Fn(u64) + Sync)) -> Vec<Outcome> {
+    /// `tell` receives progress, in arrivals.
+    pub fn run(&self, jobs: NonZeroUsize, tell: &(dyn Fn(u64) + Sync)) -> Vec<RunResult> {
         let mut asked = Vec::new();
         for (workload, orders) in &self.workloads {
             for order in orders {
@@ -155,15 +155,15 @@ impl Experiment {
     fn one(
         &self,
         workload: &Workload,
-        order: &Order,
-        policy: Name,
+        order: &SeedRun,
+        policy: PolicyName,
         tell: &(dyn Fn(u64) + Sync),
-    ) -> Outcome {
+    ) -> RunResult {
         let (trace, arrivals) = (&self.trace, &order.arrivals);
         let start = Instant::now();
         let record = run::run(trace, workload, arrivals, policy, self.ties, tell);
         let seconds = start.elapsed().as_secs_f64();
-        let mut outcome = Outcome::of(trace, workload, arrivals.seed, policy, &record, seconds);
+        let mut outcome = RunResult::of(trace, workload, arrivals.seed, policy, &record, seconds);
         if let Some(plan) = &order.churn {
             let figures = plan.run(trace, workload, arrivals, policy, self.ties, tell);
             outcome.figures.churn = Some(figures);
@@ -172,13 +172,13 @@ impl Experiment {
     }
 }
 
-impl Outcome {
+impl RunResult {
     pub fn of(
         trace: &Trace,
         workload: &Workload,
         seed: u64,
-        policy: Name,
-        record: &Record,
+        policy: PolicyName,
+        record: &RunRecord,
         seconds: f64,
     ) -> Self {
         let (allocation, fragmentation) = record.curves(trace.cards());

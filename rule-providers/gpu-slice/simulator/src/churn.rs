@@ -11,26 +11,26 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use serde::Serialize;
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     arrivals::Arrivals,
     error::Error,
-    run::{Cluster, Held, TELL},
-    ties::{Chooser, Ties},
+    run::{Cluster, PROGRESS_EVERY, PlacedPod},
+    ties::{TieBreaker, Ties},
     trace::{Trace, Workload},
 };
 
 /// Fewer arrivals could not offer the capacity.
 pub const LEAST_FACTOR: u32 = 4;
 /// No pod stays longer than this part of the time.
-const LONGEST: f64 = 0.25;
+const LONGEST_STAY: f64 = 0.25;
 /// Whose pods lend their lifetimes to those that have none.
-const DONOR: &str = "default";
+const DONOR_WORKLOAD: &str = "default";
 
 /// Arrivals with their stays.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ChurnPlan {
     /// Pod and seconds.
     stays: Vec<(u32, f64)>,
     /// Seconds between two arrivals.
@@ -49,7 +49,7 @@ pub struct Figures {
     pub churn_placed: f64,
 }
 
-impl Plan {
+impl ChurnPlan {
     /// # Errors
     /// The workload has no times and the trace no workload to lend them.
     pub fn of(
@@ -59,7 +59,7 @@ impl Plan {
         factor: u32,
     ) -> Result<Self, Error> {
         let mut random = fastrand::Rng::with_seed(order.seed);
-        let lenders = Lenders::of(trace, workload)?;
+        let lenders = LifetimeDonors::of(trace, workload)?;
         let (mut stays, mut pass) = (Vec::new(), order.pods.clone());
         for _ in 0..factor {
             for pod in &pass {
@@ -72,13 +72,13 @@ impl Plan {
         let milli = |pod: u32| workload.shape_of(pod).milli() as f64;
         let capacity = trace.cards() as f64 * 1000.0;
         let offered = |time: f64| {
-            let held = |(pod, stay): &(u32, f64)| milli(*pod) * stay.min(time * LONGEST);
+            let held = |(pod, stay): &(u32, f64)| milli(*pod) * stay.min(time * LONGEST_STAY);
             stays.iter().map(held).sum::<f64>() / time / capacity
         };
         // The longer the time, the less is offered.
         let (mut less, mut more) = (1.0, 1e15);
         if offered(less) < 1.0 {
-            return Err(Error::Ask(format!(
+            return Err(Error::Invalid(format!(
                 "workload {} offers less than the capacity with {factor} times its arrivals; \
                  write a larger --churn",
                 workload.name
@@ -93,7 +93,7 @@ impl Plan {
             }) = middle;
         }
         for (_, stay) in &mut stays {
-            *stay = stay.min(less * LONGEST);
+            *stay = stay.min(less * LONGEST_STAY);
         }
         Ok(Self {
             gap: less / stays.len() as f64,
@@ -112,14 +112,14 @@ impl Plan {
         trace: &Trace,
         workload: &Workload,
         order: &Arrivals,
-        policy: Name,
+        policy: PolicyName,
         ties: Ties,
         tell: &(dyn Fn(u64) + Sync),
     ) -> Figures {
         let mut cluster = Cluster::new(trace, workload, order, policy);
-        let mut chooser = Chooser::new(ties, self.seed);
+        let mut chooser = TieBreaker::new(ties, self.seed);
         let mut here: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-        let mut held: Vec<Option<Held>> = Vec::with_capacity(self.stays.len());
+        let mut held: Vec<Option<PlacedPod>> = Vec::with_capacity(self.stays.len());
         let (mut offered_milli, mut counted) = (0, Sums::default());
         for (i, (pod, stay)) in self.stays.iter().enumerate() {
             let now = i as f64 * self.gap;
@@ -130,7 +130,7 @@ impl Plan {
                 let shape = workload.shape_of(self.stays[gone].0);
                 offered_milli -= shape.milli();
                 if let Some(held) = held[gone].take() {
-                    cluster.give_back(shape, &held);
+                    cluster.remove(shape, &held);
                 }
             }
             let shape = workload.shape_of(*pod);
@@ -144,11 +144,11 @@ impl Plan {
                 counted.allocation += cluster.allocation();
             }
             held.push(placed);
-            if i % TELL == TELL - 1 {
-                tell(TELL as u64);
+            if i % PROGRESS_EVERY == PROGRESS_EVERY - 1 {
+                tell(PROGRESS_EVERY as u64);
             }
         }
-        tell((self.stays.len() % TELL) as u64);
+        tell((self.stays.len() % PROGRESS_EVERY) as u64);
         counted.means()
     }
 }
@@ -178,23 +178,23 @@ impl Sums {
 }
 
 /// Lifetimes by the number of cards asked for.
-struct Lenders(Vec<(u16, Vec<u64>)>);
+struct LifetimeDonors(Vec<(u16, Vec<u64>)>);
 
 fn cards(workload: &Workload, pod: u32) -> u16 {
     let shape = workload.shape_of(pod);
     shape.whole + u16::from(shape.share > 0)
 }
 
-impl Lenders {
+impl LifetimeDonors {
     fn of(trace: &Trace, workload: &Workload) -> Result<Self, Error> {
         let lacks = |w: &Workload| w.pods.iter().any(|p| p.lifetime.is_none());
         if !lacks(workload) {
             return Ok(Self(Vec::new()));
         }
-        let donor = trace.workload(DONOR).ok().filter(|w| !lacks(w));
+        let donor = trace.workload(DONOR_WORKLOAD).ok().filter(|w| !lacks(w));
         let donor = donor.ok_or_else(|| {
-            Error::Ask(format!(
-                "workload {} has pods without times, and {} has no workload {DONOR} with times \
+            Error::Invalid(format!(
+                "workload {} has pods without times, and {} has no workload {DONOR_WORKLOAD} with times \
                  to lend; write creation_time and deletion_time of every pod",
                 workload.name,
                 trace.dir.display()

@@ -3,7 +3,7 @@
 /// The last column, in percent of all cards.
 pub const LAST: usize = 130;
 
-/// A figure for each percent of arrived load, 0 to 130; none where no pod came.
+/// A figure for each percent of arrived load, 0 to 130; `None` where no pod arrived.
 pub type Curve = Vec<Option<f64>>;
 
 /// Column c is the mean over the arrivals whose load rounds to c percent; where

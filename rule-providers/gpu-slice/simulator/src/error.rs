@@ -1,10 +1,10 @@
-//! What can be wrong with a trace, said so that it can be mended.
+//! Errors in a trace, each with its fix.
 
 use std::{fmt, io, path::PathBuf};
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct FileLocation {
     pub file: PathBuf,
     /// From 1; 0: the file as a whole.
     pub line: u64,
@@ -12,7 +12,7 @@ pub struct At {
     pub column: Option<String>,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for FileLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if self.line > 0 {
@@ -32,8 +32,11 @@ pub enum Error {
     #[error("{} cannot be written: {source}", file.display())]
     Write { file: PathBuf, source: io::Error },
     /// The text says what is wrong and what to write instead.
-    #[error("{at}: {wrong}")]
-    Content { at: At, wrong: String },
+    #[error("{location}: {wrong}")]
+    Content {
+        location: FileLocation,
+        wrong: String,
+    },
     #[error("{0}")]
-    Ask(String),
+    Invalid(String),
 }

@@ -10,11 +10,11 @@ use std::{
 use csv::StringRecord;
 use flate2::read::GzDecoder;
 
-use crate::error::{At, Error};
+use crate::error::{Error, FileLocation};
 
 /// The file's text; where there is none of that name, that of `NAME.gz`. With
 /// the path that was read.
-pub fn text(path: &Path) -> Result<(PathBuf, String), Error> {
+pub fn read_text(path: &Path) -> Result<(PathBuf, String), Error> {
     let mut packed = path.as_os_str().to_owned();
     packed.push(".gz");
     let packed = PathBuf::from(packed);
@@ -39,7 +39,7 @@ pub fn text(path: &Path) -> Result<(PathBuf, String), Error> {
     }
 }
 
-/// Whether [`text`] would find something.
+/// Whether [`read_text`] would find something.
 pub fn exists(path: &Path) -> bool {
     let mut packed = path.as_os_str().to_owned();
     packed.push(".gz");
@@ -47,11 +47,11 @@ pub fn exists(path: &Path) -> bool {
 }
 
 /// One whole number a line.
-pub fn numbers<T: FromStr>(path: &Path) -> Result<Vec<T>, Error> {
-    let (file, text) = text(path)?;
+pub fn read_numbers<T: FromStr>(path: &Path) -> Result<Vec<T>, Error> {
+    let (file, text) = read_text(path)?;
     let number = |(i, line): (usize, &str)| {
         line.trim().parse().map_err(|_| Error::Content {
-            at: At {
+            location: FileLocation {
                 file: file.clone(),
                 line: i as u64 + 1,
                 column: None,
@@ -77,10 +77,10 @@ pub struct Row<'a> {
 
 impl Table {
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let (file, text) = text(path)?;
+        let (file, text) = read_text(path)?;
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let at = |error: csv::Error| Error::Content {
-            at: At {
+            location: FileLocation {
                 file: file.clone(),
                 line: error.position().map_or(0, csv::Position::line),
                 column: None,
@@ -124,7 +124,7 @@ impl<'a> Row<'a> {
                 column,
                 format!("there is no such column among {}", columns.join(", ")),
             );
-            if let Error::Content { at, .. } = &mut error {
+            if let Error::Content { location: at, .. } = &mut error {
                 at.line = 1;
             }
             return Err(error);
@@ -147,7 +147,7 @@ impl<'a> Row<'a> {
 
     pub fn wrong(&self, column: &str, wrong: String) -> Error {
         Error::Content {
-            at: At {
+            location: FileLocation {
                 file: self.table.file.clone(),
                 line: self.record.position().map_or(0, csv::Position::line),
                 column: Some(column.to_owned()),

@@ -4,30 +4,33 @@ use std::{fmt, num::NonZeroUsize, str::FromStr};
 
 use serde::Serialize;
 use tautline_core::quantity;
-use tautline_gpu_placement::{Board, CARD, Kind, Lane, Popularity, Room, Shape, policy::Name};
+use tautline_gpu_placement::{
+    CARD, CardKind, CostCache, NodeCapacity, RequestDistribution, Shape, SharingMode,
+    policy::PolicyName,
+};
 
 use crate::{
     curve::round2,
-    ties::{Chooser, Ties},
+    ties::{TieBreaker, Ties},
 };
 
-/// What an amount is that nobody has said: no limit.
-const PLENTY: i64 = i64::MAX / 4;
+/// An amount that is not given has no limit.
+const UNLIMITED: i64 = i64::MAX / 4;
 
 /// A node's cards of one kind, and what is left of them.
 #[derive(Clone, Debug)]
-pub struct Pool {
-    pub kind: Kind,
+pub struct NodePool {
+    pub kind: CardKind,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
     /// Thousandths left of each card.
     pub cards: Vec<u16>,
 }
 
-/// Nodes with GPUs, and what pods ask of them.
+/// Nodes with GPUs, and the requests of pods.
 #[derive(Clone, Debug, Default)]
-pub struct Own {
-    pub pools: Vec<Pool>,
+pub struct OwnCluster {
+    pub pools: Vec<NodePool>,
     /// A shape a pod.
     pub mix: Vec<Shape>,
 }
@@ -113,7 +116,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What a cluster came to under one policy.
+/// The result of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `now`, or the change.
@@ -131,27 +134,29 @@ pub struct Figures {
     pub allocation_full: f64,
 }
 
-impl Own {
+impl OwnCluster {
     /// The cluster with a change.
-    pub fn with(&self, change: &Change) -> Self {
+    pub fn with_change(&self, change: &Change) -> Self {
         let mut changed = self.clone();
         match change {
             Change::Slices { milli } => {
-                let cut = |lane: &mut Lane| {
-                    if let Lane::Shared { unit_milli } = lane {
+                let cut = |mode: &mut SharingMode| {
+                    if let SharingMode::Shared { unit_milli } = mode {
                         *unit_milli = *milli;
                     }
                 };
                 for shape in changed
                     .mix
                     .iter_mut()
-                    .filter(|s| s.share > 0 || is_shared(s.lane))
+                    .filter(|s| s.share > 0 || is_shared(s.mode))
                 {
-                    let units = match shape.lane {
-                        Lane::Shared { unit_milli } => shape.milli() / i64::from(unit_milli.max(1)),
-                        Lane::Milli | Lane::Whole => 1,
+                    let units = match shape.mode {
+                        SharingMode::Shared { unit_milli } => {
+                            shape.milli() / i64::from(unit_milli.max(1))
+                        }
+                        SharingMode::Milli | SharingMode::Whole => 1,
                     };
-                    let whole = if is_shared(shape.lane) {
+                    let whole = if is_shared(shape.mode) {
                         0
                     } else {
                         shape.whole
@@ -159,9 +164,9 @@ impl Own {
                     let asked = units.max(1) * i64::from(*milli);
                     shape.whole = whole + (asked / i64::from(CARD)) as u16;
                     shape.share = (asked % i64::from(CARD)) as u16;
-                    cut(&mut shape.lane);
+                    cut(&mut shape.mode);
                 }
-                changed.pools.iter_mut().for_each(|p| cut(&mut p.kind.lane));
+                changed.pools.iter_mut().for_each(|p| cut(&mut p.kind.mode));
             }
             Change::Add {
                 nodes,
@@ -170,13 +175,13 @@ impl Own {
                 cpu_milli,
                 memory_bytes,
             } => {
-                let pool = Pool {
-                    kind: Kind {
+                let pool = NodePool {
+                    kind: CardKind {
                         product: product.as_str().into(),
-                        lane: self.main_lane(),
+                        mode: self.main_mode(),
                     },
-                    cpu_milli: cpu_milli.unwrap_or(PLENTY),
-                    memory_bytes: memory_bytes.unwrap_or(PLENTY),
+                    cpu_milli: cpu_milli.unwrap_or(UNLIMITED),
+                    memory_bytes: memory_bytes.unwrap_or(UNLIMITED),
                     cards: vec![CARD; usize::from(*cards)],
                 };
                 changed.pools.extend(std::iter::repeat_n(pool, *nodes));
@@ -186,25 +191,25 @@ impl Own {
     }
 
     /// How most cards are given away; without cards, how most pods ask.
-    fn main_lane(&self) -> Lane {
-        let mut counts = std::collections::BTreeMap::<Lane, usize>::new();
+    fn main_mode(&self) -> SharingMode {
+        let mut counts = std::collections::BTreeMap::<SharingMode, usize>::new();
         for pool in &self.pools {
-            *counts.entry(pool.kind.lane).or_default() += pool.cards.len();
+            *counts.entry(pool.kind.mode).or_default() += pool.cards.len();
         }
         if counts.is_empty() {
             for shape in &self.mix {
-                *counts.entry(shape.lane).or_default() += 1;
+                *counts.entry(shape.mode).or_default() += 1;
             }
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        most.map(|(lane, _)| lane).unwrap_or_default()
+        most.map(|(mode, _)| mode).unwrap_or_default()
     }
 
     /// Pods drawn from the mix are placed until `misses` in a row do not fit.
     pub fn fill(
         &self,
         case: &str,
-        policy: Name,
+        policy: PolicyName,
         seeds: &[u64],
         ties: Ties,
         misses: NonZeroUsize,
@@ -236,91 +241,98 @@ impl Own {
     }
 
     /// How many fitted, and what is idle then, in thousandths.
-    fn fill_once(&self, policy: Name, seed: u64, ties: Ties, misses: NonZeroUsize) -> (u64, i64) {
-        let mut board = Board::new(policy.policy()).keeping(self.mix.len().min(4096));
+    fn fill_once(
+        &self,
+        policy: PolicyName,
+        seed: u64,
+        ties: Ties,
+        misses: NonZeroUsize,
+    ) -> (u64, i64) {
+        let mut costs = CostCache::new(policy.build()).with_capacity_for(self.mix.len().min(4096));
         for (i, pool) in self.pools.iter().enumerate() {
-            let kind = board.kind(&pool.kind);
-            let room = Room::new(pool.cpu_milli, pool.memory_bytes, kind, pool.cards.clone());
-            board.stand(i, i as f64 / self.pools.len() as f64);
-            board.set(i, Some(room));
+            let kind = costs.kind_index(&pool.kind);
+            let capacity =
+                NodeCapacity::new(pool.cpu_milli, pool.memory_bytes, kind, pool.cards.clone());
+            costs.set_position(i, i as f64 / self.pools.len() as f64);
+            costs.set_capacity(i, Some(capacity));
         }
-        board.plan_for(Popularity::of(&self.mix).types());
+        costs.plan_for(RequestDistribution::of(&self.mix).classes());
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut chooser = Chooser::new(ties, seed);
+        let mut chooser = TieBreaker::new(ties, seed);
         let (mut fit, mut missed) = (0, 0);
         while missed < misses.get() {
             let Some(shape) = random.choice(&self.mix) else {
                 break;
             };
-            let best = board.best_of(shape, |nth| chooser.replaces(nth));
+            let best = costs.cheapest_with_ties(shape, |nth| chooser.replaces(nth));
             let taken = best.and_then(|(node, place)| {
-                let mut room = board.room(node)?.clone();
-                room.take(shape, place.card.map(usize::from)).ok()?;
-                Some((node, room))
+                let mut capacity = costs.capacity(node)?.clone();
+                capacity.take(shape, place.card.map(usize::from)).ok()?;
+                Some((node, capacity))
             });
             match taken {
-                Some((node, room)) => {
-                    board.set(node, Some(room));
+                Some((node, capacity)) => {
+                    costs.set_capacity(node, Some(capacity));
                     (fit, missed) = (fit + 1, 0);
                 }
                 None => missed += 1,
             }
         }
-        (fit, board.rooms().map(|(_, r)| r.idle_milli()).sum())
+        (fit, costs.capacities().map(|(_, r)| r.idle_milli()).sum())
     }
 }
 
-fn is_shared(lane: Lane) -> bool {
-    matches!(lane, Lane::Shared { .. })
+fn is_shared(mode: SharingMode) -> bool {
+    matches!(mode, SharingMode::Shared { .. })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn own(share: u16, lane: Lane) -> Own {
-        Own {
-            pools: vec![Pool {
-                kind: Kind {
+    fn own(share: u16, mode: SharingMode) -> OwnCluster {
+        OwnCluster {
+            pools: vec![NodePool {
+                kind: CardKind {
                     product: "T4".into(),
-                    lane,
+                    mode,
                 },
                 cpu_milli: 64_000,
-                memory_bytes: PLENTY,
+                memory_bytes: UNLIMITED,
                 cards: vec![CARD, 500],
             }],
             mix: vec![Shape {
                 cpu_milli: 1000,
                 share,
-                lane,
+                mode,
                 ..Shape::default()
             }],
         }
     }
 
-    fn fill(own: &Own) -> Figures {
+    fn fill(own: &OwnCluster) -> Figures {
         let misses = NonZeroUsize::new(3).unwrap();
-        own.fill("now", Name::Fgd, &[1, 2], Ties::First, misses)
+        own.fill("now", PolicyName::Fgd, &[1, 2], Ties::First, misses)
     }
 
     #[test]
-    fn a_cluster_is_filled_until_nothing_fits() {
-        let lane = Lane::Shared { unit_milli: 500 };
-        let now = fill(&own(500, lane));
+    fn fill_ends_when_nothing_fits() {
+        let mode = SharingMode::Shared { unit_milli: 500 };
+        let now = fill(&own(500, mode));
         assert_eq!(
             (now.fit, now.allocation_now, now.allocation_full),
             (3.0, 25.0, 100.0)
         );
-        let cut = own(500, lane).with(&"slices=250m".parse().unwrap());
+        let cut = own(500, mode).with_change(&"slices=250m".parse().unwrap());
         assert_eq!(fill(&cut).fit, 6.0);
-        let more = own(500, lane).with(&"add=2xh200x8,cpu=4".parse().unwrap());
+        let more = own(500, mode).with_change(&"add=2xh200x8,cpu=4".parse().unwrap());
         let more = fill(&more);
         // Each of the new nodes has CPU for four.
         assert_eq!((more.nodes, more.cards, more.fit), (3, 18, 11.0));
     }
 
     #[test]
-    fn a_change_reads_as_it_is_written() {
+    fn change_parses_and_displays() {
         for text in ["slices=250m", "add=10xh200x8"] {
             assert_eq!(text.parse::<Change>().unwrap().to_string(), text);
         }

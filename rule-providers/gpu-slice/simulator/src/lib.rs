@@ -20,8 +20,8 @@ pub mod ties;
 pub mod trace;
 
 pub use arrivals::Arrivals;
-pub use batch::{Experiment, Figures, Outcome};
+pub use batch::{Experiment, Figures, RunResult};
 pub use error::Error;
-pub use published::Published;
+pub use published::PublishedCurves;
 pub use ties::Ties;
 pub use trace::{Trace, Workload};

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     curve::{Curve, LAST},
@@ -12,19 +12,19 @@ use crate::{
 
 /// Published allocation curves, by workload, policy and seed.
 #[derive(Clone, Debug, Default)]
-pub struct Published(HashMap<(String, Name, u64), Curve>);
+pub struct PublishedCurves(HashMap<(String, PolicyName, u64), Curve>);
 
 /// How the artifact calls the policies that are here too.
-fn policy(published: &str) -> Option<Name> {
+fn policy(published: &str) -> Option<PolicyName> {
     match published {
-        "04-GpuPacking" => Some(Name::Packing),
-        "05-BestFit" => Some(Name::BestFit),
-        "06-FGD" => Some(Name::Fgd),
+        "04-GpuPacking" => Some(PolicyName::Packing),
+        "05-BestFit" => Some(PolicyName::BestFit),
+        "06-FGD" => Some(PolicyName::Fgd),
         _ => None,
     }
 }
 
-impl Published {
+impl PublishedCurves {
     /// Those of a trace's folder; none if it has none.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Published {
         Ok(Self(all))
     }
 
-    pub fn curve(&self, workload: &str, policy: Name, seed: u64) -> Option<&Curve> {
+    pub fn curve(&self, workload: &str, policy: PolicyName, seed: u64) -> Option<&Curve> {
         self.0.get(&(workload.to_owned(), policy, seed))
     }
 }

@@ -9,28 +9,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
-    batch::Outcome,
+    batch::RunResult,
     curve::{Curve, LAST},
     error::Error,
-    published::Published,
+    published::PublishedCurves,
 };
 
 /// One line of a chart: the mean over seeds.
-struct Line {
-    policy: Name,
+struct ChartLine {
+    policy: PolicyName,
     published: bool,
     curve: Curve,
 }
 
 /// A workload's part of the report.
-struct Part<'a> {
+struct WorkloadReport<'a> {
     workload: &'a str,
     seeds: Vec<u64>,
-    outcomes: Vec<&'a Outcome>,
-    lines: Vec<Line>,
+    outcomes: Vec<&'a RunResult>,
+    lines: Vec<ChartLine>,
 }
 
 /// Writes `index.html`, a chart `WORKLOAD.svg` each, and `curves.csv`; gives the
@@ -40,8 +40,8 @@ struct Part<'a> {
 /// What cannot be written.
 pub fn write(
     dir: &Path,
-    outcomes: &[Outcome],
-    published: &Published,
+    outcomes: &[RunResult],
+    published: &PublishedCurves,
     notes: &[String],
 ) -> Result<PathBuf, Error> {
     let parts = parts(outcomes, published);
@@ -58,12 +58,12 @@ pub fn write(
     Ok(dir.join("index.html"))
 }
 
-fn parts<'a>(outcomes: &'a [Outcome], published: &Published) -> Vec<Part<'a>> {
-    let mut parts: Vec<Part<'a>> = Vec::new();
+fn parts<'a>(outcomes: &'a [RunResult], published: &PublishedCurves) -> Vec<WorkloadReport<'a>> {
+    let mut parts: Vec<WorkloadReport<'a>> = Vec::new();
     for outcome in outcomes {
         let workload = outcome.figures.workload.as_str();
         if parts.last().is_none_or(|p| p.workload != workload) {
-            parts.push(Part {
+            parts.push(WorkloadReport {
                 workload,
                 seeds: Vec::new(),
                 outcomes: Vec::new(),
@@ -78,14 +78,14 @@ fn parts<'a>(outcomes: &'a [Outcome], published: &Published) -> Vec<Part<'a>> {
         }
     }
     for part in &mut parts {
-        let mut policies: Vec<Name> = Vec::new();
+        let mut policies: Vec<PolicyName> = Vec::new();
         for outcome in &part.outcomes {
             if !policies.contains(&outcome.policy) {
                 policies.push(outcome.policy);
             }
         }
         for policy in policies {
-            let of = |o: &&&Outcome| o.policy == policy;
+            let of = |o: &&&RunResult| o.policy == policy;
             let ours: Vec<_> = part
                 .outcomes
                 .iter()
@@ -98,7 +98,7 @@ fn parts<'a>(outcomes: &'a [Outcome], published: &Published) -> Vec<Part<'a>> {
                 .map(|s| published.curve(part.workload, policy, *s));
             let theirs: Option<Vec<&Curve>> = theirs.collect();
             let mut line = |published, curves: &[&Curve]| {
-                part.lines.push(Line {
+                part.lines.push(ChartLine {
                     policy,
                     published,
                     curve: mean(curves),
@@ -123,7 +123,7 @@ fn mean(curves: &[&Curve]) -> Curve {
 }
 
 /// Allocated GPU by arrived load, both in percent: a line a run.
-fn curves(parts: &[Part<'_>]) -> String {
+fn curves(parts: &[WorkloadReport<'_>]) -> String {
     let mut out = "workload,seed,policy".to_owned();
     for load in 0..=LAST {
         _ = write!(out, ",{load}");

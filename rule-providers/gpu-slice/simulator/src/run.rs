@@ -1,103 +1,113 @@
 //! One run: a workload's arrivals on an empty cluster under one policy.
 
-use tautline_gpu_placement::{Board, Kind, Lane, Popularity, Room, Shape, Types, policy::Name};
+use tautline_gpu_placement::{
+    CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution, Shape, SharingMode,
+    policy::PolicyName,
+};
 
 use crate::{
     arrivals::Arrivals,
     curve::{self, Curve},
-    ties::{Chooser, Ties},
+    ties::{TieBreaker, Ties},
     trace::{Trace, Workload},
 };
 
-/// How often progress is told, in arrivals.
-pub(crate) const TELL: usize = 256;
+/// Arrivals between two reports of progress.
+pub(crate) const PROGRESS_EVERY: usize = 256;
 
-/// The nodes of a run on a board, in the order of its arrivals.
+/// The nodes of a run, in the order of its arrivals.
 #[derive(Debug)]
 pub struct Cluster {
-    pub board: Board,
+    pub costs: CostCache,
     cards: i64,
     used_milli: i64,
-    measure: Types,
+    classes: PlannedClasses,
     /// Of each node, in thousandths.
     fragmented: Vec<f64>,
     fragmented_sum: f64,
 }
 
 impl Cluster {
-    /// All nodes free, and the popularity of the whole workload known.
-    pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: Name) -> Self {
-        let mut board = Board::new(policy.policy()).keeping(workload.shapes.len());
+    /// All nodes free, with the distribution of the whole workload.
+    pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
+        let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
         let nodes: Vec<_> = order
             .nodes
             .iter()
             .map(|n| &trace.nodes[*n as usize])
             .collect();
-        let kind = |product| Kind {
+        let kind = |product| CardKind {
             product,
-            lane: Lane::Milli,
+            mode: SharingMode::Milli,
         };
         for node in &nodes {
-            board.kind(&kind(node.model.clone()));
+            costs.kind_index(&kind(node.model.clone()));
         }
         for (i, node) in nodes.iter().enumerate() {
-            let kind = board.kind(&kind(node.model.clone()));
+            let kind = costs.kind_index(&kind(node.model.clone()));
             let cards = vec![tautline_gpu_placement::CARD; node.cards.into()];
-            board.stand(i, i as f64 / nodes.len() as f64);
-            board.set(
+            costs.set_position(i, i as f64 / nodes.len() as f64);
+            costs.set_capacity(
                 i,
-                Some(Room::new(node.cpu_milli, node.memory_bytes, kind, cards)),
+                Some(NodeCapacity::new(
+                    node.cpu_milli,
+                    node.memory_bytes,
+                    kind,
+                    cards,
+                )),
             );
         }
         let asked = workload
             .pods
             .iter()
             .map(|p| &workload.shapes[p.shape as usize]);
-        board.plan_for(Popularity::of(asked).types());
-        let measure = Types::new(board.classes(), board.kinds());
-        let fragmented: Vec<f64> = board
-            .rooms()
+        costs.plan_for(RequestDistribution::of(asked).classes());
+        let measure = PlannedClasses::new(costs.classes(), costs.kinds());
+        let fragmented: Vec<f64> = costs
+            .capacities()
             .map(|(_, r)| measure.fragmented_milli(r))
             .collect();
         Self {
             cards: trace.cards(),
             used_milli: 0,
             fragmented_sum: fragmented.iter().sum(),
-            board,
-            measure,
+            costs,
+            classes: measure,
             fragmented,
         }
     }
 
     /// The pod goes to the best node; `None`: it fits nowhere.
-    pub fn place(&mut self, shape: &Shape, chooser: &mut Chooser) -> Option<Held> {
-        let (node, place) = self.board.best_of(shape, |nth| chooser.replaces(nth))?;
-        self.take(shape, node, place.card)
+    pub fn place(&mut self, shape: &Shape, chooser: &mut TieBreaker) -> Option<PlacedPod> {
+        let (node, place) = self
+            .costs
+            .cheapest_with_ties(shape, |nth| chooser.replaces(nth))?;
+        self.place_on(shape, node, place.card)
     }
 
     /// The pod goes to this node and card; `None`: it does not fit.
-    pub fn take(&mut self, shape: &Shape, node: usize, card: Option<u16>) -> Option<Held> {
-        let mut room = self.board.room(node)?.clone();
-        let grant = room.take(shape, card.map(usize::from)).ok()?;
+    pub fn place_on(&mut self, shape: &Shape, node: usize, card: Option<u16>) -> Option<PlacedPod> {
+        let mut capacity = self.costs.capacity(node)?.clone();
+        let grant = capacity.take(shape, card.map(usize::from)).ok()?;
         self.used_milli += shape.milli();
-        self.set(node, room);
-        Some(Held { node, grant })
+        self.set(node, capacity);
+        Some(PlacedPod { node, grant })
     }
 
     /// The pod leaves.
-    pub fn give_back(&mut self, shape: &Shape, held: &Held) {
-        if let Some(mut room) = self.board.room(held.node).cloned() {
-            room.put_back(shape, &held.grant);
+    pub fn remove(&mut self, shape: &Shape, held: &PlacedPod) {
+        if let Some(mut capacity) = self.costs.capacity(held.node).cloned() {
+            capacity.release(shape, &held.grant);
             self.used_milli -= shape.milli();
-            self.set(held.node, room);
+            self.set(held.node, capacity);
         }
     }
 
-    fn set(&mut self, node: usize, room: Room) {
-        let fragmented = self.measure.fragmented_milli(&room);
+    fn set(&mut self, node: usize, capacity: NodeCapacity) {
+        let fragmented = self.classes.fragmented_milli(&capacity);
         self.fragmented_sum += fragmented - self.fragmented[node];
         self.fragmented[node] = fragmented;
-        self.board.set(node, Some(room));
+        self.costs.set_capacity(node, Some(capacity));
     }
 
     /// Used GPU in percent of all.
@@ -111,16 +121,16 @@ impl Cluster {
     }
 }
 
-/// Where a placed pod is.
+/// The node and cards of a placed pod.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct PlacedPod {
     pub node: usize,
-    pub grant: tautline_gpu_placement::Grant,
+    pub grant: tautline_gpu_placement::CardGrant,
 }
 
-/// What is written down after each arrival.
+/// Figures after each arrival.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct RunRecord {
     arrived_milli: i64,
     arrived: Vec<i64>,
     allocation: Vec<f64>,
@@ -128,7 +138,7 @@ pub struct Record {
     pub dropped: usize,
 }
 
-impl Record {
+impl RunRecord {
     pub fn arrival(&mut self, shape: &Shape, placed: bool, cluster: &Cluster) {
         self.arrived_milli += shape.milli();
         self.arrived.push(self.arrived_milli);
@@ -146,19 +156,19 @@ impl Record {
     }
 }
 
-/// Runs all arrivals; `tell` hears of progress, in arrivals.
+/// Runs all arrivals; `tell` receives progress, in arrivals.
 pub fn run(
     trace: &Trace,
     workload: &Workload,
     order: &Arrivals,
-    policy: Name,
+    policy: PolicyName,
     ties: Ties,
     tell: &(dyn Fn(u64) + Sync),
-) -> Record {
+) -> RunRecord {
     let mut cluster = Cluster::new(trace, workload, order, policy);
-    let mut chooser = Chooser::new(ties, order.seed);
-    let mut record = Record::default();
-    for some in order.pods.chunks(TELL) {
+    let mut chooser = TieBreaker::new(ties, order.seed);
+    let mut record = RunRecord::default();
+    for some in order.pods.chunks(PROGRESS_EVERY) {
         for pod in some {
             let shape = workload.shape_of(*pod);
             let placed = cluster.place(shape, &mut chooser).is_some();

@@ -26,9 +26,9 @@ impl FromStr for Ties {
 
 /// The choice, with the randomness that it needs.
 #[derive(Debug)]
-pub struct Chooser(Option<fastrand::Rng>);
+pub struct TieBreaker(Option<fastrand::Rng>);
 
-impl Chooser {
+impl TieBreaker {
     pub fn new(ties: Ties, seed: u64) -> Self {
         Self(match ties {
             Ties::First => None,

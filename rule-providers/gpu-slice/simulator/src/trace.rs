@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use tautline_gpu_placement::{CARD, Lane, Shape};
+use tautline_gpu_placement::{CARD, Shape, SharingMode};
 
 use crate::{
     error::Error,
@@ -15,9 +15,9 @@ use crate::{
 };
 
 /// Beyond any real node or pod, and far from overflow.
-const MOST: i64 = 1 << 40;
+const MAX_AMOUNT: i64 = 1 << 40;
 /// Cards of a node, and of a pod.
-const MOST_CARDS: i64 = 64;
+const MAX_CARDS: i64 = 64;
 
 /// A node, all of it free.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +63,16 @@ impl Trace {
         let node = |row: Row<'_>| {
             Ok(Node {
                 name: row.text("sn")?.to_owned(),
-                cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MOST)?,
-                memory_bytes: row.number("memory_mib", "MiB of memory", 0, MOST)? << 20,
-                cards: row.number("gpu", "cards", 0, MOST_CARDS)? as u16,
+                cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MAX_AMOUNT)?,
+                memory_bytes: row.number("memory_mib", "MiB of memory", 0, MAX_AMOUNT)? << 20,
+                cards: row.number("gpu", "cards", 0, MAX_CARDS)? as u16,
                 model: row.text("model")?.into(),
             })
         };
         let mut nodes: Vec<Node> = table.rows().map(node).collect::<Result<_, Error>>()?;
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         if nodes.iter().all(|n| n.cards == 0) {
-            return Err(Error::Ask(format!(
+            return Err(Error::Invalid(format!(
                 "{} has no node with a card; at least one must have gpu > 0",
                 dir.join("nodes.csv").display()
             )));
@@ -117,7 +117,7 @@ impl Trace {
     pub fn workload(&self, name: &str) -> Result<Workload, Error> {
         let known = self.workloads()?;
         if !known.iter().any(|k| k == name) {
-            return Err(Error::Ask(format!(
+            return Err(Error::Invalid(format!(
                 "{} has no workload {name:?}; it has {}",
                 self.dir.display(),
                 known.join(", ")
@@ -158,10 +158,10 @@ impl Workload {
 }
 
 fn shape(row: &Row<'_>) -> Result<Shape, Error> {
-    let cards = row.number("num_gpu", "cards", 0, MOST_CARDS)?;
+    let cards = row.number("num_gpu", "cards", 0, MAX_CARDS)?;
     let milli = match cards {
         0 => 0,
-        _ => row.number("gpu_milli", "thousandths of a card", 1, MOST)?,
+        _ => row.number("gpu_milli", "thousandths of a card", 1, MAX_AMOUNT)?,
     };
     let milli = milli.min(CARD.into()) as u16;
     if cards > 1 && milli < CARD {
@@ -178,11 +178,11 @@ fn shape(row: &Row<'_>) -> Result<Shape, Error> {
             .collect(),
     };
     Ok(Shape {
-        cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MOST)?,
-        memory_bytes: row.number("memory_mib", "MiB of memory", 0, MOST)? << 20,
+        cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MAX_AMOUNT)?,
+        memory_bytes: row.number("memory_mib", "MiB of memory", 0, MAX_AMOUNT)? << 20,
         whole: if milli == CARD { cards as u16 } else { 0 },
         share: if milli == CARD { 0 } else { milli },
-        lane: Lane::Milli,
+        mode: SharingMode::Milli,
         models,
     })
 }
@@ -191,12 +191,12 @@ fn lifetime(row: &Row<'_>) -> Result<Option<u64>, Error> {
     if row.optional("creation_time").is_empty() || row.optional("deletion_time").is_empty() {
         return Ok(None);
     }
-    let from = row.number("creation_time", "seconds", 0, MOST)?;
+    let from = row.number("creation_time", "seconds", 0, MAX_AMOUNT)?;
     let to = row.number(
         "deletion_time",
         "seconds, no earlier than creation_time",
         from,
-        MOST,
+        MAX_AMOUNT,
     )?;
     Ok(Some((to - from) as u64))
 }

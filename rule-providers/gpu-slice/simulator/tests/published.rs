@@ -5,14 +5,14 @@
 
 use std::{num::NonZeroUsize, path::Path};
 
-use tautline_gpu_placement::policy::Name;
-use tautline_gpu_simulator::{Experiment, Outcome, Published, Ties, Trace};
+use tautline_gpu_placement::policy::PolicyName;
+use tautline_gpu_simulator::{Experiment, PublishedCurves, RunResult, Ties, Trace};
 
 fn bundled() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/openb"))
 }
 
-fn run(seeds: &[u64], policies: &[Name], ties: Ties) -> Vec<Outcome> {
+fn run(seeds: &[u64], policies: &[PolicyName], ties: Ties) -> Vec<RunResult> {
     let trace = Trace::open(bundled()).unwrap();
     let workloads = ["default".to_owned()];
     let experiment =
@@ -22,8 +22,8 @@ fn run(seeds: &[u64], policies: &[Name], ties: Ties) -> Vec<Outcome> {
 
 #[test]
 fn published_curves_are_met() {
-    let published = Published::read(bundled()).unwrap();
-    let policies = [Name::Fgd, Name::BestFit, Name::Packing];
+    let published = PublishedCurves::read(bundled()).unwrap();
+    let policies = [PolicyName::Fgd, PolicyName::BestFit, PolicyName::Packing];
     let outcomes = run(&[42, 43], &policies, Ties::First);
     assert_eq!(outcomes.len(), 6);
     for outcome in outcomes {
@@ -44,8 +44,8 @@ fn published_curves_are_met() {
 
 #[test]
 fn random_ties_are_the_same_for_a_seed_and_cost_fgd_dearly() {
-    let once = run(&[42], &[Name::Fgd], Ties::Random);
-    let again = run(&[42], &[Name::Fgd], Ties::Random);
+    let once = run(&[42], &[PolicyName::Fgd], Ties::Random);
+    let again = run(&[42], &[PolicyName::Fgd], Ties::Random);
     assert_eq!(once[0].allocation, again[0].allocation);
     let at_100 = once[0].figures.allocation_at_100.unwrap();
     assert!((85.0..93.0).contains(&at_100), "{at_100}");
@@ -53,7 +53,7 @@ fn random_ties_are_the_same_for_a_seed_and_cost_fgd_dearly() {
 
 #[test]
 fn a_seed_that_the_trace_lacks_is_drawn() {
-    let outcomes = run(&[7], &[Name::Fgd], Ties::First);
+    let outcomes = run(&[7], &[PolicyName::Fgd], Ties::First);
     let at_100 = outcomes[0].figures.allocation_at_100.unwrap();
     assert!((90.0..99.0).contains(&at_100), "{at_100}");
     assert!(outcomes[0].figures.allocation_at_130.is_some());

@@ -104,7 +104,10 @@ async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
         }
     };
     tokio::spawn(watch);
-    tasks.run(tautline_runtime::tasks::signal()).await.unwrap();
+    tasks
+        .run(tautline_runtime::tasks::shutdown_signal())
+        .await
+        .unwrap();
 }
 
 /// Memory and processor time of this process.

@@ -265,7 +265,7 @@ fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
     if entry.offer.terminating {
         return 0;
     }
-    let (rules, _) = constraints::rules(snapshot, &entry.offer);
+    let (rules, _) = constraints::offer_rules(snapshot, &entry.offer);
     let rule = rules.iter().find(|r| *r.name == *RULE);
     rule.and_then(|r| bits(&r.request).ok().flatten())
         .unwrap_or(0)

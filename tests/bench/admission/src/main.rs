@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use tautline_gpu_sharing::{Decision, Names, Policy, decide};
-use tautline_mutating_policy::{Objects, Policies, Request, Settings, Verdict};
+use tautline_mutating_policy::{Policies, Request, Settings, StaticCluster, Verdict};
 
 const WARM_UP: usize = 500;
 const TIMES: usize = 10_000;
@@ -144,7 +144,7 @@ fn mutations() -> Result<(u128, u128)> {
         "{:?}",
         report.faults
     );
-    let world: Objects = manifests
+    let world: StaticCluster = manifests
         .into_iter()
         .chain([policies::namespace()])
         .collect();
@@ -185,7 +185,7 @@ fn hostile(name: &str) -> Result<()> {
     };
     let (before, start) = (peak()?, Instant::now());
     let (policies, _) = Policies::load(&manifests);
-    let outcome = policies.mutate(&request, &Objects::default(), &Settings::default());
+    let outcome = policies.mutate(&request, &StaticCluster::default(), &Settings::default());
     let (took, after) = (start.elapsed(), peak()?);
     let Verdict::Changed { object, .. } = &outcome.verdict else {
         bail!("{:?}", outcome.verdict);

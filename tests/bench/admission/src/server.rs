@@ -29,7 +29,7 @@ pub async fn run(dir: &Path) -> Result<()> {
         }),
         ..Config::new("tautline-system", "tautline-admission")
     };
-    let app = App::build(config, Cluster::through(cluster::client(objects))).await?;
+    let app = App::build(config, Cluster::from_client(cluster::client(objects))).await?;
     let (port, readiness) = (app.address()?.port(), app.readiness());
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks)?;

@@ -1,4 +1,4 @@
-//! The client: all servers in interleaved rounds, each line the median of its rounds.
+//! The client: measures all servers in interleaved rounds, and prints each line's median.
 
 use std::{
     process::Command,
@@ -21,20 +21,20 @@ const ROUNDS: usize = 9;
 const WARM_UP: usize = 200;
 const CYCLES: usize = 1000;
 
-/// One line: what a server is asked, and what that took in each round.
+/// A line of the table: requests to a server, and the durations of each round.
 struct Line<'a> {
     server: &'a Role,
     pod: &'static str,
-    /// The label of the pod, which an offer selects or not.
+    /// The pod's label `app`; an offer selects `governed`.
     app: &'static str,
-    /// Asked one after the other; their times are taken together.
+    /// Verbs of one cycle, in sequence.
     verbs: &'static [&'static str],
     nodes: usize,
-    rounds: Vec<Took>,
+    rounds: Vec<Round>,
 }
 
-/// What a cycle took.
-struct Took {
+/// Durations of a cycle in one round.
+struct Round {
     p50: Duration,
     p99: Duration,
     /// CPU time of the server.
@@ -44,11 +44,11 @@ struct Took {
 pub async fn run() -> Result<()> {
     let providers = [Role::start(&["provider"])?, Role::start(&["provider"])?];
     let ports: Vec<String> = providers.iter().map(|p| p.port.to_string()).collect();
-    let reading = Role::start(&["reading-floor"])?;
-    let echoing = Role::start(&["echoing-floor"])?;
-    let asking = Role::start(&["asking-floor", &ports[0], &ports[1]])?;
+    let reading = Role::start(&["reading"])?;
+    let echoing = Role::start(&["echoing"])?;
+    let calling = Role::start(&["calling", &ports[0], &ports[1]])?;
     let extender = Role::start(&["extender", &ports[0], &ports[1]])?;
-    process::keep_to(Core::First)?;
+    process::pin_to(Core::First)?;
     let mut lines = Vec::new();
     for nodes in [500, 5000] {
         let mut line = |server, pod, app, verbs| {
@@ -62,10 +62,20 @@ pub async fn run() -> Result<()> {
             })
         };
         let both: &[&str] = &["filter", "prioritize"];
-        line(&reading, "(floor: answers nothing)", "plain", &["filter"]);
-        line(&echoing, "(floor: all names back)", "plain", &["filter"]);
+        line(
+            &reading,
+            "(baseline: answers nothing)",
+            "plain",
+            &["filter"],
+        );
+        line(
+            &echoing,
+            "(baseline: returns all names)",
+            "plain",
+            &["filter"],
+        );
         line(&extender, "ungoverned", "plain", &["filter"]);
-        line(&asking, "(floor: asks two providers)", "plain", both);
+        line(&calling, "(baseline: calls two providers)", "plain", both);
         line(&extender, "governed, 2 rules", "governed", both);
         line(&extender, "governed, 2 rules", "governed", &["filter"]);
         line(&extender, "governed, 2 rules", "governed", &["prioritize"]);
@@ -84,12 +94,12 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Medians of the rounds; of the CPU also the least and the most.
+/// Prints medians of the rounds, and the range of the CPU time.
 fn print(lines: &[Line<'_>]) {
-    println!("| nodes | pod | verbs | p50, us | p99, us | server CPU, us | of all rounds |");
+    println!("| nodes | pod | verbs | p50, us | p99, us | server CPU, us | range |");
     println!("|---|---|---|---|---|---|---|");
     for line in lines {
-        let sorted = |of: fn(&Took) -> Duration| {
+        let sorted = |of: fn(&Round) -> Duration| {
             let mut all: Vec<u128> = line.rounds.iter().map(|r| of(r).as_micros()).collect();
             all.sort_unstable();
             all
@@ -109,7 +119,7 @@ fn print(lines: &[Line<'_>]) {
     }
 }
 
-async fn measure(line: &Line<'_>) -> Result<Took> {
+async fn measure(line: &Line<'_>) -> Result<Round> {
     let requests: Vec<Vec<u8>> = line.verbs.iter().map(|verb| request(line, verb)).collect();
     let mut stream = TcpStream::connect(("127.0.0.1", line.server.port)).await?;
     stream.set_nodelay(true)?;
@@ -127,7 +137,7 @@ async fn measure(line: &Line<'_>) -> Result<Took> {
     }
     let cpu = (line.server.cpu()? - before) / CYCLES as u32;
     times.sort();
-    Ok(Took {
+    Ok(Round {
         p50: times[CYCLES / 2],
         p99: times[CYCLES * 99 / 100],
         cpu,
@@ -135,7 +145,7 @@ async fn measure(line: &Line<'_>) -> Result<Took> {
 }
 
 fn request(line: &Line<'_>, verb: &str) -> Vec<u8> {
-    // Prioritize gets what filter let through: at most the shortlist.
+    // Prioritize gets the nodes that filter returned: at most the shortlist.
     let names = match verb {
         "prioritize" => 64,
         _ => line.nodes,
@@ -147,7 +157,7 @@ fn request(line: &Line<'_>, verb: &str) -> Vec<u8> {
                                  "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
     });
     let names = json!((0..names).map(servers::node).collect::<Vec<_>>());
-    // In this order, which a map of serde_json would not keep, kube-scheduler writes it.
+    // kube-scheduler writes the fields in this order, which serde_json's map would not.
     let body = format!(r#"{{"Pod":{pod},"Nodes":null,"NodeNames":{names}}}"#);
     format!(
         "POST /{verb} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -176,7 +186,7 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
         let length: usize = length.context("no content-length")?.trim().parse()?;
         while answer.len() < head + 4 + length {
             if stream.read_buf(&mut answer).await? == 0 {
-                bail!("the answer broke off");
+                bail!("the answer is incomplete");
             }
         }
         let body = &answer[head + 4..];

@@ -1,24 +1,24 @@
-//! `cargo run --release -p tautline-bench-extender`: what one filter and one
-//! prioritize cost, with 500 and 5,000 node names; ungoverned, and governed by
-//! two rules whose providers are processes on loopback. Three floors are measured in
-//! the same run: servers that read the request and answer nothing, that send all names
-//! back, and that ask the two providers and read no answer.
+//! `cargo run --release -p tautline-bench-extender`: the cost of a filter and a prioritize
+//! with 500 and 5,000 node names, of an ungoverned pod and of one governed by two rules with
+//! providers on loopback. Three baselines run interleaved with it: servers that read the
+//! request and answer nothing, that return all names, and that call the two providers without
+//! parsing their answers.
 //!
-//! Client, server and providers are processes of their own, so that the CPU time
-//! is the server's alone. The client keeps to one core and the server to another:
-//! where they share one, which Linux at times lets them, a small request costs a
-//! third. Prints a Markdown table, and what an index of 150,000 pods holds in memory.
+//! Client, server and providers are separate processes, so the CPU time is only the server's.
+//! Client and server are pinned to different cores: on a shared core, which Linux sometimes
+//! chooses, a small request costs a third. Prints a Markdown table, and the memory of an index
+//! of 150,000 pods.
 
-mod asking;
 mod compare;
 mod noop;
 mod process;
+mod providers;
 mod servers;
 
 use anyhow::{Result, bail};
 use tokio::runtime::Builder;
 
-use crate::{asking::Providers, process::Core};
+use crate::{process::Core, providers::Providers};
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -26,37 +26,31 @@ fn main() -> Result<()> {
     match args.as_slice() {
         ["noop", port, shortlist] => noop::serve(port, shortlist, None),
         ["noop", port, shortlist, one, other] => noop::serve(port, shortlist, Some([one, other])),
-        role => play(role),
+        role => run(role),
     }
 }
 
-fn play(role: &[&str]) -> Result<()> {
+fn run(role: &[&str]) -> Result<()> {
     let mut runtime = match role {
-        // The providers of this benchmark alone are not measured.
+        // Providers are not measured.
         ["provider"] => Builder::new_multi_thread(),
         // As `tautline extender` runs.
         _ => Builder::new_current_thread(),
     };
-    if let [
-        "reading-floor" | "echoing-floor" | "asking-floor" | "extender",
-        ..,
-    ] = role
-    {
-        process::keep_to(Core::Last)?;
+    if let ["reading" | "echoing" | "calling" | "extender", ..] = role {
+        process::pin_to(Core::Last)?;
     }
     let runtime = runtime.enable_all().build()?;
-    runtime.block_on(played(role))
+    runtime.block_on(run_role(role))
 }
 
-async fn played(role: &[&str]) -> Result<()> {
+async fn run_role(role: &[&str]) -> Result<()> {
     match role {
         [] => compare::run().await,
-        ["reading-floor"] => servers::floor().await,
-        ["echoing-floor"] => servers::noop_floor(0, None).await,
-        ["asking-floor", one, other] => {
-            servers::noop_floor(64, Some(Providers::at([*one, *other])?)).await
-        }
-        ["provide", port, admin] => asking::provide(port, admin).await,
+        ["reading"] => servers::reading().await,
+        ["echoing"] => servers::noop(0, None).await,
+        ["calling", one, other] => servers::noop(64, Some(Providers::at([*one, *other])?)).await,
+        ["provide", port, admin] => providers::serve(port, admin).await,
         ["provider"] => servers::provider().await,
         ["memory"] => servers::memory(),
         ["extender", ports @ ..] => servers::extender(ports).await,

@@ -1,6 +1,5 @@
-//! An extender that does as little as one can: the floor of the protocol, for
-//! tests/bench/scheduler-perf. It trusts that kube-scheduler is calling: `NodeNames` comes
-//! last in its requests, and names need no escapes.
+//! A no-op extender: the minimum cost of the protocol, for tests/bench/scheduler-perf. It
+//! relies on kube-scheduler's form of requests: `NodeNames` comes last, without escapes.
 
 use std::{
     convert::Infallible,
@@ -17,12 +16,12 @@ use hyper::{Request, Response, body::Incoming, server::conn::http1, service::ser
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use crate::asking::Providers;
+use crate::providers::Providers;
 
 static FILTERED: AtomicU64 = AtomicU64::new(0);
 static PRIORITIZED: AtomicU64 = AtomicU64::new(0);
 
-/// A process of its own, until it is ended. With the ports of two providers it asks them.
+/// Serves until the process ends. Calls the two providers at these ports, if given.
 pub fn serve(port: &str, shortlist: &str, providers: Option<[&str; 2]>) -> Result<()> {
     let port = port.parse().context("the port")?;
     let shortlist = shortlist.parse().context("the length of the shortlist")?;
@@ -32,25 +31,25 @@ pub fn serve(port: &str, shortlist: &str, providers: Option<[&str; 2]>) -> Resul
     runtime.block_on(async {
         let providers = providers.map(Providers::at).transpose()?;
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
-        answers(TcpListener::bind(address).await?, shortlist, providers).await
+        accept(TcpListener::bind(address).await?, shortlist, providers).await
     })
 }
 
-/// Of the names the first `shortlist` go back, each with a score; if it is 0, all go back,
-/// without. Providers are asked about all names first.
-pub async fn answers(
+/// Returns the first `shortlist` names, with scores; with 0 all names, without scores. Calls
+/// the providers with all names first.
+pub async fn accept(
     listener: TcpListener,
     shortlist: usize,
     providers: Option<Providers>,
 ) -> Result<()> {
-    // Once it has freed a piece as large, glibc keeps the memory of smaller ones in place of
+    // After freeing a block of this size, glibc reuses the memory of smaller blocks instead of
     // getting it from the kernel for each request (mallopt(3), M_MMAP_THRESHOLD).
     drop(black_box(vec![0u8; 16 << 20]));
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let providers = providers.clone();
-        let service = service_fn(move |request| answer(request, shortlist, providers.clone()));
+        let service = service_fn(move |request| handle(request, shortlist, providers.clone()));
         tokio::spawn(async move {
             // The scheduler closes its connections as it ends.
             _ = http1::Builder::new()
@@ -60,7 +59,7 @@ pub async fn answers(
     }
 }
 
-async fn answer(
+async fn handle(
     request: Request<Incoming>,
     shortlist: usize,
     providers: Option<Providers>,
@@ -74,9 +73,9 @@ async fn answer(
     let text = match path.as_str() {
         "/filter" => {
             if let Some(providers) = providers
-                && let Err(error) = providers.ask(names(body)).await
+                && let Err(error) = providers.call(names(body)).await
             {
-                // Not counted: the benchmark ends over it.
+                // Not counted: the benchmark ends with this error.
                 let text = format!(r#"{{"error":"a provider: {:?}"}}"#, error.code());
                 return Ok(Response::new(Full::new(text.into())));
             }
@@ -93,20 +92,20 @@ async fn answer(
     Ok(Response::new(Full::new(text.into())))
 }
 
-/// What is between the brackets of `NodeNames`.
+/// The content of the brackets of `NodeNames`.
 fn names(body: &str) -> &str {
-    // Before it comes the pod alone, in whose strings quotes have a backslash.
+    // Only the pod comes before it, and quotes in its strings have a backslash.
     let list = body.split_once(r#""NodeNames":["#).map(|(_, list)| list);
     list.and_then(|list| list.split_once(']'))
         .map_or("", |(names, _)| names)
 }
 
-/// The first of a list; 0: all.
-fn first(names: &str, most: usize) -> &str {
-    if most == 0 {
+/// The first `count` names of a list; 0: all.
+fn first(names: &str, count: usize) -> &str {
+    if count == 0 {
         return names;
     }
-    match names.match_indices(',').nth(most - 1) {
+    match names.match_indices(',').nth(count - 1) {
         Some((end, _)) => &names[..end],
         None => names,
     }
@@ -126,7 +125,7 @@ fn scores(names: &str, shortlist: usize) -> String {
     text
 }
 
-/// How often it was asked, in the names that Tautline's extender uses.
+/// Request counters under the names of Tautline's extender.
 fn metrics() -> String {
     let mut text = String::new();
     for (verb, count) in [("filter", &FILTERED), ("prioritize", &PRIORITIZED)] {

@@ -1,4 +1,4 @@
-//! Roles of this program as processes of their own, and the cores that they run on.
+//! Runs roles of this program as processes, and pins them to cores.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,14 +9,14 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Of those that this process may use.
+/// One of the cores that this process may use.
 pub enum Core {
     First,
     Last,
 }
 
-/// Keeps this thread, and all that it starts, to one core.
-pub fn keep_to(core: Core) -> Result<()> {
+/// Pins this thread, and all that it starts, to one core.
+pub fn pin_to(core: Core) -> Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     let core = match core {
@@ -55,8 +55,7 @@ impl Role {
         })
     }
 
-    /// CPU time of the process so far: the time on a CPU of each of its threads, none of
-    /// which ends (first field of schedstat, Documentation/scheduler/sched-stats of Linux).
+    /// CPU time of the process: the sum of its threads, which live as long as it (first field of schedstat, Documentation/scheduler/sched-stats of Linux).
     pub fn cpu(&self) -> Result<Duration> {
         let mut total = Duration::ZERO;
         for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {

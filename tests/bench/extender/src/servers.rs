@@ -1,4 +1,4 @@
-//! The roles: the floor, a provider, the extender.
+//! The roles: baselines, a provider, the extender.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -13,9 +13,9 @@ use tautline_sdk::{
 use tokio::{io::AsyncReadExt, net::TcpListener};
 use tokio_util::sync::CancellationToken;
 
-use crate::{asking::Providers, noop};
+use crate::{noop, providers::Providers};
 
-/// Names as long as those of cloud nodes.
+/// A name as long as a cloud node's.
 pub fn node(i: usize) -> String {
     format!(
         "ip-10-{}-{}-{}.eu-central-1.compute.internal",
@@ -25,14 +25,14 @@ pub fn node(i: usize) -> String {
     )
 }
 
-/// Completes when the parent closes our standard input.
+/// Completes when the parent closes the standard input.
 async fn parent_gone() {
     let mut byte = [0u8; 1];
     _ = tokio::io::stdin().read(&mut byte).await;
 }
 
-/// Reads requests and answers them with nothing.
-pub async fn floor() -> Result<()> {
+/// Reads requests and answers nothing.
+pub async fn reading() -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("{}", listener.local_addr()?.port());
     let handle = |request: hyper::Request<http::Body>| async move {
@@ -51,21 +51,20 @@ pub async fn floor() -> Result<()> {
     }
 }
 
-/// The smallest no-op: sends the first of the names back, or all (0), and asks providers,
-/// if it has any, about all of them first.
-pub async fn noop_floor(shortlist: usize, providers: Option<Providers>) -> Result<()> {
+/// The no-op extender.
+pub async fn noop(shortlist: usize, providers: Option<Providers>) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("{}", listener.local_addr()?.port());
     tokio::select! {
-        result = noop::answers(listener, shortlist, providers) => result,
+        result = noop::accept(listener, shortlist, providers) => result,
         () = parent_gone() => Ok(()),
     }
 }
 
-/// A cost for each node, out of nothing.
-pub struct Cheap;
+/// A provider that generates a cost for each node.
+pub struct GeneratedCosts;
 
-impl RuleProvider for Cheap {
+impl RuleProvider for GeneratedCosts {
     async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         Ok(ask
             .eligible_nodes
@@ -81,26 +80,26 @@ impl RuleProvider for Cheap {
 }
 
 pub async fn provider() -> Result<()> {
-    let running = testkit::start(Cheap).await?;
+    let running = testkit::start(GeneratedCosts).await?;
     println!("{}", running.address.port());
     parent_gone().await;
     Ok(())
 }
 
-/// The extender as it is, fed with 5,000 nodes and an offer of two rules.
+/// The extender with 5,000 nodes and an offer of two rules.
 pub async fn extender(ports: &[&str]) -> Result<()> {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     let nodes = (0..5000).map(|i| {
         Object::Node(model::Node {
             name: node(i).as_str().into(),
             ..model::Node::default()
         })
     });
-    feed.reset(tautline_core::index::Kind::Node, nodes.collect());
+    store.reset(tautline_core::index::Kind::Node, nodes.collect());
     let mut rules = Vec::new();
     for (i, port) in ports.iter().enumerate() {
         let rule = format!("rule-{i}");
-        feed.apply(Object::Service(model::Service {
+        store.apply(Object::Service(model::Service {
             namespace: "default".into(),
             name: rule.as_str().into(),
             rules: vec![rule.as_str().into()],
@@ -117,12 +116,12 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
             ..model::Rule::default()
         });
     }
-    feed.apply(Object::Policy(model::Policy {
+    store.apply(Object::Policy(model::Policy {
         namespace: "default".into(),
         name: "p".into(),
         rules,
     }));
-    feed.apply(Object::Offer(model::Offer {
+    store.apply(Object::Offer(model::Offer {
         namespace: "default".into(),
         name: "o".into(),
         uid: "".into(),
@@ -146,17 +145,17 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let config = Config {
         listen: loopback,
         admin: loopback,
-        discovery: tautline_provider_client::ClientConfig::unguarded(),
+        providers: tautline_provider_client::ClientConfig::unguarded(),
         ..Config::default()
     };
-    let app = App::build(config, feed, None).await?;
+    let app = App::build(config, store, None).await?;
     println!("{}", app.address()?.port());
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
     tasks.run(parent_gone()).await
 }
 
-/// An index of 150,000 pods on 5,000 nodes, as a watch would fill it.
+/// Prints the memory of an index of 150,000 pods on 5,000 nodes.
 pub fn memory() -> Result<()> {
     let resident = || -> Result<u64> {
         let statm = std::fs::read_to_string("/proc/self/statm")?;
@@ -164,14 +163,14 @@ pub fn memory() -> Result<()> {
         Ok(pages * 4096)
     };
     let before = resident()?;
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     let nodes = (0..5000).map(|i| {
         Object::Node(model::Node {
             name: node(i).as_str().into(),
             ..model::Node::default()
         })
     });
-    feed.reset(tautline_core::index::Kind::Node, nodes.collect());
+    store.reset(tautline_core::index::Kind::Node, nodes.collect());
     for i in 0..150_000 {
         let hash = format!("{:010x}", i / 50 * 7919);
         let (ns, app) = (format!("team-{}", i % 200), format!("service-{}", i / 50));
@@ -184,7 +183,7 @@ pub fn memory() -> Result<()> {
             ("topology.kubernetes.io/zone", "eu-central-1a"),
         ];
         let requests = [("cpu", 500), ("memory", 1 << 40)];
-        feed.apply(Object::Pod(model::Pod {
+        store.apply(Object::Pod(model::Pod {
             namespace: ns.as_str().into(),
             name: format!("{app}-{hash}-{:05}", i % 50).as_str().into(),
             uid: format!("{i:08x}-0000-4000-8000-{i:012x}").into(),

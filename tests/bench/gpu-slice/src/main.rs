@@ -10,7 +10,7 @@ use tautline_core::{
     index::{Kind, Object},
     model,
 };
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 use tautline_gpu_slice::{Config, GpuSlice};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider, Workload};
@@ -94,7 +94,7 @@ fn median(times: &mut [Duration]) -> Duration {
 async fn main() -> Result<()> {
     println!("| policy | cached: median | cached: worst | all computed | first request |");
     println!("|---|---|---|---|---|");
-    for policy in Name::ALL {
+    for policy in PolicyName::ALL {
         let feed = ClusterStore::default();
         feed.reset(Kind::Node, (0..NODES).map(node).collect());
         // Half of the nodes have a pod or two.

@@ -186,7 +186,7 @@ async fn time_served(at: SocketAddr, what: &str, ask: CostRequest) -> Result<()>
     let config = DiscoveryConfig {
         // Slow calls count too.
         deadline: Duration::from_secs(10),
-        ..DiscoveryConfig::unguarded()
+        ..DiscoveryConfig::single_tenant()
     };
     let discovery = ProviderClient::new(config, Metrics::default())?;
     let snapshot = cluster(at, ask.rule);
@@ -207,7 +207,7 @@ async fn time_served(at: SocketAddr, what: &str, ask: CostRequest) -> Result<()>
             nodes: Arc::clone(&nodes),
             ..PlanningQuestion::default()
         };
-        let done = discovery.round(&snapshot, question).await;
+        let done = discovery.plan_pod(&snapshot, question).await;
         let rule = done.rules.first().context("no rule was asked")?;
         let RuleOutcome::Costs(costs) = &rule.outcome else {
             bail!("{what}: {}", rule.error.as_deref().unwrap_or_default());

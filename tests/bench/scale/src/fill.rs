@@ -1,4 +1,4 @@
-//! Fills the API server, many requests at once.
+//! Fills the API server with concurrent requests.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use tautline_tests::objects::{self as tests, post};
 
 use crate::{Size, objects};
 
-/// Requests to the API server under way at once.
+/// Concurrent requests to the API server.
 pub const IN_FLIGHT: usize = 64;
 
-/// Everything there is to watch, in the order that it needs.
+/// Creates all objects, in the order of their dependencies.
 pub async fn cluster(client: &Client, size: &Size, provider: u16) -> Result<()> {
     let namespaces = objects::namespaces(size);
     let namespace = |i: usize| {
@@ -37,13 +37,13 @@ pub async fn cluster(client: &Client, size: &Size, provider: u16) -> Result<()> 
     tests::provider(client, "team-0", "provider", provider, &objects::RULES).await
 }
 
-/// The offer that has the extender follow all pods.
+/// Creates the offer that makes the extender watch all pods.
 pub async fn offer_of_any(client: &Client) -> Result<()> {
     let offer = |_| within("constraintpolicyoffers", objects::offer_of_any());
     all(client, "offers of any pod", 1, offer).await
 }
 
-/// Where an object of a namespace is posted to.
+/// The path to post a namespaced object to, and the object.
 fn within(plural: &str, object: Value) -> (String, Value) {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let group = if version == "v1" { "api" } else { "apis" };
@@ -61,12 +61,12 @@ async fn all(
     let start = Instant::now();
     let one = async |i: usize| {
         let (path, object) = object(i);
-        let said = post(client, &path, &object).await?;
+        let answer = post(client, &path, &object).await?;
         ensure!(
-            said.status == 201,
+            answer.status == 201,
             "{path}: {} {}",
-            said.status,
-            said.message()
+            answer.status,
+            answer.message()
         );
         if (i + 1).is_multiple_of(10_000) {
             eprintln!("  {} {what} after {:.0?}", i + 1, start.elapsed());
@@ -78,6 +78,6 @@ async fn all(
         .buffer_unordered(IN_FLIGHT)
         .try_collect::<()>()
         .await?;
-    eprintln!("{count} {what} made in {:.1?}", start.elapsed());
+    eprintln!("{count} {what} created in {:.1?}", start.elapsed());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is asked of the extender, and how long it takes.
+//! Load on the extender, and its durations.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,11 @@ use crate::{
     objects,
 };
 
-/// How long the extender may take to see what the API server has.
+/// Maximum delay of the extender's watch.
 const PATIENCE: Duration = Duration::from_secs(300);
 const POD_EVENTS: &str = "tautline_watch_events_total{kind=\"pods\"}";
 
-/// Times in order, the shortest first.
+/// Sorted durations.
 pub struct Times(Vec<Duration>);
 
 impl Times {
@@ -46,8 +46,8 @@ struct Filter {
 impl Filter {
     async fn new(server: &Server, names: usize) -> Result<Self> {
         let mut pod = objects::pod(0, 1);
-        pod["metadata"]["name"] = "asking".into();
-        pod["metadata"]["uid"] = "asking".into();
+        pod["metadata"]["name"] = "filtered".into();
+        pod["metadata"]["uid"] = "filtered".into();
         let names: Vec<String> = (0..names).map(objects::node_name).collect();
         let body = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
         Ok(Self {
@@ -56,7 +56,7 @@ impl Filter {
         })
     }
 
-    async fn ask(&mut self) -> Result<Duration> {
+    async fn run(&mut self) -> Result<Duration> {
         let start = Instant::now();
         let answer = self.connection.post("/filter", &self.body).await?;
         let took = start.elapsed();
@@ -67,31 +67,31 @@ impl Filter {
     }
 }
 
-/// Filters of `names` nodes, one after another.
+/// Sequential filters of `names` nodes.
 pub async fn filters(server: &Server, names: usize, times: usize) -> Result<Times> {
     let mut filter = Filter::new(server, names).await?;
     for _ in 0..20 {
-        filter.ask().await?;
+        filter.run().await?;
     }
     let mut all = Vec::with_capacity(times);
     for _ in 0..times {
-        all.push(filter.ask().await?);
+        all.push(filter.run().await?);
     }
     all.sort();
     Ok(Times(all))
 }
 
-/// What came of an offer that has all pods followed.
+/// The effect of an offer that makes the extender watch all pods.
 pub struct Widened {
-    /// Of all pods those that were followed before.
+    /// Number of pods watched before.
     pub before: f64,
-    /// From the offer until the watch had brought all.
+    /// From the offer until all pods were seen.
     pub seen_in: Duration,
     pub resident: u64,
     pub peak: u64,
 }
 
-/// Makes that offer, and waits until the watch has brought all pods.
+/// Creates that offer, and waits until all pods are seen.
 pub async fn widened(client: &Client, server: &Server, size: &Size) -> Result<Widened> {
     let before = seen(server).await;
     fill::offer_of_any(client).await?;
@@ -104,18 +104,18 @@ pub async fn widened(client: &Client, server: &Server, size: &Size) -> Result<Wi
     })
 }
 
-/// What came of the burst.
+/// Durations of the burst.
 pub struct Burst {
     /// From the first update to the API server's last answer.
     pub sent_in: Duration,
-    /// From then until the extender had seen all.
+    /// From then until the extender has seen all updates.
     pub drained_in: Duration,
-    /// Filters of all nodes meanwhile.
+    /// Filters of all nodes during the burst.
     pub filters: Times,
     pub cpu_s: f64,
 }
 
-/// Updates pods at an even rate, asks meanwhile, and waits until all is seen.
+/// Updates pods at an even rate with filters meanwhile, and waits until all updates are seen.
 pub async fn burst(client: &Client, server: &Server, size: &Size) -> Result<Burst> {
     let (before, cpu) = (seen(server).await, server.process.cpu_seconds());
     let start = Instant::now();
@@ -136,10 +136,10 @@ pub async fn burst(client: &Client, server: &Server, size: &Size) -> Result<Burs
         .try_collect::<()>();
     let mut filter = Filter::new(server, size.nodes).await?;
     let mut times = Vec::new();
-    // Ends by an error alone.
-    let asking = async {
+    // Ends only with an error.
+    let filters = async {
         loop {
-            match filter.ask().await {
+            match filter.run().await {
                 Ok(took) => times.push(took),
                 Err(e) => return e,
             }
@@ -148,7 +148,7 @@ pub async fn burst(client: &Client, server: &Server, size: &Size) -> Result<Burs
     };
     tokio::select! {
         done = updates => done?,
-        error = asking => return Err(error),
+        error = filters => return Err(error),
     }
     let sent_in = start.elapsed();
     let drained_in = until(server, before + size.updates as f64).await?;
@@ -161,15 +161,15 @@ pub async fn burst(client: &Client, server: &Server, size: &Size) -> Result<Burs
     })
 }
 
-/// What came of a restart of the API server.
+/// The watch after a restart of the API server.
 pub struct Resumed {
-    /// From a change after it until the extender had seen that.
+    /// From a change after the restart until the extender has seen it.
     pub seen_in: Duration,
-    /// The pods that the watch brought: one, or all again.
-    pub brought: f64,
+    /// Number of pods that the watch delivered: one, or all again.
+    pub delivered: f64,
 }
 
-/// Changes a pod, and waits until the watch has brought it and brings no more.
+/// Changes a pod, and waits until the watch has delivered it and is idle.
 pub async fn resumed(client: &Client, server: &Server, before: f64) -> Result<Resumed> {
     let (namespace, name) = objects::pod_name(0);
     let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -177,26 +177,26 @@ pub async fn resumed(client: &Client, server: &Server, before: f64) -> Result<Re
     api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     let seen_in = until(server, before + 1.0).await?;
-    let mut brought = seen(server).await;
+    let mut delivered = seen(server).await;
     loop {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let now = seen(server).await;
-        if now == std::mem::replace(&mut brought, now) {
+        if now == std::mem::replace(&mut delivered, now) {
             break;
         }
     }
     Ok(Resumed {
         seen_in,
-        brought: brought - before,
+        delivered: delivered - before,
     })
 }
 
-/// How many pods the watch has brought so far.
+/// Number of pods that the watch has delivered.
 pub async fn seen(server: &Server) -> f64 {
     server.metric(POD_EVENTS).await
 }
 
-/// Waits until the watch has brought `count` pods in all; says how long.
+/// Waits until the watch has delivered `count` pods in total; returns the duration.
 pub async fn until(server: &Server, count: f64) -> Result<Duration> {
     let start = Instant::now();
     while seen(server).await < count {

@@ -1,16 +1,15 @@
 //! `cargo build --release -p tautline && MALLOC_ARENA_MAX=1 cargo run --release -p
-//! tautline-bench-scale`: what a large cluster costs the extender. A real etcd and
-//! API server hold the objects; the extender is the release binary under its own
-//! account, with the one heap that `deploy/base` gives it; a provider that answers
-//! at once runs in this process.
+//! tautline-bench-scale`: the extender's costs in a large cluster. The objects are in a real
+//! etcd and API server. The extender is the release binary with its own service account and
+//! the one malloc arena that `deploy/base` configures. A provider that answers at once runs in
+//! this process.
 //!
-//! One offer more than the thousand asks for no label in particular, so the extender
-//! follows all pods. With `--widen` it is made later: what the rest costs is seen first.
+//! Besides the thousand offers, one offer requires no label value, so the extender watches all
+//! pods. With `--widen` it is created after the first measurements.
 //!
-//! Measured: the time from its start until it is ready, the memory it holds then
-//! and at most, a filter of 500 and of all node names, what a burst of pod updates
-//! takes to be seen, a filter meanwhile, and how the watch goes on once the API
-//! server has been started anew.
+//! Measured: the time from the start until ready, resident and peak memory, a filter of 500
+//! and of all node names, the delay of a burst of pod updates, filters meanwhile, and the
+//! watch after a restart of the API server.
 
 mod fill;
 mod load;
@@ -34,13 +33,13 @@ struct Args {
     bin: Option<PathBuf>,
     #[command(flatten)]
     size: Size,
-    /// Makes the offer that has all pods followed once the extender is ready
+    /// Creates the offer that makes the extender watch all pods once it is ready
     #[arg(long)]
     widen: bool,
     /// Writes the table into docs/benchmarks.md too
     #[arg(long)]
     docs: bool,
-    /// Writes the figures there too
+    /// Writes the figures into this file too
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -51,25 +50,25 @@ pub struct Size {
     nodes: usize,
     #[arg(long, default_value_t = 150_000)]
     pods: usize,
-    /// Offers, each of a policy of two rules, to 50 pods
+    /// Offers, each with a policy of two rules and 50 pods
     #[arg(long, default_value_t = 1000)]
     offers: usize,
-    /// Services, each with its EndpointSlice; a hundred lead to providers
+    /// Services, each with its EndpointSlice; a hundred are providers
     #[arg(long, default_value_t = 10_000)]
     services: usize,
     /// Pod updates of the burst
     #[arg(long, default_value_t = 10_000)]
     updates: usize,
-    /// The seconds that the burst is spread over
+    /// Duration of the burst in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
 }
 
-/// Calls every node equally good.
+/// A provider with the same cost for every node.
 #[derive(Clone)]
-struct Even;
+struct SameCost;
 
-impl RuleProvider for Even {
+impl RuleProvider for SameCost {
     async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
         let nodes = ask.eligible_nodes.into_iter();
         Ok(nodes.map(|n| (n, 1)).collect::<CostAnswer>())
@@ -88,7 +87,7 @@ async fn main() -> Result<()> {
     let mut plane = ControlPlane::start().await?;
     let skipped = ["Deployment", "Service", "DaemonSet"];
     tests::apply_kustomization_except(&plane.client, &root().join("deploy"), &skipped).await?;
-    let provider = tautline_sdk::testkit::start(Even).await?;
+    let provider = tautline_sdk::testkit::start(SameCost).await?;
     fill::cluster(&plane.client, &args.size, provider.address.port()).await?;
     if !args.widen {
         fill::offer_of_any(&plane.client).await?;
@@ -112,7 +111,7 @@ async fn main() -> Result<()> {
     );
     let burst = load::burst(&plane.client, &server, &args.size).await?;
     let resident_loaded = server.process.resident_bytes();
-    eprintln!("starting the API server anew ...");
+    eprintln!("restarting the API server ...");
     let before = load::seen(&server).await;
     let start = Instant::now();
     plane.restart_apiserver().await?;

@@ -1,13 +1,12 @@
-//! The objects of the cluster, as large as those of a production cluster are.
+//! The objects of the cluster, as large as in a production cluster.
 
 use serde_json::{Value, json};
 
 use crate::Size;
 
-/// Pods of one workload: what an offer selects.
-const PODS_A_WORKLOAD: usize = 50;
-/// Workloads of one namespace.
-const WORKLOADS_A_NAMESPACE: usize = 15;
+/// Pods of one workload. An offer selects one workload.
+const PODS_PER_WORKLOAD: usize = 50;
+const WORKLOADS_PER_NAMESPACE: usize = 15;
 
 /// The rules of every policy.
 pub const RULES: [&str; 2] = ["latency", "gpu-slice"];
@@ -22,7 +21,7 @@ pub fn node_name(i: usize) -> String {
 }
 
 pub fn namespace(workload: usize) -> String {
-    format!("team-{}", workload / WORKLOADS_A_NAMESPACE)
+    format!("team-{}", workload / WORKLOADS_PER_NAMESPACE)
 }
 
 pub fn app(workload: usize) -> String {
@@ -30,7 +29,7 @@ pub fn app(workload: usize) -> String {
 }
 
 pub fn pod_name(i: usize) -> (String, String) {
-    let workload = i / PODS_A_WORKLOAD;
+    let workload = i / PODS_PER_WORKLOAD;
     let name = format!("{}-{}-{:05}", app(workload), hash(workload), i);
     (namespace(workload), name)
 }
@@ -39,13 +38,12 @@ fn hash(workload: usize) -> String {
     format!("{:010x}", workload * 7919)
 }
 
-/// How many workloads and namespaces there are.
 pub fn workloads(size: &Size) -> usize {
-    size.pods.div_ceil(PODS_A_WORKLOAD).max(size.offers)
+    size.pods.div_ceil(PODS_PER_WORKLOAD).max(size.offers)
 }
 
 pub fn namespaces(size: &Size) -> usize {
-    workloads(size).div_ceil(WORKLOADS_A_NAMESPACE)
+    workloads(size).div_ceil(WORKLOADS_PER_NAMESPACE)
 }
 
 pub fn node(i: usize) -> Value {
@@ -77,9 +75,9 @@ fn labels(workload: usize) -> Value {
     })
 }
 
-/// A pod of two containers, bound to its node: 5 KB as the API server sends it.
+/// A bound pod with two containers: 5 KB as the API server sends it.
 pub fn pod(i: usize, nodes: usize) -> Value {
-    let workload = i / PODS_A_WORKLOAD;
+    let workload = i / PODS_PER_WORKLOAD;
     let (namespace, name) = pod_name(i);
     let env: Vec<Value> = (0..12)
         .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("value-{n}.{namespace}.svc")}))
@@ -113,7 +111,7 @@ pub fn pod(i: usize, nodes: usize) -> Value {
     })
 }
 
-/// A Service; a hundred of them lead to providers of rules that no policy has.
+/// A Service; a hundred of them are providers of rules that no policy has.
 pub fn service(i: usize, size: &Size) -> Value {
     let workload = i % workloads(size);
     let mut labels = labels(workload);
@@ -127,7 +125,7 @@ pub fn service(i: usize, size: &Size) -> Value {
     })
 }
 
-/// The endpoints of a Service: as many as there are pods for each.
+/// The endpoints of a Service, its share of all pods.
 pub fn endpoint_slice(i: usize, size: &Size) -> Value {
     let workload = i % workloads(size);
     let each = size.pods / size.services.max(1);
@@ -162,8 +160,8 @@ pub fn offer(workload: usize) -> Value {
     offer_of(&namespace(workload), &app(workload), &selector)
 }
 
-/// It asks for no label in particular, so that the extender follows all pods that have a
-/// node. There are none in its namespace.
+/// An offer that requires no label value, so that the extender watches all pods that have a
+/// node. It selects none, because its namespace has no pods.
 pub fn offer_of_any() -> Value {
     let selector = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
     offer_of("default", "any", &selector)

@@ -30,7 +30,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Prints the table, and writes it where it is wanted.
+    /// Prints the table, and writes it into the docs and a JSON file if requested.
     pub fn write(&self, docs: bool, json: Option<&Path>) -> Result<()> {
         let table = self.table();
         print!("{table}");
@@ -55,7 +55,7 @@ impl Report<'_> {
                 ),
             ),
             (
-                "resident memory after it; at most until then".to_owned(),
+                "resident memory after it; peak".to_owned(),
                 format!(
                     "{} MB; {} MB",
                     megabytes(self.resident),
@@ -66,7 +66,7 @@ impl Report<'_> {
         if let Some(widened) = &self.widened {
             rows.push((
                 format!(
-                    "{} pods were followed; one offer more, and all are after",
+                    "{} pods were watched; after one more offer all are",
                     widened.before
                 ),
                 format!(
@@ -87,7 +87,7 @@ impl Report<'_> {
         rows.extend([
             (
                 format!(
-                    "{} pod updates, sent in {:.1} s: seen after the last",
+                    "{} pod updates, sent in {:.1} s: delay after the last",
                     size.updates,
                     burst.sent_in.as_secs_f64()
                 ),
@@ -115,13 +115,13 @@ impl Report<'_> {
                     self.api_server_back.as_secs_f64()
                 ),
                 format!(
-                    "{:.1} s; the watch brought {} pods",
+                    "{:.1} s; the watch delivered {} pods",
                     self.resumed.seen_in.as_secs_f64(),
-                    self.resumed.brought
+                    self.resumed.delivered
                 ),
             ),
             (
-                "resident memory then; at most until then".to_owned(),
+                "resident memory then; peak".to_owned(),
                 format!(
                     "{} MB; {} MB",
                     megabytes(self.resident_then),
@@ -158,7 +158,7 @@ impl Report<'_> {
                 "filter_p99_us": micros(&self.burst.filters, 0.99),
                 "resident_bytes": self.resident_loaded},
             "api_server_back_s": self.api_server_back.as_secs_f64(),
-            "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "brought": self.resumed.brought,
+            "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "brought": self.resumed.delivered,
             "resident_then_bytes": self.resident_then, "peak_then_bytes": self.peak_then,
         })
     }

@@ -1,9 +1,9 @@
 //! `cargo build --release -p tautline && cargo run --release -p
-//! tautline-bench-watch`: what pods that are no business of ours cost the processes
-//! that watch them. The API server and etcd are real; pods are made, bound and
-//! reported ready at an even rate, nobody is asked about them.
+//! tautline-bench-watch`: the cost of ungoverned pods to the processes that watch pods. The
+//! API server and etcd are real. Pods are created, bound and reported ready at an even rate,
+//! without calls of the extender or providers.
 //!
-//! With several `--bin` each has its turn, round by round, on the same API server.
+//! Several `--bin` are measured interleaved, round by round, on the same API server.
 
 use std::{
     path::{Path, PathBuf},
@@ -46,12 +46,12 @@ struct Args {
     nodes: usize,
     #[arg(long, default_value_t = 2000)]
     pods: usize,
-    /// Pods a second
+    /// Pods per second
     #[arg(long, default_value_t = 200)]
     rate: u32,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Without ours at all too: what the API server takes then
+    /// Also measures the API server without Tautline
     #[arg(long)]
     bare: bool,
 }
@@ -67,7 +67,7 @@ async fn main() -> Result<()> {
     objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &skipped).await?;
     nodes(&plane.client, args.nodes).await?;
     println!(
-        "CPU in us a pod, and memory after it in MB, {} pods",
+        "CPU per pod in us, and memory afterwards in MB, {} pods",
         args.pods
     );
     println!(
@@ -86,7 +86,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// One binary's turn.
+/// One round of a binary.
 async fn round(plane: &ControlPlane, bin: Option<&Path>, args: &Args) -> Result<()> {
     let mut servers = Vec::new();
     for (name, command) in SERVERS {
@@ -94,17 +94,17 @@ async fn round(plane: &ControlPlane, bin: Option<&Path>, args: &Args) -> Result<
             servers.push(Server::start_binary(plane, bin, name, command).await?);
         }
     }
-    // The first pods find cold paths.
+    // Warm-up.
     load(&plane.client, &servers, 100, args).await?;
     let cpu = || -> Vec<f64> { servers.iter().map(|s| s.process.cpu_seconds()).collect() };
     let (before, api_server) = (cpu(), plane.apiserver_cpu_seconds());
     load(&plane.client, &servers, args.pods, args).await?;
-    let a_pod = |seconds: f64| format!("{:.0}", seconds * 1e6 / args.pods as f64);
-    let api_server = a_pod(plane.apiserver_cpu_seconds() - api_server);
+    let per_pod = |seconds: f64| format!("{:.0}", seconds * 1e6 / args.pods as f64);
+    let api_server = per_pod(plane.apiserver_cpu_seconds() - api_server);
     let mut cells: Vec<String> = (cpu().iter().zip(&before).zip(&servers))
         .map(|((now, then), server)| {
             let megabytes = server.process.resident_bytes() as f64 / 1e6;
-            format!("{}, {megabytes:.0} MB", a_pod(now - then))
+            format!("{}, {megabytes:.0} MB", per_pod(now - then))
         })
         .collect();
     cells.resize(SERVERS.len(), String::new());
@@ -117,7 +117,7 @@ async fn round(plane: &ControlPlane, bin: Option<&Path>, args: &Args) -> Result<
 }
 
 async fn nodes(client: &Client, count: usize) -> Result<()> {
-    let make = async |i: usize| {
+    let create = async |i: usize| {
         let amounts =
             json!({"cpu": "64", "memory": "256Gi", "pods": "500", "nvidia.com/gpu.shared": "800"});
         let node = json!({
@@ -125,27 +125,27 @@ async fn nodes(client: &Client, count: usize) -> Result<()> {
             "metadata": {"name": format!("node-{i}"), "labels": {"zone": format!("zone-{}", i % 10)}},
             "status": {"capacity": amounts, "allocatable": amounts},
         });
-        made(post(client, "/api/v1/nodes", &node).await?.status, "node")
+        check_created(post(client, "/api/v1/nodes", &node).await?.status, "node")
     };
-    each(0..count, make).await
+    each(0..count, create).await
 }
 
-/// As many pods, each made, bound and then running, at an even rate; returns once
-/// the servers have seen it all.
+/// Creates, binds and runs `pods` pods at an even rate; returns once the servers have seen
+/// all events.
 async fn load(client: &Client, servers: &[Server], pods: usize, args: &Args) -> Result<()> {
     let start = Instant::now();
     let api: Api<Pod> = Api::namespaced(client.clone(), "default");
-    let live = async |i: usize| {
+    let run = async |i: usize| {
         let due = Duration::from_secs(1) / args.rate * u32::try_from(i)?;
         tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
         let (name, path) = (format!("p{pods}-{i}"), "/api/v1/namespaces/default/pods");
-        made(post(client, path, &pod(&name)).await?.status, "pod")?;
+        check_created(post(client, path, &pod(&name)).await?.status, "pod")?;
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
             "target": {"kind": "Node", "name": format!("node-{}", i % args.nodes)},
         });
         let path = format!("{path}/{name}/binding");
-        made(post(client, &path, &binding).await?.status, "binding")?;
+        check_created(post(client, &path, &binding).await?.status, "binding")?;
         let status = json!({"status": {
             "phase": "Running", "podIP": "10.0.0.1",
             "conditions": [{"type": "Ready", "status": "True"}],
@@ -156,7 +156,7 @@ async fn load(client: &Client, servers: &[Server], pods: usize, args: &Args) -> 
             .await?;
         anyhow::Ok(())
     };
-    each(0..pods, live).await?;
+    each(0..pods, run).await?;
     for server in servers {
         let (deadline, mut seen) = (Instant::now() + PATIENCE, -1.0);
         loop {
@@ -175,17 +175,22 @@ async fn load(client: &Client, servers: &[Server], pods: usize, args: &Args) -> 
     Ok(())
 }
 
-async fn each(of: std::ops::Range<usize>, one: impl AsyncFn(usize) -> Result<()>) -> Result<()> {
-    let all = stream::iter(of).map(|i| one(i)).buffer_unordered(IN_FLIGHT);
+async fn each(range: std::ops::Range<usize>, one: impl AsyncFn(usize) -> Result<()>) -> Result<()> {
+    let all = stream::iter(range)
+        .map(|i| one(i))
+        .buffer_unordered(IN_FLIGHT);
     all.try_collect::<()>().await.context("the API server")
 }
 
-fn made(status: u16, what: &str) -> Result<()> {
-    ensure!(status == 201, "a {what} was answered {status}");
+fn check_created(status: u16, what: &str) -> Result<()> {
+    ensure!(
+        status == 201,
+        "creating a {what} failed with status {status}"
+    );
     Ok(())
 }
 
-/// A pod of a workload with a share of a card, as such pods are.
+/// A typical pod with a share of a GPU.
 fn pod(name: &str) -> Value {
     let env: Vec<Value> = (0..12)
         .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("value-{n}.team.svc")}))
@@ -200,7 +205,7 @@ fn pod(name: &str) -> Value {
         },
         "spec": {
             "automountServiceAccountToken": false,
-            // Nobody but the load binds it.
+            // Only this benchmark binds it.
             "schedulerName": "none",
             "containers": [{
                 "name": "main", "image": "registry.example.com/app:1.2.3", "env": env,

@@ -28,7 +28,7 @@ pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
     let url = format!("https://{}/", listener.local_addr()?);
     let stop = CancellationToken::new();
     let handle = |request| async {
-        match http::read(request, 32 << 20).await {
+        match http::read_body(request, 32 << 20).await {
             Ok(body) => match answer(&body) {
                 Ok(answer) => http::respond(200, "application/json", answer.to_string()),
                 Err(error) => http::text(400, format!("{error:#}")),

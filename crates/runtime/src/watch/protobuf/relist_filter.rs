@@ -1,28 +1,27 @@
-//! What was listed beside a watch that goes on from before the list.
+//! Filters a watch that continues from before a list of additional objects.
 
 use std::collections::HashMap;
 
-/// Objects by key, with the version of their list. The events up to it tell of them what
-/// the list had in it already: of an object that was gone and made anew meanwhile, they
-/// would take away what was listed.
+/// Keys of listed objects with the version of their list. Events up to that version are outdated
+/// for them: that of an object deleted and recreated in between would remove the listed one.
 #[derive(Debug, Default)]
 pub(super) struct RelistFilter {
-    /// Of the last list.
+    /// The version of the last list.
     version: u64,
     keys: HashMap<String, u64>,
 }
 
 impl RelistFilter {
-    /// A list of this version has these. Versions of a kind are numbers that grow
-    /// ([KEP-5504](https://kep.k8s.io/5504)); of one that is none, all events count.
+    /// Adds the keys of a list with this version. Versions of a kind are growing numbers
+    /// ([KEP-5504](https://kep.k8s.io/5504)); if one is not a number, no event is skipped.
     pub(super) fn add(&mut self, version: &str, keys: impl Iterator<Item = String>) {
         self.version = version.parse().unwrap_or(0);
         self.keys.extend(keys.map(|key| (key, self.version)));
     }
 
-    /// Whether the list says it all about an event of this version. Events come in the
-    /// order of their versions: after one that is later nothing is kept.
-    pub(super) fn has(&mut self, version: &str, key: impl FnOnce() -> String) -> bool {
+    /// Whether the list already covers an event of this version. Events arrive in the order of
+    /// their versions: a later one clears the filter.
+    pub(super) fn covers(&mut self, version: &str, key: impl FnOnce() -> String) -> bool {
         if self.keys.is_empty() {
             return false;
         }

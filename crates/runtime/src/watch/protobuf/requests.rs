@@ -1,4 +1,4 @@
-//! Questions to the API server, each within a time.
+//! Requests to the API server, each with a deadline.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use kube::{
 };
 use tautline_api::watched::{self, Status, Watchable};
 
-use super::{Brought, Selectors};
+use super::{Decoded, Selectors};
 
 const PAGE: u32 = 500;
-/// The most that a page, or the beginning of a watch, may take: the API server's own limit.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Deadline of a page, or of the start of a watch: the API server's own limit.
+const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The API server no longer knows what changed since the version asked for.
+/// The API server no longer has the changes since the requested version.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Gone(String);
 
-/// Each object that is selected; gives their version.
+/// Calls `each` for every selected object; returns the list's version.
 pub(super) async fn pages<K: Watchable>(
     client: &Client,
     selectors: Selectors,
-    mut each: impl FnMut(Brought<K>),
+    mut each: impl FnMut(Decoded<K>),
 ) -> Result<String> {
     let mut params = ListParams::default().limit(PAGE);
     params.field_selector = selectors.fields.map(str::to_owned);
     params.label_selector = selectors.labels;
     loop {
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
-        let page = in_time(async {
-            let body = send(client, request, watched::OBJECT).await?;
+        let page = within_deadline(async {
+            let body = send(client, request, watched::PROTOBUF).await?;
             Ok(watched::list(body.collect().await?.to_bytes())?)
         });
         let page = page.await?;
@@ -49,10 +49,10 @@ pub(super) async fn pages<K: Watchable>(
     }
 }
 
-pub(super) async fn in_time<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
-    match tokio::time::timeout(ANSWER, answer).await {
+pub(super) async fn within_deadline<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(DEADLINE, answer).await {
         Ok(answer) => answer,
-        Err(_) => bail!("the API server did not answer within {ANSWER:?}"),
+        Err(_) => bail!("the API server did not answer within {DEADLINE:?}"),
     }
 }
 
@@ -70,19 +70,19 @@ pub(super) async fn send(
         return Ok(response.into_body());
     }
     let body = response.into_body().collect().await?.to_bytes();
-    // Before it knows who asks, the API server answers in JSON or text.
+    // Before authentication the API server answers in JSON or text.
     let status = watched::status(body.clone()).unwrap_or_else(|_| Status {
         code: code.as_u16().into(),
         message: String::from_utf8_lossy(&body).trim().to_owned(),
         ..Status::default()
     });
-    Err(refused(status))
+    Err(error_from(status))
 }
 
-pub(super) fn refused(status: Status) -> anyhow::Error {
-    let said = format!("{} ({} {})", status.message, status.code, status.reason);
+pub(super) fn error_from(status: Status) -> anyhow::Error {
+    let message = format!("{} ({} {})", status.message, status.code, status.reason);
     match status.code {
-        410 => Gone(said).into(),
-        _ => anyhow::anyhow!(said),
+        410 => Gone(message).into(),
+        _ => anyhow::anyhow!(message),
     }
 }

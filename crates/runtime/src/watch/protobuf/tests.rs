@@ -62,7 +62,7 @@ async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String
 
 /// The same of any pods.
 async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec<String> {
-    let wide_at = match from.is_nothing() {
+    let wide_at = match from.is_empty() {
         true => "is complete",
         false => "watches",
     };
@@ -117,8 +117,8 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
     });
     let client = Client::new(service, "default");
     let brought = Arc::clone(&told);
-    let mut on = move |event: Result<Event<Brought<Pod>>>| {
-        let named = |pod: Brought<Pod>| {
+    let mut on = move |event: Result<Event<Decoded<Pod>>>| {
+        let named = |pod: Decoded<Pod>| {
             let pod = pod.unwrap();
             let node = pod.spec.as_ref().and_then(|s| s.node_name.clone());
             format!("{} {}", pod.uid().unwrap(), node.unwrap_or_default())
@@ -134,14 +134,14 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
     };
     let noted = Arc::clone(&told);
     let tells = move |tells: WatchSignal<'_>| match tells {
-        WatchSignal::Begins => noted.lock().push("watches".to_owned()),
-        WatchSignal::Follows(Scope::Selected(union)) => {
-            noted.lock().push(format!("follows {:?}", union.text()));
+        WatchSignal::WatchStarted => noted.lock().push("watches".to_owned()),
+        WatchSignal::InSync(Scope::Selected(union)) => {
+            noted.lock().push(format!("follows {:?}", union.to_query()));
         }
-        WatchSignal::Lists(_)
-        | WatchSignal::Follows(_)
-        | WatchSignal::Ends
-        | WatchSignal::Rests(_) => {}
+        WatchSignal::ListStarted(_)
+        | WatchSignal::InSync(_)
+        | WatchSignal::WatchEnded
+        | WatchSignal::QuietUntil(_) => {}
     };
     let watching = AtomicBool::new(false);
     let done = async {
@@ -153,7 +153,7 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
         }
     };
     tokio::select! {
-        () = follow(&client, &mut wanted, &watching, &mut on, &tells) => {}
+        () = list_and_watch(&client, &mut wanted, &watching, &mut on, &tells) => {}
         () = done => {}
         () = tokio::time::sleep(LONG) => panic!("no {enough:?} in {:?}", told.lock()),
     }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{
     model::{Device, PoolId},
-    node::{NodeDevices, Offered},
+    node::{NodeDevice, NodeDevices},
 };
-use crate::mig::{Geometry, Mig};
+use crate::mig::{Geometry, MigCard};
 
 /// A physical card of a node. It has 1000 milli.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct DeviceCard {
     pub pool: PoolId,
     /// Its UUID where it is known, else the counter set or the device's name.
     pub id: Box<str>,
@@ -32,21 +32,21 @@ pub struct Card {
 ///
 /// Not `resource.kubernetes.io/pcieRoot`: several cards sit at one root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum CardKey {
     Counters(PoolId, Box<str>),
     /// By driver: two pools may hold parts of one card.
     Uuid(std::sync::Arc<str>, Box<str>),
     Device(PoolId, Box<str>),
 }
 
-fn key(offered: &Offered) -> Key {
+fn key(offered: &NodeDevice) -> CardKey {
     let (pool, device) = (&offered.id.pool, offered.device());
     if let Some(set) = device.consumes.first() {
-        return Key::Counters(pool.clone(), set.name.clone());
+        return CardKey::Counters(pool.clone(), set.name.clone());
     }
     match device.text("parentUUID").or(device.text("uuid")) {
-        Some(uuid) => Key::Uuid(pool.driver.clone(), uuid.into()),
-        None => Key::Device(pool.clone(), (*device.name).into()),
+        Some(uuid) => CardKey::Uuid(pool.driver.clone(), uuid.into()),
+        None => CardKey::Device(pool.clone(), (*device.name).into()),
     }
 }
 
@@ -57,7 +57,7 @@ fn is_part(device: &Device) -> bool {
 
 impl NodeDevices {
     /// The node's cards, each with its parts.
-    pub fn cards(&self) -> Vec<Card> {
+    pub fn cards(&self) -> Vec<DeviceCard> {
         self.by_card().into_iter().map(|c| self.card(c)).collect()
     }
 
@@ -65,18 +65,18 @@ impl NodeDevices {
     /// consumes; by the MIG profile of a known model; else an equal part among
     /// the parts of the card, or all of it.
     pub fn milli_of(&self, position: usize) -> u16 {
-        let Some(offered) = self.offered.get(position) else {
+        let Some(offered) = self.devices.get(position) else {
             return 0;
         };
         let own = key(offered);
-        let siblings = self.offered.iter().filter(|o| key(o) == own);
+        let siblings = self.devices.iter().filter(|o| key(o) == own);
         self.part_milli(offered, siblings.filter(|o| is_part(o.device())).count())
     }
 
     fn by_card(&self) -> Vec<Vec<usize>> {
         let mut order = Vec::new();
-        let mut cards: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
-        for (position, offered) in self.offered.iter().enumerate() {
+        let mut cards: BTreeMap<CardKey, Vec<usize>> = BTreeMap::new();
+        for (position, offered) in self.devices.iter().enumerate() {
             let key = key(offered);
             let at = cards.entry(key.clone()).or_default();
             if at.is_empty() {
@@ -87,7 +87,7 @@ impl NodeDevices {
         order.iter().filter_map(|k| cards.remove(k)).collect()
     }
 
-    fn part_milli(&self, offered: &Offered, parts: usize) -> u16 {
+    fn part_milli(&self, offered: &NodeDevice, parts: usize) -> u16 {
         let device = offered.device();
         if let Some(set) = device.consumes.first() {
             return self.counters(offered).share_milli(set).unwrap_or(1000);
@@ -103,18 +103,18 @@ impl NodeDevices {
         of_profile().unwrap_or_else(equal)
     }
 
-    fn card(&self, devices: Vec<usize>) -> Card {
-        let all = || devices.iter().filter_map(|i| self.offered.get(*i));
+    fn card(&self, devices: Vec<usize>) -> DeviceCard {
+        let all = || devices.iter().filter_map(|i| self.devices.get(*i));
         let text = |name: &str| all().find_map(|o| o.device().text(name)).map(Into::into);
         let whole = all().find(|o| !is_part(o.device()));
         let uuid = whole.and_then(|o| o.device().text("uuid"));
         let uuid = uuid.or_else(|| all().find_map(|o| o.device().text("parentUUID")));
         let first = all().next();
         let named = first.map(|o| match key(o) {
-            Key::Counters(_, name) | Key::Uuid(_, name) | Key::Device(_, name) => name,
+            CardKey::Counters(_, name) | CardKey::Uuid(_, name) | CardKey::Device(_, name) => name,
         });
-        let memory = |o: &Offered| o.device().capacity.get("memory").map_or(0, |c| c.value);
-        Card {
+        let memory = |o: &NodeDevice| o.device().capacity.get("memory").map_or(0, |c| c.value);
+        DeviceCard {
             pool: first.map_or_else(
                 || PoolId {
                     driver: "".into(),
@@ -135,16 +135,16 @@ impl NodeDevices {
         if !devices.iter().any(|i| self.is_free(*i)) {
             return 0;
         }
-        let all = || devices.iter().filter_map(|i| self.offered.get(*i));
+        let all = || devices.iter().filter_map(|i| self.devices.get(*i));
         let parts = all().filter(|o| is_part(o.device())).count();
-        let size = |o: &Offered| u32::from(self.part_milli(o, parts));
+        let size = |o: &NodeDevice| u32::from(self.part_milli(o, parts));
         let by_counters = all().find_map(|o| {
             let set = o.device().consumes.first()?;
             self.counters(o).free_milli(&set.name)
         });
         if let Some(free) = by_counters {
             // What is left of devices that are shared already is free as well.
-            let open = all().filter(|o| o.shares > 0);
+            let open = all().filter(|o| o.share_count > 0);
             let rest: u32 = open
                 .map(|o| size(o) * u32::from(o.left_milli()) / 1000)
                 .sum();
@@ -160,19 +160,19 @@ impl NodeDevices {
     /// that can be made (`memory-slice-N` counters or `memorySliceN` capacities
     /// give their place, as NVIDIA's driver publishes them). Instances that do
     /// not fit its model are left out.
-    pub fn mig(&self, card: &Card) -> Option<Mig> {
+    pub fn mig(&self, card: &DeviceCard) -> Option<MigCard> {
         let product = card.product.as_deref()?;
         let mib = u64::try_from(card.memory >> 20).ok()?;
         let geometry =
             Geometry::of_product(product, Some(mib)).or(Geometry::of_product(product, None))?;
-        let of = |i: &usize| self.offered.get(*i);
+        let of = |i: &usize| self.devices.get(*i);
         let parts = || {
             let all = card.devices.iter().filter_map(of);
             all.filter(|o| is_part(o.device()))
         };
         parts().next()?;
-        let mut mig = Mig::new(geometry);
-        for offered in parts().filter(|o| o.held || o.shares > 0) {
+        let mut mig = MigCard::new(geometry);
+        for offered in parts().filter(|o| o.held || o.share_count > 0) {
             let device = offered.device();
             let profile = device.text("profile").and_then(|n| geometry.profile(n));
             if let (Some(profile), Some(start)) = (profile, first_slice(device)) {
@@ -196,19 +196,19 @@ fn first_slice(device: &Device) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::dra::{
-        Wanted,
+        ExactRequest,
         fixtures::{self, node, partitioned, shared, static_mig, whole},
     };
 
     fn take(free: &mut NodeDevices, device: &str) {
-        let named = |o: &Offered| &*o.id.device == device;
+        let named = |o: &NodeDevice| &*o.id.device == device;
         let at = free.devices().iter().position(named).unwrap();
-        free.take(at, &Wanted::default()).unwrap();
+        free.take(at, &ExactRequest::default()).unwrap();
     }
 
     #[test]
     fn whole_cards_are_free_or_not() {
-        let mut free = fixtures::pools([whole("n", 2)]).free(&node("n"));
+        let mut free = fixtures::pools([whole("n", 2)]).node_devices(&node("n"));
         take(&mut free, "gpu-0");
         let milli: Vec<u16> = free.cards().iter().map(|c| c.free_milli).collect();
         assert_eq!(milli, [0, 1000]);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn partitions_of_a_card_are_one_card() {
-        let mut free = fixtures::pools(partitioned("n", 1)).free(&node("n"));
+        let mut free = fixtures::pools(partitioned("n", 1)).node_devices(&node("n"));
         assert_eq!(free.cards().len(), 1);
         assert_eq!(free.cards()[0].free_milli, 1000);
         assert_eq!(free.milli_of(0), 1000);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn instances_that_are_there_for_good() {
-        let mut free = fixtures::pools([static_mig("n")]).free(&node("n"));
+        let mut free = fixtures::pools([static_mig("n")]).node_devices(&node("n"));
         assert_eq!(free.cards().len(), 1);
         take(&mut free, "gpu-0-mig-3g");
         let card = &free.cards()[0];
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn shares_leave_a_part_of_the_card() {
-        let mut free = fixtures::pools([shared("n", 1, 80)]).free(&node("n"));
-        let wanted = Wanted {
+        let mut free = fixtures::pools([shared("n", 1, 80)]).node_devices(&node("n"));
+        let wanted = ExactRequest {
             capacity: [("memory".into(), 20_000)].into(),
-            ..Wanted::default()
+            ..ExactRequest::default()
         };
         free.take(0, &wanted).unwrap();
         assert_eq!(free.cards()[0].free_milli, 750);

@@ -18,12 +18,12 @@ impl Counter {
 
 /// Sets of counters, of which never more is used than there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct PoolCounters {
     sets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Counter>>,
     overdrawn: bool,
 }
 
-impl Counters {
+impl PoolCounters {
     /// The counters with nothing used. A set of a name that is there already
     /// changes nothing.
     pub fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
@@ -40,13 +40,13 @@ impl Counters {
     }
 
     /// Whether everything that is named exists.
-    pub fn names(&self, wanted: &CounterSet) -> bool {
+    pub fn contains(&self, wanted: &CounterSet) -> bool {
         let own = self.sets.get(&*wanted.name);
         own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(&**n)))
     }
 
     /// Whether everything that is named exists and enough of it is left.
-    pub fn suffice(&self, wanted: &[CounterSet]) -> bool {
+    pub fn has_enough(&self, wanted: &[CounterSet]) -> bool {
         let enough = |set: &CounterSet| {
             let Some(own) = self.sets.get(&*set.name) else {
                 return false;
@@ -60,14 +60,14 @@ impl Counters {
 
     /// Uses all of what is wanted, or nothing of it. One set is named once.
     pub fn take(&mut self, wanted: &[CounterSet]) -> bool {
-        let fits = self.suffice(wanted);
+        let fits = self.has_enough(wanted);
         if fits {
             self.charge(wanted);
         }
         fits
     }
 
-    /// Counts what is already held; what there is no room for marks the counters
+    /// Counts what is already held; amounts beyond the total mark the counters
     /// as overdrawn.
     pub fn charge(&mut self, held: &[CounterSet]) {
         for set in held {
@@ -99,11 +99,11 @@ impl Counters {
     pub fn free_milli(&self, set: &str) -> Option<u16> {
         let counters = || self.sets.get(set).into_iter().flat_map(BTreeMap::values);
         let divisible = counters().filter(|c| c.total > 1000);
-        let scarcest = divisible.map(|c| milli(c.left(), c.total)).min();
+        let scarcest = divisible.map(|c| per_mille(c.left(), c.total)).min();
         scarcest.or_else(|| {
             let total: i64 = counters().map(|c| c.total).fold(0, i64::saturating_add);
             let left: i64 = counters().map(|c| c.left()).fold(0, i64::saturating_add);
-            (total > 0).then(|| milli(left, total))
+            (total > 0).then(|| per_mille(left, total))
         })
     }
 
@@ -114,18 +114,18 @@ impl Counters {
         let of = |amounts: &Amounts, n: &str| amounts.get(n).copied().unwrap_or(0);
         let divisible = own.iter().filter(|(_, c)| c.total > 1000);
         let largest = divisible
-            .map(|(n, c)| milli(of(&wanted.counters, n), c.total))
+            .map(|(n, c)| per_mille(of(&wanted.counters, n), c.total))
             .max();
         largest.or_else(|| {
             let total: i64 = own.values().map(|c| c.total).fold(0, i64::saturating_add);
             let taken = wanted.counters.values().copied();
-            (total > 0).then(|| milli(taken.fold(0, i64::saturating_add), total))
+            (total > 0).then(|| per_mille(taken.fold(0, i64::saturating_add), total))
         })
     }
 }
 
 /// A part of a whole in thousandths, rounded down, at most 1000.
-pub(super) fn milli(part: i64, whole: i64) -> u16 {
+pub(super) fn per_mille(part: i64, whole: i64) -> u16 {
     if whole <= 0 {
         return 0;
     }
@@ -151,7 +151,7 @@ mod tests {
             "gpu-0",
             &[("memory", 80_000), ("sm", 7_000), ("memory-slice-0", 1_000)],
         );
-        let mut counters = Counters::new([&whole]);
+        let mut counters = PoolCounters::new([&whole]);
         let three = set(
             "gpu-0",
             &[("memory", 40_000), ("sm", 3_000), ("memory-slice-0", 1_000)],
@@ -161,9 +161,9 @@ mod tests {
         assert_eq!(counters.free_milli("gpu-0"), Some(500));
         // The place is taken, though memory is left.
         assert!(!counters.take(std::slice::from_ref(&three)));
-        assert!(!counters.suffice(&[set("gpu-1", &[])]));
-        assert!(!counters.suffice(&[set("gpu-0", &[("fans", 1)])]));
-        let units = Counters::new([&set("s", &[("a", 1000), ("b", 1000)])]);
+        assert!(!counters.has_enough(&[set("gpu-1", &[])]));
+        assert!(!counters.has_enough(&[set("gpu-0", &[("fans", 1)])]));
+        let units = PoolCounters::new([&set("s", &[("a", 1000), ("b", 1000)])]);
         assert_eq!(units.share_milli(&set("s", &[("a", 1000)])), Some(500));
     }
 
@@ -178,7 +178,7 @@ mod tests {
                 let list: Vec<_> = ["a", "b", "c"].into_iter().zip(amounts.iter().copied()).collect();
                 set("s", &list)
             };
-            let mut counters = Counters::new([&of(&total)]);
+            let mut counters = PoolCounters::new([&of(&total)]);
             for (want, known) in wants {
                 let (before, want) = (counters.clone(), [of(&want)]);
                 if known {
@@ -186,7 +186,7 @@ mod tests {
                 } else if !counters.take(&want) {
                     prop_assert_eq!(&counters, &before);
                 } else {
-                    prop_assert!(before.suffice(&want));
+                    prop_assert!(before.has_enough(&want));
                 }
                 for c in counters.sets.values().flat_map(BTreeMap::values) {
                     prop_assert!(c.used >= 0 && c.used <= c.total);

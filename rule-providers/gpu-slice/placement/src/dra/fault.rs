@@ -4,13 +4,13 @@ use tautline_core::{model::Taint, node_filter};
 
 use super::{
     model::{Allocation, Device},
-    pool::{Pool, Unusable},
-    store::{Hold, Pools},
+    pool::{Pool, PoolError},
+    store::{DeviceHold, DeviceStore},
 };
 
 /// What is wrong with a device that a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum DeviceFault {
     #[error("device is not published any more")]
     Gone,
     #[error("device has taint {0}, effect NoExecute")]
@@ -18,28 +18,28 @@ pub enum Fault {
     #[error("device is given to more claims than it can serve")]
     OverCommitted,
     #[error("its pool cannot be judged: {0}")]
-    Pool(Unusable),
+    Pool(PoolError),
 }
 
-impl Pools {
+impl DeviceStore {
     /// What is wrong with what a claim holds, if anything is. Taints that the
     /// claim tolerates are none.
-    pub fn fault(&self, held: &Allocation) -> Option<Fault> {
+    pub fn fault(&self, held: &Allocation) -> Option<DeviceFault> {
         let id = &held.device.pool;
         let current = match self.pools.get(id).map(Pool::current) {
-            None => return Some(Fault::Gone),
-            Some(Err(why)) => return Some(Fault::Pool(why.clone())),
+            None => return Some(DeviceFault::Gone),
+            Some(Err(why)) => return Some(DeviceFault::Pool(why.clone())),
             Some(Ok(current)) => current,
         };
         let devices = || current.slices.iter().flat_map(|s| &s.devices);
         let Some(device) = devices().find(|d| d.name == held.device.device) else {
-            return Some(Fault::Gone);
+            return Some(DeviceFault::Gone);
         };
         let evicts = |t: &&Taint| {
             t.effect == "NoExecute" && !node_filter::is_tolerated(t, &held.tolerations)
         };
         if let Some(taint) = device.taints.iter().find(evicts) {
-            return Some(Fault::Tainted(taint.key.as_str().into()));
+            return Some(DeviceFault::Tainted(taint.key.as_str().into()));
         }
         let all = self.held.get(id);
         let holds = |d: &Device| all.and_then(|h| h.get(&d.name)).map(Vec::as_slice);
@@ -49,12 +49,12 @@ impl Pools {
         }
         let over_device = exceeded(device, holds(device).unwrap_or_default());
         let over_card = counters.overdrawn() && !device.consumes.is_empty();
-        (over_device || over_card).then_some(Fault::OverCommitted)
+        (over_device || over_card).then_some(DeviceFault::OverCommitted)
     }
 }
 
 /// Whether claims hold more of a device than there is.
-fn exceeded(device: &Device, holds: &[Hold]) -> bool {
+fn exceeded(device: &Device, holds: &[DeviceHold]) -> bool {
     let whole = holds.iter().filter(|h| !h.share).count();
     let over = |name: &str, value: i64| {
         let used = holds.iter().filter_map(|h| h.consumed.get(name));

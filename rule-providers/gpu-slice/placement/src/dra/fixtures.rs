@@ -15,8 +15,8 @@ pub(crate) fn node(name: &str) -> Node {
     }
 }
 
-pub(crate) fn pools(slices: impl IntoIterator<Item = Slice>) -> Pools {
-    let mut pools = Pools::default();
+pub(crate) fn pools(slices: impl IntoIterator<Item = Slice>) -> DeviceStore {
+    let mut pools = DeviceStore::default();
     pools.reset_slices(slices);
     pools
 }

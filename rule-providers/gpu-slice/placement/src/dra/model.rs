@@ -104,12 +104,12 @@ pub enum Attribute {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub value: i64,
-    pub policy: Option<Policy>,
+    pub policy: Option<RequestPolicy>,
 }
 
 /// What parts of a capacity may be asked for (`requestPolicy`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct RequestPolicy {
     pub default: Option<i64>,
     /// Least, most and step.
     pub range: Option<(i64, Option<i64>, Option<i64>)>,
@@ -155,7 +155,7 @@ impl Capacity {
 pub struct Claim {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
-    pub requests: Vec<Request>,
+    pub requests: Vec<ClaimRequest>,
     /// What it was given; `None`: not allocated yet.
     pub allocated: Option<Vec<Allocation>>,
     /// UIDs of the pods that may use it.
@@ -166,13 +166,13 @@ pub struct Claim {
 
 /// A request of a claim: any one of the alternatives will do, the first best.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Request {
+pub struct ClaimRequest {
     pub name: Box<str>,
-    pub alternatives: Vec<Wanted>,
+    pub alternatives: Vec<ExactRequest>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
+pub struct ExactRequest {
     pub class: Box<str>,
     pub count: Count,
     /// CEL, as it is written.
@@ -184,9 +184,9 @@ pub struct Wanted {
     pub tolerations: Vec<Toleration>,
 }
 
-impl Wanted {
+impl ExactRequest {
     /// What it asks of a driver's capacity, whose domain it may write.
-    pub fn asked(&self, driver: &str, capacity: &str) -> Option<i64> {
+    pub fn requested(&self, driver: &str, capacity: &str) -> Option<i64> {
         let mut all = self.capacity.iter();
         let found = all.find(|(n, _)| own_name(driver, n) == capacity)?;
         Some(*found.1)
@@ -247,11 +247,11 @@ mod tests {
         };
         assert_eq!(whole.consumed(None), Some(80_000));
         assert_eq!(whole.consumed(Some(7)), Some(7));
-        let policy = |p: Policy| Capacity {
+        let policy = |p: RequestPolicy| Capacity {
             value: 80_000,
             policy: Some(p),
         };
-        let range = policy(Policy {
+        let range = policy(RequestPolicy {
             default: Some(10_000),
             range: Some((5_000, Some(40_000), Some(5_000))),
             values: Vec::new(),
@@ -266,7 +266,7 @@ mod tests {
         ] {
             assert_eq!(range.consumed(asked), want, "{asked:?}");
         }
-        let values = policy(Policy {
+        let values = policy(RequestPolicy {
             default: Some(20_000),
             range: None,
             values: vec![10_000, 20_000, 40_000],

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use tautline_core::{model::Taint, node_filter};
 
 use super::{
-    counters::{Counters, milli},
-    model::{Amounts, Device, DeviceId, PoolId, Slice, Wanted, own_name},
-    pool::Unusable,
+    counters::{PoolCounters, per_mille},
+    model::{Amounts, Device, DeviceId, ExactRequest, PoolId, Slice, own_name},
+    pool::PoolError,
 };
 
 /// A device of a node, with what is held of it.
 #[derive(Clone, Debug)]
-pub struct Offered {
+pub struct NodeDevice {
     pub(super) id: DeviceId,
     pub(super) slice: Arc<Slice>,
     pub(super) position: usize,
     /// Its pool among the node's.
     pub(super) pool: usize,
     pub(super) held: bool,
-    pub(super) shares: u32,
+    pub(super) share_count: u32,
     pub(super) used: Amounts,
 }
 
-impl Offered {
+impl NodeDevice {
     pub fn id(&self) -> &DeviceId {
         &self.id
     }
@@ -39,7 +39,7 @@ impl Offered {
 
     /// How many claims have a part of it.
     pub fn shares(&self) -> u32 {
-        self.shares
+        self.share_count
     }
 
     /// What is left of a capacity.
@@ -54,7 +54,7 @@ impl Offered {
     pub fn left_milli(&self) -> u16 {
         let capacities = &self.device().capacity;
         let rests = capacities.iter().filter(|(_, c)| c.value > 0);
-        let scarcest = rests.map(|(n, c)| milli(self.left(n), c.value)).min();
+        let scarcest = rests.map(|(n, c)| per_mille(self.left(n), c.value)).min();
         match scarcest {
             _ if self.held => 0,
             Some(scarcest) if self.device().shared => scarcest,
@@ -65,7 +65,7 @@ impl Offered {
 
 /// Why a device cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Unavailable {
     #[error("another claim has it")]
     Held,
     #[error("devices of the same card leave too little")]
@@ -80,68 +80,70 @@ pub enum Refusal {
 /// twice, and no counter or capacity beyond what there is.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
-    pub(super) offered: Vec<Offered>,
-    pub(super) counters: Vec<Counters>,
-    pub(super) ignored: Vec<(PoolId, Unusable)>,
+    pub(super) devices: Vec<NodeDevice>,
+    pub(super) counters: Vec<PoolCounters>,
+    pub(super) ignored: Vec<(PoolId, PoolError)>,
 }
 
 impl NodeDevices {
     /// The devices in the order in which the scheduler's allocator tries them:
     /// by driver, pool and slice name, then as published; pools with binding
     /// conditions last.
-    pub fn devices(&self) -> &[Offered] {
-        &self.offered
+    pub fn devices(&self) -> &[NodeDevice] {
+        &self.devices
     }
 
     /// Pools whose devices are left out, and why.
-    pub fn ignored(&self) -> &[(PoolId, Unusable)] {
+    pub fn ignored(&self) -> &[(PoolId, PoolError)] {
         &self.ignored
     }
 
     /// What is left of the counters of a device's pool.
-    pub fn counters(&self, device: &Offered) -> &Counters {
+    pub fn counters(&self, device: &NodeDevice) -> &PoolCounters {
         &self.counters[device.pool]
     }
 
     /// Whether claims hold more of some pool than it has.
     pub fn overdrawn(&self) -> bool {
-        self.counters.iter().any(Counters::overdrawn)
+        self.counters.iter().any(PoolCounters::overdrawn)
     }
 
     /// What keeps a request from the device at a position, if anything does.
     /// Its selectors are not read here.
-    pub fn refusal(&self, position: usize, wanted: &Wanted) -> Option<Refusal> {
-        self.consumption(position, wanted).err()
+    pub fn unavailable(&self, position: usize, request: &ExactRequest) -> Option<Unavailable> {
+        self.consumption(position, request).err()
     }
 
     /// Whether the device could be given to some request without tolerations.
     pub fn is_free(&self, position: usize) -> bool {
-        let Some(offered) = self.offered.get(position) else {
+        let Some(offered) = self.devices.get(position) else {
             return false;
         };
-        self.unblocked(offered, &Wanted::default()).is_ok() && offered.left_milli() > 0
+        self.check_available(offered, &ExactRequest::default())
+            .is_ok()
+            && offered.left_milli() > 0
     }
 
     /// Gives the device at a position to a request.
     ///
     /// # Errors
     /// What keeps it from the request; nothing is changed then.
-    pub fn take(&mut self, position: usize, wanted: &Wanted) -> Result<(), Refusal> {
-        let consumed = self.consumption(position, wanted)?;
-        let Some(offered) = self.offered.get_mut(position) else {
-            return Err(Refusal::Held);
+    pub fn take(&mut self, position: usize, request: &ExactRequest) -> Result<(), Unavailable> {
+        let consumed = self.consumption(position, request)?;
+        let Some(offered) = self.devices.get_mut(position) else {
+            return Err(Unavailable::Held);
         };
-        if wanted.admin {
+        if request.admin {
             return Ok(());
         }
         let consumes = &offered.slice.devices[offered.position].consumes;
-        if offered.shares == 0 && !self.counters[offered.pool].take(consumes) {
-            return Err(Refusal::Counters);
+        if offered.share_count == 0 && !self.counters[offered.pool].take(consumes) {
+            return Err(Unavailable::Counters);
         }
         match consumed {
             None => offered.held = true,
             Some(consumed) => {
-                offered.shares += 1;
+                offered.share_count += 1;
                 for (name, amount) in consumed {
                     let used = offered.used.entry(name).or_default();
                     *used = used.saturating_add(amount);
@@ -153,21 +155,25 @@ impl NodeDevices {
 
     /// What of a shared device's capacity a request consumes; `None`: it takes
     /// the whole device.
-    fn consumption(&self, position: usize, wanted: &Wanted) -> Result<Option<Amounts>, Refusal> {
-        let Some(offered) = self.offered.get(position) else {
-            return Err(Refusal::Held);
+    fn consumption(
+        &self,
+        position: usize,
+        request: &ExactRequest,
+    ) -> Result<Option<Amounts>, Unavailable> {
+        let Some(offered) = self.devices.get(position) else {
+            return Err(Unavailable::Held);
         };
-        self.unblocked(offered, wanted)?;
+        self.check_available(offered, request)?;
         let device = offered.device();
-        let mut names = wanted.capacity.keys();
+        let mut names = request.capacity.keys();
         let driver = &offered.id.pool.driver;
         if let Some(unknown) = names.find(|n| !device.capacity.contains_key(own_name(driver, n))) {
-            return Err(Refusal::Capacity(unknown.clone()));
+            return Err(Unavailable::Capacity(unknown.clone()));
         }
         let mut consumed = Amounts::new();
         for (name, capacity) in &device.capacity {
-            let short = || Refusal::Capacity(name.clone());
-            let asked = wanted.asked(driver, name);
+            let short = || Unavailable::Capacity(name.clone());
+            let asked = request.requested(driver, name);
             let amount = capacity.consumed(asked).ok_or_else(short)?;
             let left = if device.shared {
                 offered.left(name)
@@ -182,28 +188,34 @@ impl NodeDevices {
         Ok(device.shared.then_some(consumed))
     }
 
-    fn unblocked(&self, offered: &Offered, wanted: &Wanted) -> Result<(), Refusal> {
+    fn check_available(
+        &self,
+        offered: &NodeDevice,
+        request: &ExactRequest,
+    ) -> Result<(), Unavailable> {
         let device = offered.device();
-        if !wanted.admin {
+        if !request.admin {
             if offered.held {
-                return Err(Refusal::Held);
+                return Err(Unavailable::Held);
             }
             // A shared device has its counters from its first share on.
-            if offered.shares == 0 && !self.counters[offered.pool].suffice(&device.consumes) {
-                return Err(Refusal::Counters);
+            if offered.share_count == 0 && !self.counters[offered.pool].has_enough(&device.consumes)
+            {
+                return Err(Unavailable::Counters);
             }
         }
-        let blocks =
-            |t: &&Taint| keeps_off(t) && !node_filter::is_tolerated(t, &wanted.tolerations);
+        let blocks = |t: &&Taint| {
+            blocks_new_claims(t) && !node_filter::is_tolerated(t, &request.tolerations)
+        };
         match device.taints.iter().find(blocks) {
-            Some(taint) => Err(Refusal::Taint(taint.key.as_str().into())),
+            Some(taint) => Err(Unavailable::Taint(taint.key.as_str().into())),
             None => Ok(()),
         }
     }
 }
 
 /// Effects that keep new claims away; unknown ones and `None` do not.
-fn keeps_off(taint: &Taint) -> bool {
+fn blocks_new_claims(taint: &Taint) -> bool {
     matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
@@ -216,14 +228,14 @@ mod tests {
 
     #[test]
     fn exclusive_devices_go_once() {
-        let mut free = fixtures::pools([whole("n", 2)]).free(&node("n"));
-        let any = Wanted::default();
+        let mut free = fixtures::pools([whole("n", 2)]).node_devices(&node("n"));
+        let any = ExactRequest::default();
         assert!(free.is_free(0));
         free.take(0, &any).unwrap();
-        assert_eq!(free.take(0, &any), Err(Refusal::Held));
+        assert_eq!(free.take(0, &any), Err(Unavailable::Held));
         assert!(!free.is_free(0) && free.is_free(1) && !free.is_free(2));
         // Administrative access takes nothing, and is not kept off.
-        let admin = Wanted {
+        let admin = ExactRequest {
             admin: true,
             ..any.clone()
         };
@@ -241,53 +253,57 @@ mod tests {
             effect: effect.into(),
         };
         slice.devices[0].taints = vec![taint("None"), taint("Later")];
-        assert!(fixtures::pools([slice.clone()]).free(&node("n")).is_free(0));
+        assert!(
+            fixtures::pools([slice.clone()])
+                .node_devices(&node("n"))
+                .is_free(0)
+        );
         for effect in ["NoSchedule", "NoExecute"] {
             slice.devices[0].taints = vec![taint(effect)];
-            let free = fixtures::pools([slice.clone()]).free(&node("n"));
+            let free = fixtures::pools([slice.clone()]).node_devices(&node("n"));
             assert_eq!(
-                free.refusal(0, &Wanted::default()),
-                Some(Refusal::Taint("sick".into()))
+                free.unavailable(0, &ExactRequest::default()),
+                Some(Unavailable::Taint("sick".into()))
             );
-            let tolerant = Wanted {
+            let tolerant = ExactRequest {
                 tolerations: vec![Toleration {
                     key: Some("sick".into()),
                     ..Toleration::default()
                 }],
-                ..Wanted::default()
+                ..ExactRequest::default()
             };
-            assert_eq!(free.refusal(0, &tolerant), None);
+            assert_eq!(free.unavailable(0, &tolerant), None);
             assert_eq!(free.cards()[0].free_milli, 0);
         }
     }
 
     #[test]
     fn shares_of_a_device() {
-        let mut free = fixtures::pools([shared("n", 1, 80)]).free(&node("n"));
-        let gib = |n: i64| Wanted {
+        let mut free = fixtures::pools([shared("n", 1, 80)]).node_devices(&node("n"));
+        let gib = |n: i64| ExactRequest {
             capacity: [("memory".into(), n * 1000)].into(),
-            ..Wanted::default()
+            ..ExactRequest::default()
         };
         free.take(0, &gib(60)).unwrap();
         assert_eq!(free.devices()[0].left_milli(), 250);
-        let short = Refusal::Capacity("memory".into());
+        let short = Unavailable::Capacity("memory".into());
         assert_eq!(free.take(0, &gib(21)), Err(short.clone()));
         // Without a figure it is all of it.
-        assert_eq!(free.refusal(0, &Wanted::default()), Some(short));
+        assert_eq!(free.unavailable(0, &ExactRequest::default()), Some(short));
         free.take(0, &gib(20)).unwrap();
         assert_eq!((free.is_free(0), free.devices()[0].shares()), (false, 2));
         let domain: Box<str> = format!("{}/memory", fixtures::DRIVER).into();
-        let with_domain = Wanted {
+        let with_domain = ExactRequest {
             capacity: [(domain, 0)].into(),
-            ..Wanted::default()
+            ..ExactRequest::default()
         };
-        assert_eq!(free.refusal(0, &with_domain), None);
-        let other = Wanted {
+        assert_eq!(free.unavailable(0, &with_domain), None);
+        let other = ExactRequest {
             capacity: [("cores".into(), 1)].into(),
-            ..Wanted::default()
+            ..ExactRequest::default()
         };
-        let refused = Some(Refusal::Capacity("cores".into()));
-        assert_eq!(free.refusal(0, &other), refused);
+        let refused = Some(Unavailable::Capacity("cores".into()));
+        assert_eq!(free.unavailable(0, &other), refused);
     }
 
     proptest! {
@@ -298,10 +314,10 @@ mod tests {
         #[test]
         fn never_over_committed(takes in prop::collection::vec((0..24usize, 0..90i64), 0..60)) {
             let slices = partitioned("n", 1).into_iter().chain([shared("n", 2, 80), whole("n", 2)]);
-            let mut free = fixtures::pools(slices).free(&node("n"));
+            let mut free = fixtures::pools(slices).node_devices(&node("n"));
             let mut given = std::collections::BTreeSet::new();
             for (position, amount) in takes {
-                let mut wanted = Wanted::default();
+                let mut wanted = ExactRequest::default();
                 if free.devices().get(position).is_some_and(|d| d.device().shared) {
                     wanted.capacity.insert("memory".into(), amount * 1000);
                 }

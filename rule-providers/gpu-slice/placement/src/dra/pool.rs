@@ -5,11 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{counters::Counters, model::Slice};
+use super::{counters::PoolCounters, model::Slice};
 
 /// Why a pool's devices are ignored, as the scheduler ignores them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum PoolError {
     #[error(
         "{seen} of {slices} slices of generation {generation} are published; wait for the driver"
     )]
@@ -22,7 +22,7 @@ pub enum Unusable {
     DuplicateDevice(Arc<str>),
     #[error("counter set {0} is published twice; the driver must give each its own name")]
     DuplicateCounters(Box<str>),
-    #[error("device {device} consumes of counter set {set} what is not there; mend the driver")]
+    #[error("device {device} consumes counters that set {set} lacks; fix the driver")]
     NoCounters { device: Arc<str>, set: Box<str> },
 }
 
@@ -31,7 +31,7 @@ pub enum Unusable {
 pub(super) struct Pool {
     slices: BTreeMap<Arc<str>, Arc<Slice>>,
     /// Worked out at each change: many nodes are asked about between two.
-    current: Result<Current, Unusable>,
+    current: Result<Current, PoolError>,
 }
 
 /// What a pool publishes now.
@@ -40,7 +40,7 @@ pub(super) struct Current {
     /// Of the highest generation, by name as the allocator takes them.
     pub(super) slices: Vec<Arc<Slice>>,
     /// With nothing used.
-    pub(super) counters: Counters,
+    pub(super) counters: PoolCounters,
     /// The allocator takes pools with such devices last.
     pub(super) binding_conditions: bool,
 }
@@ -70,7 +70,7 @@ impl Pool {
         self.slices.is_empty()
     }
 
-    pub(super) fn current(&self) -> Result<&Current, &Unusable> {
+    pub(super) fn current(&self) -> Result<&Current, &PoolError> {
         self.current.as_ref()
     }
 }
@@ -78,7 +78,7 @@ impl Pool {
 /// The slices of the highest generation, if all are there and agree. A driver
 /// that replaces a pool writes slice by slice: until the last one is there the
 /// pool gives nothing.
-fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, Unusable> {
+fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, PoolError> {
     let Some(generation) = slices.values().map(|s| s.generation).max() else {
         return Ok(Current::default());
     };
@@ -86,7 +86,7 @@ fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, Unusable>
     let current: Vec<Arc<Slice>> = slices.values().filter(of).cloned().collect();
     let slices = current.first().map_or(0, |s| s.slices);
     if usize::try_from(slices) != Ok(current.len()) {
-        return Err(Unusable::Incomplete {
+        return Err(PoolError::Incomplete {
             generation,
             seen: current.len(),
             slices,
@@ -95,17 +95,17 @@ fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, Unusable>
     let mut sets = BTreeSet::new();
     for set in current.iter().flat_map(|s| &s.counters) {
         if !sets.insert(&set.name) {
-            return Err(Unusable::DuplicateCounters(set.name.clone()));
+            return Err(PoolError::DuplicateCounters(set.name.clone()));
         }
     }
-    let counters = Counters::new(current.iter().flat_map(|s| &s.counters));
+    let counters = PoolCounters::new(current.iter().flat_map(|s| &s.counters));
     let mut names = BTreeSet::new();
     for device in current.iter().flat_map(|s| &s.devices) {
         if !names.insert(&device.name) {
-            return Err(Unusable::DuplicateDevice(device.name.clone()));
+            return Err(PoolError::DuplicateDevice(device.name.clone()));
         }
-        if let Some(set) = device.consumes.iter().find(|s| !counters.names(s)) {
-            return Err(Unusable::NoCounters {
+        if let Some(set) = device.consumes.iter().find(|s| !counters.contains(s)) {
+            return Err(PoolError::NoCounters {
                 device: device.name.clone(),
                 set: set.name.clone(),
             });

@@ -6,7 +6,7 @@ use super::model::{Attribute, Device};
 
 /// What a comparison is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum Operand {
     /// `device.driver`
     Driver,
     /// `device.attributes["domain"].name`
@@ -16,9 +16,9 @@ pub enum Subject {
 /// Comparisons that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    pub equal: Vec<(Subject, String)>,
+    pub equal: Vec<(Operand, String)>,
     /// There is more than these comparisons, which only the scheduler can judge.
-    pub more: bool,
+    pub incomplete: bool,
 }
 
 impl Conditions {
@@ -27,12 +27,12 @@ impl Conditions {
         let mut out = Self::default();
         for selector in selectors {
             match conjuncts(selector) {
-                None => out.more = true,
+                None => out.incomplete = true,
                 Some(parts) => {
                     for part in parts {
                         match equality(part) {
                             Some(equal) => out.equal.push(equal),
-                            None => out.more = true,
+                            None => out.incomplete = true,
                         }
                     }
                 }
@@ -43,7 +43,7 @@ impl Conditions {
 
     /// The driver that is required, if one is.
     pub fn driver(&self) -> Option<&str> {
-        let of_driver = |(subject, _): &&(Subject, String)| *subject == Subject::Driver;
+        let of_driver = |(subject, _): &&(Operand, String)| *subject == Operand::Driver;
         self.equal.iter().find(of_driver).map(|(_, v)| v.as_str())
     }
 
@@ -52,7 +52,7 @@ impl Conditions {
         self.equal
             .iter()
             .find_map(|(subject, value)| match subject {
-                Subject::Attribute { name, .. } if name == wanted => Some(value.as_str()),
+                Operand::Attribute { name, .. } if name == wanted => Some(value.as_str()),
                 _ => None,
             })
     }
@@ -60,8 +60,8 @@ impl Conditions {
     /// Whether all comparisons hold of a device.
     pub fn hold(&self, driver: &str, device: &Device) -> bool {
         self.equal.iter().all(|(subject, want)| match subject {
-            Subject::Driver => driver == want,
-            Subject::Attribute { domain, name } => {
+            Operand::Driver => driver == want,
+            Operand::Attribute { domain, name } => {
                 let found = if domain == driver {
                     device.attributes.get(name.as_str())
                 } else {
@@ -104,16 +104,16 @@ fn conjuncts(text: &str) -> Option<Vec<&str>> {
 }
 
 /// `device.driver == "x"` or `device.attributes["d"].n == "x"`.
-fn equality(part: &str) -> Option<(Subject, String)> {
+fn equality(part: &str) -> Option<(Operand, String)> {
     let (left, right) = part.split_once("==")?;
     let value = quoted(right.trim())?;
     let left = left.trim();
     if left == "device.driver" {
-        return Some((Subject::Driver, value));
+        return Some((Operand::Driver, value));
     }
     let (domain, name) = left.strip_prefix("device.attributes[")?.split_once("].")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let subject = Subject::Attribute {
+    let subject = Operand::Attribute {
         domain: quoted(domain.trim())?,
         name: name.chars().all(plain).then(|| name.to_owned())?,
     };
@@ -140,7 +140,7 @@ mod tests {
         let of = read(
             "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == \"mig\"\n  && device.attributes[\"gpu.nvidia.com\"].profile == '1g.10gb'",
         );
-        assert!(!of.more);
+        assert!(!of.incomplete);
         assert_eq!(of.driver(), Some("gpu.nvidia.com"));
         assert_eq!(of.attribute("profile"), Some("1g.10gb"));
         assert_eq!(of.attribute("uuid"), None);
@@ -151,7 +151,7 @@ mod tests {
         let of = read(
             "device.driver == 'd' && (device.attributes['d'].model == 'a' || true) && device.capacity['d'].memory.compareTo(quantity('40Gi')) >= 0",
         );
-        assert!(of.more && of.driver() == Some("d") && of.equal.len() == 1);
+        assert!(of.incomplete && of.driver() == Some("d") && of.equal.len() == 1);
         for text in [
             "device.driver == 'a' || device.driver == 'b'",
             "device.driver == 'a' ? true : false",
@@ -165,7 +165,7 @@ mod tests {
             "",
         ] {
             let of = read(text);
-            assert!(of.more && of.equal.is_empty(), "{text}: {of:?}");
+            assert!(of.incomplete && of.equal.is_empty(), "{text}: {of:?}");
         }
     }
 

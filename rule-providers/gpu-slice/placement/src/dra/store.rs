@@ -9,13 +9,13 @@ use tautline_core::{model::Node, node_filter};
 
 use super::{
     model::{Access, Amounts, Claim, Class, Device, PoolId, Slice},
-    node::{NodeDevices, Offered},
+    node::{NodeDevice, NodeDevices},
     pool::{Current, Pool},
 };
 
 /// What a claim holds of a device.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct DeviceHold {
     claim: Arc<str>,
     /// It is one share of the device; else all of it.
     pub(super) share: bool,
@@ -25,28 +25,28 @@ pub(super) struct Hold {
 /// ResourceSlices, ResourceClaims and DeviceClasses of a cluster. Changes take
 /// effect at once; nothing here waits.
 #[derive(Clone, Debug, Default)]
-pub struct Pools {
+pub struct DeviceStore {
     pub(super) pools: BTreeMap<PoolId, Pool>,
     /// The pool of each slice.
     slices: BTreeMap<Arc<str>, PoolId>,
     /// Pools with slices of one node, by node; and those that name no node.
-    local: BTreeMap<Arc<str>, BTreeMap<PoolId, usize>>,
-    wide: BTreeMap<PoolId, usize>,
+    by_node: BTreeMap<Arc<str>, BTreeMap<PoolId, usize>>,
+    shared_by_nodes: BTreeMap<PoolId, usize>,
     claims: BTreeMap<Arc<str>, Arc<Claim>>,
     /// By pool and device.
-    pub(super) held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<Hold>>>,
+    pub(super) held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<DeviceHold>>>,
     /// Claims by the UID of a pod that may use them or that they were made for.
-    of_pod: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
+    claims_by_pod: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     classes: BTreeMap<Box<str>, Class>,
 }
 
-impl Pools {
+impl DeviceStore {
     /// Takes a list of all slices in place of those that are known.
     pub fn reset_slices(&mut self, list: impl IntoIterator<Item = Slice>) {
         self.pools.clear();
         self.slices.clear();
-        self.local.clear();
-        self.wide.clear();
+        self.by_node.clear();
+        self.shared_by_nodes.clear();
         for slice in list {
             self.apply_slice(slice);
         }
@@ -83,17 +83,17 @@ impl Pools {
                 }
             }
             if let Access::Node(node) = &old.access
-                && self.local.get(node).is_some_and(BTreeMap::is_empty)
+                && self.by_node.get(node).is_some_and(BTreeMap::is_empty)
             {
-                self.local.remove(node);
+                self.by_node.remove(node);
             }
         }
     }
 
     fn reach(&mut self, access: &Access) -> &mut BTreeMap<PoolId, usize> {
         match access {
-            Access::Node(node) => self.local.entry(node.clone()).or_default(),
-            _ => &mut self.wide,
+            Access::Node(node) => self.by_node.entry(node.clone()).or_default(),
+            _ => &mut self.shared_by_nodes,
         }
     }
 
@@ -101,7 +101,7 @@ impl Pools {
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         self.claims.clear();
         self.held.clear();
-        self.of_pod.clear();
+        self.claims_by_pod.clear();
         for claim in list {
             self.apply_claim(claim);
         }
@@ -114,14 +114,14 @@ impl Pools {
         for a in claim.allocated.iter().flatten().filter(|a| !a.admin) {
             let devices = self.held.entry(a.device.pool.clone()).or_default();
             let holds = devices.entry(a.device.device.clone()).or_default();
-            holds.push(Hold {
+            holds.push(DeviceHold {
                 claim: key.clone(),
                 share: a.share.is_some(),
                 consumed: a.consumed.clone(),
             });
         }
         for uid in claim.reserved_for.iter().chain(&claim.owner) {
-            let of = self.of_pod.entry(uid.clone()).or_default();
+            let of = self.claims_by_pod.entry(uid.clone()).or_default();
             of.insert(key.clone());
         }
         self.claims.insert(key, Arc::new(claim));
@@ -148,10 +148,10 @@ impl Pools {
             }
         }
         for uid in old.reserved_for.iter().chain(&old.owner) {
-            if let Some(of) = self.of_pod.get_mut(uid) {
+            if let Some(of) = self.claims_by_pod.get_mut(uid) {
                 of.remove(key.as_str());
                 if of.is_empty() {
-                    self.of_pod.remove(uid);
+                    self.claims_by_pod.remove(uid);
                 }
             }
         }
@@ -193,7 +193,7 @@ impl Pools {
         namespace: &str,
         named: impl IntoIterator<Item = &'a str>,
     ) -> Vec<&Claim> {
-        let known = self.of_pod.get(uid).into_iter().flatten().cloned();
+        let known = self.claims_by_pod.get(uid).into_iter().flatten().cloned();
         let mut keys: BTreeSet<Arc<str>> = known.collect();
         let named = named.into_iter();
         keys.extend(named.map(|n| tautline_core::model::key(namespace, n).into()));
@@ -202,10 +202,13 @@ impl Pools {
     }
 
     /// The devices that a node can reach, with what is left of each.
-    pub fn free(&self, node: &Node) -> NodeDevices {
+    pub fn node_devices(&self, node: &Node) -> NodeDevices {
         let mut out = NodeDevices::default();
-        let local = self.local.get(&node.name).into_iter().flatten();
-        let ids: BTreeSet<&PoolId> = local.chain(&self.wide).map(|(id, _)| id).collect();
+        let local = self.by_node.get(&node.name).into_iter().flatten();
+        let ids: BTreeSet<&PoolId> = local
+            .chain(&self.shared_by_nodes)
+            .map(|(id, _)| id)
+            .collect();
         let mut late = Vec::new();
         for id in ids {
             let Some(pool) = self.pools.get(id) else {
@@ -236,7 +239,7 @@ impl Pools {
                     counters.charge(&device.consumes);
                 }
                 if reaches(slice, device, node) {
-                    out.offered.push(offered(id, slice, position, pool, holds));
+                    out.devices.push(offered(id, slice, position, pool, holds));
                 }
             }
         }
@@ -262,8 +265,8 @@ fn offered(
     slice: &Arc<Slice>,
     position: usize,
     pool: usize,
-    holds: &[Hold],
-) -> Offered {
+    holds: &[DeviceHold],
+) -> NodeDevice {
     let device = &slice.devices[position];
     let mut used = Amounts::new();
     for (name, amount) in holds.iter().flat_map(|h| &h.consumed) {
@@ -271,7 +274,7 @@ fn offered(
         let at = used.entry(name.clone()).or_default();
         *at = at.saturating_add((*amount).max(0)).min(value);
     }
-    Offered {
+    NodeDevice {
         id: super::model::DeviceId {
             pool: id.clone(),
             device: device.name.clone(),
@@ -280,7 +283,7 @@ fn offered(
         position,
         pool,
         held: holds.iter().any(|h| !h.share),
-        shares: u32::try_from(holds.iter().filter(|h| h.share).count()).unwrap_or(u32::MAX),
+        share_count: u32::try_from(holds.iter().filter(|h| h.share).count()).unwrap_or(u32::MAX),
         used,
     }
 }

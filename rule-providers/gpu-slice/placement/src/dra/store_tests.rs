@@ -3,12 +3,12 @@ use tautline_core::model::Taint;
 
 use super::*;
 use crate::dra::{
-    Fault, Wanted,
+    DeviceFault, ExactRequest,
     fixtures::{holding, node, partitioned, pools, shared, static_mig, whole},
 };
 
-fn free_names(pools: &Pools, on: &str) -> Vec<String> {
-    let free = pools.free(&node(on));
+fn free_names(pools: &DeviceStore, on: &str) -> Vec<String> {
+    let free = pools.node_devices(&node(on));
     let all = free.devices().iter().enumerate();
     all.filter(|(i, _)| free.is_free(*i))
         .map(|(_, d)| d.id().device.to_string())
@@ -58,7 +58,7 @@ fn shares_add_up() {
         }
         pools.apply_claim(claim);
     }
-    let free = pools.free(&node("n"));
+    let free = pools.node_devices(&node("n"));
     assert_eq!(free.devices()[0].left("memory"), 10_000);
     assert_eq!(
         (free.devices()[0].shares(), free.cards()[0].free_milli),
@@ -70,7 +70,7 @@ fn shares_add_up() {
 fn a_pool_counts_once_all_of_its_newest_slices_are_there() {
     let [counters, devices] = partitioned("n", 1);
     let mut pools = pools([devices.clone()]);
-    let ignored = pools.free(&node("n")).ignored()[0].1.to_string();
+    let ignored = pools.node_devices(&node("n")).ignored()[0].1.to_string();
     assert_eq!(
         ignored,
         "1 of 2 slices of generation 1 are published; wait for the driver"
@@ -104,14 +104,14 @@ fn pools_that_contradict_themselves_are_ignored() {
     let mut counters = partitioned("n", 1);
     counters[1].devices[0].consumes[0].name = "other".into();
     let pools = pools(counters.into_iter().chain([twice]));
-    let free = pools.free(&node("n"));
+    let free = pools.node_devices(&node("n"));
     assert!(free.devices().is_empty());
     let why: Vec<String> = free.ignored().iter().map(|(_, w)| w.to_string()).collect();
     assert_eq!(
         why,
         [
             "device gpu-0 is published twice; the driver must give each its own name",
-            "device gpu-0 consumes of counter set other what is not there; mend the driver",
+            "device gpu-0 consumes counters that set other lacks; fix the driver",
         ]
     );
 }
@@ -142,7 +142,7 @@ fn devices_of_several_nodes() {
     let mut n = node("n");
     n.labels = [("rack", "r1")].into_iter().collect();
     let ids = |node: &Node| -> Vec<String> {
-        let free = pools.free(node);
+        let free = pools.node_devices(node);
         free.devices().iter().map(|d| d.id().to_string()).collect()
     };
     let of = |p: &str, d: &str| format!("gpu.nvidia.com/{p}/{d}");
@@ -158,19 +158,19 @@ fn pools_with_binding_conditions_come_last() {
     let mut first = whole("n", 1);
     first.devices[0].binding_conditions = true;
     let pools = pools([first, shared("n", 1, 80)]);
-    let free = pools.free(&node("n"));
+    let free = pools.node_devices(&node("n"));
     assert_eq!(&*free.devices()[0].id().device, "shared-0");
 }
 
 #[test]
 fn pods_find_their_claims() {
-    let mut pools = Pools::default();
+    let mut pools = DeviceStore::default();
     let mut reserved = holding("a", "n", &["gpu-0"]);
     reserved.reserved_for = vec!["u1".into(), "u2".into()];
     let mut made = holding("b", "n", &[]);
     (made.allocated, made.owner) = (None, Some("u1".into()));
     pools.reset_claims([reserved.clone(), made, holding("c", "n", &[])]);
-    let names = |pools: &Pools, uid: &str, named: &[&'static str]| -> Vec<String> {
+    let names = |pools: &DeviceStore, uid: &str, named: &[&'static str]| -> Vec<String> {
         let found = pools.claims_of(uid, "default", named.iter().copied());
         found.iter().map(|c| c.name.to_string()).collect()
     };
@@ -190,7 +190,7 @@ fn faults_of_what_is_held() {
     let held = &claim.allocated.unwrap()[0];
     assert_eq!(pools.fault(held), None);
     pools.apply_claim(holding("b", "n", &["gpu-0"]));
-    assert_eq!(pools.fault(held), Some(Fault::OverCommitted));
+    assert_eq!(pools.fault(held), Some(DeviceFault::OverCommitted));
     pools.delete_claim("default", "b");
     slice.devices[0].taints = vec![Taint {
         key: "sick".into(),
@@ -198,12 +198,12 @@ fn faults_of_what_is_held() {
         effect: "NoExecute".into(),
     }];
     pools.apply_slice(slice.clone());
-    assert_eq!(pools.fault(held), Some(Fault::Tainted("sick".into())));
+    assert_eq!(pools.fault(held), Some(DeviceFault::Tainted("sick".into())));
     slice.devices.remove(0);
     pools.apply_slice(slice);
-    assert_eq!(pools.fault(held), Some(Fault::Gone));
+    assert_eq!(pools.fault(held), Some(DeviceFault::Gone));
     pools.delete_slice("n-whole");
-    assert_eq!(pools.fault(held), Some(Fault::Gone));
+    assert_eq!(pools.fault(held), Some(DeviceFault::Gone));
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn partitions_beyond_their_card_are_a_fault() {
     );
     pools.apply_claim(both.clone());
     let held = &both.allocated.unwrap()[0];
-    assert_eq!(pools.fault(held), Some(Fault::OverCommitted));
-    let free = pools.free(&node("n"));
+    assert_eq!(pools.fault(held), Some(DeviceFault::OverCommitted));
+    let free = pools.node_devices(&node("n"));
     assert!(free.overdrawn());
     assert!(free.cards()[0].free_milli <= 1000);
 }
@@ -251,7 +251,7 @@ proptest! {
             .iter()
             .flat_map(|s| s.devices.iter().map(|d| (s.id.pool.to_string(), d.name.to_string())))
             .collect();
-        let mut events = Pools::default();
+        let mut events = DeviceStore::default();
         let (mut now, mut claims) = (BTreeMap::new(), BTreeMap::new());
         for step in steps {
             match step {
@@ -279,15 +279,15 @@ proptest! {
                 }
             }
         }
-        let mut listed = Pools::default();
+        let mut listed = DeviceStore::default();
         listed.reset_slices(now.into_values());
         listed.reset_claims(claims.into_values());
-        let text = |p: &Pools, n: &str| format!("{:?}", p.free(&node(n)));
+        let text = |p: &DeviceStore, n: &str| format!("{:?}", p.node_devices(&node(n)));
         for n in ["n", "m", "other"] {
             prop_assert_eq!(text(&events, n), text(&listed, n));
         }
-        prop_assert_eq!(format!("{:?}", events.of_pod), format!("{:?}", listed.of_pod));
-        prop_assert_eq!(format!("{:?}", events.local), format!("{:?}", listed.local));
+        prop_assert_eq!(format!("{:?}", events.claims_by_pod), format!("{:?}", listed.claims_by_pod));
+        prop_assert_eq!(format!("{:?}", events.by_node), format!("{:?}", listed.by_node));
         // Everything gone leaves nothing.
         for s in &slices {
             events.delete_slice(&s.name);
@@ -295,7 +295,7 @@ proptest! {
         for c in 0..4 {
             events.delete_claim("default", &format!("c{c}"));
         }
-        prop_assert_eq!(format!("{events:?}"), format!("{:?}", Pools::default()));
+        prop_assert_eq!(format!("{events:?}"), format!("{:?}", DeviceStore::default()));
     }
 
     /// What claims hold is never offered again, whatever they say they hold.
@@ -308,10 +308,10 @@ proptest! {
         pools.apply_claim(holding("a", "n-parts", &held));
         let free = free_names(&pools, "n");
         prop_assert!(held.iter().all(|h| !free.iter().any(|f| f == h)));
-        let mut devices = pools.free(&node("n"));
+        let mut devices = pools.node_devices(&node("n"));
         for i in 0..devices.devices().len() {
             let could = devices.is_free(i);
-            prop_assert_eq!(devices.take(i, &Wanted::default()).is_ok(), could);
+            prop_assert_eq!(devices.take(i, &ExactRequest::default()).is_ok(), could);
         }
     }
 }

@@ -4,42 +4,42 @@ use std::sync::Arc;
 
 use tautline_core::model::{Node, Pod};
 
-use super::{Card, Counted, Holder, Inventory, Pool};
+use super::{Card, CardPool, CountedResource, Holder, Inventory};
 use crate::{
-    names::{DEVICES, Names},
-    record::{self, Part},
-    shape::{CARD, Kind, Lane, units_milli},
+    device_annotation::{self, CardShare},
+    names::{DEVICES_ANNOTATION, Names},
+    shape::{CARD, CardKind, SharingMode, units_milli},
 };
 
-/// More cards than any node has: a slip, not a node.
-const MOST_CARDS: i64 = 1_024;
-/// What a node offers that lists none of it.
+/// More cards than any node has: a mistake in a label.
+const MAX_CARDS: i64 = 1_024;
+/// The amount of a resource that the node does not list.
 const UNLISTED: i64 = i64::MAX / 4;
 
-/// What is held on a node for a pod that is not seen there yet.
+/// Resources reserved on a node for a pod that the watch does not show there yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct PodReservation {
     pub pod: Box<str>,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
-    pub parts: Vec<Part>,
+    pub parts: Vec<CardShare>,
 }
 
-/// The devices of `node` with what `pods` on it and reservations hold.
+/// The devices of `node`, and what its `pods` and reservations hold of them.
 pub fn read<'a>(
     names: &Names,
     node: &Node,
     pods: impl Iterator<Item = &'a Pod> + Clone,
-    held: &[Held],
+    held: &[PodReservation],
 ) -> Inventory {
     let mut all = Inventory::default();
     let product = names.product.iter().find_map(|l| node.labels.get(l));
     let product: Arc<str> = product.unwrap_or_default().into();
     let memory: Option<i64> = node.labels.get(&names.memory).and_then(|m| m.parse().ok());
-    let pool = |lane, resource: Option<&Arc<str>>, cards: Vec<Card>| Pool {
-        kind: Kind {
+    let pool = |mode, resource: Option<&Arc<str>>, cards: Vec<Card>| CardPool {
+        kind: CardKind {
             product: Arc::clone(&product),
-            lane,
+            mode,
         },
         resource: resource.cloned(),
         card_memory_bytes: memory.and_then(|mib| mib.checked_mul(1 << 20)),
@@ -50,11 +50,12 @@ pub fn read<'a>(
         let count = node.allocatable.milli(resource) / 1000;
         if count > 0 {
             plugin = true;
-            let mut cards = numbered(count, &mut all.warnings, resource);
+            let mut cards = numbered_cards(count, &mut all.warnings, resource);
             let whole =
                 |p: &Pod| (p.requests.milli(resource) / 1000).saturating_mul(i64::from(CARD));
-            fill(&mut cards, pods.clone().map(|p| (p, whole(p))));
-            all.pools.push(pool(Lane::Whole, Some(resource), cards));
+            pack(&mut cards, pods.clone().map(|p| (p, whole(p))));
+            all.pools
+                .push(pool(SharingMode::Whole, Some(resource), cards));
         }
     }
     for resource in &names.shared {
@@ -77,11 +78,14 @@ pub fn read<'a>(
             continue;
         };
         let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD);
-        let mut cards = numbered(units / replicas, &mut all.warnings, resource);
+        let mut cards = numbered_cards(units / replicas, &mut all.warnings, resource);
         let held = |p: &Pod| units_milli(p.requests.milli(resource) / 1000, unit_milli);
-        fill(&mut cards, pods.clone().map(|p| (p, held(p))));
-        all.pools
-            .push(pool(Lane::Shared { unit_milli }, Some(resource), cards));
+        pack(&mut cards, pods.clone().map(|p| (p, held(p))));
+        all.pools.push(pool(
+            SharingMode::Shared { unit_milli },
+            Some(resource),
+            cards,
+        ));
     }
     for (resource, milli) in node.allocatable.iter() {
         if names.is_instance(resource) && milli >= 1000 {
@@ -94,8 +98,8 @@ pub fn read<'a>(
             ));
         }
     }
-    if !plugin && let Some(count) = cards_of(names, node) {
-        let mut cards = numbered(count, &mut all.warnings, &names.cards[0]);
+    if !plugin && let Some(count) = card_count(names, node) {
+        let mut cards = numbered_cards(count, &mut all.warnings, &names.cards[0]);
         let unhealthy = node.annotations.get(&names.unhealthy).unwrap_or_default();
         for index in unhealthy.split(',').map(str::trim) {
             if let Some(card) = cards.iter_mut().find(|c| *c.name == *index) {
@@ -110,13 +114,13 @@ pub fn read<'a>(
                 card.holders.push(Holder {
                     pod: h.pod.clone(),
                     milli: part.milli,
-                    recorded: true,
+                    annotated: true,
                 });
             }
         }
-        // Last: those whose card is not known go where all others leave room.
-        fill_recorded(names, &mut cards, pods.clone(), &mut all.warnings);
-        all.pools.push(pool(Lane::Milli, None, cards));
+        // Last: pods whose card is not known go on the free parts.
+        assign_annotated(names, &mut cards, pods.clone(), &mut all.warnings);
+        all.pools.push(pool(SharingMode::Milli, None, cards));
     }
     let rest = |resource: &str, held: i64| {
         let listed = node.allocatable.iter().any(|(name, _)| name == resource);
@@ -133,21 +137,24 @@ pub fn read<'a>(
     all
 }
 
-/// The record of cards that a pod carries, in any of the known annotations.
-pub fn record_of(names: &Names, pod: &Pod) -> Option<Result<Vec<Part>, record::RecordError>> {
+/// The cards in a pod's annotation, in any of the known forms.
+pub fn assigned_cards(
+    names: &Names,
+    pod: &Pod,
+) -> Option<Result<Vec<CardShare>, device_annotation::AnnotationError>> {
     let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
     let (name, text) = names
         .pod_devices
         .iter()
         .find_map(|a| Some((a, pod.annotations.get(a)?)))?;
     let milli = match &**name {
-        DEVICES => CARD,
+        DEVICES_ANNOTATION => CARD,
         _ => number(&names.pod_milli).unwrap_or(CARD),
     };
-    Some(record::parse(text, milli))
+    Some(device_annotation::parse(text, milli))
 }
 
-fn cards_of(names: &Names, node: &Node) -> Option<i64> {
+fn card_count(names: &Names, node: &Node) -> Option<i64> {
     names.cards.iter().find_map(|name| {
         let listed = node.allocatable.milli(name) / 1000;
         let text = || node.labels.get(name).or_else(|| node.annotations.get(name));
@@ -160,13 +167,13 @@ fn cards_of(names: &Names, node: &Node) -> Option<i64> {
     })
 }
 
-fn numbered(count: i64, warnings: &mut Vec<String>, resource: &str) -> Vec<Card> {
-    if count > MOST_CARDS {
+fn numbered_cards(count: i64, warnings: &mut Vec<String>, resource: &str) -> Vec<Card> {
+    if count > MAX_CARDS {
         warnings.push(format!(
-            "{resource}: {count} cards; only {MOST_CARDS} are used"
+            "{resource}: {count} cards; only {MAX_CARDS} are used"
         ));
     }
-    (0..count.min(MOST_CARDS))
+    (0..count.min(MAX_CARDS))
         .map(|i| Card::new(i.to_string()))
         .collect()
 }
@@ -176,20 +183,19 @@ fn counted<'a>(
     product: &Arc<str>,
     has: i64,
     pods: impl Iterator<Item = &'a Pod>,
-) -> Counted {
+) -> CountedResource {
     let used = pods.map(|p| p.requests.milli(resource) / 1000);
-    Counted {
+    CountedResource {
         resource: Arc::clone(resource),
         product: Arc::clone(product),
-        has,
+        total: has,
         used: used.fold(0, i64::saturating_add),
     }
 }
 
-/// Puts thousandths on cards as the plugin would waste least: the largest asks first, all
-/// of one pod on the fullest card that has room for them, else whole cards and the
-/// remainder.
-fn fill<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
+/// Assigns thousandths to cards in the tightest packing: the largest requests first, each on the
+/// fullest card that can take all of it, else on whole cards and a remainder.
+fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
     let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
     asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
     for (pod, mut left) in asks {
@@ -200,7 +206,7 @@ fn fill<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
                 .filter(|c| c.left_milli() >= part)
                 .min_by_key(|c| c.left_milli());
             let Some(card) = fullest else {
-                // More than the node has left: on the first, to be seen as too much.
+                // More than the node has left: on the first card, to show as over-committed.
                 if let Some(first) = cards.first_mut() {
                     first.holders.push(holder(pod, part, false));
                 }
@@ -212,9 +218,9 @@ fn fill<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
     }
 }
 
-/// Puts pods where their records say; those that ask without a record where they
-/// waste least.
-fn fill_recorded<'a>(
+/// Assigns pods to the cards that their annotations name; pods without such an annotation where
+/// they pack tightest.
+fn assign_annotated<'a>(
     names: &Names,
     cards: &mut [Card],
     pods: impl Iterator<Item = &'a Pod>,
@@ -222,37 +228,38 @@ fn fill_recorded<'a>(
 ) {
     let mut unknown: Vec<(&Pod, i64, u16)> = Vec::new();
     for pod in pods {
-        match record_of(names, pod) {
+        match assigned_cards(names, pod) {
             Some(Ok(parts)) => {
                 for part in parts {
                     match cards.iter_mut().find(|c| c.name == part.card) {
                         Some(card) => card.holders.push(holder(pod, part.milli, true)),
-                        // A card that has gone is Evaluate's to tell.
+                        // Evaluate reports cards that have gone.
                         None if part.card.bytes().all(|b| b.is_ascii_digit()) => {}
-                        // By a UUID: some card of the node, and which is not known.
+                        // By UUID: a card of the node, but it is not known which.
                         None => unknown.push((pod, 1, part.milli)),
                     }
                 }
                 continue;
             }
             Some(Err(error)) => warnings.push(format!(
-                "pod {}/{}, annotation {DEVICES}: {error}",
+                "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
                 pod.namespace, pod.name
             )),
             None => {}
         }
-        if let Some((count, milli)) = asked(names, |key| pod.annotations.get(key)) {
+        if let Some((count, milli)) = annotated_request(names, |key| pod.annotations.get(key)) {
             unknown.push((pod, count, milli));
         }
     }
     unknown.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.uid.cmp(&b.0.uid)));
     for (pod, count, milli) in unknown {
-        fill(cards, std::iter::once((pod, count * i64::from(milli))));
+        pack(cards, std::iter::once((pod, count * i64::from(milli))));
     }
 }
 
-/// How many cards annotations ask, and how much of each: a share of one, or whole ones.
-pub fn asked<'a>(
+/// The number of cards that annotations request, and the thousandths of each: a share of one
+/// card, or whole cards.
+pub fn annotated_request<'a>(
     names: &Names,
     annotation: impl Fn(&str) -> Option<&'a str>,
 ) -> Option<(i64, u16)> {
@@ -263,16 +270,16 @@ pub fn asked<'a>(
     }
     let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
     let count = count.unwrap_or(1);
-    // Parts of several cards are not handed out: whole ones are.
+    // Several cards are given as whole ones only.
     let milli = if count > 1 { CARD } else { milli };
-    ((1..=MOST_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
+    ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
 }
 
 fn holder(pod: &Pod, milli: u16, recorded: bool) -> Holder {
     Holder {
         pod: format!("{}/{}", pod.namespace, pod.name).into(),
         milli,
-        recorded,
+        annotated: recorded,
     }
 }
 

@@ -25,7 +25,7 @@ fn pod(name: &str, requests: &[(&str, i64)], annotations: &[(&str, &str)]) -> Po
     }
 }
 
-fn left(pool: &Pool) -> Vec<u16> {
+fn left(pool: &CardPool) -> Vec<u16> {
     pool.cards.iter().map(Card::left_milli).collect()
 }
 
@@ -42,7 +42,7 @@ fn whole_cards_of_a_device_plugin() {
     )];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
     assert_eq!(left(&all.pools[0]), [0, 0, 1000, 1000]);
-    assert_eq!(all.pools[0].kind.lane, Lane::Whole);
+    assert_eq!(all.pools[0].kind.mode, SharingMode::Whole);
     assert_eq!((all.cpu_milli, all.memory_bytes), (12_000, 63 << 30));
 }
 
@@ -70,7 +70,7 @@ fn a_missing_label_is_said_and_shares_are_counted() {
     let pods = [pod("a", &[("nvidia.com/gpu.shared", 3)], &[])];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
     assert!(all.pools.is_empty());
-    assert_eq!((all.counted[0].has, all.counted[0].used), (8, 3));
+    assert_eq!((all.counted[0].total, all.counted[0].used), (8, 3));
     assert!(
         all.warnings[0].contains("nvidia.com/gpu.replicas"),
         "{:?}",
@@ -83,7 +83,7 @@ fn records_say_which_card_and_health_counts() {
     let mut node = node(&[("tautline.io/gpu-cards", 4)], &[]);
     node.annotations = [("tautline.io/gpu-unhealthy", "3")].into_iter().collect();
     let pods = [
-        pod("a", &[], &[(DEVICES, "1:250")]),
+        pod("a", &[], &[(DEVICES_ANNOTATION, "1:250")]),
         pod(
             "b",
             &[],
@@ -101,13 +101,13 @@ fn records_say_which_card_and_health_counts() {
                 ("alibabacloud.com/gpu-count", "1"),
             ],
         ),
-        pod("d", &[], &[(DEVICES, "nonsense:")]),
+        pod("d", &[], &[(DEVICES_ANNOTATION, "nonsense:")]),
     ];
-    let held = [Held {
+    let held = [PodReservation {
         pod: "ml/e".into(),
         cpu_milli: 0,
         memory_bytes: 0,
-        parts: vec![Part {
+        parts: vec![CardShare {
             card: "0".into(),
             milli: 1000,
         }],
@@ -120,7 +120,7 @@ fn records_say_which_card_and_health_counts() {
         all.warnings
     );
     let part = |card: &str| {
-        vec![Part {
+        vec![CardShare {
             card: card.into(),
             milli: 250,
         }]
@@ -134,12 +134,12 @@ fn records_say_which_card_and_health_counts() {
 fn an_over_committed_card_is_named() {
     let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
     let pods = [
-        pod("a", &[], &[(DEVICES, "0:600")]),
-        pod("b", &[], &[(DEVICES, "0:600")]),
+        pod("a", &[], &[(DEVICES_ANNOTATION, "0:600")]),
+        pod("b", &[], &[(DEVICES_ANNOTATION, "0:600")]),
     ];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
     let fault = all
-        .fault(&[Part {
+        .fault(&[CardShare {
             card: "0".into(),
             milli: 600,
         }])
@@ -153,5 +153,5 @@ fn instances_are_counted() {
     let node = node(&[("nvidia.com/mig-1g.10gb", 7)], &[]);
     let pods = [pod("a", &[("nvidia.com/mig-1g.10gb", 2)], &[])];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
-    assert_eq!((all.counted[0].has, all.counted[0].used), (7, 2));
+    assert_eq!((all.counted[0].total, all.counted[0].used), (7, 2));
 }

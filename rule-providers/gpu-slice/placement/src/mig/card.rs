@@ -55,13 +55,13 @@ pub enum MigError {
 /// A card in MIG mode. It never has more on it than it has room for: the only
 /// ways in are [`Mig::take`] and [`Mig::take_at`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mig {
+pub struct MigCard {
     geometry: &'static Geometry,
     /// What is there, by its first memory slice.
     instances: [Option<&'static Profile>; SLICES],
 }
 
-impl Mig {
+impl MigCard {
     /// A card with nothing on it.
     pub fn new(geometry: &'static Geometry) -> Self {
         Self {
@@ -107,12 +107,12 @@ impl Mig {
 
     /// Whether an instance of the profile fits beside those that are there.
     pub fn fits(&self, profile: &Profile) -> bool {
-        self.could_fit_max(profile) > 0
+        self.max_instances(profile) > 0
     }
 
     /// How many instances of one profile fit beside those that are there, were
     /// nothing else to come.
-    pub fn could_fit_max(&self, profile: &Profile) -> u8 {
+    pub fn max_instances(&self, profile: &Profile) -> u8 {
         let Some(own) = self.own(profile) else {
             return 0;
         };
@@ -132,11 +132,11 @@ impl Mig {
     /// profiles that come and go, this turns at most 0.8 points of the instances
     /// more away than the best policy there is (found by value iteration).
     pub fn place(&self, profile: &Profile) -> Option<Placement> {
-        self.place_for(profile, |p| u64::from(!p.media))
+        self.place_weighted(profile, |p| u64::from(!p.media))
     }
 
     /// The same with a weight for each profile: how much it is asked for.
-    pub fn place_for(
+    pub fn place_weighted(
         &self,
         profile: &Profile,
         demand: impl Fn(&Profile) -> u64,
@@ -148,7 +148,7 @@ impl Mig {
                 profile,
                 start: *start,
             });
-            after.room(&demand)
+            after.remaining_value(&demand)
         };
         let start = self.starts(profile).max_by_key(room_after)?;
         Some(Placement { profile, start })
@@ -156,11 +156,11 @@ impl Mig {
 
     /// What could still come, as [`Mig::place`] weighs it: a measure of how
     /// useful the card still is, the higher the better.
-    pub fn room(&self, demand: impl Fn(&Profile) -> u64) -> u64 {
+    pub fn remaining_value(&self, demand: impl Fn(&Profile) -> u64) -> u64 {
         let profiles = self.geometry.profiles.iter();
         profiles
             .map(|p| {
-                let most = self.could_fit_max(p);
+                let most = self.max_instances(p);
                 demand(p).saturating_mul(u64::from(most) * u64::from(p.compute))
             })
             .fold(0, u64::saturating_add)
@@ -247,7 +247,7 @@ impl Mig {
     }
 }
 
-impl fmt::Debug for Mig {
+impl fmt::Debug for MigCard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} [", self.geometry.name)?;
         for (i, instance) in self.instances().enumerate() {

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn card(memory_gb: u16) -> Mig {
+fn card(memory_gb: u16) -> MigCard {
     let all = Geometry::all().iter();
-    Mig::new(all.into_iter().find(|g| g.memory_gb == memory_gb).unwrap())
+    MigCard::new(all.into_iter().find(|g| g.memory_gb == memory_gb).unwrap())
 }
 
-fn named(mig: &Mig, name: &str) -> &'static Profile {
+fn named(mig: &MigCard, name: &str) -> &'static Profile {
     mig.geometry().profile(name).unwrap()
 }
 
@@ -115,7 +115,7 @@ fn as_many_of_a_profile_as_the_guide_says() {
     ] {
         for (name, count) in counts {
             let empty = card(memory);
-            assert_eq!(empty.could_fit_max(named(&empty, name)), *count, "{name}");
+            assert_eq!(empty.max_instances(named(&empty, name)), *count, "{name}");
             assert_eq!(filled(memory, &[*name; 8]), usize::from(*count), "{name}");
         }
     }
@@ -167,7 +167,7 @@ fn nineteen_fillings_of_an_a100() {
         if !seen.insert(format!("{mig:?}")) {
             continue;
         }
-        let next: Vec<Mig> = basic
+        let next: Vec<MigCard> = basic
             .iter()
             .flat_map(|p| p.starts.iter().map(move |s| (p, s)))
             .filter_map(|(p, s)| {
@@ -196,7 +196,7 @@ fn the_place_that_leaves_most_room() {
     // Where 1g is all that is asked, a 1g.10gb takes the slice that 1g cannot.
     let mig = card(40);
     let one = named(&mig, "1g.5gb");
-    let placed = mig.place_for(named(&mig, "1g.10gb"), |p| u64::from(p == one));
+    let placed = mig.place_weighted(named(&mig, "1g.10gb"), |p| u64::from(p == one));
     assert_eq!(placed.unwrap().start, 6);
 }
 
@@ -250,13 +250,13 @@ proptest! {
     #[test]
     fn never_over_committed(which in 0..8usize, steps in prop::collection::vec(step(), 0..60)) {
         let geometry = &Geometry::all()[which];
-        let mut mig = Mig::new(geometry);
+        let mut mig = MigCard::new(geometry);
         for step in steps {
             let before = mig;
             let profile = |i: usize| &geometry.profiles[i % geometry.profiles.len()];
             let taken = match step {
                 Step::Take(i) => {
-                    let most = mig.could_fit_max(profile(i));
+                    let most = mig.max_instances(profile(i));
                     let taken = mig.take(profile(i));
                     prop_assert_eq!(taken.is_some(), most > 0);
                     taken
@@ -298,11 +298,11 @@ proptest! {
     fn could_fit_max_is_exact(which in 0..8usize, there in prop::collection::vec(0..7usize, 0..6), next in 0..7usize) {
         let geometry = &Geometry::all()[which];
         let profile = |i: usize| &geometry.profiles[i % geometry.profiles.len()];
-        let mut mig = Mig::new(geometry);
+        let mut mig = MigCard::new(geometry);
         for i in there {
             _ = mig.take(profile(i));
         }
-        let most = mig.could_fit_max(profile(next));
+        let most = mig.max_instances(profile(next));
         let mut came = 0;
         while mig.take(profile(next)).is_some() {
             came += 1;
@@ -315,7 +315,7 @@ proptest! {
 /// the lowest free start does, and is not worse than the highest.
 #[test]
 fn fewer_are_turned_away_than_by_the_lowest_start() {
-    let rules: [fn(&Mig, &'static Profile) -> Option<Placement>; 3] = [
+    let rules: [fn(&MigCard, &'static Profile) -> Option<Placement>; 3] = [
         |mig, p| mig.place(p),
         |mig, p| p.starts.iter().find_map(|s| at(mig, p, *s)),
         |mig, p| p.starts.iter().rev().find_map(|s| at(mig, p, *s)),
@@ -329,12 +329,12 @@ fn fewer_are_turned_away_than_by_the_lowest_start() {
     assert!(away[0] <= away[2] + away[2] / 100, "{away:?}");
 }
 
-fn at(mig: &Mig, profile: &'static Profile, start: u8) -> Option<Placement> {
+fn at(mig: &MigCard, profile: &'static Profile, start: u8) -> Option<Placement> {
     let mut after = *mig;
     after.take_at(profile, start).ok()
 }
 
-fn turned_away(rule: fn(&Mig, &'static Profile) -> Option<Placement>, pods: u32) -> u32 {
+fn turned_away(rule: fn(&MigCard, &'static Profile) -> Option<Placement>, pods: u32) -> u32 {
     let mut mig = card(80);
     let names = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"];
     let (mut random, mut away) = (1u64, 0);

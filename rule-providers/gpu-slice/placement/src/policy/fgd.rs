@@ -4,20 +4,20 @@
 mod sums;
 
 use smallvec::SmallVec;
-use sums::Sums;
+use sums::FragmentationSums;
 
-use super::{Place, Policy, Seen};
+use super::{NodeView, PlacementCost, Policy};
 use crate::{
-    room::Room,
+    node_capacity::NodeCapacity,
+    planned_classes::{PlannedClasses, tightest},
     shape::{CARD, Shape},
-    types::{Types, tightest},
 };
 
 /// The published policy, with its cost cut to 101 steps.
 #[derive(Clone, Debug, Default)]
 pub struct Fgd {
-    types: Types,
-    sums: Sums,
+    types: PlannedClasses,
+    sums: FragmentationSums,
 }
 
 /// A step of the published score: a sigmoid of the gradient in cards, in percent.
@@ -26,19 +26,22 @@ fn steps(before: f64, after: f64) -> i64 {
 }
 
 impl Policy for Fgd {
-    fn plan_for(&mut self, types: Types) {
-        self.sums = Sums::new(&types);
+    fn plan_for(&mut self, types: PlannedClasses) {
+        self.sums = FragmentationSums::new(&types);
         self.types = types;
     }
 
-    fn base(&self, room: &Room) -> Box<[f64]> {
-        [self.types.fragmented_milli(room)].into()
+    fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
+        [self.types.fragmented_milli(capacity)].into()
     }
 
-    fn place(&self, node: Seen<'_>, shape: &Shape) -> Place {
-        let (room, before) = (node.room, node.base.first().copied().unwrap_or_default());
-        let cpu = room.cpu_milli() - shape.cpu_milli;
-        let mut cards: SmallVec<[u16; 16]> = room.cards().into();
+    fn place(&self, node: NodeView<'_>, shape: &Shape) -> PlacementCost {
+        let (capacity, before) = (
+            node.capacity,
+            node.precomputed.first().copied().unwrap_or_default(),
+        );
+        let cpu = capacity.cpu_milli() - shape.cpu_milli;
+        let mut cards: SmallVec<[u16; 16]> = capacity.cards().into();
         let mut whole = shape.whole;
         for left in cards.iter_mut().filter(|c| **c == CARD) {
             if whole > 0 {
@@ -49,35 +52,35 @@ impl Policy for Fgd {
         let rows = self.sums.rows(&cards);
         let idle: i64 = cards.iter().map(|c| i64::from(*c)).sum();
         if shape.share == 0 {
-            let after = self.sums.fragmented(cpu, room.kind(), idle, &rows);
-            return Place {
+            let after = self.sums.fragmented(cpu, capacity.kind(), idle, &rows);
+            return PlacementCost {
                 cost: 100 - steps(before, after),
-                ..Place::default()
+                ..PlacementCost::default()
             };
         }
-        let mut best: Option<Place> = None;
+        let mut best: Option<PlacementCost> = None;
         for (card, &left) in cards.iter().enumerate() {
             // Of equal cards the first stands for all.
             if left < shape.share || cards[..card].contains(&left) {
                 continue;
             }
-            let rows = self.sums.moved(&rows, left, left - shape.share);
+            let rows = self.sums.with_changed_card(&rows, left, left - shape.share);
             let idle = idle - i64::from(shape.share);
-            let after = self.sums.fragmented(cpu, room.kind(), idle, &rows);
+            let after = self.sums.fragmented(cpu, capacity.kind(), idle, &rows);
             let cost = 100 - steps(before, after);
             if best.is_none_or(|b| cost < b.cost) {
-                best = Some(Place {
+                best = Some(PlacementCost {
                     cost,
                     card: Some(card as u16),
-                    ..Place::default()
+                    ..PlacementCost::default()
                 });
             }
         }
         // Only a share beside whole cards can find none but the cards they take.
-        best.unwrap_or_else(|| Place {
+        best.unwrap_or_else(|| PlacementCost {
             cost: 100,
-            card: tightest(room, shape),
-            ..Place::default()
+            card: tightest(capacity, shape),
+            ..PlacementCost::default()
         })
     }
 }

@@ -1,35 +1,35 @@
 //! GPU packing: a share goes to a card in use, fullest first, then to a free card
 //! of a node in use, then to an idle node; whole cards to nodes in use.
 
-use super::{Place, Policy, Seen};
+use super::{NodeView, PlacementCost, Policy};
 use crate::{
+    planned_classes::{tightest, untouched},
     shape::{CARD, Shape},
-    types::{tightest, untouched},
 };
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing;
 
 impl Policy for Packing {
-    fn place(&self, Seen { room, .. }: Seen<'_>, shape: &Shape) -> Place {
-        let card = tightest(room, shape);
-        let free = untouched(room.cards());
-        let score = if !shape.asks_gpu() {
+    fn place(&self, NodeView { capacity, .. }: NodeView<'_>, shape: &Shape) -> PlacementCost {
+        let card = tightest(capacity, shape);
+        let free = untouched(capacity.cards());
+        let score = if !shape.needs_gpu() {
             0
-        } else if free == room.cards().len() as i64 {
+        } else if free == capacity.cards().len() as i64 {
             (33 - free).max(free)
         } else if let Some(card) = card {
-            match room.cards()[usize::from(card)] {
+            match capacity.cards()[usize::from(card)] {
                 CARD => 49,
                 left => (100 - i64::from(left) * 100 / i64::from(CARD) / 10).max(50),
             }
         } else {
             (50 - i64::from(shape.whole)).max(33)
         };
-        Place {
+        PlacementCost {
             cost: 100 - score,
             card,
-            ..Place::default()
+            ..PlacementCost::default()
         }
     }
 }

@@ -1,22 +1,22 @@
 //! Spread: the node with most GPU left, and of it the card with most left. For
 //! those who want neighbours few rather than nodes full.
 
-use super::{Place, Policy, Seen};
+use super::{NodeView, PlacementCost, Policy};
 use crate::shape::Shape;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread;
 
 impl Policy for Spread {
-    fn place(&self, Seen { room, .. }: Seen<'_>, shape: &Shape) -> Place {
-        let card = (0..room.cards().len())
-            .filter(|c| shape.share > 0 && room.can_share(shape, *c))
-            .max_by_key(|c| (room.cards()[*c], std::cmp::Reverse(*c)));
-        Place {
+    fn place(&self, NodeView { capacity, .. }: NodeView<'_>, shape: &Shape) -> PlacementCost {
+        let card = (0..capacity.cards().len())
+            .filter(|c| shape.share > 0 && capacity.can_give_share(shape, *c))
+            .max_by_key(|c| (capacity.cards()[*c], std::cmp::Reverse(*c)));
+        PlacementCost {
             // Idle GPU of a node stays far below this.
-            cost: (1 << 20) - room.idle_milli().min(1 << 20),
+            cost: (1 << 20) - capacity.idle_milli().min(1 << 20),
             card: card.map(|c| c as u16),
-            ..Place::default()
+            ..PlacementCost::default()
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Tautline's policy: what a placement takes from the pods to come.
+//! Tautline's policy: the loss that a placement causes to the pods to come.
 //!
 //! cost =  Σ wₜ (uₜ(before) − uₜ(after))   GPU that class t can no longer use there
-//!      +  card (worth(left) − worth(left − share))   the rest of the card, see [`prices`](super::prices)
+//!      +  card (worth(left) − worth(left − share))   the rest of the card, see [`remainder_values`](super::remainder_values)
 //!      +  mix (m(before) − m(after))       GPU that the node's CPU can no longer feed
 //!      +  full · idle(after) / 8 cards     fuller and smaller nodes first
 //!      +  order · position                 one node after the other
 //!
 //! uₜ is what copies of the class could take of the node, by cards and by CPU; wₜ is
-//! the class's popularity, times how scarce it has become what it can use: idle GPU
+//! the class's probability, times the scarcity of the GPU that it can use: idle GPU
 //! of all nodes over Σ uₜ. m is the idle GPU that the node's CPU feeds with pods of the
 //! average mix. Filling nodes one after the other, in an order that mixes their makes,
 //! leaves whole nodes for those who need them; where pods leave as fast as they come it
@@ -15,14 +15,14 @@
 //! turnover that is seen, and with how little is idle ([`Terms::at`]).
 
 use super::{
-    Place, Policy, Seen,
-    prices::Prices,
-    usable::{Counting, Table},
+    NodeView, PlacementCost, Policy,
+    remainder_values::RemainderValues,
+    usable_table::{Counting, UsableTable},
 };
 use crate::{
-    room::Room,
+    node_capacity::NodeCapacity,
+    planned_classes::PlannedClasses,
     shape::{CARD, Shape},
-    types::Types,
 };
 
 /// How much each term counts.
@@ -36,7 +36,7 @@ struct Terms {
     mix: f64,
     /// CPU of the average pod of the mix counts so much.
     mix_cpu: f64,
-    loose: f64,
+    remainder_weight: f64,
     full: f64,
     order: f64,
 }
@@ -48,7 +48,7 @@ const FILL: Terms = Terms {
     card: 12.0,
     mix: 1.0,
     mix_cpu: 0.8,
-    loose: 0.0,
+    remainder_weight: 0.0,
     full: 0.0,
     order: 3000.0,
 };
@@ -60,7 +60,7 @@ const CHURN: Terms = Terms {
     card: 4.0,
     mix: 0.5,
     mix_cpu: 0.6,
-    loose: 1.0,
+    remainder_weight: 1.0,
     full: 200.0,
     order: 75.0,
 };
@@ -84,26 +84,25 @@ impl Terms {
             card: between(a.card, b.card),
             mix: between(a.mix, b.mix),
             mix_cpu: between(a.mix_cpu, b.mix_cpu),
-            loose: between(a.loose, b.loose),
+            remainder_weight: between(a.remainder_weight, b.remainder_weight),
             full: between(a.full, b.full),
             order: between(a.order, b.order),
         }
     }
 }
 
-/// Turnover is seen over about so many changes.
-const CHANGES: f64 = 1000.0;
-/// Idle GPU is seen over about so many changes.
+/// Turnover is averaged over about so many changes.
+const TURNOVER_CHANGES: f64 = 1000.0;
+/// Idle GPU is averaged over about so many changes.
 const IDLE_CHANGES: f64 = 500.0;
-/// Parts of all GPU: with so little of it idle pressure is full, with so much there is
-/// none.
-const PRESSED: f64 = 0.08;
-const AT_EASE: f64 = 0.11;
-/// Weights are made anew when one is off by so much.
+/// Idle parts of all GPU at which pressure is full, and at which there is none.
+const FULL_PRESSURE_IDLE: f64 = 0.08;
+const NO_PRESSURE_IDLE: f64 = 0.11;
+/// Weights are computed again when one is off by so much.
 const DRIFT: f64 = 0.03;
 /// Less than so many thousandths count as so many: the last cards are not infinitely
 /// scarce.
-const FLOOR_MILLI: f64 = 8000.0;
+const MIN_MILLI: f64 = 8000.0;
 /// Costs are integers in steps of this part of a thousandth.
 const STEPS: f64 = 64.0;
 /// Costs that differ by no more thousandths are equal: a hundredth of a card is of no use.
@@ -113,22 +112,22 @@ const SIZES: usize = 128;
 /// More groups than any mix has; the rest of a round needs no allocation.
 const GROUPS: usize = 128;
 
-/// The policy, with what it has seen of all nodes.
+/// The policy, with its sums over all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Tautline {
-    types: Types,
+    types: PlannedClasses,
     terms: Terms,
-    table: Table,
-    prices: Prices,
+    table: UsableTable,
+    remainder_values: RemainderValues,
     /// Thousandths of a core that go with a thousandth of GPU, times `mix_cpu`.
-    cpu_a_milli: f64,
+    cpu_per_gpu: f64,
     idle_milli: f64,
     /// All cards of all nodes.
     cards_milli: f64,
     usable: Vec<f64>,
     weights: Vec<f64>,
     /// The weights of the classes of each kind, in the table's order.
-    by_kind: Vec<Vec<f64>>,
+    weights_by_kind: Vec<Vec<f64>>,
     departures: f64,
     turnover: f64,
     /// The idle part of all GPU, of late.
@@ -140,16 +139,16 @@ pub(super) struct Tautline {
 impl Default for Tautline {
     fn default() -> Self {
         Self {
-            types: Types::default(),
+            types: PlannedClasses::default(),
             terms: FILL,
-            table: Table::default(),
-            prices: Prices::default(),
-            cpu_a_milli: 0.0,
+            table: UsableTable::default(),
+            remainder_values: RemainderValues::default(),
+            cpu_per_gpu: 0.0,
             idle_milli: 0.0,
             cards_milli: 0.0,
             usable: Vec::new(),
             weights: Vec::new(),
-            by_kind: Vec::new(),
+            weights_by_kind: Vec::new(),
             departures: 0.0,
             turnover: 0.0,
             idle: 1.0,
@@ -160,65 +159,78 @@ impl Default for Tautline {
 }
 
 impl Tautline {
-    fn lay_out(&mut self) {
+    fn rebuild(&mut self) {
         self.terms = Terms::at(self.turnover, self.pressure);
-        let Terms { cpu, loose, .. } = self.terms;
-        self.table = Table::new(&self.types, Counting { cpu, loose });
-        let sum = |f: &dyn Fn(&crate::types::Type) -> i64| -> f64 {
-            self.types.iter().map(|t| t.p * f(t) as f64).sum()
+        let Terms {
+            cpu,
+            remainder_weight: loose,
+            ..
+        } = self.terms;
+        self.table = UsableTable::new(
+            &self.types,
+            Counting {
+                cpu_weight: cpu,
+                remainder_weight: loose,
+            },
+        );
+        let sum = |f: &dyn Fn(&crate::planned_classes::PlannedClass) -> i64| -> f64 {
+            self.types.iter().map(|t| t.probability * f(t) as f64).sum()
         };
         let (gpu, cpu) = (sum(&|t| t.total_milli()), sum(&|t| t.cpu_milli));
         let cpu_a_milli = if gpu > 0.0 { cpu / gpu } else { 0.0 };
-        self.cpu_a_milli = self.terms.mix_cpu * cpu_a_milli;
+        self.cpu_per_gpu = self.terms.mix_cpu * cpu_a_milli;
         self.idle_milli = 0.0;
         self.cards_milli = 0.0;
-        self.usable = vec![0.0; self.table.classes()];
+        self.usable = vec![0.0; self.table.class_count()];
         self.weights.clear();
     }
 
-    fn count(&mut self, node: Seen<'_>, sign: f64) {
-        self.idle_milli += sign * node.room.idle_milli() as f64;
-        self.cards_milli += sign * (node.room.cards().len() * usize::from(CARD)) as f64;
-        let usable = node.base.get(self.table.groups()..).unwrap_or_default();
-        for (class, u) in self.table.classes_of(node.room.kind()).zip(usable) {
+    fn count_node(&mut self, node: NodeView<'_>, sign: f64) {
+        self.idle_milli += sign * node.capacity.idle_milli() as f64;
+        self.cards_milli += sign * (node.capacity.cards().len() * usize::from(CARD)) as f64;
+        let usable = node
+            .precomputed
+            .get(self.table.group_count()..)
+            .unwrap_or_default();
+        for (class, u) in self.table.classes_on(node.capacity.kind()).zip(usable) {
             self.usable[class] += sign * u;
         }
     }
 
     fn weight(&self, class: usize, p: f64) -> f64 {
-        let usable = self.usable[class].max(FLOOR_MILLI);
-        p * (self.idle_milli.max(FLOOR_MILLI) / usable).powf(self.terms.scarcity)
+        let usable = self.usable[class].max(MIN_MILLI);
+        p * (self.idle_milli.max(MIN_MILLI) / usable).powf(self.terms.scarcity)
     }
 
-    /// Idle GPU that so much CPU feeds with pods of the average mix.
-    fn fed(&self, cpu_milli: f64, idle_milli: f64) -> f64 {
-        match self.cpu_a_milli {
+    /// Idle GPU that so much CPU can serve with pods of the average mix.
+    fn fed_by_cpu(&self, cpu_milli: f64, idle_milli: f64) -> f64 {
+        match self.cpu_per_gpu {
             rate if rate > 0.0 => idle_milli.min(cpu_milli / rate),
             _ => idle_milli,
         }
     }
 
-    /// What the classes of the node lose.
-    fn lost(
+    /// The usable GPU that the classes of the node lose.
+    fn lost_value(
         &self,
-        room: &Room,
+        capacity: &NodeCapacity,
         weights: &[f64],
         usable: &[f64],
         cpu: f64,
         of_cards: &[f64],
     ) -> f64 {
-        let after = self.table.usable(room.kind(), cpu, of_cards);
+        let after = self.table.usable_by_class(capacity.kind(), cpu, of_cards);
         let each = weights.iter().zip(usable).zip(after);
         each.map(|((w, before), after)| w * (before - after)).sum()
     }
 }
 
 impl Policy for Tautline {
-    fn plan_for(&mut self, types: Types) {
+    fn plan_for(&mut self, types: PlannedClasses) {
         let shares = types.iter().filter(|t| t.milli > 0);
         let mut demand: Vec<(u16, f64)> = Vec::new();
         for t in shares {
-            let count = t.p * f64::from(t.cards);
+            let count = t.probability * f64::from(t.cards);
             match demand.iter_mut().find(|(size, _)| *size == t.milli) {
                 Some((_, all)) => *all += count,
                 None => demand.push((t.milli, count)),
@@ -227,14 +239,15 @@ impl Policy for Tautline {
         // A programme of the most frequent sizes is done in milliseconds.
         demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         demand.truncate(SIZES);
-        self.prices = Prices::of(demand);
+        self.remainder_values = RemainderValues::of(demand);
         self.types = types;
-        self.lay_out();
+        self.rebuild();
     }
 
-    fn renew(&mut self) -> bool {
+    fn refresh(&mut self) -> bool {
         let turnover = (1.25 * self.departures).min(1.0);
-        let pressure = ((AT_EASE - self.idle) / (AT_EASE - PRESSED)).clamp(0.0, 1.0);
+        let pressure = ((NO_PRESSURE_IDLE - self.idle) / (NO_PRESSURE_IDLE - FULL_PRESSURE_IDLE))
+            .clamp(0.0, 1.0);
         let pressed = (pressure - self.pressure).abs() > 0.1
             || (pressure != self.pressure && (pressure == 0.0 || pressure == 1.0));
         let moved = (turnover - self.turnover).abs() > 0.05
@@ -242,24 +255,24 @@ impl Policy for Tautline {
             || (self.turnover > 0.0 && pressed);
         if moved {
             (self.turnover, self.pressure) = (turnover, pressure);
-            self.lay_out();
+            self.rebuild();
         }
         moved
     }
 
-    fn moved(&mut self, before: Option<Seen<'_>>, after: Option<Seen<'_>>) {
-        let idle = |seen: &Option<Seen<'_>>| seen.map(|s| s.room.idle_milli());
+    fn node_changed(&mut self, before: Option<NodeView<'_>>, after: Option<NodeView<'_>>) {
+        let idle = |seen: &Option<NodeView<'_>>| seen.map(|s| s.capacity.idle_milli());
         let (was, is) = (idle(&before), idle(&after));
         if let Some(before) = before {
-            self.count(before, -1.0);
+            self.count_node(before, -1.0);
         }
         if let Some(after) = after {
-            self.count(after, 1.0);
+            self.count_node(after, 1.0);
         }
         if let (Some(was), Some(is)) = (was, is) {
             if was != is {
                 let left = if is > was { 2.0 } else { 0.0 };
-                self.departures += (left - self.departures) / CHANGES;
+                self.departures += (left - self.departures) / TURNOVER_CHANGES;
             }
             let idle = self.idle_milli / self.cards_milli.max(1.0);
             self.idle += (idle - self.idle) / IDLE_CHANGES;
@@ -267,15 +280,17 @@ impl Policy for Tautline {
     }
 
     fn epoch(&mut self) -> u32 {
-        let now = |(class, t): (usize, &crate::types::Type)| self.weight(class, t.p);
+        let now = |(class, t): (usize, &crate::planned_classes::PlannedClass)| {
+            self.weight(class, t.probability)
+        };
         let drifted = |(now, old): (f64, &f64)| (now - old).abs() > DRIFT * old;
         let all = self.types.iter().enumerate().map(now);
         if self.weights.len() != self.types.len() || all.clone().zip(&self.weights).any(drifted) {
             self.weights = all.collect();
             let kinds = self.types.iter().map(|t| t.allowed.len()).max();
-            self.by_kind = (0..kinds.unwrap_or(0))
+            self.weights_by_kind = (0..kinds.unwrap_or(0))
                 .map(|kind| {
-                    let classes = self.table.classes_of(kind as u16);
+                    let classes = self.table.classes_on(kind as u16);
                     classes.map(|class| self.weights[class]).collect()
                 })
                 .collect();
@@ -284,19 +299,21 @@ impl Policy for Tautline {
         self.epoch
     }
 
-    fn base(&self, room: &Room) -> Box<[f64]> {
-        self.table.base(room)
+    fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
+        self.table.precompute(capacity)
     }
 
-    fn place(&self, node: Seen<'_>, shape: &Shape) -> Place {
-        let (room, groups) = (node.room, self.table.groups());
-        let (of_cards, usable) = node.base.split_at(groups.min(node.base.len()));
-        let weights = self.by_kind.get(usize::from(room.kind()));
+    fn place(&self, node: NodeView<'_>, shape: &Shape) -> PlacementCost {
+        let (capacity, groups) = (node.capacity, self.table.group_count());
+        let (of_cards, usable) = node
+            .precomputed
+            .split_at(groups.min(node.precomputed.len()));
+        let weights = self.weights_by_kind.get(usize::from(capacity.kind()));
         let weights = weights.map_or(&[][..], |w| w);
-        let cpu = (room.cpu_milli() - shape.cpu_milli) as f64;
-        let idle = room.idle_milli() as f64;
+        let cpu = (capacity.cpu_milli() - shape.cpu_milli) as f64;
+        let idle = capacity.idle_milli() as f64;
         let left = idle - shape.milli() as f64;
-        let fed = self.fed(room.cpu_milli() as f64, idle) - self.fed(cpu, left);
+        let fed = self.fed_by_cpu(capacity.cpu_milli() as f64, idle) - self.fed_by_cpu(cpu, left);
         // Nodes that are alike have the same cost to the last digit but for the order.
         let alike = self.terms.mix * fed + self.terms.full * left / (8.0 * f64::from(CARD));
         let shared = alike + self.terms.order * node.position;
@@ -311,40 +328,41 @@ impl Policy for Tautline {
             &mut long
         };
         after.copy_from_slice(of_cards);
-        let free = room.cards().iter().filter(|c| **c == CARD).count();
+        let free = capacity.cards().iter().filter(|c| **c == CARD).count();
         let free = free.saturating_sub(shape.whole.into());
         for _ in 0..shape.whole {
-            self.table.shift(after, CARD, -1.0);
+            self.table.add_card(after, CARD, -1.0);
         }
-        self.table.whole(free, after);
+        self.table.count_whole_cards(free, after);
         let rounded = |cost: f64| (cost.max(0.0) * STEPS).round() as i64;
         let place = |cost: f64, alike: f64, card: Option<usize>| {
             let cost = rounded(cost);
-            Place {
+            PlacementCost {
                 cost,
-                by_order: cost - rounded(alike).min(cost),
+                position_cost: cost - rounded(alike).min(cost),
                 card: card.map(|card| card as u16),
             }
         };
         if shape.share == 0 {
-            let lost = self.lost(room, weights, usable, cpu, after);
+            let lost = self.lost_value(capacity, weights, usable, cpu, after);
             return place(shared + lost, alike + lost, None);
         }
         let mut best: Option<(f64, f64, usize)> = None;
-        for (card, left) in room.cards().iter().enumerate() {
-            let tried = room.cards()[..card].contains(left);
+        for (card, left) in capacity.cards().iter().enumerate() {
+            let tried = capacity.cards()[..card].contains(left);
             if tried || *left < shape.share || (*left == CARD && free == 0) {
                 continue;
             }
             let rest = left - shape.share;
-            self.table.shift(after, *left, -1.0);
-            self.table.shift(after, rest, 1.0);
-            self.table.whole(free - usize::from(*left == CARD), after);
-            let worth = self.prices.of_rest(*left) - self.prices.of_rest(rest);
-            let lost = self.lost(room, weights, usable, cpu, after);
+            self.table.add_card(after, *left, -1.0);
+            self.table.add_card(after, rest, 1.0);
+            self.table
+                .count_whole_cards(free - usize::from(*left == CARD), after);
+            let worth = self.remainder_values.value(*left) - self.remainder_values.value(rest);
+            let lost = self.lost_value(capacity, weights, usable, cpu, after);
             let cost = shared + lost + self.terms.card * worth;
-            self.table.shift(after, rest, -1.0);
-            self.table.shift(after, *left, 1.0);
+            self.table.add_card(after, rest, -1.0);
+            self.table.add_card(after, *left, 1.0);
             if best.is_none_or(|(b, ..)| cost < b - 1e-9) {
                 best = Some((cost, alike + lost + self.terms.card * worth, card));
             }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tautline_runtime::{lease, tls::ClientFiles};
-use tautline_sdk::LONGEST_HOLD;
+use tautline_sdk::MAX_HOLD;
 
 /// How replicas find each other.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The Lease. Make it with [`Config::new`]: the identity holds the address.
-    pub(super) lease: lease::Config,
+    pub(super) lease: lease::LeaseConfig,
     /// TLS between replicas; `None`: clear text.
     pub(super) tls: Option<PeerTls>,
     /// The longest hold that is granted, and for how long a new holder waits.
@@ -31,9 +31,9 @@ impl Config {
     pub fn new(namespace: &str, name: &str, identity: &str, advertise: &str) -> Self {
         let identity = format!("{identity}@{advertise}");
         Self {
-            lease: lease::Config::new(namespace, name, identity),
+            lease: lease::LeaseConfig::new(namespace, name, identity),
             tls: None,
-            hold: LONGEST_HOLD,
+            hold: MAX_HOLD,
         }
     }
 

@@ -12,7 +12,9 @@ use tautline_proto::allocator::{
     ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
 };
 use tautline_runtime::tls::FileChanges;
-use tautline_sdk::{AllocatorError, ReservationRef, ReservationRequest, Reserved, mark_forwarded};
+use tautline_sdk::{
+    AllocatorError, ReservationRef, ReservationRequest, Reserved, add_forwarded_metadata,
+};
 use tonic::{
     Request, Response, Status,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
@@ -20,22 +22,22 @@ use tonic::{
 
 use super::PeerTls;
 
-/// Below the 500 ms that the extender gives a provider: it should hear why.
+/// Below the extender's provider deadline of 500 ms, so that it receives the reason.
 const DEADLINE: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct ForwardOutcome {
     outcome: &'static str,
 }
 
-type Passed = Family<Outcome, Counter>;
+type ForwardedCalls = Family<ForwardOutcome, Counter>;
 
 /// How replicas are reached.
 pub(super) struct Peers {
     tls: Option<PeerTls>,
     /// The files as they were read last.
     current: ArcSwapOption<ClientTlsConfig>,
-    passed: Passed,
+    forwarded: ForwardedCalls,
 }
 
 impl Peers {
@@ -44,19 +46,19 @@ impl Peers {
         Ok(Self {
             tls,
             current: ArcSwapOption::from_pointee(current),
-            passed: Family::default(),
+            forwarded: Family::default(),
         })
     }
 
-    pub(super) fn metrics(&self, registry: &mut Registry) {
+    pub(super) fn register_metrics(&self, registry: &mut Registry) {
         registry.register(
             "allocator_passed_on",
-            "Reserve, Confirm and Release passed on to the replica that reserves",
-            self.passed.clone(),
+            "Reserve, Confirm and Release calls forwarded to the replica that reserves, by outcome",
+            self.forwarded.clone(),
         );
     }
 
-    pub(super) fn files(&self) -> FileChanges {
+    pub(super) fn watch_files(&self) -> FileChanges {
         let mut paths = Vec::new();
         if let Some(tls) = &self.tls {
             paths.extend(tls.files.ca.clone());
@@ -67,7 +69,7 @@ impl Peers {
         FileChanges::new(paths)
     }
 
-    /// Reads the files again; the next look makes a new channel of them.
+    /// Reads the files again; the next lookup of the holder makes a new channel.
     pub(super) fn reload(&self) {
         match self.tls.as_ref().map(read).transpose() {
             Ok(tls) => self.current.store(tls.map(Arc::new)),
@@ -76,7 +78,7 @@ impl Peers {
     }
 
     /// The replica at `address`; the known one if it is the same.
-    pub(super) fn reach(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
+    pub(super) fn connect(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let tls = self.current.load_full();
         let same = |p: &&Arc<Peer>| {
             let (old, new) = (p.tls.as_ref(), tls.as_ref());
@@ -89,7 +91,7 @@ impl Peers {
             Ok(channel) => {
                 tracing::info!(%address, "another replica reserves");
                 let (address, client) = (address.to_owned(), AllocatorClient::new(channel));
-                let passed = self.passed.clone();
+                let passed = self.forwarded.clone();
                 Some(Arc::new(Peer {
                     address,
                     client,
@@ -98,7 +100,7 @@ impl Peers {
                 }))
             }
             Err(error) => {
-                tracing::warn!(%address, %error, "the address in the Lease's holderIdentity is none");
+                tracing::warn!(%address, %error, "the Lease's holderIdentity has no usable address");
                 None
             }
         }
@@ -142,7 +144,7 @@ pub(super) struct Peer {
     address: String,
     client: AllocatorClient<Channel>,
     tls: Option<Arc<ClientTlsConfig>>,
-    passed: Passed,
+    passed: ForwardedCalls,
 }
 
 impl Peer {
@@ -151,19 +153,19 @@ impl Peer {
         ask: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut client = self.client.clone();
-        let request = marked(ReserveRequest::from(ask));
+        let request = forwarded_request(ReserveRequest::from(ask));
         Ok(self.within(client.reserve(request)).await?.into())
     }
 
     pub(super) async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
-        let request = marked(ConfirmRequest { id: ask.id });
+        let request = forwarded_request(ConfirmRequest { id: ask.id });
         self.within(client.confirm(request)).await.map(drop)
     }
 
     pub(super) async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
-        let request = marked(ReleaseRequest { id: ask.id });
+        let request = forwarded_request(ReleaseRequest { id: ask.id });
         self.within(client.release(request)).await.map(drop)
     }
 
@@ -173,29 +175,29 @@ impl Peer {
     ) -> Result<T, AllocatorError> {
         let answer = match tokio::time::timeout(DEADLINE, call).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(Into::into),
-            Err(_) => Err(AllocatorError::NotNow(format!(
+            Err(_) => Err(AllocatorError::Unavailable(format!(
                 "no answer within {DEADLINE:?}"
             ))),
         };
         let outcome = match &answer {
             Ok(_) => "answered",
-            Err(AllocatorError::NotNow(_) | AllocatorError::Internal(_)) => "failed",
-            // Its own word on the question.
+            Err(AllocatorError::Unavailable(_) | AllocatorError::Internal(_)) => "failed",
+            // Its own answer.
             Err(_) => "refused",
         };
-        self.passed.get_or_create(&Outcome { outcome }).inc();
+        self.passed.get_or_create(&ForwardOutcome { outcome }).inc();
         answer.map_err(|error| match error {
-            AllocatorError::NotNow(what) => {
-                AllocatorError::NotNow(format!("the replica at {}: {what}", self.address))
+            AllocatorError::Unavailable(what) => {
+                AllocatorError::Unavailable(format!("the replica at {}: {what}", self.address))
             }
             other => other,
         })
     }
 }
 
-fn marked<T>(message: T) -> Request<T> {
+fn forwarded_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    mark_forwarded(&mut request);
+    add_forwarded_metadata(&mut request);
     request
 }
 
@@ -212,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Says whether it was passed on.
+    /// Returns whether the request was forwarded.
     struct Echo;
 
     impl RuleProvider for Echo {
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_tls_of_both_sides_to_the_name_in_the_certificate() {
+    async fn peer_uses_mutual_tls_and_the_certificate_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         // One certificate that is its own CA, for the Service's name.
@@ -285,27 +287,27 @@ mod tests {
             Peers::new(Some(PeerTls { files, name })).unwrap()
         };
         let known = peers(true);
-        let peer = known.reach(&address, None).unwrap();
+        let peer = known.connect(&address, None).unwrap();
         assert_eq!(peer.reserve(ask()).await.unwrap().id, "u true");
         let gone = peer.confirm(ReservationRef::default()).await.unwrap_err();
         assert!(matches!(gone, AllocatorError::Expired(_)), "{gone:?}");
         peer.release(ReservationRef::default()).await.unwrap();
 
         // The channel is kept until the files change.
-        let same = known.reach(&address, Some(&peer)).unwrap();
+        let same = known.connect(&address, Some(&peer)).unwrap();
         assert!(Arc::ptr_eq(&same, &peer));
         known.reload();
-        let new = known.reach(&address, Some(&peer)).unwrap();
+        let new = known.connect(&address, Some(&peer)).unwrap();
         assert!(!Arc::ptr_eq(&new, &peer));
         new.reserve(ask()).await.unwrap();
 
-        let stranger = peers(false).reach(&address, None).unwrap();
+        let stranger = peers(false).connect(&address, None).unwrap();
         let refused = stranger.reserve(ask()).await.unwrap_err().to_string();
         assert!(
             refused.starts_with(&format!("not now: the replica at {address}: ")),
             "{refused}"
         );
-        assert!(known.reach("not an address", None).is_none());
+        assert!(known.connect("not an address", None).is_none());
         stop.cancel();
         running.await.unwrap().unwrap();
     }

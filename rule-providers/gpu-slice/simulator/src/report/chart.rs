@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use tautline_gpu_placement::policy::Name;
+use tautline_gpu_placement::policy::PolicyName;
 
-use super::{Line, Part};
+use super::{ChartLine, WorkloadReport};
 use crate::curve::LAST;
 
 const WIDTH: f64 = 760.0;
@@ -44,12 +44,15 @@ impl Scale {
 }
 
 /// The colour of a policy, the same in every chart.
-fn colour(policy: Name) -> String {
-    let number = Name::ALL.iter().position(|n| *n == policy).unwrap_or(0);
+fn colour(policy: PolicyName) -> String {
+    let number = PolicyName::ALL
+        .iter()
+        .position(|n| *n == policy)
+        .unwrap_or(0);
     format!("var(--p{})", number % 5)
 }
 
-pub(super) fn draw(part: &Part<'_>) -> String {
+pub(super) fn draw(part: &WorkloadReport<'_>) -> String {
     let values = part.lines.iter().flat_map(|l| &l.curve[FROM..]);
     let least = values.flatten().copied().fold(100.0, f64::min);
     let scale = Scale {
@@ -106,7 +109,7 @@ fn grid(out: &mut String, scale: &Scale) {
     );
 }
 
-fn path(out: &mut String, scale: &Scale, line: &Line) {
+fn path(out: &mut String, scale: &Scale, line: &ChartLine) {
     let mut points = String::new();
     for (load, value) in line.curve.iter().enumerate().skip(FROM) {
         if let Some(value) = value {
@@ -119,7 +122,7 @@ fn path(out: &mut String, scale: &Scale, line: &Line) {
             );
         }
     }
-    let (class, stroke) = look(line);
+    let (class, stroke) = line_style(line);
     _ = write!(
         out,
         "<path class=\"{class}\" style=\"stroke:{stroke}\" d=\"{points}\"><title>{}</title></path>",
@@ -128,23 +131,23 @@ fn path(out: &mut String, scale: &Scale, line: &Line) {
 }
 
 /// Class and colour. A published line is dashed and dark, to be seen on ours.
-fn look(line: &Line) -> (&'static str, String) {
+fn line_style(line: &ChartLine) -> (&'static str, String) {
     match line.published {
         true => ("line published", "var(--ink)".to_owned()),
         false => ("line", colour(line.policy)),
     }
 }
 
-fn label(line: &Line) -> String {
+fn label(line: &ChartLine) -> String {
     let of = if line.published { ", published" } else { "" };
     format!("{}{of}", line.policy)
 }
 
-fn legend(out: &mut String, lines: &[Line]) {
+fn legend(out: &mut String, lines: &[ChartLine]) {
     let x = WIDTH - RIGHT + 14.0;
     for (i, line) in lines.iter().enumerate() {
         let y = TOP + 12.0 + 20.0 * i as f64;
-        let (class, stroke) = look(line);
+        let (class, stroke) = line_style(line);
         _ = write!(
             out,
             "<path class=\"{class}\" style=\"stroke:{stroke}\" d=\"M{x} {:.1}h18\"/>\

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Part, chart, escaped};
-use crate::{batch::Outcome, published::Published};
+use super::{WorkloadReport, chart, escaped};
+use crate::{batch::RunResult, published::PublishedCurves};
 
 const STYLE: &str = "\
     :root{color-scheme:light dark;--ink:#1f2328;--soft:#59636e;--rule:#d8dee4;--paper:#fff}\
@@ -15,7 +15,11 @@ const STYLE: &str = "\
     th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:left}\
     .wide{overflow-x:auto}svg{width:100%;height:auto}summary{cursor:pointer;color:var(--soft)}";
 
-pub(super) fn page(parts: &[Part<'_>], published: &Published, notes: &[String]) -> String {
+pub(super) fn page(
+    parts: &[WorkloadReport<'_>],
+    published: &PublishedCurves,
+    notes: &[String],
+) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
@@ -46,7 +50,7 @@ pub(super) fn page(parts: &[Part<'_>], published: &Published, notes: &[String]) 
     out
 }
 
-fn means(out: &mut String, parts: &[Part<'_>]) {
+fn means(out: &mut String, parts: &[WorkloadReport<'_>]) {
     let header = [
         "workload",
         "policy",
@@ -59,7 +63,7 @@ fn means(out: &mut String, parts: &[Part<'_>]) {
     let mut rows = Vec::new();
     for part in parts {
         for line in part.lines.iter().filter(|l| !l.published) {
-            let same = |l: &&super::Line| l.published && l.policy == line.policy;
+            let same = |l: &&super::ChartLine| l.published && l.policy == line.policy;
             let theirs = part.lines.iter().find(same);
             let their = |c: usize| theirs.and_then(|l| l.curve[c]);
             rows.push(vec![
@@ -76,7 +80,7 @@ fn means(out: &mut String, parts: &[Part<'_>]) {
     table(out, &header, rows);
 }
 
-fn runs(out: &mut String, part: &Part<'_>, published: &Published) {
+fn runs(out: &mut String, part: &WorkloadReport<'_>, published: &PublishedCurves) {
     let mut header = vec![
         "policy",
         "seed",
@@ -91,7 +95,7 @@ fn runs(out: &mut String, part: &Part<'_>, published: &Published) {
     if churn {
         header.extend(["offered", "kept allocated", "placed"]);
     }
-    let row = |o: &&Outcome| {
+    let row = |o: &&RunResult| {
         let f = &o.figures;
         let theirs = published.curve(&f.workload, o.policy, f.seed);
         let mut row = vec![

@@ -50,11 +50,11 @@ impl Seldom {
             .await
             .expect("pods are wanted")
             .unwrap();
-        let mut listing = self.feed.listing(Kind::Pod);
+        let mut listing = self.feed.begin_relist(Kind::Pod);
         for (name, node) in [("x", "a"), ("y", "b")] {
-            listing.take(pod(name, node));
+            listing.add(pod(name, node));
         }
-        listing.done();
+        listing.commit();
         (self.feed, self.provider)
     }
 }
@@ -99,8 +99,8 @@ async fn who_is_told_where_targets_are_needs_no_pods() {
     seldom.feed.apply(pod("y", "b"));
     let one = [("x", Some("a")), ("y", None)];
     assert_eq!(judge(&one).await, Compliance::Pending);
-    let listing = seldom.feed.listing(Kind::Policy);
-    listing.done();
+    let listing = seldom.feed.begin_relist(Kind::Policy);
+    listing.commit();
     let look = async {
         while seldom.not_so_far.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
@@ -147,9 +147,9 @@ async fn who_has_no_time_is_told_to_ask_again() {
 #[tokio::test]
 async fn who_starts_with_such_a_policy_waits_for_pods() {
     let seldom = Seldom::new();
-    let mut listing = seldom.feed.listing(Kind::Policy);
-    listing.take(policy("bandwidth"));
-    listing.done();
+    let mut listing = seldom.feed.begin_relist(Kind::Policy);
+    listing.add(policy("bandwidth"));
+    listing.commit();
     let not_so_far = Arc::clone(&seldom.not_so_far);
     seldom.pods_come().await;
     assert_eq!(not_so_far.load(Ordering::Relaxed), 0);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
-use tautline_sdk::Page;
+use tautline_sdk::AdminPage;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{Facts, MatrixReport, PairReport, ReportError, TopReport, query::Query};
@@ -38,24 +38,27 @@ impl<F: Facts + Send + Sync + 'static> Pages<F> {
     }
 
     /// The page of a path and query; `None`: there is none. For `Server::pages`.
-    pub async fn answer(self, path: String, query: String) -> Option<Page> {
+    pub async fn answer(self, path: String, query: String) -> Option<AdminPage> {
         if !path.starts_with("/latency/") {
             return None;
         }
         let Ok(Ok(turn)) = timeout(WAIT, self.turn.acquire_owned()).await else {
-            return Some(Page::text(503, "other reports are being made; try again"));
+            return Some(AdminPage::text(
+                503,
+                "other reports are being made; try again",
+            ));
         };
         let made = tokio::task::spawn_blocking(move || {
             let page = page(&*self.facts, &path, &query);
             drop(turn);
             page
         });
-        let broken = |_| Some(Page::text(500, "the report could not be made"));
+        let broken = |_| Some(AdminPage::text(500, "the report could not be made"));
         made.await.unwrap_or_else(broken)
     }
 }
 
-fn page(facts: &impl Facts, path: &str, query: &str) -> Option<Page> {
+fn page(facts: &impl Facts, path: &str, query: &str) -> Option<AdminPage> {
     let page = match path {
         "/latency/pair" => json(pair(facts, query)),
         "/latency/matrix" => json(MatrixReport::asked(facts, query)),
@@ -70,12 +73,12 @@ fn pair(facts: &impl Facts, query: &str) -> Result<PairReport, ReportError> {
     PairReport::of(facts, query.need("from")?, query.need("to")?)
 }
 
-fn json<T: Serialize>(report: Result<T, ReportError>) -> Page {
+fn json<T: Serialize>(report: Result<T, ReportError>) -> AdminPage {
     match report {
         Ok(report) => match serde_json::to_string(&report) {
-            Ok(body) => Page::json(body),
-            Err(error) => Page::text(500, error),
+            Ok(body) => AdminPage::json(body),
+            Err(error) => AdminPage::text(500, error),
         },
-        Err(error) => Page::text(error.status(), error),
+        Err(error) => AdminPage::text(error.status(), error),
     }
 }

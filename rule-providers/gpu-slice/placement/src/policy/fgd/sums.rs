@@ -1,47 +1,47 @@
-//! The measure of a room that a placement would leave, summed without looking at
-//! every card for every class, and to the last bit as [`Types::fragmented_milli`].
+//! The fragmentation that a placement would leave, summed without a look at every card for
+//! every class, and to the last bit equal to [`PlannedClasses::fragmented_milli`].
 
 use smallvec::SmallVec;
 
-use crate::types::Types;
+use crate::planned_classes::PlannedClasses;
 
-/// What cards have for classes that ask so many thousandths of a card.
+/// The cards of a node for classes that request one amount of a card.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Row {
+pub(super) struct CardSums {
     /// Cards that have enough.
     enough: u16,
-    /// What the others have left.
+    /// The sum of what the others have left.
     small: u32,
 }
 
 /// A row for each amount that classes ask.
-pub(super) type Rows = SmallVec<[Row; 64]>;
+pub(super) type Rows = SmallVec<[CardSums; 64]>;
 
 #[derive(Clone, Debug)]
 struct Class {
     cpu_milli: i64,
-    p: f64,
+    probability: f64,
     cards: u16,
     /// Its row; none for a class without GPU.
     row: Option<u16>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct FragmentationSums {
     millis: Vec<u16>,
     classes: Vec<Class>,
     /// Kind by kind: whether its cards may serve each class.
     allowed: Vec<bool>,
 }
 
-impl Sums {
-    pub(super) fn new(types: &Types) -> Self {
+impl FragmentationSums {
+    pub(super) fn new(types: &PlannedClasses) -> Self {
         let mut millis: Vec<u16> = types.iter().map(|t| t.milli).filter(|m| *m > 0).collect();
         millis.sort_unstable();
         millis.dedup();
-        let class = |t: &crate::types::Type| Class {
+        let class = |t: &crate::planned_classes::PlannedClass| Class {
             cpu_milli: t.cpu_milli,
-            p: t.p,
+            probability: t.probability,
             cards: t.cards,
             row: millis.binary_search(&t.milli).ok().map(|r| r as u16),
         };
@@ -56,7 +56,7 @@ impl Sums {
 
     pub(super) fn rows(&self, cards: &[u16]) -> Rows {
         let row = |milli: &u16| {
-            let mut row = Row::default();
+            let mut row = CardSums::default();
             for left in cards {
                 row.put(*left, *milli);
             }
@@ -66,8 +66,8 @@ impl Sums {
     }
 
     /// The rows once a card that has `left` has `less`.
-    pub(super) fn moved(&self, rows: &Rows, left: u16, less: u16) -> Rows {
-        let moved = |(row, milli): (&Row, &u16)| {
+    pub(super) fn with_changed_card(&self, rows: &Rows, left: u16, less: u16) -> Rows {
+        let moved = |(row, milli): (&CardSums, &u16)| {
             let mut row = *row;
             row.take(left, *milli);
             row.put(less, *milli);
@@ -92,25 +92,25 @@ impl Sums {
                     &mut light
                 } else {
                     &mut light_no_cpu
-                }) += class.p * idle;
+                }) += class.probability * idle;
                 continue;
             };
             if !allowed.is_some_and(|a| a[i]) {
-                foreign += class.p * idle;
+                foreign += class.probability * idle;
                 continue;
             }
             match (row.enough >= class.cards, has_cpu) {
-                (true, true) => runs += class.p * f64::from(row.small),
-                (true, false) => no_cpu += class.p * idle,
-                (false, true) => runs += class.p * idle,
-                (false, false) => short += class.p * idle,
+                (true, true) => runs += class.probability * f64::from(row.small),
+                (true, false) => no_cpu += class.probability * idle,
+                (false, true) => runs += class.probability * idle,
+                (false, false) => short += class.probability * idle,
             }
         }
         short + runs + no_cpu + light + light_no_cpu + foreign
     }
 }
 
-impl Row {
+impl CardSums {
     fn put(&mut self, left: u16, milli: u16) {
         if left >= milli {
             self.enough += 1;
@@ -134,9 +134,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        popularity::Popularity,
-        room::Room,
-        shape::{CARD, Kind, Shape},
+        node_capacity::NodeCapacity,
+        request_distribution::RequestDistribution,
+        shape::{CARD, CardKind, Shape},
     };
 
     fn shapes() -> impl Strategy<Value = Shape> {
@@ -151,32 +151,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_the_measure_to_the_last_bit(
+        fn sums_equal_the_measure_to_the_last_bit(
             asked in prop::collection::vec(shapes(), 1..60),
             cards in prop::collection::vec(0..=CARD, 1..9),
             cpu in 0..64_000_i64,
             kind in 0..2_u16,
             (at, by) in (0..8_usize, 0..CARD),
         ) {
-            let kinds = ["T4", "A10"].map(|product| Kind {
+            let kinds = ["T4", "A10"].map(|product| CardKind {
                 product: product.into(),
-                ..Kind::default()
+                ..CardKind::default()
             });
-            let types = Types::new(&Popularity::of(&asked).types(), &kinds);
-            let sums = Sums::new(&types);
+            let types = PlannedClasses::new(&RequestDistribution::of(&asked).classes(), &kinds);
+            let sums = FragmentationSums::new(&types);
             let idle = |cards: &[u16]| cards.iter().map(|c| i64::from(*c)).sum();
             let rows = sums.rows(&cards);
             let ours = sums.fragmented(cpu, kind, idle(&cards), &rows);
-            let room = Room::new(cpu, 0, kind, cards.clone());
-            prop_assert_eq!(ours.to_bits(), types.fragmented_milli(&room).to_bits());
+            let capacity = NodeCapacity::new(cpu, 0, kind, cards.clone());
+            prop_assert_eq!(ours.to_bits(), types.fragmented_milli(&capacity).to_bits());
 
             let mut less = cards.clone();
             let at = at % cards.len();
             less[at] = cards[at].saturating_sub(by);
-            let rows = sums.moved(&rows, cards[at], less[at]);
+            let rows = sums.with_changed_card(&rows, cards[at], less[at]);
             let ours = sums.fragmented(cpu, kind, idle(&less), &rows);
-            let room = Room::new(cpu, 0, kind, less);
-            prop_assert_eq!(ours.to_bits(), types.fragmented_milli(&room).to_bits());
+            let capacity = NodeCapacity::new(cpu, 0, kind, less);
+            prop_assert_eq!(ours.to_bits(), types.fragmented_milli(&capacity).to_bits());
         }
     }
 }

@@ -1,0 +1,173 @@
+//! What the expressions of one invocation may spend: cost units, bytes, time.
+//!
+//! A unit is a node evaluated, an element passed over, or ten bytes of a string
+//! read or written, much as Kubernetes counts; its exact figures are not kept.
+//! Bytes are those of all strings, lists and maps ever made, never given back,
+//! so that they bound what is held at any moment. Once a bound is reached the
+//! budget stays exhausted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::{EvaluationError, Exhausted};
+use crate::pattern::Pattern;
+
+/// Bounds that an expression meets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Cost units of all expressions together.
+    pub cost_units: u64,
+    /// Bytes of strings, lists and maps made by all expressions together.
+    pub memory_bytes: u64,
+    /// Bytes of one expression's result, counted as JSON without spaces.
+    pub output_bytes: u64,
+    /// When everything must be done; never when absent.
+    pub deadline: Option<Instant>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cost_units: 1_000_000,
+            memory_bytes: 32 << 20,
+            output_bytes: 2 << 20,
+            deadline: None,
+        }
+    }
+}
+
+/// Units between two looks at the clock.
+const DEADLINE_CHECK_UNITS: u64 = 1_000;
+/// Parts under way at once, those of the variables that they wait for included:
+/// what fits a stack of 2 MiB, unoptimised.
+const MAX_DEPTH: u32 = 250;
+/// Patterns kept compiled at once.
+const CACHED_PATTERNS: usize = 16;
+
+/// What was spent, and what may still be.
+#[derive(Debug)]
+pub struct Budget {
+    limits: Limits,
+    cost_units: u64,
+    memory_bytes: u64,
+    deadline_checked_units: u64,
+    depth: u32,
+    exhausted: Option<Exhausted>,
+    patterns: HashMap<Arc<str>, Arc<Pattern>>,
+}
+
+impl Budget {
+    /// A fresh budget.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            cost_units: 0,
+            memory_bytes: 0,
+            deadline_checked_units: 0,
+            depth: 0,
+            exhausted: None,
+            patterns: HashMap::new(),
+        }
+    }
+
+    /// Cost units spent so far.
+    pub fn cost_units(&self) -> u64 {
+        self.cost_units
+    }
+
+    /// Bytes made so far.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// The bound that was reached, if one was.
+    pub fn exhausted(&self) -> Option<Exhausted> {
+        self.exhausted
+    }
+
+    /// The bound on one result, in bytes.
+    pub fn output_bytes(&self) -> u64 {
+        self.limits.output_bytes
+    }
+
+    /// Spends cost units.
+    ///
+    /// # Errors
+    /// [`EvaluationError::Exhausted`] once there are none left or time is up.
+    pub fn charge(&mut self, units: u64) -> Result<(), EvaluationError> {
+        if let Some(bound) = self.exhausted {
+            return Err(EvaluationError::Exhausted(bound));
+        }
+        self.cost_units = self.cost_units.saturating_add(units);
+        if self.cost_units > self.limits.cost_units {
+            self.cost_units = self.limits.cost_units;
+            return Err(self.exhaust(Exhausted::Cost(self.limits.cost_units)));
+        }
+        if self.cost_units.saturating_sub(self.deadline_checked_units) >= DEADLINE_CHECK_UNITS {
+            self.deadline_checked_units = self.cost_units;
+            if self
+                .limits
+                .deadline
+                .is_some_and(|deadline| Instant::now() >= deadline)
+            {
+                return Err(self.exhaust(Exhausted::Deadline));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes one level deeper; [`leave`](Self::leave) goes back.
+    pub(crate) fn enter(&mut self) -> Result<(), EvaluationError> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.exhaust(Exhausted::Depth(MAX_DEPTH)));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Spends the units of reading `bytes` of a string.
+    pub(crate) fn charge_read(&mut self, bytes: usize) -> Result<(), EvaluationError> {
+        self.charge(1 + bytes as u64 / 10)
+    }
+
+    /// Spends the units and bytes of making a value of `bytes`; call it before
+    /// making the value.
+    pub(crate) fn charge_allocation(&mut self, bytes: usize) -> Result<(), EvaluationError> {
+        self.charge_read(bytes)?;
+        self.memory_bytes = self.memory_bytes.saturating_add(bytes as u64);
+        if self.memory_bytes > self.limits.memory_bytes {
+            return Err(self.exhaust(Exhausted::Memory(self.limits.memory_bytes)));
+        }
+        Ok(())
+    }
+
+    /// Marks the budget exhausted for good.
+    pub(crate) fn exhaust(&mut self, bound: Exhausted) -> EvaluationError {
+        let bound = *self.exhausted.get_or_insert(bound);
+        EvaluationError::Exhausted(bound)
+    }
+
+    /// The compiled pattern of an earlier call.
+    pub(crate) fn pattern(&self, source: &str) -> Option<Arc<Pattern>> {
+        self.patterns.get(source).cloned()
+    }
+
+    /// Keeps a compiled pattern for later calls, a few at a time.
+    pub(crate) fn cache_pattern(&mut self, source: Arc<str>, pattern: Arc<Pattern>) {
+        if self.patterns.len() >= CACHED_PATTERNS {
+            self.patterns.clear();
+        }
+        self.patterns.insert(source, pattern);
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}

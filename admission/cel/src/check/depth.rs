@@ -1,0 +1,92 @@
+//! The depth of an expression together with the variables it uses, bounded so that
+//! no recursion over the expression, its types or its values overflows the stack. The
+//! depth of one syntax tree is not enough: a variable is evaluated within the
+//! expression that uses it, and each loop of a chain wraps the previous loop's result.
+
+use crate::declarations::Declarations;
+use crate::ir::Levels;
+use crate::syntax::ast::{MAX_DEPTH, Node, NodeKind};
+
+/// The levels of a tree.
+///
+/// # Errors
+/// The place of the first part that goes deeper than [`MAX_DEPTH`], and why.
+pub(crate) fn levels(node: &Node, declarations: &Declarations) -> Result<Levels, (u32, String)> {
+    let (inner, adds) = match variable(node).and_then(|name| declarations.variable(name)) {
+        Some(program) => (program.levels, 0),
+        None => {
+            let mut inner = Levels::default();
+            let looped = is_loop(&node.kind);
+            // A loop's body takes an element of its range, a level less, for its
+            // own, and what it makes goes into a list or map again.
+            let mut range = u16::from(looped);
+            for (i, part) in node.kind.parts().into_iter().enumerate() {
+                let part = levels(part, declarations)?;
+                inner.nested = inner.nested.max(part.nested);
+                if i == 0 && looped {
+                    range = range.max(part.built);
+                } else {
+                    inner.built = inner.built.max(part.built);
+                }
+            }
+            inner.built += range;
+            (inner, u16::from(!looped && wraps(&node.kind)))
+        }
+    };
+    let levels = Levels {
+        nested: inner.nested + 1,
+        built: inner.built + adds,
+    };
+    let deepest = format!("deeper than {MAX_DEPTH} levels");
+    if levels.nested > MAX_DEPTH {
+        let reason = format!(
+            "the expression and the variables it uses are nested {deepest} together; make \
+             fewer variables of others"
+        );
+        return Err((node.at, reason));
+    }
+    if levels.built > MAX_DEPTH {
+        let reason = format!(
+            "the expression and the variables it uses build lists, maps and objects nested \
+             {deepest}; build flatter ones"
+        );
+        return Err((node.at, reason));
+    }
+    Ok(levels)
+}
+
+/// The name in `variables.name`.
+fn variable(node: &Node) -> Option<&str> {
+    match &node.kind {
+        NodeKind::Select { operand, field, .. } => {
+            matches!(&operand.kind, NodeKind::Name(name) if name == "variables").then_some(field)
+        }
+        _ => None,
+    }
+}
+
+/// Whether this may be `range.loop(x, ..)`: anything that looks like it.
+fn is_loop(kind: &NodeKind) -> bool {
+    match kind {
+        NodeKind::Call {
+            target, arguments, ..
+        } => {
+            let named = matches!(arguments.first().map(|a| &a.kind), Some(NodeKind::Name(_)));
+            target.is_some() && named && arguments.len() > 1
+        }
+        _ => false,
+    }
+}
+
+/// Whether the value may be one level deeper than the values of the parts.
+fn wraps(kind: &NodeKind) -> bool {
+    match kind {
+        NodeKind::Literal(_) | NodeKind::Name(_) | NodeKind::Logic { .. } => false,
+        NodeKind::Select { optional, .. } => *optional,
+        NodeKind::Call { name, .. } => {
+            let operator = name.contains('_') && !name.starts_with(char::is_alphabetic);
+            name == "_[?_]" || !operator && name != "@in"
+        }
+        NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Struct { .. } => true,
+    }
+}

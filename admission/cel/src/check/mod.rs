@@ -1,0 +1,363 @@
+//! Type checking: syntax trees to checked expressions.
+
+mod calls;
+pub(crate) mod depth;
+mod inference;
+mod objects;
+
+use std::sync::Arc;
+
+use crate::declarations::Declarations;
+use crate::ir::{Ir, Item, SelectMode};
+use crate::library::{Overload, library};
+use crate::syntax::ast::{Element, Node, NodeKind};
+use crate::types::Type;
+use crate::value::Value;
+use inference::Inference;
+
+/// The state of checking one expression.
+pub(crate) struct Checker<'a> {
+    pub declarations: &'a Declarations,
+    pub inference: Inference,
+    /// Loop variables in scope, the innermost last; the index is the slot on the stack.
+    pub locals: Vec<(String, Type)>,
+    /// Byte offsets and messages.
+    pub issues: Vec<(u32, String)>,
+    /// Calls of the authorizer's `check(..)` so far.
+    pub authorizer_checks: usize,
+    /// Types of literals' elements that must be equal once all types are inferred.
+    pub same_types: Vec<(u32, Type, Type)>,
+    /// Depth within arguments of `format`, whose list may hold several types.
+    pub format_depth: usize,
+    /// The types of the elements of the list literal checked last.
+    pub elements: Vec<Type>,
+    /// Cost of compiling the literal patterns so far.
+    pub pattern_units: u64,
+}
+
+/// A checked part and its type.
+pub(crate) type Typed = (Ir, Type);
+
+impl<'a> Checker<'a> {
+    pub(crate) fn new(declarations: &'a Declarations) -> Self {
+        Self {
+            declarations,
+            inference: Inference::default(),
+            locals: Vec::new(),
+            issues: Vec::new(),
+            authorizer_checks: 0,
+            same_types: Vec::new(),
+            format_depth: 0,
+            elements: Vec::new(),
+            pattern_units: 0,
+        }
+    }
+
+    /// Records an issue; checking goes on, so that all issues are reported.
+    pub(crate) fn issue(&mut self, at: u32, reason: impl Into<String>) -> Typed {
+        self.issues.push((at, reason.into()));
+        (Ir::Constant(Value::Null), Type::Dyn)
+    }
+
+    /// The type as text, with the inferred types.
+    pub(crate) fn show(&self, of: &Type) -> String {
+        self.inference.resolve(of, true).to_string()
+    }
+
+    /// Whether a value of type `given` may be used as `wanted`; infers types if so.
+    pub(crate) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
+        self.inference
+            .all_assignable(std::slice::from_ref(wanted), std::slice::from_ref(given))
+    }
+
+    /// Refuses literals with elements of several types, `dyn` and another one included.
+    pub(crate) fn compare_literals(&mut self) {
+        for (at, first, other) in std::mem::take(&mut self.same_types) {
+            let (first, other) = (
+                self.inference.resolve(&first, true),
+                self.inference.resolve(&other, true),
+            );
+            if first != other {
+                let reason = format!(
+                    "expected type '{first}' but found '{other}': a literal's elements are of one type"
+                );
+                self.issues.push((at, reason));
+            }
+        }
+    }
+
+    /// Checks one part.
+    pub(crate) fn check(&mut self, node: &Node) -> Typed {
+        match &node.kind {
+            NodeKind::Literal(value) => (Ir::Constant(value.clone()), literal_type(value)),
+            NodeKind::Name(name) => self.name(node.at, name),
+            NodeKind::Select {
+                operand,
+                field,
+                optional,
+            } => self.select(node, operand, field, *optional),
+            NodeKind::Call {
+                target,
+                name,
+                arguments,
+            } => self.call(node.at, target.as_deref(), name, arguments),
+            NodeKind::Logic { any, terms } => {
+                let terms = terms.iter().map(|term| self.check_bool(term)).collect();
+                (Ir::Logic { any: *any, terms }, Type::Bool)
+            }
+            NodeKind::List(elements) => self.list(elements),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Struct { name, fields } => self.object(node.at, name, fields),
+        }
+    }
+
+    /// Checks a part that must be a bool.
+    pub(crate) fn check_bool(&mut self, node: &Node) -> Ir {
+        let (ir, of) = self.check(node);
+        if !self.fits(&of, &Type::Bool) {
+            let shown = self.show(&of);
+            self.issue(node.at, format!("expected type 'bool' but found '{shown}'"));
+        }
+        ir
+    }
+
+    fn local(&self, name: &str) -> Option<Typed> {
+        let place = self.locals.iter().rposition(|(local, _)| local == name)?;
+        Some((Ir::Local(place), self.locals[place].1.clone()))
+    }
+
+    fn name(&mut self, at: u32, name: &str) -> Typed {
+        if let Some(local) = self.local(name) {
+            return local;
+        }
+        if let Some(declared) = self.declared_name(name) {
+            return declared;
+        }
+        match name {
+            "variables" => self.issue(at, "variables: name one, as in variables.name"),
+            _ => self.issue(at, format!("undeclared reference to '{name}'")),
+        }
+    }
+
+    /// A declared variable or a type.
+    fn declared_name(&self, name: &str) -> Option<Typed> {
+        if let Some(ty) = self.declarations.type_of(name) {
+            return Some((Ir::Global(name.into()), ty.clone()));
+        }
+        let constant = Ir::Constant(Value::Type(name.into()));
+        Type::named(name).map(|ty| (constant, Type::Type(ty.into())))
+    }
+
+    /// A dotted name of one variable or type: `variables.x`,
+    /// `authorizer.requestResource`, `net.IP`.
+    fn dotted(&mut self, node: &Node) -> Option<Typed> {
+        let name = node.qualified()?;
+        let root = name.split('.').next().unwrap_or_default();
+        if self.local(root).is_some() {
+            return None;
+        }
+        if let Some(variable) = name.strip_prefix("variables.") {
+            if variable.contains('.') {
+                return None;
+            }
+            let declared = self.declarations.variable(variable);
+            return Some(match declared {
+                Some(program) => (Ir::Global(name.into()), program.result_type().clone()),
+                None => self.issue(
+                    node.at,
+                    format!("undefined field '{variable}': no variable before this has that name"),
+                ),
+            });
+        }
+        self.declared_name(&name)
+    }
+
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, optional: bool) -> Typed {
+        if !optional && let Some(found) = self.dotted(node) {
+            return found;
+        }
+        let mode = if optional {
+            SelectMode::Optional
+        } else {
+            SelectMode::Plain
+        };
+        self.select_from(node.at, operand, field, mode)
+    }
+
+    /// `operand.field`, `operand.?field` or `has(operand.field)`.
+    pub(crate) fn select_from(
+        &mut self,
+        at: u32,
+        operand: &Node,
+        field: &str,
+        mode: SelectMode,
+    ) -> Typed {
+        let (ir, of) = self.check(operand);
+        let of = self.inference.resolve(&of, false);
+        let (inside, was_optional) = match &of {
+            Type::Optional(inner) => (self.inference.head(inner), true),
+            other => (other.clone(), false),
+        };
+        let result = match &inside {
+            Type::Map(_, value) => (**value).clone(),
+            Type::Dyn | Type::Object { .. } => Type::Dyn,
+            Type::Unknown(_) => {
+                self.fits(&Type::Dyn, &inside);
+                Type::Dyn
+            }
+            Type::Record(name) => match self.record_field(name, field) {
+                Some(of) => of,
+                None => return self.issue(at, format!("undefined field '{field}' of '{name}'")),
+            },
+            other => {
+                let shown = self.show(other);
+                return self.issue(
+                    at,
+                    format!("type '{shown}' does not support field selection"),
+                );
+            }
+        };
+        let result = match mode {
+            SelectMode::Test => Type::Bool,
+            SelectMode::Optional => Type::optional(result),
+            SelectMode::Plain if was_optional => Type::optional(result),
+            SelectMode::Plain => result,
+        };
+        (
+            Ir::Select {
+                operand: Box::new(ir),
+                field: field.into(),
+                mode,
+            },
+            result,
+        )
+    }
+
+    /// A literal's element and its type; that inside the optional for `?x`.
+    pub(crate) fn element(&mut self, element: &Element) -> (Item, Type) {
+        let (ir, of) = self.check(&element.node);
+        let mut inside = of;
+        if element.optional {
+            inside = match self.inference.head(&inside) {
+                Type::Optional(inner) => (*inner).clone(),
+                Type::Dyn => Type::Dyn,
+                other => {
+                    let shown = self.show(&other);
+                    self.issue(
+                        element.node.at,
+                        format!("expected an optional after '?' but found '{shown}'"),
+                    );
+                    Type::Dyn
+                }
+            };
+        }
+        (
+            Item {
+                ir,
+                optional: element.optional,
+            },
+            inside,
+        )
+    }
+
+    fn list(&mut self, elements: &[Element]) -> Typed {
+        let mut joined = None;
+        let mut items = Vec::with_capacity(elements.len());
+        let mut first = None;
+        let mut types = Vec::with_capacity(elements.len());
+        for each in elements {
+            let (item, of) = self.element(each);
+            items.push(item);
+            types.push(of.clone());
+            joined = self.join(joined, &of);
+            self.note_type(each.node.at, &mut first, of);
+        }
+        let of = joined.unwrap_or_else(|| self.inference.fresh());
+        self.elements = types;
+        (Ir::List(items), Type::list(of))
+    }
+
+    fn map(&mut self, entries: &[(Node, Element)]) -> Typed {
+        let (mut keys, mut values) = (None, None);
+        let (mut first_key, mut first_value) = (None, None);
+        let mut items = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let (key_ir, key_type) = self.check(key);
+            let (item, value_type) = self.element(value);
+            keys = self.join(keys, &key_type);
+            values = self.join(values, &value_type);
+            self.note_type(key.at, &mut first_key, key_type);
+            self.note_type(value.node.at, &mut first_value, value_type);
+            items.push((key_ir, item));
+        }
+        let key = keys.unwrap_or_else(|| self.inference.fresh());
+        let key = self.key(key);
+        let value = values.unwrap_or_else(|| self.inference.fresh());
+        (Ir::Map(items), Type::map(key, value))
+    }
+
+    /// The type of a literal's keys. What can be no key fails when it is worked
+    /// out; its type would double, with that of the values, at every turn of
+    /// `.map(x, {x: x})`, so it is left open.
+    fn key(&mut self, of: Type) -> Type {
+        match self.inference.head(&of) {
+            Type::List(_) | Type::Map(..) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
+            Type::Unknown(_) => {
+                self.fits(&Type::Dyn, &of);
+                Type::Dyn
+            }
+            other => other,
+        }
+    }
+
+    fn note_type(&mut self, at: u32, first: &mut Option<Type>, of: Type) {
+        match first {
+            None => *first = Some(of),
+            Some(first) if self.format_depth == 0 => self.same_types.push((at, first.clone(), of)),
+            Some(_) => {}
+        }
+    }
+
+    /// The elements' type with one more: dyn if they differ, which
+    /// `compare_literals` refuses but in the arguments of `format`.
+    fn join(&mut self, before: Option<Type>, next: &Type) -> Option<Type> {
+        self.inference.join(before, next).or(Some(Type::Dyn))
+    }
+
+    fn record_field(&self, record: &str, field: &str) -> Option<Type> {
+        match (record, field) {
+            ("JSONPatch", "op" | "path" | "from") => Some(Type::String),
+            ("JSONPatch", "value") => Some(Type::Dyn),
+            _ => (self.declarations.record_fields?)(record, field),
+        }
+    }
+
+    /// The overloads of a function.
+    pub(crate) fn overloads(&self, name: &str) -> Option<&'static [Overload]> {
+        if name == "jsonpatch.escapeKey" && !self.declarations.patch_types {
+            return None;
+        }
+        library().get(name).map(Vec::as_slice)
+    }
+}
+
+fn literal_type(value: &Value) -> Type {
+    match value {
+        Value::Null => Type::Null,
+        Value::Bool(_) => Type::Bool,
+        Value::Int(_) => Type::Int,
+        Value::Uint(_) => Type::Uint,
+        Value::Double(_) => Type::Double,
+        Value::String(_) => Type::String,
+        Value::Bytes(_) => Type::Bytes,
+        _ => Type::Dyn,
+    }
+}
+
+/// A constant string argument.
+pub(crate) fn constant_string(ir: &Ir) -> Option<Arc<str>> {
+    match ir {
+        Ir::Constant(Value::String(text)) => Some(text.clone()),
+        _ => None,
+    }
+}

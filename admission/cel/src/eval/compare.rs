@@ -1,0 +1,179 @@
+//! Equality and order. Both are charged: values may share parts so often that
+//! a comparison would not end.
+
+use std::cmp::Ordering;
+
+use crate::budget::Budget;
+use crate::error::EvaluationError;
+use crate::value::Value;
+
+/// `a == b`; values of different types differ, numbers of all types compare.
+pub(crate) fn equal(budget: &mut Budget, a: &Value, b: &Value) -> Result<bool, EvaluationError> {
+    budget.charge(1)?;
+    Ok(match (a, b) {
+        (Value::Null, Value::Null) => true,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => numbers(a, b) == Some(Ordering::Equal),
+        (Value::String(a), Value::String(b)) => {
+            budget.charge_read(a.len().min(b.len()))?;
+            a == b
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            budget.charge_read(a.len().min(b.len()))?;
+            a == b
+        }
+        (Value::List(a), Value::List(b)) => {
+            if a.len() != b.len() {
+                return Ok(false);
+            }
+            for (a, b) in a.iter().zip(b.iter()) {
+                if !equal(budget, a, b)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (Value::Map(a), Value::Map(b)) => {
+            if a.len() != b.len() {
+                return Ok(false);
+            }
+            for (key, value) in a.iter() {
+                match b.get(key) {
+                    Some(other) if equal(budget, value, other)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            true
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            if a.type_name != b.type_name || a.fields.len() != b.fields.len() {
+                return Ok(false);
+            }
+            for ((name, value), (other_name, other)) in a.fields.iter().zip(&b.fields) {
+                if name != other_name || !equal(budget, value, other)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (Value::Patch(a), Value::Patch(b)) => {
+            if (&a.op, &a.path, &a.from) != (&b.op, &b.path, &b.from) {
+                return Ok(false);
+            }
+            match (&a.value, &b.value) {
+                (Some(a), Some(b)) => equal(budget, a, b)?,
+                (None, None) => true,
+                _ => false,
+            }
+        }
+        (Value::Optional(a), Value::Optional(b)) => match (a, b) {
+            (Some(a), Some(b)) => equal(budget, a, b)?,
+            (None, None) => true,
+            _ => false,
+        },
+        (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
+        (Value::Duration(a), Value::Duration(b)) => a == b,
+        (Value::Type(a), Value::Type(b)) => a == b,
+        (Value::Quantity(a), Value::Quantity(b)) => a.compare(b) == Ordering::Equal,
+        (Value::Semver(a), Value::Semver(b)) => a.cmp_precedence(b) == Ordering::Equal,
+        (Value::Url(a), Value::Url(b)) => a == b,
+        (Value::Ip(a), Value::Ip(b)) => a == b,
+        (Value::Cidr(a), Value::Cidr(b)) => a == b,
+        (Value::Format(a), Value::Format(b)) => std::ptr::eq(*a, *b),
+        (Value::ResourceName(a), Value::ResourceName(b)) => a == b,
+        (Value::Authorizer(a), Value::Authorizer(b)) => a == b,
+        (Value::AccessCheck(a), Value::AccessCheck(b)) => a == b,
+        (Value::Decision(a), Value::Decision(b)) => a == b,
+        _ => false,
+    })
+}
+
+/// The order of two numbers of any types; none beside a NaN.
+fn numbers(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (Value::Double(a), b) => whole_to(b, *a).map(Ordering::reverse),
+        (a, Value::Double(b)) => whole_to(a, *b),
+        (a, b) => Some(whole(a)?.cmp(&whole(b)?)),
+    }
+}
+
+fn whole(value: &Value) -> Option<i128> {
+    match value {
+        Value::Int(number) => Some(i128::from(*number)),
+        Value::Uint(number) => Some(i128::from(*number)),
+        _ => None,
+    }
+}
+
+/// The order of a whole number and a double, as doubles: the server's way.
+fn whole_to(value: &Value, double: f64) -> Option<Ordering> {
+    (whole(value)? as f64).partial_cmp(&double)
+}
+
+/// The order of two values of one type that has one.
+pub(crate) fn order(
+    budget: &mut Budget,
+    a: &Value,
+    b: &Value,
+) -> Result<Ordering, EvaluationError> {
+    budget.charge(1)?;
+    let found = match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => {
+            return numbers(a, b)
+                .ok_or_else(|| EvaluationError::failed("NaN values cannot be ordered"));
+        }
+        (Value::String(a), Value::String(b)) => {
+            budget.charge_read(a.len().min(b.len()))?;
+            Some(a.cmp(b))
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            budget.charge_read(a.len().min(b.len()))?;
+            Some(a.cmp(b))
+        }
+        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+        (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
+        _ => None,
+    };
+    found.ok_or_else(EvaluationError::no_overload)
+}
+
+/// Sorts by the first of each pair, equal ones staying in order; all must be of
+/// one type that has an order.
+pub(crate) fn sort(
+    budget: &mut Budget,
+    pairs: &mut [(Value, Value)],
+) -> Result<(), EvaluationError> {
+    let Some((first, _)) = pairs.first() else {
+        return Ok(());
+    };
+    let kind = std::mem::discriminant(first);
+    if pairs
+        .iter()
+        .any(|(key, _)| std::mem::discriminant(key) != kind)
+    {
+        return Err(EvaluationError::failed(
+            "list elements must have the same type",
+        ));
+    }
+    // One value alone must have an order, too.
+    order(budget, &pairs[0].0.clone(), &pairs[0].0.clone())?;
+    let mut error = None;
+    pairs.sort_by(|(a, _), (b, _)| {
+        if error.is_some() {
+            return Ordering::Equal;
+        }
+        order(budget, a, b).unwrap_or_else(|stop| {
+            error = Some(stop);
+            Ordering::Equal
+        })
+    });
+    error.map_or(Ok(()), Err)
+}

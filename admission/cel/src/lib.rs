@@ -1,0 +1,109 @@
+//! Kubernetes' expression language: [CEL](https://cel.dev) with the functions and
+//! types of Kubernetes 1.36, type-checked and with bounded cost.
+//!
+//! 1. An [`Environment`] declares the variables of expressions.
+//! 2. [`Environment::compile`] parses and type-checks an expression once; the
+//!    result is a [`Program`].
+//! 3. [`Program::evaluate`] computes its value. A [`Resolver`] returns the values
+//!    of the variables, a [`Budget`] bounds cost, memory and time.
+//!
+//! ```
+//! use tautline_cel::{Budget, Environment, ResultType, Type, Value};
+//!
+//! let environment = Environment::new().declare("object", Type::Dyn);
+//! let program = environment.compile(
+//!     "object.spec.replicas <= 5 && quantity(object.spec.memory).isLessThan(quantity('1Gi'))",
+//!     ResultType::Bool,
+//! )?;
+//!
+//! let object = serde_json::json!({"spec": {"replicas": 3, "memory": "512Mi"}});
+//! let variables = [("object", Value::from(&object))];
+//! let mut budget = Budget::default();
+//! let value = program.evaluate(&variables.as_slice(), &mut budget)?;
+//! assert!(matches!(value, Value::Bool(true)));
+//! assert!(budget.cost_units() < 100);
+//!
+//! let error = environment.compile("object.spec.replicas > 'five'.sise()", ResultType::Bool);
+//! assert!(error.is_err_and(|e| e.to_string().starts_with("1:31: undeclared reference")));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The README lists the functions, the differences from Kubernetes, the cost
+//! units and the limits.
+//!
+//! Evaluation needs a stack of 2 MiB, the size with which unoptimised builds are
+//! tested.
+
+#![warn(missing_docs)]
+
+mod budget;
+mod check;
+mod declarations;
+mod environment;
+mod error;
+mod eval;
+mod ir;
+mod library;
+mod pattern;
+mod program;
+mod resolver;
+mod result;
+mod syntax;
+mod types;
+mod value;
+
+pub use budget::{Budget, Limits};
+pub use declarations::ObjectSchema;
+pub use environment::Environment;
+pub use error::{CompileError, EvaluationError, Exhausted, Issue};
+pub use program::Program;
+pub use resolver::Resolver;
+pub use result::{MAX_RESULT_DEPTH, ResultType};
+pub use syntax::MAX_SOURCE_BYTES;
+pub use types::Type;
+pub use value::{
+    AccessCheck, Cidr, Decision, Key, Map, NamedFormat, Object, Patch, Quantity, ResourceCheck,
+    Subject, Url, Value,
+};
+
+/// Compiles a text for every result type and evaluates it: for the fuzz target and
+/// for the replay of its corpus.
+#[doc(hidden)]
+pub fn fuzz_source(data: &[u8]) {
+    struct Constant(Value);
+    impl Resolver for Constant {
+        fn resolve(&self, _: &str, _: &mut Budget) -> Option<Result<Value, EvaluationError>> {
+            Some(Ok(self.0.clone()))
+        }
+    }
+    let Ok(source) = std::str::from_utf8(data) else {
+        return;
+    };
+    let names = ["object", "oldObject", "params"];
+    let environment = Environment::new().with_patch_types();
+    let environment = names
+        .iter()
+        .fold(environment, |e, name| e.declare(*name, Type::Dyn));
+    let environment = environment.declare("authorizer", Type::AUTHORIZER);
+    let object = serde_json::json!({"metadata": {"name": "a", "labels": {"a/b": "c"}},
+        "spec": {"containers": [{"name": "a", "image": "b", "resources": {"limits": {"cpu": "1"}}}],
+            "items": [1, 2.5, null, "x", true, []]}});
+    let resolver = Constant((&object).into());
+    for result_type in [
+        ResultType::Any,
+        ResultType::Bool,
+        ResultType::Configuration,
+        ResultType::JsonPatch,
+    ] {
+        let Ok(program) = environment.compile(source, result_type) else {
+            continue;
+        };
+        let limits = Limits {
+            cost_units: 100_000,
+            ..Limits::default()
+        };
+        if let Ok(value) = program.evaluate(&resolver, &mut Budget::new(limits)) {
+            _ = value.to_json();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Functions of Kubernetes' patches, and those that are ours: `listToMap`,
+//! `resourceName`; the sum of lists of lists is among the lists'.
+
+use super::declaration::{CallContext, Function};
+use crate::error::EvaluationError;
+use crate::value::named_format::qualified_name;
+use crate::value::{ELEMENT_BYTES, Key, Map, Value};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    (
+        &["'jsonpatch.escapeKey'(string): string"],
+        |context, arguments| match arguments {
+            [Value::String(text)] => {
+                context.budget.charge_allocation(text.len() * 2)?;
+                Ok(Value::string(text.replace('~', "~0").replace('/', "~1")))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["listToMap(list<string>, list<A>): map<string, A>"],
+        list_to_map,
+    ),
+    (
+        &["resourceName(string): ResourceName"],
+        |context, arguments| match arguments {
+            [Value::String(text)] => {
+                context.budget.charge(1)?;
+                Ok(Value::ResourceName(text.clone()))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["ResourceName.isExtended(): bool"],
+        |context, arguments| match arguments {
+            [Value::ResourceName(name)] => {
+                context.budget.charge_allocation(name.len() * 2)?;
+                Ok(Value::Bool(extended(name)))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+];
+
+/// A map of the first list's strings to the second's values, to the shorter of
+/// the two; of equal keys the last wins.
+fn list_to_map(
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    let [Value::List(keys), Value::List(values)] = arguments else {
+        return Err(EvaluationError::no_overload());
+    };
+    let mut map = Map::new();
+    for (key, value) in keys.iter().zip(values.iter()) {
+        context.budget.charge_allocation(3 * ELEMENT_BYTES)?;
+        match key {
+            Value::String(key) => {
+                context.budget.charge_read(key.len())?;
+                map.insert(Key::String(key.clone()), value.clone())
+            }
+            other => {
+                return Err(EvaluationError::failed(format!(
+                    "listToMap: a key is no string but {}",
+                    other.type_name()
+                )));
+            }
+        };
+    }
+    Ok(Value::map(map))
+}
+
+/// Kubernetes' rule for extended resources (pkg/apis/core/v1/helper).
+fn extended(name: &str) -> bool {
+    let implementation = !name.contains('/') || name.contains("kubernetes.io/");
+    !implementation
+        && !name.starts_with("requests.")
+        && qualified_name(&format!("requests.{name}")).is_empty()
+}

@@ -1,0 +1,292 @@
+//! Lists: Kubernetes' own functions, version 3 of cel-go's extension, and the
+//! sum of lists of lists, which is ours.
+
+use super::declaration::{CallContext, Function};
+use super::operators::{add, contains};
+use crate::error::EvaluationError;
+use crate::eval::compare;
+use crate::value::{ELEMENT_BYTES, Value};
+
+/// A member of lists of every type that has an order.
+macro_rules! of_ordered {
+    ($name:literal, $result:literal) => {
+        &[
+            concat!("list<int>.", $name, "(): ", $result),
+            concat!("list<uint>.", $name, "(): ", $result),
+            concat!("list<double>.", $name, "(): ", $result),
+            concat!("list<bool>.", $name, "(): ", $result),
+            concat!("list<duration>.", $name, "(): ", $result),
+            concat!("list<timestamp>.", $name, "(): ", $result),
+            concat!("list<string>.", $name, "(): ", $result),
+            concat!("list<bytes>.", $name, "(): ", $result),
+        ]
+    };
+}
+
+/// A member of lists of every type that has an order, returning one such.
+macro_rules! within_ordered {
+    ($name:literal, $before:literal, $after:literal) => {
+        &[
+            concat!("list<int>.", $name, "(): ", $before, "int", $after),
+            concat!("list<uint>.", $name, "(): ", $before, "uint", $after),
+            concat!("list<double>.", $name, "(): ", $before, "double", $after),
+            concat!("list<bool>.", $name, "(): ", $before, "bool", $after),
+            concat!(
+                "list<duration>.",
+                $name,
+                "(): ",
+                $before,
+                "duration",
+                $after
+            ),
+            concat!(
+                "list<timestamp>.",
+                $name,
+                "(): ",
+                $before,
+                "timestamp",
+                $after
+            ),
+            concat!("list<string>.", $name, "(): ", $before, "string", $after),
+            concat!("list<bytes>.", $name, "(): ", $before, "bytes", $after),
+        ]
+    };
+}
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    (of_ordered!("isSorted", "bool"), |context, arguments| {
+        let list = list(arguments)?;
+        for pair in list.windows(2) {
+            if compare::order(context.budget, &pair[0], &pair[1])?.is_gt() {
+                return Ok(Value::Bool(false));
+            }
+        }
+        Ok(Value::Bool(true))
+    }),
+    (&["list<int>.sum(): int"], |context, arguments| {
+        sum(context, list(arguments)?, Value::Int(0))
+    }),
+    (&["list<uint>.sum(): uint"], |context, arguments| {
+        sum(context, list(arguments)?, Value::Uint(0))
+    }),
+    (&["list<double>.sum(): double"], |context, arguments| {
+        sum(context, list(arguments)?, Value::Double(0.0))
+    }),
+    (&["list<duration>.sum(): duration"], |context, arguments| {
+        sum(context, list(arguments)?, Value::Duration(0))
+    }),
+    (&["list<list<A>>.sum(): list<A>"], |context, arguments| {
+        flatten(context, list(arguments)?, 1)
+    }),
+    (within_ordered!("min", "", ""), |context, arguments| {
+        extreme(context, list(arguments)?, "min")
+    }),
+    (within_ordered!("max", "", ""), |context, arguments| {
+        extreme(context, list(arguments)?, "max")
+    }),
+    (
+        &["list<A>.indexOf(A): int"],
+        |context, arguments| match arguments {
+            [Value::List(list), wanted] => index_of(context, list.iter().enumerate(), wanted),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["list<A>.lastIndexOf(A): int"],
+        |context, arguments| match arguments {
+            [Value::List(list), wanted] => index_of(context, list.iter().enumerate().rev(), wanted),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["list<A>.slice(int, int): list<A>"],
+        |context, arguments| match arguments {
+            [Value::List(list), Value::Int(start), Value::Int(end)] => {
+                let places = usize::try_from(*start).ok().zip(usize::try_from(*end).ok());
+                let part = places
+                    .and_then(|(start, end)| list.get(start..end))
+                    .ok_or_else(|| {
+                        EvaluationError::failed(format!(
+                            "cannot slice({start}, {end}), list is length {}",
+                            list.len()
+                        ))
+                    })?;
+                context
+                    .budget
+                    .charge_allocation(part.len() * ELEMENT_BYTES)?;
+                Ok(Value::list(part.to_vec()))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["list<list<A>>.flatten(): list<A>"],
+        |context, arguments| flatten(context, list(arguments)?, 1),
+    ),
+    (
+        &["list<dyn>.flatten(int): list<dyn>"],
+        |context, arguments| match arguments {
+            [Value::List(list), Value::Int(levels)] => flatten(context, list, *levels),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        within_ordered!("sort", "list<", ">"),
+        |context, arguments| {
+            let list = list(arguments)?;
+            context
+                .budget
+                .charge_allocation(list.len() * 3 * ELEMENT_BYTES)?;
+            let mut pairs: Vec<_> = list
+                .iter()
+                .map(|value| (value.clone(), Value::Null))
+                .collect();
+            compare::sort(context.budget, &mut pairs)?;
+            Ok(Value::list(
+                pairs.into_iter().map(|(value, _)| value).collect(),
+            ))
+        },
+    ),
+    (
+        &["'lists.range'(int): list<int>"],
+        |context, arguments| match arguments {
+            [Value::Int(count)] => {
+                let length = usize::try_from(*count).unwrap_or(0);
+                context
+                    .budget
+                    .charge_allocation(length.saturating_mul(ELEMENT_BYTES))?;
+                Ok(Value::list((0..*count).map(Value::Int).collect()))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (&["list<A>.reverse(): list<A>"], |context, arguments| {
+        let list = list(arguments)?;
+        context
+            .budget
+            .charge_allocation(list.len() * ELEMENT_BYTES)?;
+        Ok(Value::list(list.iter().rev().cloned().collect()))
+    }),
+    (&["list<A>.distinct(): list<A>"], |context, arguments| {
+        let list = list(arguments)?;
+        context
+            .budget
+            .charge_allocation(list.len() * ELEMENT_BYTES)?;
+        let mut kept: Vec<Value> = Vec::new();
+        for each in list {
+            if !contains(context.budget, &kept, each)? {
+                kept.push(each.clone());
+            }
+        }
+        Ok(Value::list(kept))
+    }),
+    (&["list<A>.first(): optional<A>"], |_, arguments| {
+        Ok(optional(list(arguments)?.first()))
+    }),
+    (&["list<A>.last(): optional<A>"], |_, arguments| {
+        Ok(optional(list(arguments)?.last()))
+    }),
+];
+
+fn list(arguments: &[Value]) -> Result<&[Value], EvaluationError> {
+    match arguments {
+        [Value::List(list)] => Ok(list),
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+fn optional(found: Option<&Value>) -> Value {
+    found.map_or(Value::Optional(None), |value| Value::some(value.clone()))
+}
+
+/// The sum of a list. The type of zero is the checker's; where it knew none,
+/// that of the elements, so that lists of lists are joined.
+fn sum(
+    context: &mut CallContext<'_>,
+    list: &[Value],
+    zero: Value,
+) -> Result<Value, EvaluationError> {
+    let mut elements = list.iter();
+    let mut total = match list.first() {
+        Some(first) if std::mem::discriminant(first) != std::mem::discriminant(&zero) => {
+            elements.next();
+            match first {
+                Value::List(_) => return flatten(context, list, 1),
+                Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_) => {
+                    first.clone()
+                }
+                _ => return Err(EvaluationError::no_overload()),
+            }
+        }
+        _ => zero,
+    };
+    for each in elements {
+        context.budget.charge(1)?;
+        total = add(context.budget, &total, each)?;
+    }
+    Ok(total)
+}
+
+fn extreme(
+    context: &mut CallContext<'_>,
+    list: &[Value],
+    name: &str,
+) -> Result<Value, EvaluationError> {
+    let mut elements = list.iter();
+    let mut best = elements
+        .next()
+        .ok_or_else(|| EvaluationError::failed(format!("{name} called on empty list")))?;
+    for each in elements {
+        let order = compare::order(context.budget, each, best)?;
+        if if name == "min" {
+            order.is_lt()
+        } else {
+            order.is_gt()
+        } {
+            best = each;
+        }
+    }
+    Ok(best.clone())
+}
+
+fn index_of<'a>(
+    context: &mut CallContext<'_>,
+    list: impl Iterator<Item = (usize, &'a Value)>,
+    wanted: &Value,
+) -> Result<Value, EvaluationError> {
+    for (index, each) in list {
+        if compare::equal(context.budget, each, wanted)? {
+            return Ok(Value::Int(index as i64));
+        }
+    }
+    Ok(Value::Int(-1))
+}
+
+fn flatten(
+    context: &mut CallContext<'_>,
+    list: &[Value],
+    levels: i64,
+) -> Result<Value, EvaluationError> {
+    if levels < 0 {
+        return Err(EvaluationError::failed("level must be non-negative"));
+    }
+    let mut out = Vec::new();
+    flatten_into(context, list, levels, &mut out)?;
+    Ok(Value::list(out))
+}
+
+fn flatten_into(
+    context: &mut CallContext<'_>,
+    list: &[Value],
+    levels: i64,
+    out: &mut Vec<Value>,
+) -> Result<(), EvaluationError> {
+    for each in list {
+        context.budget.charge_allocation(ELEMENT_BYTES)?;
+        match each {
+            Value::List(inner) if levels > 0 => flatten_into(context, inner, levels - 1, out)?,
+            other => out.push(other.clone()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The functions of Kubernetes 1.36's environment, a file for each library, and the
+//! extensions of this crate.
+//!
+//! A function charges its allocations and every byte or element it visits in advance.
+//! The declarations are those of cel-go 0.26 and of Kubernetes'
+//! `apiserver/pkg/cel/library`.
+
+mod authorizer;
+mod convert;
+mod declaration;
+mod duration;
+mod extensions;
+mod format;
+mod lists;
+mod named_format;
+mod net;
+mod operators;
+mod optional;
+mod quantity;
+mod regex;
+mod semver;
+mod sets;
+mod strings;
+mod timestamp;
+mod url;
+
+use std::sync::LazyLock;
+
+pub(crate) use declaration::{CallContext, Implementation, Overload};
+use declaration::{Library, declare};
+pub(crate) use format::check_format;
+
+static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
+    let mut library = Library::new();
+    for functions in [
+        operators::FUNCTIONS,
+        convert::FUNCTIONS,
+        timestamp::FUNCTIONS,
+        duration::FUNCTIONS,
+        optional::FUNCTIONS,
+        strings::FUNCTIONS,
+        format::FUNCTIONS,
+        lists::FUNCTIONS,
+        sets::FUNCTIONS,
+        regex::FUNCTIONS,
+        url::FUNCTIONS,
+        net::FUNCTIONS,
+        quantity::FUNCTIONS,
+        semver::FUNCTIONS,
+        named_format::FUNCTIONS,
+        authorizer::FUNCTIONS,
+        extensions::FUNCTIONS,
+    ] {
+        declare(&mut library, functions);
+    }
+    library
+});
+
+/// All functions, by name.
+pub(crate) fn library() -> &'static Library {
+    &LIBRARY
+}

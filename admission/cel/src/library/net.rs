@@ -1,0 +1,152 @@
+//! `ip(..)`, `cidr(..)` and their members.
+
+use std::net::IpAddr;
+
+use super::declaration::{CallContext, Function};
+use crate::error::EvaluationError;
+use crate::value::net::{address, network};
+use crate::value::{Cidr, Value};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    (&["ip(string): IP"], |context, arguments| match arguments {
+        [Value::String(text)] => address(read(context, text)?)
+            .map(Value::Ip)
+            .map_err(EvaluationError::failed),
+        _ => Err(EvaluationError::no_overload()),
+    }),
+    (
+        &["isIP(string): bool"],
+        |context, arguments| match arguments {
+            [Value::String(text)] => Ok(Value::Bool(address(read(context, text)?).is_ok())),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["'ip.isCanonical'(string): bool"],
+        |context, arguments| match arguments {
+            [Value::String(text)] => {
+                let address = address(read(context, text)?).map_err(EvaluationError::failed)?;
+                Ok(Value::Bool(address.to_string() == **text))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (&["IP.family(): int"], |_, arguments| match arguments {
+        [Value::Ip(address)] => Ok(Value::Int(if address.is_ipv4() { 4 } else { 6 })),
+        _ => Err(EvaluationError::no_overload()),
+    }),
+    (&["IP.isUnspecified(): bool"], |_, arguments| {
+        test(arguments, IpAddr::is_unspecified)
+    }),
+    (&["IP.isLoopback(): bool"], |_, arguments| {
+        test(arguments, IpAddr::is_loopback)
+    }),
+    (&["IP.isLinkLocalMulticast(): bool"], |_, arguments| {
+        test(arguments, |address| match address {
+            IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
+            IpAddr::V6(address) => address.segments()[0] & 0xff0f == 0xff02,
+        })
+    }),
+    (&["IP.isLinkLocalUnicast(): bool"], |_, arguments| {
+        test(arguments, link_local)
+    }),
+    (&["IP.isGlobalUnicast(): bool"], |_, arguments| {
+        test(arguments, |address| {
+            let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+            !broadcast
+                && !address.is_unspecified()
+                && !address.is_loopback()
+                && !address.is_multicast()
+                && !link_local(address)
+        })
+    }),
+    (
+        &["cidr(string): CIDR"],
+        |context, arguments| match arguments {
+            [Value::String(text)] => network(read(context, text)?)
+                .map(Value::Cidr)
+                .map_err(EvaluationError::failed),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["isCIDR(string): bool"],
+        |context, arguments| match arguments {
+            [Value::String(text)] => Ok(Value::Bool(network(read(context, text)?).is_ok())),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["CIDR.containsIP(string): bool", "CIDR.containsIP(IP): bool"],
+        |context, arguments| match arguments {
+            [Value::Cidr(network), Value::Ip(inner)] => Ok(Value::Bool(network.contains(*inner))),
+            [Value::Cidr(network), Value::String(text)] => {
+                let inner = address(read(context, text)?).map_err(EvaluationError::failed)?;
+                Ok(Value::Bool(network.contains(inner)))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &[
+            "CIDR.containsCIDR(string): bool",
+            "CIDR.containsCIDR(CIDR): bool",
+        ],
+        contains_network,
+    ),
+    (&["CIDR.ip(): IP"], |_, arguments| match arguments {
+        [Value::Cidr(network)] => Ok(Value::Ip(network.address)),
+        _ => Err(EvaluationError::no_overload()),
+    }),
+    (
+        &["CIDR.prefixLength(): int"],
+        |_, arguments| match arguments {
+            [Value::Cidr(network)] => Ok(Value::Int(i64::from(network.bits))),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (&["CIDR.masked(): CIDR"], |_, arguments| match arguments {
+        [Value::Cidr(network)] => Ok(Value::Cidr(Cidr {
+            address: network.masked(network.address),
+            bits: network.bits,
+        })),
+        _ => Err(EvaluationError::no_overload()),
+    }),
+];
+
+fn contains_network(
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    let (outer, inner) = match arguments {
+        [Value::Cidr(outer), Value::Cidr(inner)] => (outer, *inner),
+        [Value::Cidr(outer), Value::String(text)] => (
+            outer,
+            network(read(context, text)?).map_err(EvaluationError::failed)?,
+        ),
+        _ => return Err(EvaluationError::no_overload()),
+    };
+    Ok(Value::Bool(
+        outer.bits <= inner.bits && outer.contains(inner.address),
+    ))
+}
+
+fn test(arguments: &[Value], holds: fn(&IpAddr) -> bool) -> Result<Value, EvaluationError> {
+    match arguments {
+        [Value::Ip(address)] => Ok(Value::Bool(holds(address))),
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+fn link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// The text, its reading charged.
+fn read<'a>(context: &mut CallContext<'_>, text: &'a str) -> Result<&'a str, EvaluationError> {
+    context.budget.charge_read(text.len())?;
+    Ok(text)
+}

@@ -1,0 +1,288 @@
+//! Operators: arithmetic that errs rather than wraps, comparison, membership.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::declaration::{CallContext, Function};
+use crate::budget::Budget;
+use crate::error::EvaluationError;
+use crate::eval::access;
+use crate::eval::compare;
+use crate::value::timestamp::in_range;
+use crate::value::{ELEMENT_BYTES, Key, Value};
+
+/// The types that `<` and its like compare.
+macro_rules! ordered {
+    ($name:literal) => {
+        &[
+            concat!($name, "(bool, bool): bool"),
+            concat!($name, "(int, int): bool"),
+            concat!($name, "(int, uint): bool"),
+            concat!($name, "(int, double): bool"),
+            concat!($name, "(uint, int): bool"),
+            concat!($name, "(uint, uint): bool"),
+            concat!($name, "(uint, double): bool"),
+            concat!($name, "(double, int): bool"),
+            concat!($name, "(double, uint): bool"),
+            concat!($name, "(double, double): bool"),
+            concat!($name, "(string, string): bool"),
+            concat!($name, "(bytes, bytes): bool"),
+            concat!($name, "(timestamp, timestamp): bool"),
+            concat!($name, "(duration, duration): bool"),
+        ]
+    };
+}
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    (
+        &[
+            "_+_(int, int): int",
+            "_+_(uint, uint): uint",
+            "_+_(double, double): double",
+            "_+_(string, string): string",
+            "_+_(bytes, bytes): bytes",
+            "_+_(list<A>, list<A>): list<A>",
+            "_+_(duration, duration): duration",
+            "_+_(duration, timestamp): timestamp",
+            "_+_(timestamp, duration): timestamp",
+        ],
+        |context, arguments| match arguments {
+            [a, b] => add(context.budget, a, b),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &[
+            "_-_(int, int): int",
+            "_-_(uint, uint): uint",
+            "_-_(double, double): double",
+            "_-_(duration, duration): duration",
+            "_-_(timestamp, duration): timestamp",
+            "_-_(timestamp, timestamp): duration",
+        ],
+        subtract,
+    ),
+    (
+        &[
+            "_*_(int, int): int",
+            "_*_(uint, uint): uint",
+            "_*_(double, double): double",
+        ],
+        |_, arguments| match arguments {
+            [Value::Int(a), Value::Int(b)] => int(a.checked_mul(*b)),
+            [Value::Uint(a), Value::Uint(b)] => uint(a.checked_mul(*b)),
+            [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a * b)),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &[
+            "_/_(int, int): int",
+            "_/_(uint, uint): uint",
+            "_/_(double, double): double",
+        ],
+        |_, arguments| match arguments {
+            [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+                Err(EvaluationError::failed("division by zero"))
+            }
+            [Value::Int(a), Value::Int(b)] => int(a.checked_div(*b)),
+            [Value::Uint(a), Value::Uint(b)] => uint(a.checked_div(*b)),
+            [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a / b)),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["_%_(int, int): int", "_%_(uint, uint): uint"],
+        |_, arguments| match arguments {
+            [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+                Err(EvaluationError::failed("modulus by zero"))
+            }
+            [Value::Int(a), Value::Int(b)] => int(a.checked_rem(*b)),
+            [Value::Uint(a), Value::Uint(b)] => uint(a.checked_rem(*b)),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["-_(int): int", "-_(double): double"],
+        |_, arguments| match arguments {
+            [Value::Int(a)] => int(a.checked_neg()),
+            [Value::Double(a)] => Ok(Value::Double(-a)),
+            [Value::Duration(a)] => a.checked_neg().map(Value::Duration).ok_or_else(overflow),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (&["!_(bool): bool"], |_, arguments| match arguments {
+        [Value::Bool(a)] => Ok(Value::Bool(!a)),
+        _ => Err(EvaluationError::no_overload()),
+    }),
+    (&["_?_:_(bool, A, A): A"], |_, _| {
+        Err(EvaluationError::no_overload())
+    }),
+    (
+        &["_==_(A, A): bool"],
+        |context, arguments| match arguments {
+            [a, b] => compare::equal(context.budget, a, b).map(Value::Bool),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["_!=_(A, A): bool"],
+        |context, arguments| match arguments {
+            [a, b] => compare::equal(context.budget, a, b).map(|same| Value::Bool(!same)),
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (ordered!("_<_"), |context, arguments| {
+        relation(context, arguments, Ordering::is_lt)
+    }),
+    (ordered!("_<=_"), |context, arguments| {
+        relation(context, arguments, Ordering::is_le)
+    }),
+    (ordered!("_>_"), |context, arguments| {
+        relation(context, arguments, Ordering::is_gt)
+    }),
+    (ordered!("_>=_"), |context, arguments| {
+        relation(context, arguments, Ordering::is_ge)
+    }),
+    (
+        &[
+            "_[_](list<A>, int): A",
+            "_[_](map<A, B>, A): B",
+            "_[_](optional<list<A>>, int): optional<A>",
+            "_[_](optional<map<A, B>>, A): optional<B>",
+        ],
+        |context, arguments| match arguments {
+            [a, b] => {
+                access::charge_key(context.budget, b)?;
+                access::index(a, b, false)
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &[
+            "_[?_](list<A>, int): optional<A>",
+            "_[?_](optional<list<A>>, int): optional<A>",
+            "_[?_](map<A, B>, A): optional<B>",
+            "_[?_](optional<map<A, B>>, A): optional<B>",
+        ],
+        |context, arguments| match arguments {
+            [a, b] => {
+                access::charge_key(context.budget, b)?;
+                access::index(a, b, true)
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+    (
+        &["@in(A, list<A>): bool", "@in(A, map<A, B>): bool"],
+        |context, arguments| match arguments {
+            [a, Value::List(list)] => contains(context.budget, list, a).map(Value::Bool),
+            [a, Value::Map(map)] => {
+                access::charge_key(context.budget, a)?;
+                Ok(Value::Bool(
+                    Key::from_value(a).is_some_and(|key| map.contains_key(&key)),
+                ))
+            }
+            _ => Err(EvaluationError::no_overload()),
+        },
+    ),
+];
+
+fn overflow() -> EvaluationError {
+    EvaluationError::failed("integer overflow")
+}
+
+fn int(number: Option<i64>) -> Result<Value, EvaluationError> {
+    number.map(Value::Int).ok_or_else(overflow)
+}
+
+fn uint(number: Option<u64>) -> Result<Value, EvaluationError> {
+    number
+        .map(Value::Uint)
+        .ok_or_else(|| EvaluationError::failed("unsigned integer overflow"))
+}
+
+/// `a + b`
+pub(super) fn add(budget: &mut Budget, a: &Value, b: &Value) -> Result<Value, EvaluationError> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => int(a.checked_add(*b)),
+        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_add(*b)),
+        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a + b)),
+        (Value::String(a), Value::String(b)) => {
+            budget.charge_allocation(a.len() + b.len())?;
+            Ok(Value::string([&**a, &**b].concat()))
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            budget.charge_allocation(a.len() + b.len())?;
+            Ok(Value::Bytes([&**a, &**b].concat().into()))
+        }
+        (Value::List(a), Value::List(b)) if b.is_empty() => Ok(Value::List(Arc::clone(a))),
+        (Value::List(a), Value::List(b)) => {
+            budget.charge_allocation((a.len() + b.len()) * ELEMENT_BYTES)?;
+            Ok(Value::list([a.as_slice(), b.as_slice()].concat()))
+        }
+        (Value::Duration(a), Value::Duration(b)) => {
+            a.checked_add(*b).map(Value::Duration).ok_or_else(overflow)
+        }
+        (Value::Timestamp(time), Value::Duration(span))
+        | (Value::Duration(span), Value::Timestamp(time)) => {
+            let sum = time.checked_add(SignedDuration::from_nanos(*span)).ok();
+            sum.and_then(in_range)
+                .map(Value::Timestamp)
+                .ok_or_else(|| EvaluationError::failed("timestamp overflow"))
+        }
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+fn subtract(_: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
+    match arguments {
+        [Value::Int(a), Value::Int(b)] => int(a.checked_sub(*b)),
+        [Value::Uint(a), Value::Uint(b)] => uint(a.checked_sub(*b)),
+        [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a - b)),
+        [Value::Duration(a), Value::Duration(b)] => {
+            a.checked_sub(*b).map(Value::Duration).ok_or_else(overflow)
+        }
+        [Value::Timestamp(time), Value::Duration(span)] => {
+            let rest = time.checked_sub(SignedDuration::from_nanos(*span)).ok();
+            rest.and_then(in_range)
+                .map(Value::Timestamp)
+                .ok_or_else(|| EvaluationError::failed("timestamp overflow"))
+        }
+        [Value::Timestamp(a), Value::Timestamp(b)] => {
+            let nanos = a.as_nanosecond() - b.as_nanosecond();
+            i64::try_from(nanos)
+                .map(Value::Duration)
+                .map_err(|_| overflow())
+        }
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+fn relation(
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+    holds: fn(Ordering) -> bool,
+) -> Result<Value, EvaluationError> {
+    match arguments {
+        [a, b] => compare::order(context.budget, a, b).map(|order| Value::Bool(holds(order))),
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+/// Whether an element of the list equals the value.
+pub(super) fn contains(
+    budget: &mut Budget,
+    list: &[Value],
+    value: &Value,
+) -> Result<bool, EvaluationError> {
+    for each in list {
+        if compare::equal(budget, each, value)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

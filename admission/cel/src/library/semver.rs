@@ -1,0 +1,95 @@
+//! Semantic versions.
+
+use std::sync::Arc;
+
+use super::declaration::{CallContext, Function};
+use crate::error::EvaluationError;
+use crate::value::Value;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    (
+        &["semver(string): Semver", "semver(string, bool): Semver"],
+        |context, arguments| {
+            read(context, arguments)?
+                .map(|version| Value::Semver(Arc::new(version)))
+                .map_err(EvaluationError::failed)
+        },
+    ),
+    (
+        &["isSemver(string): bool", "isSemver(string, bool): bool"],
+        |context, arguments| Ok(Value::Bool(read(context, arguments)?.is_ok())),
+    ),
+    (&["Semver.major(): int"], |_, arguments| {
+        part(arguments, |version| version.major)
+    }),
+    (&["Semver.minor(): int"], |_, arguments| {
+        part(arguments, |version| version.minor)
+    }),
+    (&["Semver.patch(): int"], |_, arguments| {
+        part(arguments, |version| version.patch)
+    }),
+    (&["Semver.isGreaterThan(Semver): bool"], |_, arguments| {
+        Ok(Value::Bool(order(arguments)?.is_gt()))
+    }),
+    (&["Semver.isLessThan(Semver): bool"], |_, arguments| {
+        Ok(Value::Bool(order(arguments)?.is_lt()))
+    }),
+    (&["Semver.compareTo(Semver): int"], |_, arguments| {
+        Ok(Value::Int(order(arguments)? as i64))
+    }),
+];
+
+fn part(arguments: &[Value], of: fn(&semver::Version) -> u64) -> Result<Value, EvaluationError> {
+    match arguments {
+        [Value::Semver(version)] => Ok(Value::Int(of(version) as i64)),
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+fn order(arguments: &[Value]) -> Result<std::cmp::Ordering, EvaluationError> {
+    match arguments {
+        [Value::Semver(a), Value::Semver(b)] => Ok(a.cmp_precedence(b)),
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
+
+fn read(
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Result<semver::Version, String>, EvaluationError> {
+    let (text, normalize) = match arguments {
+        [Value::String(text)] => (text, false),
+        [Value::String(text), Value::Bool(normalize)] => (text, *normalize),
+        _ => return Err(EvaluationError::no_overload()),
+    };
+    context.budget.charge_allocation(text.len() * 2)?;
+    let parse = |text: &str| semver::Version::parse(text).map_err(|error| error.to_string());
+    Ok(if normalize {
+        normalized(text).and_then(|text| parse(&text))
+    } else {
+        parse(text)
+    })
+}
+
+/// Without a leading `v` and leading zeros, with the parts that are missing.
+fn normalized(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let mut parts: Vec<String> = text
+        .splitn(3, '.')
+        .map(|part| {
+            let short = part.trim_start_matches('0');
+            match part.len() > 1 {
+                true if !short.starts_with(|c: char| c.is_ascii_digit()) => format!("0{short}"),
+                true => short.to_owned(),
+                false => part.to_owned(),
+            }
+        })
+        .collect();
+    if parts.len() < 3 {
+        if parts.last().is_some_and(|part| part.contains(['+', '-'])) {
+            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+        }
+        parts.resize(3, "0".to_owned());
+    }
+    Ok(parts.join("."))
+}

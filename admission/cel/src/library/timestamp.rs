@@ -1,0 +1,114 @@
+//! The parts of a timestamp, in any time zone.
+
+use jiff::Zoned;
+use jiff::tz::{Offset, TimeZone};
+
+use super::declaration::{CallContext, Function};
+use crate::error::EvaluationError;
+use crate::value::Value;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    (
+        &[
+            "timestamp.getFullYear(): int",
+            "timestamp.getFullYear(string): int",
+        ],
+        |context, arguments| part(context, arguments, "getFullYear"),
+    ),
+    (
+        &[
+            "timestamp.getMonth(): int",
+            "timestamp.getMonth(string): int",
+        ],
+        |context, arguments| part(context, arguments, "getMonth"),
+    ),
+    (
+        &[
+            "timestamp.getDayOfYear(): int",
+            "timestamp.getDayOfYear(string): int",
+        ],
+        |context, arguments| part(context, arguments, "getDayOfYear"),
+    ),
+    (
+        &[
+            "timestamp.getDayOfMonth(): int",
+            "timestamp.getDayOfMonth(string): int",
+        ],
+        |context, arguments| part(context, arguments, "getDayOfMonth"),
+    ),
+    (
+        &["timestamp.getDate(): int", "timestamp.getDate(string): int"],
+        |context, arguments| part(context, arguments, "getDate"),
+    ),
+    (
+        &[
+            "timestamp.getDayOfWeek(): int",
+            "timestamp.getDayOfWeek(string): int",
+        ],
+        |context, arguments| part(context, arguments, "getDayOfWeek"),
+    ),
+];
+
+/// A part of a time, in UTC or the zone that is given.
+pub(super) fn part(
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+    name: &str,
+) -> Result<Value, EvaluationError> {
+    let (time, zone) = match arguments {
+        [Value::Timestamp(time)] => (time, TimeZone::UTC),
+        [Value::Timestamp(time), Value::String(zone)] => {
+            context.budget.charge(10)?;
+            (time, named(zone)?)
+        }
+        _ => return Err(EvaluationError::no_overload()),
+    };
+    let local = Zoned::new(*time, zone);
+    Ok(Value::Int(match name {
+        "getFullYear" => i64::from(local.year()),
+        "getMonth" => i64::from(local.month()) - 1,
+        "getDayOfYear" => i64::from(local.day_of_year()) - 1,
+        "getDayOfMonth" => i64::from(local.day()) - 1,
+        "getDate" => i64::from(local.day()),
+        "getDayOfWeek" => i64::from(local.weekday().to_sunday_zero_offset()),
+        "getHours" => i64::from(local.hour()),
+        "getMinutes" => i64::from(local.minute()),
+        "getSeconds" => i64::from(local.second()),
+        _ => i64::from(local.subsec_nanosecond()) / 1_000_000,
+    }))
+}
+
+/// A zone by its IANA name or as `+01:30`.
+fn named(zone: &str) -> Result<TimeZone, EvaluationError> {
+    let wrong = || {
+        EvaluationError::failed(format!(
+            "unknown time zone {}",
+            zone.chars().take(100).collect::<String>()
+        ))
+    };
+    let Some((hours, minutes)) = zone.split_once(':') else {
+        return match zone {
+            "" | "UTC" => Ok(TimeZone::UTC),
+            // Names are spelt as they are.
+            _ => TimeZone::get(zone)
+                .ok()
+                .filter(|found| found.iana_name() == Some(zone))
+                .ok_or_else(wrong),
+        };
+    };
+    let negative = hours.starts_with('-');
+    let hours: i32 = hours.parse().map_err(|_| wrong())?;
+    let minutes: i32 = minutes.parse().map_err(|_| wrong())?;
+    if hours.abs() > 24 || !(0..60).contains(&minutes) {
+        return Err(wrong());
+    }
+    let seconds = hours * 3600
+        + if negative {
+            -minutes * 60
+        } else {
+            minutes * 60
+        };
+    Offset::from_seconds(seconds)
+        .map(TimeZone::fixed)
+        .map_err(|_| wrong())
+}

@@ -1,0 +1,67 @@
+//! Compiled expressions.
+
+use std::sync::Arc;
+
+use crate::budget::Budget;
+use crate::error::EvaluationError;
+use crate::eval::Evaluator;
+use crate::ir::{Ir, Levels};
+use crate::library::CallContext;
+use crate::resolver::Resolver;
+use crate::result::{self, ResultType};
+use crate::types::Type;
+use crate::value::Value;
+
+/// A checked expression. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    ir: Arc<Ir>,
+    ty: Type,
+    result_type: ResultType,
+    pub(crate) levels: Levels,
+}
+
+impl Program {
+    pub(crate) fn new(ir: Ir, ty: Type, result_type: ResultType, levels: Levels) -> Self {
+        Self {
+            ir: Arc::new(ir),
+            ty,
+            result_type,
+            levels,
+        }
+    }
+
+    /// The type of the result.
+    pub fn result_type(&self) -> &Type {
+        &self.ty
+    }
+
+    /// Evaluates the expression.
+    ///
+    /// # Errors
+    /// [`EvaluationError::Failed`] with the expression's own error,
+    /// [`EvaluationError::Exhausted`] with the limit of the budget that was reached.
+    pub fn evaluate(
+        &self,
+        resolver: &dyn Resolver,
+        budget: &mut Budget,
+    ) -> Result<Value, EvaluationError> {
+        let mut evaluator = Evaluator {
+            context: CallContext { budget, resolver },
+            stack: Vec::new(),
+        };
+        // Variables use variables: all of them share one stack.
+        evaluator.context.budget.enter()?;
+        let value = evaluator.eval(&self.ir);
+        evaluator.context.budget.leave();
+        let value = value?;
+        result::check_size(&value, evaluator.context.budget)?;
+        if matches!(
+            self.result_type,
+            ResultType::Configuration | ResultType::JsonPatch
+        ) {
+            result::check_type_names(&value)?;
+        }
+        Ok(value)
+    }
+}

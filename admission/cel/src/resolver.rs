@@ -1,0 +1,31 @@
+//! The values of variables.
+
+use crate::budget::Budget;
+use crate::error::EvaluationError;
+use crate::value::{AccessCheck, Decision, Value};
+
+/// Returns the values of the variables that an expression uses.
+pub trait Resolver {
+    /// The value of a declared name, such as `object` or `variables.<name>`; `None` if
+    /// it has no value. It is called at every use of a name, so an implementation
+    /// caches converted values. A program evaluated here spends the same budget.
+    fn resolve(&self, name: &str, budget: &mut Budget) -> Option<Result<Value, EvaluationError>>;
+
+    /// Answers `authorizer.….check(verb)`.
+    ///
+    /// # Errors
+    /// By default always: access checks are not supported.
+    fn authorize(&self, _check: &AccessCheck, _verb: &str) -> Result<Decision, EvaluationError> {
+        Err(EvaluationError::failed(
+            "authorizer: access checks are not supported here",
+        ))
+    }
+}
+
+/// Names and their values.
+impl Resolver for &[(&str, Value)] {
+    fn resolve(&self, name: &str, _: &mut Budget) -> Option<Result<Value, EvaluationError>> {
+        let found = self.iter().find(|(other, _)| *other == name);
+        found.map(|(_, value)| Ok(value.clone()))
+    }
+}

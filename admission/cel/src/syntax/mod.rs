@@ -1,0 +1,9 @@
+//! Parsing: source text to a syntax tree of bounded depth.
+
+pub(crate) mod ast;
+mod lexer;
+mod literals;
+mod parser;
+
+pub use parser::MAX_SOURCE_BYTES;
+pub(crate) use parser::parse;

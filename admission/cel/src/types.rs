@@ -1,0 +1,156 @@
+//! Static types.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A static type, as the checker knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Known only when the expression runs.
+    Dyn,
+    /// `null`
+    Null,
+    /// Booleans.
+    Bool,
+    /// Signed integers.
+    Int,
+    /// Unsigned integers.
+    Uint,
+    /// Floating-point numbers.
+    Double,
+    /// Strings.
+    String,
+    /// Bytes.
+    Bytes,
+    /// Points in time.
+    Timestamp,
+    /// Spans of time.
+    Duration,
+    /// Types as values.
+    Type(Arc<Type>),
+    /// Lists of one type.
+    List(Arc<Type>),
+    /// Maps from one type to one other.
+    Map(Arc<Type>, Arc<Type>),
+    /// Optional values of a type.
+    Optional(Arc<Type>),
+    /// A library's type without fields, by name.
+    Opaque(&'static str),
+    /// A library's type that may be null, by name; one with fields is in `records`.
+    Record(&'static str),
+    /// `Object{..}` and the types below it.
+    Object {
+        /// `Object.spec.containers`
+        name: Arc<str>,
+        /// In the spelling of 2024.
+        legacy_spelling: bool,
+    },
+    /// A type yet to be found, numbered; in declarations `A`, `B`.
+    Unknown(u32),
+}
+
+impl Type {
+    /// `authorizer`.
+    pub const AUTHORIZER: Self = Self::Record("kubernetes.authorization.Authorizer");
+    /// `authorizer.group(..).resource(..)`.
+    pub const RESOURCE_CHECK: Self = Self::Record("kubernetes.authorization.ResourceCheck");
+    pub(crate) const JSON_PATCH: Self = Self::Record("JSONPatch");
+
+    /// A list of this.
+    pub fn list(of: Self) -> Self {
+        Self::List(Arc::new(of))
+    }
+
+    /// An optional of this.
+    pub fn optional(of: Self) -> Self {
+        Self::Optional(Arc::new(of))
+    }
+
+    /// A map.
+    pub fn map(key: Self, value: Self) -> Self {
+        Self::Map(Arc::new(key), Arc::new(value))
+    }
+
+    /// The type that a name denotes: `int` in `type(1) == int`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "bool" => Type::Bool,
+            "int" => Type::Int,
+            "uint" => Type::Uint,
+            "double" => Type::Double,
+            "string" => Type::String,
+            "bytes" => Type::Bytes,
+            "list" => Type::list(Type::Dyn),
+            "map" => Type::map(Type::Dyn, Type::Dyn),
+            "null_type" => Type::Null,
+            "type" => Type::Type(Type::Dyn.into()),
+            "optional_type" => Type::optional(Type::Dyn),
+            "google.protobuf.Timestamp" => Type::Timestamp,
+            "google.protobuf.Duration" => Type::Duration,
+            "net.IP" => Type::Opaque("net.IP"),
+            "net.CIDR" => Type::Opaque("net.CIDR"),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn parts(&self) -> [Option<&Self>; 2] {
+        match self {
+            Self::List(of) | Self::Optional(of) | Self::Type(of) => [Some(of), None],
+            Self::Map(key, value) => [Some(key), Some(value)],
+            _ => [None, None],
+        }
+    }
+
+    /// The same type with its parts changed.
+    pub(crate) fn with(&self, change: &mut impl FnMut(&Self) -> Self) -> Self {
+        match self {
+            Self::List(of) => Self::list(change(of)),
+            Self::Optional(of) => Self::optional(change(of)),
+            Self::Type(of) => Self::Type(Arc::new(change(of))),
+            Self::Map(key, value) => Self::map(change(key), change(value)),
+            other => other.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dyn => f.write_str("dyn"),
+            Self::Null => f.write_str("null_type"),
+            Self::Bool => f.write_str("bool"),
+            Self::Int => f.write_str("int"),
+            Self::Uint => f.write_str("uint"),
+            Self::Double => f.write_str("double"),
+            Self::String => f.write_str("string"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Timestamp => f.write_str("google.protobuf.Timestamp"),
+            Self::Duration => f.write_str("google.protobuf.Duration"),
+            Self::Type(of) => write!(f, "type({of})"),
+            Self::List(of) => write!(f, "list({of})"),
+            Self::Map(key, value) => write!(f, "map({key}, {value})"),
+            Self::Optional(of) => write!(f, "optional_type({of})"),
+            Self::Opaque(name) | Self::Record(name) => f.write_str(name),
+            Self::Object { name, .. } => f.write_str(name),
+            Self::Unknown(number) => write!(f, "_{number}"),
+        }
+    }
+}
+
+/// Lists of containers: the 2024 spelling used one's type name in the others.
+const CONTAINERS: [&str; 3] = ["initContainers", "ephemeralContainers", "containers"];
+
+/// Whether `Object` type `name` may be used at a field path.
+pub(crate) fn object_type_matches(name: &str, legacy_spelling: bool, path: &str) -> bool {
+    if name == path {
+        return true;
+    }
+    let kind = |part: &str| {
+        if CONTAINERS.contains(&part) {
+            "containers".to_owned()
+        } else {
+            part.to_owned()
+        }
+    };
+    legacy_spelling && name.split('.').map(kind).eq(path.split('.').map(kind))
+}

@@ -1,0 +1,79 @@
+//! Spans of time, as Go reads and prints them.
+
+/// Nanoseconds in each unit, by Go's names.
+const UNITS: [(&str, i64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// Nanoseconds of a text as `1h30m` or `-1.5s`.
+///
+/// # Errors
+/// When it is none, or too long for 64 bits.
+pub(crate) fn parse(text: &str) -> Result<i64, String> {
+    let wrong = || {
+        format!(
+            "invalid duration: {}",
+            text.chars().take(100).collect::<String>()
+        )
+    };
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Ok(0);
+    }
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    let mut total: i128 = 0;
+    while !rest.is_empty() {
+        let number = rest
+            .find(|c: char| c != '.' && !c.is_ascii_digit())
+            .ok_or_else(wrong)?;
+        let (digits, after) = rest.split_at(number);
+        let unit = after
+            .find(|c: char| c == '.' || c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (_, nanos) = UNITS
+            .iter()
+            .find(|(name, _)| *name == &after[..unit])
+            .ok_or_else(wrong)?;
+        rest = &after[unit..];
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || whole.len() > 19 {
+            return Err(wrong());
+        }
+        let whole: i128 = if whole.is_empty() {
+            0
+        } else {
+            whole.parse().map_err(|_| wrong())?
+        };
+        total += whole * i128::from(*nanos);
+        let mut scale = i128::from(*nanos) * 1_000_000_000_000_000_000;
+        let one = 1_000_000_000_000_000_000;
+        let mut part: i128 = 0;
+        for digit in fraction.bytes().take(18) {
+            scale /= 10;
+            part += i128::from(digit - b'0') * scale;
+        }
+        total += part / one;
+        if total > 1 << 64 {
+            return Err(wrong());
+        }
+    }
+    i64::try_from(if negative { -total } else { total }).map_err(|_| wrong())
+}
+
+/// The span in seconds, `1.5s`, as Go prints the nearest double of them.
+pub(crate) fn to_text(nanos: i64) -> String {
+    let seconds = (nanos / 1_000_000_000) as f64 + (nanos % 1_000_000_000) as f64 / 1e9;
+    format!("{seconds}s")
+}

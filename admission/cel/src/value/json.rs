@@ -1,0 +1,132 @@
+//! JSON to values and back, and the bounds of a result.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Key, Patch, Value, duration, timestamp};
+use crate::error::EvaluationError;
+
+/// Whole numbers of a patch beyond this are strings, as in protobuf's JSON.
+const EXACT: u64 = (1 << 53) - 1;
+
+impl From<&serde_json::Value> for Value {
+    /// Numbers become integers where they are written as such and fit 64
+    /// signed bits, doubles otherwise.
+    fn from(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(flag) => Self::Bool(*flag),
+            Json::Number(number) => match number.as_i64() {
+                Some(number) => Self::Int(number),
+                None => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Self::string(text.as_str()),
+            Json::Array(elements) => Self::list(elements.iter().map(Self::from).collect()),
+            Json::Object(fields) => Self::map(
+                fields
+                    .iter()
+                    .map(|(name, value)| (Key::String(name.as_str().into()), Self::from(value)))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+impl Value {
+    /// The value as the server would put it into an object: integers stay
+    /// integers, bytes become base64, times and spans strings.
+    ///
+    /// # Errors
+    /// For what has no JSON: empty optionals, quantities, addresses and the
+    /// like, doubles that are no number, maps whose keys are no strings.
+    pub fn to_json(&self) -> Result<serde_json::Value, EvaluationError> {
+        self.json(false)
+    }
+
+    fn json(&self, patch: bool) -> Result<serde_json::Value, EvaluationError> {
+        use serde_json::Value as Json;
+        let integer = |number: i128, json: Json| {
+            if patch && number.unsigned_abs() > u128::from(EXACT) {
+                Json::from(number.to_string())
+            } else {
+                json
+            }
+        };
+        Ok(match self {
+            Self::Null => Json::Null,
+            Self::Bool(flag) => Json::from(*flag),
+            Self::Int(number) => integer(i128::from(*number), Json::from(*number)),
+            Self::Uint(number) => integer(i128::from(*number), Json::from(*number)),
+            Self::Double(number) => double(*number)?,
+            Self::String(text) => Json::from(&**text),
+            Self::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
+            Self::Timestamp(time) => Json::from(timestamp::to_text(*time)),
+            Self::Duration(span) => Json::from(duration::to_text(*span)),
+            Self::List(list) => Json::Array(
+                list.iter()
+                    .map(|value| value.json(patch))
+                    .collect::<Result<_, _>>()?,
+            ),
+            Self::Map(map) => {
+                let mut fields = serde_json::Map::new();
+                for (key, value) in map.iter() {
+                    let name = match key {
+                        Key::String(name) => name.to_string(),
+                        _ => return Err(EvaluationError::failed("a map's key is not a string")),
+                    };
+                    fields.insert(name, value.json(patch)?);
+                }
+                Json::Object(fields)
+            }
+            Self::Object(object) => {
+                let mut fields = serde_json::Map::new();
+                for (name, value) in &object.fields {
+                    fields.insert(name.to_string(), value.json(patch)?);
+                }
+                Json::Object(fields)
+            }
+            Self::Patch(patch) => patch.to_json()?,
+            Self::Optional(Some(value)) => value.json(patch)?,
+            Self::Optional(None) if !patch => Json::Null,
+            Self::Type(name) if !patch => Json::from(&**name),
+            other => {
+                return Err(EvaluationError::failed(format!(
+                    "a value of type {} has no JSON",
+                    other.type_name()
+                )));
+            }
+        })
+    }
+}
+
+impl Patch {
+    /// The operation as RFC 6902 has it. Whole numbers of its value beyond 2^53
+    /// become strings, as the server makes them.
+    ///
+    /// # Errors
+    /// As of [`Value::to_json`].
+    pub fn to_json(&self) -> Result<serde_json::Value, EvaluationError> {
+        let mut fields = serde_json::Map::new();
+        let mut put = |name: &str, text: &Arc<str>| {
+            fields.insert(name.to_owned(), serde_json::Value::from(&**text))
+        };
+        put("op", &self.op);
+        put("path", &self.path);
+        if !self.from.is_empty() {
+            put("from", &self.from);
+        }
+        if let Some(value) = &self.value {
+            fields.insert("value".to_owned(), value.json(true)?);
+        }
+        Ok(serde_json::Value::Object(fields))
+    }
+}
+
+fn double(number: f64) -> Result<serde_json::Value, EvaluationError> {
+    serde_json::Number::from_f64(number)
+        .map(serde_json::Value::Number)
+        .ok_or_else(|| EvaluationError::failed("a double that is no number has no JSON"))
+}

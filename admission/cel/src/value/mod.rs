@@ -1,0 +1,204 @@
+//! Values of expressions. Strings, lists and maps are shared, so that taking
+//! one out of another copies nothing.
+
+pub(crate) mod authorizer;
+pub(crate) mod duration;
+mod json;
+pub(crate) mod named_format;
+pub(crate) mod net;
+mod quantity;
+pub(crate) mod timestamp;
+pub(crate) mod url;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub use authorizer::{AccessCheck, Decision, ResourceCheck, Subject};
+pub use named_format::NamedFormat;
+pub use net::Cidr;
+pub use quantity::Quantity;
+pub use url::Url;
+
+/// Bytes a list or map of so many elements takes.
+pub(crate) const ELEMENT_BYTES: usize = size_of::<Value>() + 8;
+/// Bytes of an entry of a map, its share of the tree included.
+pub(crate) const ENTRY_BYTES: usize = size_of::<Key>() + ELEMENT_BYTES;
+
+/// A map; ordered by key, so that two runs visit it alike.
+pub type Map = BTreeMap<Key, Value>;
+
+/// A value of an expression.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// `null`
+    Null,
+    /// `true`, `false`
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A floating-point number.
+    Double(f64),
+    /// A string.
+    String(Arc<str>),
+    /// Bytes, base64 in JSON.
+    Bytes(Arc<[u8]>),
+    /// A list.
+    List(Arc<Vec<Value>>),
+    /// A map.
+    Map(Arc<Map>),
+    /// A point in time, years 1 to 9999.
+    Timestamp(Timestamp),
+    /// A span of time in nanoseconds.
+    Duration(i64),
+    /// A type, by name.
+    Type(Arc<str>),
+    /// An optional value.
+    Optional(Option<Arc<Value>>),
+    /// `Object{..}` and the types below it.
+    Object(Arc<Object>),
+    /// `JSONPatch{..}`
+    Patch(Arc<Patch>),
+    /// `quantity(..)`
+    Quantity(Arc<Quantity>),
+    /// `semver(..)`
+    Semver(Arc<semver::Version>),
+    /// `url(..)`
+    Url(Arc<Url>),
+    /// `ip(..)`
+    Ip(IpAddr),
+    /// `cidr(..)`
+    Cidr(Cidr),
+    /// `format.named(..)` and its like.
+    Format(&'static NamedFormat),
+    /// `resourceName(..)`
+    ResourceName(Arc<str>),
+    /// `authorizer`, of the request's user or a service account.
+    Authorizer(Arc<Subject>),
+    /// `authorizer.group(..)`, `.resource(..)`, `.path(..)` with what follows.
+    AccessCheck(Arc<AccessCheck>),
+    /// `.check(..)`
+    Decision(Arc<Decision>),
+}
+
+/// A key of a map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A boolean.
+    Bool(bool),
+    /// An integer, whether it was written signed or unsigned: the two are equal.
+    Int(i128),
+    /// A string.
+    String(Arc<str>),
+}
+
+/// A typed object under construction, as `Object.spec{..}` makes one.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// The type's name, `Object.spec.containers`.
+    pub type_name: Arc<str>,
+    /// Written in the spelling of 2024, `Object.spec.containers.item`: the
+    /// kind of container in the name may then be another one.
+    pub legacy_spelling: bool,
+    /// The fields that were given.
+    pub fields: BTreeMap<Arc<str>, Value>,
+}
+
+/// One operation of a JSON patch (RFC 6902).
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// `add`, `remove`, `replace`, `move`, `copy` or `test`; empty if not given.
+    pub op: Arc<str>,
+    /// Where; empty if not given.
+    pub path: Arc<str>,
+    /// Whence; empty if not given.
+    pub from: Arc<str>,
+    /// What, if given.
+    pub value: Option<Value>,
+}
+
+impl Value {
+    /// A string.
+    pub fn string(text: impl Into<Arc<str>>) -> Self {
+        Self::String(text.into())
+    }
+
+    /// A list.
+    pub fn list(elements: Vec<Self>) -> Self {
+        Self::List(Arc::new(elements))
+    }
+
+    /// A map.
+    pub fn map(entries: Map) -> Self {
+        Self::Map(Arc::new(entries))
+    }
+
+    /// An optional that holds a value.
+    pub fn some(value: Self) -> Self {
+        Self::Optional(Some(Arc::new(value)))
+    }
+
+    /// The name of the value's type, as `type()` shows it.
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::String(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::List(_) => "list",
+            Self::Map(_) => "map",
+            Self::Timestamp(_) => "google.protobuf.Timestamp",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::Type(_) => "type",
+            Self::Optional(_) => "optional_type",
+            Self::Object(object) => &object.type_name,
+            Self::Patch(_) => "JSONPatch",
+            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(_) => "net.CIDR",
+            Self::Format(_) => "kubernetes.NamedFormat",
+            Self::ResourceName(_) => "tautline.ResourceName",
+            Self::Authorizer(_) => "kubernetes.authorization.Authorizer",
+            Self::AccessCheck(check) => check.type_name(),
+            Self::Decision(_) => "kubernetes.authorization.Decision",
+        }
+    }
+}
+
+impl Key {
+    /// The value as a key; none if it can be no key.
+    pub fn from_value(value: &Value) -> Option<Self> {
+        Some(match value {
+            Value::Bool(flag) => Self::Bool(*flag),
+            Value::Int(number) => Self::Int(i128::from(*number)),
+            Value::Uint(number) => Self::Int(i128::from(*number)),
+            Value::String(text) => Self::String(text.clone()),
+            // Only to look something up: a double that is a whole number.
+            Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => {
+                Self::Int(*number as i128)
+            }
+            _ => return None,
+        })
+    }
+
+    /// The key as a value.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Bool(flag) => Value::Bool(*flag),
+            Self::Int(number) => match i64::try_from(*number) {
+                Ok(number) => Value::Int(number),
+                Err(_) => Value::Uint(*number as u64),
+            },
+            Self::String(text) => Value::String(text.clone()),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Named formats and what is wrong with a text that does not follow one, in
+//! apimachinery's words (`pkg/api/validate/content`, `util/validation`).
+
+use super::url::Url;
+
+/// A format and its check.
+#[derive(Debug)]
+pub struct NamedFormat {
+    name: &'static str,
+    pub(crate) wrong: fn(&str) -> Vec<String>,
+}
+
+static FORMATS: [NamedFormat; 13] = [
+    NamedFormat {
+        name: "dns1123Label",
+        wrong: label,
+    },
+    NamedFormat {
+        name: "dns1123Subdomain",
+        wrong: subdomain,
+    },
+    NamedFormat {
+        name: "dns1035Label",
+        wrong: old_label,
+    },
+    NamedFormat {
+        name: "qualifiedName",
+        wrong: qualified_name,
+    },
+    NamedFormat {
+        name: "dns1123LabelPrefix",
+        wrong: |text| label(&prefix(text)),
+    },
+    NamedFormat {
+        name: "dns1123SubdomainPrefix",
+        wrong: |text| subdomain(&prefix(text)),
+    },
+    NamedFormat {
+        name: "dns1035LabelPrefix",
+        wrong: |text| old_label(&prefix(text)),
+    },
+    NamedFormat {
+        name: "labelValue",
+        wrong: label_value,
+    },
+    NamedFormat {
+        name: "uri",
+        wrong: |text| Url::parse_request(text).err().into_iter().collect(),
+    },
+    NamedFormat {
+        name: "uuid",
+        wrong: |text| unless(uuid(text), "does not match the UUID format"),
+    },
+    NamedFormat {
+        name: "byte",
+        wrong: |text| unless(base64(text), "invalid base64"),
+    },
+    NamedFormat {
+        name: "date",
+        wrong: |text| unless(date(text), "invalid date"),
+    },
+    NamedFormat {
+        name: "datetime",
+        wrong: |text| unless(date_time(text), "invalid datetime"),
+    },
+];
+
+pub(crate) fn find(name: &str) -> Option<&'static NamedFormat> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+fn unless(fine: bool, wrong: &str) -> Vec<String> {
+    if fine {
+        Vec::new()
+    } else {
+        vec![wrong.to_owned()]
+    }
+}
+
+/// The start of a name that is generated: its last dash would be followed.
+fn prefix(text: &str) -> String {
+    match text.len() > 1 && text.ends_with('-') && text.is_char_boundary(text.len() - 2) {
+        true => format!("{}a", &text[..text.len() - 2]),
+        false => text.to_owned(),
+    }
+}
+
+/// What is said of a text that does not match a pattern.
+fn mismatch(message: &str, pattern: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples
+        .iter()
+        .map(|example| format!("'{example}', "))
+        .collect();
+    format!(
+        "{message} (e.g. {}regex used for validation is '{pattern}')",
+        examples.join(" or ")
+    )
+}
+
+fn too_long(text: &str, most: usize, unit: &str) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} {unit}"))
+}
+
+/// Alphanumeric at both ends, and also what is allowed within.
+fn word(text: &str, end: fn(u8) -> bool, within: fn(u8) -> bool) -> bool {
+    match text.as_bytes() {
+        [] => false,
+        [only] => end(*only),
+        [first, middle @ .., last] => {
+            end(*first) && end(*last) && middle.iter().all(|byte| within(*byte))
+        }
+    }
+}
+
+fn lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_label(text: &str) -> bool {
+    word(text, lower, |byte| lower(byte) || byte == b'-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+fn label(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
+    if is_label(text) {
+        return wrong;
+    }
+    wrong.push(match is_subdomain(text) {
+        true => "must not contain dots".to_owned(),
+        false => mismatch(
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
+            "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+            &["my-name", "123-abc"],
+        ),
+    });
+    wrong
+}
+
+/// What is wrong with a text as a DNS subdomain.
+pub(crate) fn subdomain(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 253, "characters").into_iter().collect();
+    if !is_subdomain(text) {
+        wrong.push(mismatch(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+            "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+            &["example.com"],
+        ));
+    }
+    wrong
+}
+
+fn old_label(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
+    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        wrong.push(mismatch(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
+            "[a-z]([-a-z0-9]*[a-z0-9])?",
+            &["my-name", "abc-123"],
+        ));
+    }
+    wrong
+}
+
+/// A part of a label's key or value.
+fn is_label_part(text: &str) -> bool {
+    word(
+        text,
+        |byte| byte.is_ascii_alphanumeric(),
+        |byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte),
+    )
+}
+
+fn label_value(text: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(text, 63, "bytes").into_iter().collect();
+    if !text.is_empty() && !is_label_part(text) {
+        wrong.push(mismatch(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+            "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
+            &["MyValue", "my_value", "12345"],
+        ));
+    }
+    wrong
+}
+
+fn uuid(text: &str) -> bool {
+    let mut rest = text;
+    for (place, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if place > 0 {
+            rest = rest.strip_prefix('-').unwrap_or(rest);
+        }
+        match rest.get(..length) {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                rest = &rest[length..]
+            }
+            _ => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+fn base64(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && text.len() - digits.len() <= 2
+        && digits
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/')
+}
+
+fn date(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == 10
+        && bytes.iter().enumerate().all(|(at, byte)| {
+            if at == 4 || at == 7 {
+                *byte == b'-'
+            } else {
+                byte.is_ascii_digit()
+            }
+        })
+        && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+fn date_time(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut parts = text.split('t');
+    let (Some(day), Some(time)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let pair = |text: Option<&str>| {
+        text.filter(|text| text.len() == 2 && digits(text))
+            .map(str::to_owned)
+    };
+    let (Some(hour), Some(minute), Some(second)) = (
+        pair(time.get(..2)),
+        pair(time.get(3..5)),
+        pair(time.get(6..8)),
+    ) else {
+        return false;
+    };
+    if !date(day) || time.get(2..3) != Some(":") || time.get(5..6) != Some(":") {
+        return false;
+    }
+    let Some(rest) = time.get(8..) else {
+        return false;
+    };
+    let zone_at = match rest.strip_suffix('z') {
+        Some(before) => Some(before),
+        None => rest.len().checked_sub(6).and_then(|at| {
+            let zone = rest.get(at..)?;
+            let fine = zone.starts_with(['+', '-'])
+                && digits(&zone[1..3])
+                && &zone[3..4] == ":"
+                && digits(&zone[4..]);
+            fine.then(|| &rest[..at])
+        }),
+    };
+    let fraction = zone_at.is_some_and(|fraction| {
+        let mut chars = fraction.chars();
+        chars.next().is_none() || (!chars.as_str().is_empty() && digits(chars.as_str()))
+    });
+    fraction && *hour <= *"23" && *minute <= *"59" && *second <= *"59"
+}
+
+/// What is wrong with a text as a qualified name, in apimachinery's words.
+pub(crate) fn qualified_name(text: &str) -> Vec<String> {
+    const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+    const PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+    let rule = || mismatch(MESSAGE, PATTERN, &["MyName", "my.name", "123-abc"]);
+    let mut parts = text.split('/');
+    let mut wrong = Vec::new();
+    let name = match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), None, _) => name,
+        (Some(prefix), Some(name), None) => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".to_owned());
+            } else {
+                wrong.extend(subdomain(prefix).iter().map(|reason| {
+                    format!(
+                        "prefix part {}",
+                        reason.replace("253 characters", "253 bytes")
+                    )
+                }));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                rule()
+            )];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        wrong.push("name part must be no more than 63 bytes".to_owned());
+    }
+    if !is_label_part(name) {
+        wrong.push(format!("name part {}", rule()));
+    }
+    wrong
+}

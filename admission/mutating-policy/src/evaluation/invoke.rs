@@ -1,0 +1,218 @@
+//! The invocation of a policy with a binding and a parameter.
+
+use std::sync::Arc;
+
+use super::{Abort, Evaluation, Invocation, denial};
+use crate::json_patch::{BYTES_A_UNIT, size};
+use crate::model::Reinvocation;
+use crate::mutation::{CompiledMutation, MutationError};
+use crate::outcome::{FaultKind, InvocationEnd, InvocationReport, MutationReport};
+use crate::params;
+use crate::resolver::PolicyResolver;
+use tautline_cel::{Budget, EvaluationError, Exhausted, Value};
+
+/// Largest object that a mutation may build. The API server accepts 3 MiB.
+const OBJECT_BYTES: usize = 4 << 20;
+/// Budget of a policy for a request, in budgets of an expression.
+const POLICY_BUDGET_FACTOR: u64 = 3;
+
+impl Evaluation<'_> {
+    pub(super) fn invoke(&mut self, due: &Invocation<'_>, pass: u8) -> Result<(), Abort> {
+        let policy = &due.bound.policy;
+        let mut invocation = InvocationReport {
+            policy: policy.name.clone(),
+            binding: due.binding.name.as_str().into(),
+            param: due.param.as_ref().map(|p| params::name(&p.json)),
+            pass,
+            end: InvocationEnd::Unchanged,
+            condition: None,
+            condition_cost_units: 0,
+            steps: Vec::new(),
+        };
+        let conditions_hold = self.conditions(due, &mut invocation);
+        self.spend(&policy.name, invocation.condition_cost_units);
+        match conditions_hold {
+            Ok(true) => {}
+            Ok(false) => {
+                // The second pass reports only invocations that run again.
+                if pass == 1 {
+                    self.outcome.invocations.push(invocation);
+                }
+                return Ok(());
+            }
+            Err((kind, message)) => {
+                self.fault(due.bound, Some(due.binding), kind, message);
+                invocation.end = InvocationEnd::Failed;
+                self.outcome.invocations.push(invocation);
+                return Ok(());
+            }
+        }
+        let key = due.key();
+        if pass > 1 && !self.reinvocable.contains(&key) {
+            return Ok(());
+        }
+        if policy.policy.reinvocation == Reinvocation::IfNeeded {
+            self.reinvocable.insert(key);
+        }
+        let mut stop = Ok(());
+        // Some requests have no object.
+        if !self.object.json.is_null() {
+            for mutator in &policy.mutations {
+                stop = self.mutate(due, mutator, &mut invocation);
+                if stop.is_err() {
+                    break;
+                }
+            }
+        }
+        self.outcome.invocations.push(invocation);
+        stop
+    }
+
+    /// Whether all conditions are true. A false condition has precedence over errors.
+    fn conditions(
+        &self,
+        due: &Invocation<'_>,
+        invocation: &mut InvocationReport,
+    ) -> Result<bool, (FaultKind, String)> {
+        let policy = &due.bound.policy;
+        if policy.conditions.is_empty() {
+            return Ok(true);
+        }
+        let scope = PolicyResolver::new(
+            &self.context,
+            &self.object,
+            due.param.as_ref(),
+            &policy.variables,
+            false,
+        );
+        let mut budget = self.budget(&policy.name);
+        let mut errors = Vec::new();
+        for condition in &policy.conditions {
+            let result = condition.program.evaluate(&scope, &mut budget);
+            invocation.condition_cost_units = budget.cost_units();
+            match result {
+                Ok(Value::Bool(true)) => {}
+                Ok(Value::Bool(false)) => {
+                    invocation.end = InvocationEnd::Skipped;
+                    invocation.condition = Some(condition.name.clone());
+                    return Ok(false);
+                }
+                Ok(_) => errors.push(EvaluationError::failed("the condition is not a bool")),
+                Err(error) => errors.push(error),
+            }
+        }
+        let Some(first) = errors.first() else {
+            return Ok(true);
+        };
+        let kind = match first.is_exhausted() {
+            true => FaultKind::Budget,
+            false => FaultKind::Condition,
+        };
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err((kind, texts.join(", ")))
+    }
+
+    /// Runs a mutation. An error leaves the object unchanged; the next mutation still runs.
+    fn mutate(
+        &mut self,
+        due: &Invocation<'_>,
+        mutator: &CompiledMutation,
+        invocation: &mut InvocationReport,
+    ) -> Result<(), Abort> {
+        let mut budget = self.budget(&due.bound.policy.name);
+        let scope = PolicyResolver::new(
+            &self.context,
+            &self.object,
+            due.param.as_ref(),
+            &due.bound.policy.variables,
+            true,
+        );
+        let result = if self.deadline_passed() {
+            Err(EvaluationError::Exhausted(Exhausted::Deadline).into())
+        } else {
+            mutator.apply(&scope, &self.state, &mut self.working_copy, &mut budget)
+        };
+        let (result, copied) = self.check_object_size(result);
+        let full = self.settings.full_detail;
+        let mut step = MutationReport {
+            field: mutator.field.clone(),
+            cost_units: budget.cost_units(),
+            variables: if full {
+                scope.used_variables()
+            } else {
+                Vec::new()
+            },
+            diff: None,
+            changed: false,
+            error: None,
+        };
+        self.spend(&due.bound.policy.name, budget.cost_units() + copied);
+        match result {
+            Ok(made) => {
+                if self.set_defaults(made, mutator.patch) {
+                    let object = self.working_copy.get();
+                    step.changed = true;
+                    step.diff = full.then(|| json_patch::diff(&self.object.json, object));
+                    self.object.update(object);
+                    self.working_copy.mark_synced();
+                    self.changed = true;
+                    if invocation.end == InvocationEnd::Unchanged {
+                        invocation.end = InvocationEnd::Changed;
+                    }
+                }
+                invocation.steps.push(step);
+                Ok(())
+            }
+            Err(error) => {
+                let (kind, message) = match error {
+                    MutationError::Fault(kind, message) => (kind, message),
+                    MutationError::Abort(message) => (FaultKind::Object, message),
+                };
+                step.error = Some(message.clone());
+                invocation.steps.push(step);
+                invocation.end = InvocationEnd::Failed;
+                self.fault(due.bound, Some(due.binding), kind, message.clone());
+                if kind == FaultKind::Object {
+                    return Err(Abort(denial(500, "InternalError", vec![message])));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses an object that has grown too large. Returns the cost units of the copy as
+    /// well.
+    fn check_object_size(
+        &self,
+        result: Result<bool, MutationError>,
+    ) -> (Result<bool, MutationError>, u64) {
+        let units = |bytes: usize| (bytes / BYTES_A_UNIT) as u64;
+        let bytes = match &result {
+            Ok(true) => size(self.working_copy.get()),
+            Ok(false) | Err(MutationError::Fault(FaultKind::Patch, _)) => {
+                return (result, units(size(&self.object.json)));
+            }
+            Err(_) => return (result, 0),
+        };
+        if bytes > OBJECT_BYTES && bytes > size(&self.object.json) {
+            let message = format!("the object would have more than {OBJECT_BYTES} bytes");
+            let fault = MutationError::Fault(FaultKind::Budget, message);
+            return (Err(fault), units(bytes));
+        }
+        (result, units(bytes))
+    }
+
+    fn spend(&mut self, policy: &Arc<str>, units: u64) {
+        let spent = self.spent_units.entry(policy.clone()).or_default();
+        *spent = spent.saturating_add(units);
+    }
+
+    /// A budget for expressions of a policy, bounded by the rest of its budget.
+    fn budget(&self, policy: &Arc<str>) -> Budget {
+        let mut limits = self.settings.limits;
+        let all = limits.cost_units.saturating_mul(POLICY_BUDGET_FACTOR);
+        let left = all.saturating_sub(self.spent_units.get(policy).copied().unwrap_or(0));
+        limits.cost_units = limits.cost_units.min(left);
+        Budget::new(limits)
+    }
+}

@@ -1,0 +1,78 @@
+//! The object as a mutation changes it: a second copy, synchronized with the first by
+//! their differences. A full copy for each mutation would take longer than most
+//! mutations.
+
+use serde_json::{Map, Value};
+
+pub(crate) type JsonObject = Map<String, Value>;
+
+/// A copy of the object, created at first use.
+#[derive(Default)]
+pub(crate) struct WorkingCopy {
+    copy: Value,
+    /// Whether it equals the object.
+    synced: bool,
+}
+
+impl WorkingCopy {
+    /// A copy of the object to change.
+    pub fn copy_of(&mut self, object: &Value) -> &mut Value {
+        if !std::mem::take(&mut self.synced) {
+            sync(&mut self.copy, object);
+        }
+        &mut self.copy
+    }
+
+    /// The changed copy.
+    pub fn get(&self) -> &Value {
+        &self.copy
+    }
+
+    /// The changed copy, for further changes.
+    pub fn get_mut(&mut self) -> &mut Value {
+        self.synced = false;
+        &mut self.copy
+    }
+
+    /// Records that the object equals the copy.
+    pub fn mark_synced(&mut self) {
+        self.synced = true;
+    }
+}
+
+/// Makes `old` equal to `new`; equal parts are not copied.
+pub(crate) fn sync(old: &mut Value, new: &Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            if !old.keys().eq(new.keys()) {
+                sync_keys(old, new);
+            }
+            // Both are ordered by name.
+            for (old, new) in old.values_mut().zip(new.values()) {
+                sync(old, new);
+            }
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.truncate(new.len());
+            for (old, new) in old.iter_mut().zip(new) {
+                sync(old, new);
+            }
+            old.extend_from_slice(&new[old.len()..]);
+        }
+        (old, new) => {
+            if old != new {
+                *old = new.clone();
+            }
+        }
+    }
+}
+
+/// Gives `old` the keys of `new`; values of common keys stay.
+pub(crate) fn sync_keys(old: &mut JsonObject, new: &JsonObject) {
+    old.retain(|name, _| new.contains_key(name));
+    for (name, value) in new {
+        if !old.contains_key(name) {
+            old.insert(name.clone(), value.clone());
+        }
+    }
+}

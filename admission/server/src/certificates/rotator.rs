@@ -1,0 +1,260 @@
+//! Rotates the certificate sets in a Secret that replicas share. The first replica that
+//! writes a new set wins; the others read it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, api::PostParams};
+use tautline_runtime::{
+    single_watch,
+    tls::{ServerPem, ServerTls},
+};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::certificate_set::{CertificateSet, CertificateSets, Times};
+use crate::metrics::Metrics;
+
+/// The key of the Secret with the certificate sets.
+const GENERATIONS: &str = "generations.json";
+/// The key with the CAs, for users and other tools.
+const BUNDLE: &str = "ca.crt";
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Delay after a failed write.
+const RETRY: Duration = Duration::from_secs(2);
+const ALPN: [&str; 1] = ["http/1.1"];
+
+/// Connections to the rest of the server.
+pub(crate) struct CertificateOutputs {
+    /// The CAs for the webhook configurations.
+    pub bundle: watch::Sender<Option<String>>,
+    /// The CAs in each webhook.
+    pub trusted: watch::Receiver<Vec<String>>,
+    /// Receives the server's TLS with the first certificate.
+    pub tls: oneshot::Sender<ServerTls>,
+}
+
+/// The Secret, and the names of the certificate.
+pub(crate) struct CertificateRotator {
+    pub client: Client,
+    pub namespace: String,
+    pub secret: String,
+    pub names: BTreeSet<String>,
+    pub times: Times,
+    pub metrics: Metrics,
+}
+
+impl CertificateRotator {
+    /// Generates, rotates and serves certificates until `stop`.
+    ///
+    /// # Errors
+    /// A name that is neither a DNS name nor an IP address.
+    pub(crate) async fn run(
+        self,
+        published: CertificateOutputs,
+        stop: CancellationToken,
+    ) -> Result<()> {
+        let CertificateOutputs {
+            bundle,
+            mut trusted,
+            tls,
+        } = published;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        // `None` until the first event.
+        let (sender, mut seen) = watch::channel(None::<Option<Arc<Secret>>>);
+        let (follow, name, end) = (api.clone(), self.secret.clone(), stop.clone());
+        let watching = tokio::spawn(async move {
+            let see = |secret: Option<Secret>| _ = sender.send_replace(Some(secret.map(Arc::new)));
+            single_watch::watch_single(follow, &name, end, see).await;
+        });
+        let mut server = ServedCertificate::new(tls);
+        loop {
+            let secret = seen.borrow_and_update().clone();
+            let mut pause = self.tick();
+            if let Some(secret) = secret {
+                match self.step(&api, secret.as_deref()).await? {
+                    Some(generations) => {
+                        let now = now_unix();
+                        bundle.send_if_modified(|held| replace(held, generations.bundle(now)));
+                        let held = trusted.borrow_and_update().clone();
+                        let trusts =
+                            |ca: &str| !held.is_empty() && held.iter().all(|h| h.contains(ca));
+                        if let Some(served) = generations.served(now, self.times, trusts) {
+                            server.serve(served, &self.metrics);
+                        }
+                    }
+                    None => pause = pause.min(RETRY),
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+                changed = seen.changed() => changed.context("the watch on the Secret has ended")?,
+                Ok(()) = trusted.changed() => {}
+            }
+        }
+        _ = watching.await;
+        Ok(())
+    }
+
+    /// Interval between checks of the time.
+    fn tick(&self) -> Duration {
+        let shortest = Duration::from_millis(200);
+        (self.times.overlap / 4).clamp(shortest, Duration::from_secs(60))
+    }
+
+    /// The certificate sets after this check; `None`: another replica was faster or the
+    /// write failed, so that it is tried again.
+    async fn step(
+        &self,
+        api: &Api<Secret>,
+        secret: Option<&Secret>,
+    ) -> Result<Option<CertificateSets>> {
+        let held = secret.map(read).unwrap_or_default();
+        let now = now_unix();
+        let Some(names) = held.needs_rotation(&self.names, now, self.times) else {
+            return Ok(Some(held));
+        };
+        let made = CertificateSet::generate(&names, now, self.times.lifetime)?;
+        let next = held.with(made, now);
+        let written = self.write(api, secret, &next, now).await;
+        match written {
+            Ok(()) => {
+                self.metrics.rotation("made");
+                tracing::info!(secret = %self.secret, "generated a new certificate");
+                Ok(Some(next))
+            }
+            Err(error) => {
+                self.metrics.rotation("refused");
+                tracing::warn!(secret = %self.secret, error = format!("{error:#}"), "cannot renew the certificate");
+                // A valid set is served further.
+                Ok((!held.bundle(now).is_empty()).then_some(held))
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        api: &Api<Secret>,
+        before: Option<&Secret>,
+        next: &CertificateSets,
+        now: u64,
+    ) -> Result<()> {
+        let data = BTreeMap::from([
+            (
+                GENERATIONS.to_owned(),
+                ByteString(serde_json::to_vec(next)?),
+            ),
+            (BUNDLE.to_owned(), ByteString(next.bundle(now).into_bytes())),
+        ]);
+        let params = PostParams::default();
+        let call = async {
+            match before {
+                None => {
+                    let labels = [("app.kubernetes.io/part-of", "tautline")];
+                    let own = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
+                    let metadata = ObjectMeta {
+                        name: Some(self.secret.clone()),
+                        namespace: Some(self.namespace.clone()),
+                        labels: Some(labels.into_iter().map(own).collect()),
+                        ..ObjectMeta::default()
+                    };
+                    let fresh = Secret {
+                        metadata,
+                        data: Some(data),
+                        ..Secret::default()
+                    };
+                    api.create(&params, &fresh).await
+                }
+                Some(before) => {
+                    // The resourceVersion makes another replica's write in between a
+                    // conflict.
+                    let mut secret = before.clone();
+                    secret.data.get_or_insert_default().extend(data);
+                    api.replace(&self.secret, &params, &secret).await
+                }
+            }
+        };
+        tautline_runtime::api_call::within(DEADLINE, call).await?;
+        Ok(())
+    }
+}
+
+/// The certificate sets of a Secret; empty if they do not parse.
+fn read(secret: &Secret) -> CertificateSets {
+    let Some(json) = secret.data.as_ref().and_then(|d| d.get(GENERATIONS)) else {
+        return CertificateSets::default();
+    };
+    serde_json::from_slice(&json.0).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the Secret's {GENERATIONS} cannot be parsed; generating a new certificate");
+        CertificateSets::default()
+    })
+}
+
+/// The certificate of new connections.
+struct ServedCertificate {
+    first: Option<oneshot::Sender<ServerTls>>,
+    tls: Option<ServerTls>,
+    served: String,
+}
+
+impl ServedCertificate {
+    fn new(first: oneshot::Sender<ServerTls>) -> Self {
+        Self {
+            first: Some(first),
+            tls: None,
+            served: String::new(),
+        }
+    }
+
+    fn serve(&mut self, generation: &CertificateSet, metrics: &Metrics) {
+        if generation.cert == self.served {
+            return;
+        }
+        let pem = ServerPem {
+            cert: &generation.cert,
+            key: &generation.key,
+            alpn: &ALPN,
+        };
+        let given = match &self.tls {
+            Some(tls) => tls.replace_pem(pem),
+            None => ServerTls::from_pem(pem).map(|tls| {
+                self.tls = Some(tls.clone());
+                // The receiver lives as long as the server.
+                if let Some(first) = self.first.take() {
+                    _ = first.send(tls);
+                }
+            }),
+        };
+        match given {
+            Ok(()) => {
+                self.served.clone_from(&generation.cert);
+                metrics.expires(generation.ends_unix);
+                tracing::info!(
+                    ends_unix = generation.ends_unix,
+                    "serving a new certificate"
+                );
+            }
+            Err(error) => tracing::error!(%error, "the certificate cannot be served"),
+        }
+    }
+}
+
+fn replace(held: &mut Option<String>, new: String) -> bool {
+    let new = Some(new);
+    let changed = *held != new;
+    *held = new;
+    changed
+}
+
+pub(crate) fn now_unix() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}

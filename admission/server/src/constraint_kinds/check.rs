@@ -1,0 +1,270 @@
+//! Validation. The API server has checked the schema before.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tautline_api::{
+    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, Metadata, convert,
+};
+use tautline_core::{Snapshot, trust::TrustedNamespaces};
+
+use super::warnings;
+use crate::{handler::Response, mutations, review::Request};
+
+/// The code of an object without errors.
+pub(super) const VALID: &str = "Valid";
+
+/// Validates an object.
+pub(crate) fn validate(
+    request: &Request,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Response {
+    let (object, old) = (&request.object, &request.old_object);
+    if object.is_null() {
+        return Response::allow("Deleted", "");
+    }
+    // The removal of finalizers must never fail.
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return Response::allow("Terminating", "");
+    }
+    if !old.is_null() && object["spec"] == old["spec"] {
+        return Response::allow("SpecUnchanged", "");
+    }
+    let namespace = request.namespace.as_str();
+    let checked = match request.kind[2].as_str() {
+        "ConstraintPolicy" => policy(object, namespace, snapshot, trusted),
+        "ConstraintPolicyOffer" => offer(object, namespace, snapshot, trusted),
+        "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
+        "MutationPolicy" | "MutationPolicyBinding" => mutation(object),
+        kind => return Response::bypass("OtherKind", format!("{kind} is not a kind of Tautline")),
+    };
+    match checked {
+        Ok(warnings) => {
+            let allowed = Response::allow(VALID, "");
+            warnings.into_iter().fold(allowed, Response::warn)
+        }
+        Err(text) => Response::refuse("Invalid", super::message(request, &text)),
+    }
+}
+
+type Checked = Result<Vec<String>, String>;
+
+fn typed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    T::deserialize(object).map_err(|e| e.to_string())
+}
+
+fn in_namespace(meta: &mut Metadata, namespace: &str) {
+    meta.namespace = Some(namespace.to_owned());
+}
+
+fn policy(
+    object: &Value,
+    namespace: &str,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Checked {
+    let mut policy: ConstraintPolicy = typed(object)?;
+    in_namespace(&mut policy.metadata, namespace);
+    let policy = convert::policy(&policy).map_err(|e| e.to_string())?;
+    Ok(warnings::policy(&policy, snapshot, trusted))
+}
+
+fn offer(
+    object: &Value,
+    namespace: &str,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Checked {
+    let mut offer: ConstraintPolicyOffer = typed(object)?;
+    in_namespace(&mut offer.metadata, namespace);
+    let offer = convert::offer(&offer).map_err(|e| e.to_string())?;
+    Ok(warnings::offer(&offer, snapshot, trusted))
+}
+
+fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
+    let binding: ConstraintPolicyBinding = typed(object)?;
+    let spec = &binding.spec;
+    if spec.offer.is_empty() {
+        return Err("spec.offer: is empty; name the ConstraintPolicyOffer".into());
+    }
+    if spec.targets.is_empty() {
+        return Err("spec.targets: is empty; name an object for each target of the offer".into());
+    }
+    for (name, target) in &spec.targets {
+        let parts = [("kind", &target.kind), ("name", &target.name)];
+        if let Some((field, _)) = parts.iter().find(|(_, text)| text.is_empty()) {
+            return Err(format!("spec.targets[{name}].{field}: is empty"));
+        }
+    }
+    Ok(warnings::binding(&spec.offer, namespace, snapshot))
+}
+
+/// The expressions of a policy compile, and all fields are known.
+fn mutation(object: &Value) -> Checked {
+    match tautline_mutating_policy::check(object) {
+        Ok((_, warnings)) => Ok(mutations::lines(&warnings)),
+        Err(problems) => Err(mutations::lines(&problems).join("\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{Pod, Policy, Rule, Service},
+    };
+
+    use super::*;
+    use crate::handler::ResponseKind;
+
+    fn request(kind: &str, spec: Value) -> Request {
+        let group = "constraint.ciena.com".to_owned();
+        Request {
+            kind: [group, "v1alpha1".into(), kind.into()],
+            namespace: "shop".into(),
+            name: "x".into(),
+            operation: "CREATE".into(),
+            object: json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": kind,
+                           "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+            .into(),
+            ..Request::default()
+        }
+    }
+
+    fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Response {
+        validate(
+            &request(kind, spec),
+            snapshot,
+            &TrustedNamespaces::default(),
+        )
+    }
+
+    fn pods(expression: Value) -> Value {
+        json!([{"kind": "Pod", "labelSelector": {"matchExpressions": [expression]}}])
+    }
+
+    #[test]
+    fn invalid_objects_are_refused_with_the_field() {
+        let is = json!({"key": "a", "operator": "Is", "values": ["b"]});
+        let bare = json!({"key": "a", "operator": "In"});
+        let all = json!([{"kind": "Pod", "labelSelector": {}}]);
+        let twice = json!([{"kind": "Pod"}, {"kind": "Pod", "name": "default"}]);
+        let cases = [
+            (
+                "ConstraintPolicy",
+                json!({"rules": [{"name": "r", "weight": -1}]}),
+            ),
+            ("ConstraintPolicy", json!({"rules": "r"})),
+            ("ConstraintPolicyOffer", json!({"targets": pods(is)})),
+            ("ConstraintPolicyOffer", json!({"targets": pods(bare)})),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": all, "grace": "10"}),
+            ),
+            ("ConstraintPolicyOffer", json!({"targets": twice})),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": [{"kind": "Podd"}]}),
+            ),
+            (
+                "ConstraintPolicyBinding",
+                json!({"offer": "", "targets": {}}),
+            ),
+            (
+                "ConstraintPolicyBinding",
+                json!({"offer": "o", "targets": {}}),
+            ),
+            (
+                "ConstraintPolicyBinding",
+                json!({"offer": "o", "targets": {"default": {"kind": "Pod"}}}),
+            ),
+        ];
+        let mut told = String::new();
+        for (kind, spec) in cases {
+            let response = judge(kind, spec, &Snapshot::default());
+            assert_eq!(response.kind, ResponseKind::Refuse, "{response:?}");
+            told += &format!("{}\n", response.text);
+        }
+        insta::assert_snapshot!("refusals", told);
+    }
+
+    #[test]
+    fn doubtful_objects_get_warnings() {
+        let mut index = Index::default();
+        let empty = judge(
+            "ConstraintPolicyOffer",
+            json!({"targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}],
+                   "policies": ["near"]}),
+            &index.snapshot(),
+        );
+        let rule = Rule {
+            name: "latency".into(),
+            ..Rule::default()
+        };
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![rule],
+        }));
+        index.apply(Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: "p".into(),
+            labels: [("app", "web")].into_iter().collect(),
+            ..Pod::default()
+        }));
+        let offer = json!({"targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}],
+                           "policies": ["near"]});
+        let unprovided = judge("ConstraintPolicyOffer", offer.clone(), &index.snapshot());
+        let policy = judge(
+            "ConstraintPolicy",
+            json!({"rules": [{"name": "latency"}, {"name": "latency"}]}),
+            &index.snapshot(),
+        );
+        let odd = judge(
+            "ConstraintPolicyOffer",
+            json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}]}),
+            &index.snapshot(),
+        );
+        let binding = judge(
+            "ConstraintPolicyBinding",
+            json!({"offer": "o", "targets": {"default": {"kind": "Pod", "name": "p"}}}),
+            &index.snapshot(),
+        );
+        index.apply(Object::Service(Service {
+            namespace: "tautline-system".into(),
+            name: "prober".into(),
+            rules: vec!["latency".into()],
+            ..Service::default()
+        }));
+        let good = judge("ConstraintPolicyOffer", offer, &index.snapshot());
+        assert_eq!(good.warnings, Vec::<String>::new());
+        let all = [empty, unprovided, policy, odd, binding];
+        assert!(all.iter().all(|v| v.kind == ResponseKind::Allow), "{all:?}");
+        let told: Vec<String> = all.iter().map(|v| v.warnings.join("\n")).collect();
+        insta::assert_snapshot!("warnings", told.join("\n\n"));
+    }
+
+    #[test]
+    fn unchanged_and_terminating_objects_are_allowed() {
+        let bad = json!({"rules": [{"name": "r", "weight": -1}]});
+        let mut same = request("ConstraintPolicy", bad.clone());
+        same.old_object = same.object.clone();
+        std::sync::Arc::make_mut(&mut same.object)["metadata"]["labels"] = json!({"a": "b"});
+        let mut going = request("ConstraintPolicy", bad);
+        std::sync::Arc::make_mut(&mut going.object)["metadata"]["deletionTimestamp"] =
+            "2026-01-01T00:00:00Z".into();
+        for (request, code) in [(same, "SpecUnchanged"), (going, "Terminating")] {
+            assert_eq!(
+                validate(
+                    &request,
+                    &Snapshot::default(),
+                    &TrustedNamespaces::default()
+                )
+                .code,
+                code
+            );
+        }
+    }
+}

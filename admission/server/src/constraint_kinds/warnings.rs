@@ -1,0 +1,113 @@
+//! Warnings about objects that are valid but doubtful.
+
+use std::collections::BTreeSet;
+
+use tautline_core::{
+    Snapshot,
+    model::{Offer, Policy, TargetKind},
+    providers,
+    trust::TrustedNamespaces,
+};
+
+/// Duplicate rules, and rules without a provider.
+pub(crate) fn policy(
+    policy: &Policy,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut names = BTreeSet::new();
+    for (i, rule) in policy.rules.iter().enumerate() {
+        if !names.insert(&*rule.name) {
+            let name = &rule.name;
+            warnings.push(format!(
+                "spec.rules[{i}]: {name} is a duplicate; the first rule of this name counts"
+            ));
+        }
+    }
+    warnings.extend(
+        names
+            .into_iter()
+            .filter_map(|rule| unprovided(rule, &policy.namespace, snapshot, trusted)),
+    );
+    warnings
+}
+
+/// Missing policies and providers, targets that select nothing.
+pub(crate) fn offer(
+    offer: &Offer,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Vec<String> {
+    let namespace = &*offer.namespace;
+    let mut warnings = Vec::new();
+    if offer.policies.is_empty() {
+        warnings.push("spec.policies: is empty; the offer has no effect".to_owned());
+    }
+    let mut rules = BTreeSet::new();
+    for (i, name) in offer.policies.iter().enumerate() {
+        match snapshot.policy(namespace, name) {
+            Some(policy) => rules.extend(policy.rules.iter().map(|r| &*r.name)),
+            None => warnings.push(format!(
+                "spec.policies[{i}]: ConstraintPolicy {name} does not exist in {namespace} yet"
+            )),
+        }
+    }
+    warnings.extend(
+        rules
+            .into_iter()
+            .filter_map(|rule| unprovided(rule, namespace, snapshot, trusted)),
+    );
+    if !offer.targets.iter().any(|t| t.kind == TargetKind::Pod) {
+        warnings
+            .push("spec.targets: no target has the kind Pod; the offer governs no pod".to_owned());
+    }
+    for (i, target) in offer.targets.iter().enumerate() {
+        let at = format!("spec.targets[{i}] ({})", target.name);
+        match (target.kind, &target.selector) {
+            (_, None) => {
+                warnings.push(format!(
+                    "{at}: selects nothing without a labelSelector; {{}} selects all"
+                ));
+            }
+            (TargetKind::Pod | TargetKind::Endpoint, Some(_)) => {
+                if !snapshot.selects_any(namespace, target) {
+                    warnings.push(format!("{at}: selects nothing in {namespace} now"));
+                }
+            }
+            // The server does not watch these objects.
+            (TargetKind::Cluster | TargetKind::NetworkService, Some(_)) => {}
+        }
+        if target.api_version.is_empty()
+            && !matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint)
+        {
+            warnings.push(format!("{at}: needs its apiVersion to be found"));
+        }
+    }
+    warnings
+}
+
+/// A missing offer.
+pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {
+    match snapshot.offer(namespace, offer) {
+        Some(_) => Vec::new(),
+        None => vec![format!(
+            "spec.offer: ConstraintPolicyOffer {offer} does not exist in {namespace}"
+        )],
+    }
+}
+
+fn unprovided(
+    rule: &str,
+    namespace: &str,
+    snapshot: &Snapshot,
+    trusted: &TrustedNamespaces,
+) -> Option<String> {
+    let none = providers::choose_provider(snapshot, rule, namespace, trusted).is_none();
+    none.then(|| {
+        format!(
+            "rule {rule} has no provider yet: label a Service of {namespace}, or of a trusted \
+             namespace ({trusted}), constraint.ciena.com/constraint-{rule}: enabled"
+        )
+    })
+}

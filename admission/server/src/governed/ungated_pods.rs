@@ -1,0 +1,256 @@
+//! Ungated pods: pending pods that were created before the offer that governs them. They
+//! do not request the resource, so the scheduler never calls the extender for them. The
+//! offer's condition `Gated` and an event report them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use tautline_api::ConstraintPolicyOffer;
+use tautline_core::{
+    Snapshot,
+    index::{Kind, Member, OfferEntry},
+    model::Pod,
+};
+use tautline_runtime::{
+    cluster_store::ClusterStore,
+    events::{EventNote, Events, reference_to_own},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::RESOURCE;
+
+const CONDITION: &str = "Gated";
+/// Owns the condition in server-side apply.
+const MANAGER: &str = "tautline-admission";
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Delay in which changes are collected.
+const GATHER: Duration = Duration::from_secs(1);
+/// Pods named in a message.
+const MAX_NAMES: usize = 10;
+
+/// Namespace and name of an offer.
+type Key = (Arc<str>, Arc<str>);
+
+/// Reports ungated pods in the conditions of offers.
+pub(crate) struct UngatedPods {
+    pub store: ClusterStore,
+    pub client: Client,
+    pub events: Arc<Events>,
+}
+
+impl UngatedPods {
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut changes = self.store.changes();
+        let mut before = None;
+        // The UID and the reported pods of each offer.
+        let mut reported: BTreeMap<Key, (Box<str>, Vec<String>)> = BTreeMap::new();
+        loop {
+            let now = *changes.borrow_and_update();
+            if before.is_none_or(|b| now.changed(&b, &[Kind::Pod, Kind::Offer])) {
+                before = Some(now);
+                let snapshot = self.store.snapshot();
+                reported.retain(|(ns, name), (uid, _)| {
+                    snapshot
+                        .offer(ns, name)
+                        .is_some_and(|e| e.offer.uid == *uid)
+                });
+                for (key, entry, names) in find_ungated(&snapshot) {
+                    let known = reported.get(&key).map(|(_, names)| names);
+                    if known == Some(&names) {
+                        continue;
+                    }
+                    match self.report(entry, &names).await {
+                        Ok(()) => _ = reported.insert(key, (entry.offer.uid.clone(), names)),
+                        Err(error) => {
+                            // Retried after the delay.
+                            before = None;
+                            match error {
+                                // Another replica has probably written it.
+                                WriteError::Conflict => {}
+                                WriteError::Call(error) => {
+                                    tracing::warn!(offer = %key.1, %error, "cannot write the condition Gated");
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(GATHER) => {}
+            }
+            if before.is_some() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    changed = changes.changed() => if changed.is_err() { return },
+                }
+            }
+        }
+    }
+
+    async fn report(&self, entry: &OfferEntry, names: &[String]) -> Result<(), WriteError> {
+        let (offer, namespace) = (&entry.offer, &*entry.offer.namespace);
+        let api: Api<ConstraintPolicyOffer> = Api::namespaced(self.client.clone(), namespace);
+        let Some(found) = with_deadline(api.get_opt(&offer.name)).await? else {
+            return Ok(());
+        };
+        let version = found.metadata.resource_version;
+        let status = found.status.unwrap_or_default();
+        let held = status.conditions.into_iter().find(|c| c.type_ == CONDITION);
+        let (held, message) = match (held, names) {
+            // No condition, and no pods to report.
+            (None, []) => return Ok(()),
+            (held, names) => (held, message(names)),
+        };
+        if held.as_ref().is_some_and(|h| h.message == message) {
+            return Ok(());
+        }
+        let (state, reason) = match names {
+            [] => ("True", "AllAsk"),
+            _ => ("False", "PodsBeforeOffer"),
+        };
+        let since = held.filter(|h| h.status == state);
+        let condition = Condition {
+            type_: CONDITION.to_owned(),
+            status: state.to_owned(),
+            reason: reason.to_owned(),
+            last_transition_time: since
+                .map_or_else(|| Time(Timestamp::now()), |h| h.last_transition_time),
+            message: message.clone(),
+            observed_generation: None,
+        };
+        let patch = json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+            // Only one of several replicas succeeds.
+            "metadata": {"name": &*offer.name, "uid": offer.uid, "resourceVersion": version},
+            "status": {"conditions": [condition]},
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(patch);
+        with_deadline(api.patch_status(&offer.name, &params, &patch)).await?;
+        if !names.is_empty() {
+            self.events.publish(EventNote {
+                regarding: reference_to_own(
+                    "ConstraintPolicyOffer",
+                    namespace,
+                    &offer.name,
+                    &offer.uid,
+                ),
+                secondary: None,
+                warning: true,
+                reason: reason.to_owned(),
+                action: "Gate",
+                text: message,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Why a condition cannot be written.
+enum WriteError {
+    /// The offer has changed since it was read.
+    Conflict,
+    Call(String),
+}
+
+async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
+        Ok(Err(error)) => Err(WriteError::Call(error.to_string())),
+        Err(_) => Err(WriteError::Call(
+            "the API server did not answer in time".to_owned(),
+        )),
+    }
+}
+
+fn message(names: &[String]) -> String {
+    let Some(more) = names.len().checked_sub(MAX_NAMES).filter(|m| *m > 0) else {
+        return match names {
+            [] => format!("every pending pod requests {RESOURCE}"),
+            names => message_for(names, ""),
+        };
+    };
+    message_for(&names[..MAX_NAMES], &format!(" and {more} more"))
+}
+
+fn message_for(names: &[String], more: &str) -> String {
+    format!(
+        "pending pods were created before the offer and do not request {RESOURCE}: {}{more}; the \
+         scheduler places them without the extender: delete them so that they are created again",
+        names.join(", ")
+    )
+}
+
+/// Every offer with the names of its ungated pods.
+fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
+    let ungated = |pod: &Pod| {
+        let pending = pod.node.is_none() && !pod.finished && !pod.terminating;
+        pending && pod.requests.milli(RESOURCE) == 0
+    };
+    let offers = snapshot.offers().filter(|e| !e.offer.terminating);
+    offers
+        .map(|entry| {
+            let members = entry.members.iter().flat_map(|m| m.values());
+            let mut names: Vec<String> = members
+                .filter_map(|m| match m {
+                    Member::Pod(pod) if ungated(pod) => Some(pod.name.to_string()),
+                    _ => None,
+                })
+                .collect();
+            names.sort();
+            names.dedup();
+            let key = (
+                Arc::clone(&entry.offer.namespace),
+                Arc::clone(&entry.offer.name),
+            );
+            (key, entry, names)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{Index, index::Object};
+
+    use super::{super::tests::offer, *};
+
+    #[test]
+    fn only_pending_pods_without_the_request_are_reported() {
+        let mut index = Index::default();
+        index.apply(Object::Offer(offer()));
+        let pod = |name: &str, node: Option<&str>, asks: i64| {
+            Object::Pod(Pod {
+                namespace: "shop".into(),
+                name: name.into(),
+                labels: [("app", "web")].into_iter().collect(),
+                node: node.map(Into::into),
+                requests: [(RESOURCE, asks)].into_iter().collect(),
+                ..Pod::default()
+            })
+        };
+        index.apply(pod("bound", Some("n"), 0));
+        index.apply(pod("asks", None, 1000));
+        index.apply(pod("old-b", None, 0));
+        index.apply(pod("old-a", None, 0));
+        let snapshot = index.snapshot();
+        let found = find_ungated(&snapshot);
+        assert_eq!(found[0].2, ["old-a", "old-b"]);
+        assert!(message(&found[0].2).contains("governed: old-a, old-b; the scheduler"));
+        let many: Vec<String> = (0..12).map(|i| format!("p{i}")).collect();
+        assert!(
+            message(&many).contains("p9 and 2 more;"),
+            "{}",
+            message(&many)
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The cluster view of policies.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, api::TypeMeta};
+use serde_json::Value;
+use tautline_cel::{AccessCheck, Decision, EvaluationError};
+use tautline_mutating_policy::{
+    ClusterView, Kind, ParamQuery, ParamSelector, Request, ResourceScope, model::ParamKind,
+};
+use tautline_structured_merge::Schema;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    authorizer::Authorizer, objects::ObjectCache, params::ParamWatches, schemas::SchemaCache,
+};
+
+/// Deadline for a Namespace that is not cached yet, and delay of a failed watch.
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Watched and fetched state for policies.
+pub(crate) struct Cluster {
+    client: Client,
+    namespaces: ObjectCache,
+    pub params: ParamWatches,
+    pub schemas: SchemaCache,
+    /// `None`: the authorizer is off.
+    authorizer: Option<Authorizer>,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, authorizer: bool) -> Self {
+        Self {
+            schemas: SchemaCache::new(client.clone()),
+            authorizer: authorizer.then(|| Authorizer::new(client.clone())),
+            client,
+            namespaces: ObjectCache::default(),
+            params: ParamWatches::default(),
+        }
+    }
+
+    /// Whether policies may use the authorizer, which blocks.
+    pub(crate) fn authorizer_enabled(&self) -> bool {
+        self.authorizer.is_some()
+    }
+
+    /// Watches Namespaces until `stop`.
+    pub(crate) async fn watch_namespaces(&self, stop: CancellationToken) {
+        let types = TypeMeta {
+            api_version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+        };
+        let resource = kube::api::ApiResource::erase::<Namespace>(&());
+        loop {
+            let api = Api::all_with(self.client.clone(), &resource);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                why = self.namespaces.watch(api, &types) => {
+                    tracing::warn!(%why, "cannot watch Namespaces");
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(NAMESPACE_TIMEOUT) => {}
+            }
+        }
+    }
+
+    /// The view of a request. A missing Namespace or schema is fetched.
+    pub(crate) async fn for_request(self: &Arc<Self>, request: &Request) -> RequestCluster {
+        self.schemas.fetch_if_missing(&request.kind).await;
+        let name = request.namespace.as_str();
+        let mut namespace = self.namespaces.get("", name);
+        if namespace.is_none() && !name.is_empty() {
+            let api: Api<Namespace> = Api::all(self.client.clone());
+            let found = tokio::time::timeout(NAMESPACE_TIMEOUT, api.get_opt(name)).await;
+            let found = found.ok().and_then(Result::ok).flatten();
+            namespace = found
+                .and_then(|n| serde_json::to_value(n).ok())
+                .map(Arc::new);
+        }
+        RequestCluster {
+            cluster: Arc::clone(self),
+            namespace: namespace.map(|n| (name.to_owned(), n)),
+        }
+    }
+}
+
+/// The cluster view of a request, with its Namespace.
+pub(crate) struct RequestCluster {
+    cluster: Arc<Cluster>,
+    namespace: Option<(String, Arc<Value>)>,
+}
+
+impl ClusterView for RequestCluster {
+    fn namespace(&self, name: &str) -> Option<Arc<Value>> {
+        match &self.namespace {
+            Some((own, namespace)) if own == name => Some(Arc::clone(namespace)),
+            _ => self.cluster.namespaces.get("", name),
+        }
+    }
+
+    fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
+        self.cluster.params.resource_scope(kind)
+    }
+
+    fn params(&self, kind: &ParamKind, wanted: ParamQuery<'_>) -> Vec<Arc<Value>> {
+        let Some(followed) = self.cluster.params.get(kind) else {
+            return Vec::new();
+        };
+        let namespace = wanted.namespace.unwrap_or_default();
+        match wanted.selector {
+            ParamSelector::Name(name) => {
+                followed.objects.get(namespace, name).into_iter().collect()
+            }
+            ParamSelector::Labels(selector) => followed.objects.selected(namespace, selector),
+        }
+    }
+
+    fn schema(&self, kind: &Kind) -> Option<Schema> {
+        self.cluster.schemas.kind(kind)
+    }
+
+    fn authorize(
+        &self,
+        request: &Request,
+        check: &AccessCheck,
+        verb: &str,
+    ) -> Result<Decision, EvaluationError> {
+        match &self.cluster.authorizer {
+            Some(authorizer) => authorizer.authorize(request, check, verb),
+            None => Err(EvaluationError::failed(
+                "the authorizer is off; start the server with --authorizer",
+            )),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The tasks that watch the cluster for the handlers.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, core::DeserializeGuard};
+use tautline_api::{MutationPolicy, MutationPolicyBinding};
+use tautline_runtime::{
+    admin::Readiness, events::Events, single_watch, tasks::Tasks, watch::watch_list,
+};
+
+use crate::{
+    config::Config,
+    gpu_sharing,
+    mutations::{self, MutationHandler, RawObject},
+};
+
+/// Readiness condition: the slice policy is loaded.
+pub(crate) const SLICE_POLICY: &str = "slice policy";
+/// Readiness condition: parameters are listed.
+pub(crate) const PARAMS: &str = "parameters of mutation policies";
+/// Longest wait for the slice policy at start. Without it the server uses annotations
+/// only.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for parameters at start: a kind that is not served must not block the
+/// server.
+const PARAMS_START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Watches the ConfigMap of the slice policy.
+pub(crate) fn slice_policy(
+    config: &Config,
+    client: &Client,
+    policy: &Arc<gpu_sharing::PolicyStore>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
+    let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
+    tasks.spawn("slice policy", async move {
+        let timeout = async {
+            tokio::time::sleep(START_TIMEOUT).await;
+            ready.done(SLICE_POLICY);
+            std::future::pending::<()>().await;
+        };
+        let see = |map| {
+            policy.update(map);
+            ready.done(SLICE_POLICY);
+        };
+        tokio::select! {
+            () = single_watch::watch_single(api, gpu_sharing::MAP, stop, see) => {}
+            () = timeout => {}
+        }
+        Ok(())
+    });
+}
+
+/// Watches mutation policies and the objects that they use.
+pub(crate) fn mutation_policies(
+    config: &Config,
+    client: &Client,
+    counters: mutations::Counters,
+    events: &Arc<Events>,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) -> Arc<MutationHandler> {
+    let store = Arc::new(mutations::PolicyStore::new(
+        Arc::clone(events),
+        counters.clone(),
+    ));
+    let cluster = Arc::new(mutations::Cluster::new(client.clone(), config.authorizer));
+    let (policies, bindings) = (Arc::clone(&store), Arc::clone(&store));
+    let api: Api<DeserializeGuard<RawObject<MutationPolicy>>> = Api::all(client.clone());
+    watch_list(api, None, readiness, tasks, move |all| {
+        policies.update_policies(&all)
+    });
+    let api: Api<DeserializeGuard<RawObject<MutationPolicyBinding>>> = Api::all(client.clone());
+    watch_list(api, None, readiness, tasks, move |all| {
+        bindings.update_bindings(&all)
+    });
+    let stop = tasks.stop_token();
+    let (namespaces, end) = (Arc::clone(&cluster), stop.clone());
+    tasks.spawn("watch namespaces", async move {
+        namespaces.watch_namespaces(end).await;
+        Ok(())
+    });
+    let (schemas, end) = (Arc::clone(&cluster), stop.clone());
+    tasks.spawn("types", async move {
+        schemas.schemas.keep_fresh(end).await;
+        Ok(())
+    });
+    let (params, client, active) = (Arc::clone(&cluster), client.clone(), store.changes());
+    tasks.spawn("parameters", async move {
+        params.params.watch_kinds(client, active, stop).await;
+        Ok(())
+    });
+    let (params, active, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
+    let end = tasks.stop_token();
+    tasks.spawn("parameters at start", async move {
+        // Before they are listed, policies with failurePolicy Fail would refuse requests.
+        tokio::select! {
+            () = params.params.wait_until_listed(&active, PARAMS_START_TIMEOUT) => ready.done(PARAMS),
+            () = end.cancelled() => {}
+        }
+        // A task that ends stops the process.
+        end.cancelled().await;
+        Ok(())
+    });
+    Arc::new(MutationHandler {
+        store,
+        cluster,
+        exempt: config.exempt.clone(),
+        counters,
+        // The rest is for the response.
+        deadline: config.deadline.mul_f64(0.75),
+        executor: mutations::Executor::default(),
+    })
+}

@@ -1,0 +1,263 @@
+//! A trace through the real extender and the real gpu-slice provider, over HTTP and
+//! gRPC on loopback. kube-scheduler's part is played here: every node that fits is
+//! posted by name, filter and prioritize are asked, and of the nodes with the best
+//! score one is taken. Then the provider reserves, the pod is bound, and the
+//! provider sees it in its watch.
+
+use std::{net::Ipv4Addr, sync::Arc, time::Duration, time::Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tautline_api::convert;
+use tautline_core::{
+    index::{Kind, Object},
+    model::{Pod, Service, ServicePort},
+    node_filter,
+    nodes::NodeSet,
+    selector::Labels,
+};
+use tautline_gpu_placement::{CARD, RequestDistribution, device_annotation, policy::PolicyName};
+use tautline_gpu_simulator::{
+    Arrivals, Experiment, RunResult, Trace, Workload,
+    run::{Cluster, RunRecord},
+    ties::TieBreaker,
+};
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, NodeOrder};
+use tautline_provider_client::{PlanningQuestion, ProviderClient};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
+use tautline_scheduler_extender::{App, Config};
+use tautline_sdk::{Server, testkit};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::trace_objects;
+use crate::http::Http;
+
+/// Far more than an answer takes: what is measured is where pods go.
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// All runs of an experiment, one after the other.
+pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<Vec<RunResult>> {
+    let mut outcomes = Vec::new();
+    for (workload, orders) in &experiment.workloads {
+        for order in orders {
+            for policy in &experiment.policies {
+                let (start, arrivals) = (Instant::now(), &order.arrivals);
+                let servers =
+                    LiveServers::start(&experiment.trace, workload, arrivals, *policy).await?;
+                let chooser = TieBreaker::new(experiment.ties, arrivals.seed);
+                let record = servers.arrive(experiment, workload, arrivals, chooser, &tell);
+                let record = record.await;
+                servers.stop().await;
+                outcomes.push(RunResult::of(
+                    &experiment.trace,
+                    workload,
+                    arrivals.seed,
+                    *policy,
+                    &record?,
+                    start.elapsed().as_secs_f64(),
+                ));
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Running servers.
+struct LiveServers {
+    store: ClusterStore,
+    http: Http,
+    extender: String,
+    provider_client: ProviderClient,
+    policy: PolicyName,
+    stop: CancellationToken,
+    done: JoinHandle<Result<()>>,
+}
+
+impl LiveServers {
+    async fn start(
+        trace: &Trace,
+        workload: &Workload,
+        order: &Arrivals,
+        policy: PolicyName,
+    ) -> Result<Self> {
+        let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
+        let asked = workload
+            .pods
+            .iter()
+            .map(|p| &workload.shapes[p.shape as usize]);
+        let provider = Arc::new(GpuSlice::new(
+            feed.clone(),
+            GpuConfig {
+                policy,
+                order: NodeOrder::Named,
+                classes: Some(RequestDistribution::of(asked).classes()),
+                ..GpuConfig::default()
+            },
+        ));
+        let server = Server::bind(testkit::loopback()).await?;
+        let service = Service {
+            namespace: trace_objects::NAMESPACE.into(),
+            name: "gpu-slice".into(),
+            rules: vec!["gpu-slice".into()],
+            external_name: Some("127.0.0.1".into()),
+            ports: vec![ServicePort {
+                name: "ruleprovider".into(),
+                port: server.address().port(),
+            }],
+            allocator: true,
+            ..Service::default()
+        };
+        server.spawn_with_allocator(Arc::clone(&provider), provider, &mut tasks)?;
+        feed.apply(Object::Service(service));
+        feed.reset(Kind::Node, trace_objects::nodes(trace, order)?);
+        for object in trace_objects::policies(workload)? {
+            feed.apply(object);
+        }
+        let providers = tautline_provider_client::ClientConfig {
+            deadline: CALL_DEADLINE,
+            ..tautline_provider_client::ClientConfig::single_tenant()
+        };
+        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+        let config = Config {
+            listen: loopback,
+            admin: loopback,
+            deadline: CALL_DEADLINE,
+            providers: providers.clone(),
+            ..Config::default()
+        };
+        let app = App::build(config, feed.clone(), None).await?;
+        let extender = format!("http://{}", app.address()?);
+        app.spawn(&mut tasks);
+        let stop = tasks.stop_token();
+        Ok(Self {
+            done: tokio::spawn(tasks.run(std::future::pending())),
+            provider_client: ProviderClient::new(
+                providers,
+                tautline_provider_client::Metrics::default(),
+            )?,
+            http: Http::default(),
+            store: feed,
+            extender,
+            policy,
+            stop,
+        })
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        _ = self.done.await;
+    }
+
+    async fn arrive(
+        &self,
+        experiment: &Experiment,
+        workload: &Workload,
+        order: &Arrivals,
+        mut chooser: TieBreaker,
+        tell: &impl Fn(u64),
+    ) -> Result<RunRecord> {
+        // Keeps the account of its own: what the provider gives must be there.
+        let mut cluster = Cluster::new(&experiment.trace, workload, order, self.policy);
+        let mut record = RunRecord::default();
+        for (number, pod) in order.pods.iter().enumerate() {
+            let shape = workload.shape_of(*pod);
+            let json = trace_objects::pod(number, shape, workload);
+            let node = self.schedule(&json, &mut chooser).await?;
+            if let Some(node) = &node {
+                let card = self.bind(&json, node).await?;
+                let index = trace_objects::index(node).context("a node of another name")?;
+                let held = cluster.place_on(shape, index, card.first().map(|c| c.0));
+                let held = held.map(|h| h.grant.parts).unwrap_or_default();
+                ensure!(
+                    held == card,
+                    "arrival {number}: node {node} was to give {card:?} to {shape:?}, and has it not"
+                );
+            }
+            record.arrival(shape, node.is_some(), &cluster);
+            tell(1);
+        }
+        Ok(record)
+    }
+
+    /// One scheduling cycle; `None`: no node will do.
+    async fn schedule(&self, json: &Value, chooser: &mut TieBreaker) -> Result<Option<String>> {
+        let pod = core(json)?;
+        let mut names: Vec<String> = {
+            let snapshot = self.store.snapshot();
+            let fitting = snapshot
+                .nodes()
+                .filter(|n| node_filter::unschedulable_reason(&snapshot, &pod, n).is_none());
+            fitting.map(|n| n.name.to_string()).collect()
+        };
+        names.sort_unstable();
+        let answer = self.post("filter", json, &names).await?;
+        if let Some(error) = answer["error"].as_str().filter(|e| !e.is_empty()) {
+            bail!("the extender cannot plan pod {}: {error}", pod.name);
+        }
+        let mut usable: Vec<String> = serde_json::from_value(answer["nodenames"].clone())
+            .context("filter answered no node names")?;
+        usable.sort_unstable();
+        if usable.len() < 2 {
+            return Ok(usable.pop());
+        }
+        let scores = self.post("prioritize", json, &usable).await?;
+        let mut best: Option<(&str, i64)> = None;
+        let mut equals = 1;
+        for score in scores.as_array().into_iter().flatten() {
+            let (Some(host), Some(score)) = (score["host"].as_str(), score["score"].as_i64())
+            else {
+                bail!("prioritize answered what is no score: {score}");
+            };
+            match best {
+                Some((_, held)) if held > score => {}
+                Some((_, held)) if held == score => {
+                    equals += 1;
+                    if chooser.replaces(equals) {
+                        best = Some((host, score));
+                    }
+                }
+                _ => (best, equals) = (Some((host, score)), 1),
+            }
+        }
+        Ok(best.map(|(host, _)| host.to_owned()))
+    }
+
+    /// Reserves, binds and confirms; gives the cards.
+    async fn bind(&self, json: &Value, node: &str) -> Result<Vec<(u16, u16)>> {
+        let mut pod = core(json)?;
+        let snapshot = self.store.snapshot();
+        let question = PlanningQuestion::for_pod(&pod, NodeSet::default());
+        let held = self
+            .provider_client
+            .reserve(&snapshot, &question, node)
+            .await?;
+        let annotations = held.iter().flat_map(|r| &r.annotations);
+        pod.annotations = annotations.collect::<Labels>();
+        let text = pod
+            .annotations
+            .get(tautline_gpu_placement::names::DEVICES_ANNOTATION)
+            .map(str::to_owned);
+        pod.node = Some(node.into());
+        self.store.apply(Object::Pod(pod));
+        self.provider_client.confirm(&snapshot, &held).await;
+        let parts = text
+            .map(|t| device_annotation::parse(&t, CARD))
+            .transpose()?;
+        let part = |p: device_annotation::CardShare| Ok((p.card.parse()?, p.milli));
+        parts.unwrap_or_default().into_iter().map(part).collect()
+    }
+
+    async fn post(&self, verb: &str, pod: &Value, nodes: &[String]) -> Result<Value> {
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
+        let url = format!("{}/{verb}", self.extender);
+        let answer = self.http.post(&url, serde_json::to_vec(&body)?).await?;
+        serde_json::from_slice(&answer).with_context(|| format!("{verb} answered no JSON"))
+    }
+}
+
+/// The pod as the index has it.
+fn core(json: &Value) -> Result<Pod> {
+    let pod = serde_json::from_value(json.clone()).context("a pod of the trace")?;
+    Ok(convert::pod(&pod))
+}

@@ -1,0 +1,120 @@
+//! How many more pods fit a cluster of the user's own.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1;
+use kube::{Api, Client, api::ListParams};
+use tautline_api::{convert, manifest::Item};
+use tautline_core::model::{Node, Pod};
+use tautline_gpu_placement::{Inventory, Names, SharingMode, inventory};
+use tautline_gpu_simulator::fill::{Figures, NodePool, OwnCluster};
+use tautline_gpu_slice::pod_shape;
+
+use super::{Args, tables};
+use crate::{fetch, output};
+
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let (nodes, pods) = match args.manifests.read()? {
+        Some(items) => of_items(&items),
+        None => read_cluster(args.cluster.client().await?).await?,
+    };
+    let own = own(&nodes, &pods);
+    if own.mix.is_empty() {
+        bail!("no pod asks for GPU, so there is no telling what would fit; add pods that do");
+    }
+    let seeds = args.seeds_or(42..=51);
+    let mut all: Vec<Figures> = Vec::new();
+    for policy in &args.policy {
+        let now = own.fill("now", *policy, &seeds, args.ties, args.misses);
+        let before = now.fit;
+        all.push(now);
+        for change in &args.what_if {
+            let case = change.to_string();
+            let changed = own.with_change(change);
+            let mut figures = changed.fill(&case, *policy, &seeds, args.ties, args.misses);
+            figures.difference = Some(figures.fit - before);
+            all.push(figures);
+        }
+    }
+    output::print(args.output, &all, |all| tables::fills(all))
+}
+
+fn of_items(items: &[Item]) -> (Vec<Node>, Vec<Pod>) {
+    let (mut nodes, mut pods) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Item::Node(node) => nodes.push(convert::node(node)),
+            Item::Pod(pod) => pods.push(convert::pod(pod)),
+            _ => {}
+        }
+    }
+    (nodes, pods)
+}
+
+async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
+    let nodes: Api<v1::Node> = Api::all(client.clone());
+    let pods: Api<v1::Pod> = Api::all(client);
+    let nodes = fetch::pages(&nodes, ListParams::default()).await;
+    let nodes = nodes.context("nodes cannot be listed; ask for a role with the verb list")?;
+    let pods = fetch::pages(&pods, ListParams::default()).await;
+    let pods = pods.context("pods cannot be listed; ask for a role with the verb list")?;
+    Ok((
+        nodes.iter().map(convert::node).collect(),
+        pods.iter().map(convert::pod).collect(),
+    ))
+}
+
+/// The cards of nodes that take pods, and what the pods ask.
+fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
+    let names = Names::default();
+    let mut on: HashMap<&str, Vec<&Pod>> = HashMap::new();
+    for pod in pods.iter().filter(|p| !p.finished) {
+        if let Some(node) = &pod.node {
+            on.entry(node).or_default().push(pod);
+        }
+    }
+    let mut own = OwnCluster::default();
+    let mut units: HashMap<&str, u16> = HashMap::new();
+    for node in nodes {
+        let here = on.get(&*node.name).into_iter().flatten().copied();
+        let inventory = inventory::read(&names, node, here, &[]);
+        warn(&node.name, &inventory);
+        for pool in &inventory.pools {
+            if let SharingMode::Shared { unit_milli } = pool.kind.mode {
+                units.insert(&node.name, unit_milli);
+            }
+            if !node.unschedulable {
+                own.pools.push(NodePool {
+                    kind: pool.kind.clone(),
+                    cpu_milli: inventory.cpu_milli,
+                    memory_bytes: inventory.memory_bytes,
+                    cards: pool.cards.iter().map(inventory::Card::left_milli).collect(),
+                });
+            }
+        }
+    }
+    // What a waiting pod's unit is, no node says; the largest does not flatter.
+    let largest = units.values().copied().max();
+    for pod in pods.iter().filter(|p| !p.finished) {
+        let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
+        let shape = pod_shape(&names, pod, unit.or(largest));
+        own.mix
+            .extend(shape.filter(tautline_gpu_placement::Shape::needs_gpu));
+    }
+    own
+}
+
+/// What of a node does not count here.
+fn warn(node: &str, inventory: &Inventory) {
+    for warning in &inventory.warnings {
+        note!("node {node}: {warning}");
+    }
+    for counted in &inventory.counted {
+        note!(
+            "node {node}: {} {} are left out: only whole cards and shares of known size are simulated",
+            counted.total,
+            counted.resource
+        );
+    }
+}

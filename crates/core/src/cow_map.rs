@@ -1,0 +1,196 @@
+//! A copy-on-write map: many readers hold snapshots while one writer changes it.
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+/// Entries per shard at which the number of shards grows by the factor [`GROWTH`], up to
+/// [`MOST_SHARDS`].
+const FULL: usize = 16;
+const GROWTH: usize = 4;
+const MOST_SHARDS: usize = 256;
+type Shard<V> = Arc<HashMap<Arc<str>, V>>;
+
+/// A copy-on-write map from names to values. A clone is one reference count; the
+/// first write to a shard after a clone copies that shard alone: some sixteen
+/// entries, or of a large map 1/256th.
+#[derive(Clone, Debug)]
+pub struct CowMap<V> {
+    shards: Arc<[Shard<V>]>,
+    hasher: DefaultHashBuilder,
+    len: usize,
+}
+
+impl<V> Default for CowMap<V> {
+    fn default() -> Self {
+        Self {
+            shards: Arc::new([Shard::default()]),
+            hasher: DefaultHashBuilder::default(),
+            len: 0,
+        }
+    }
+}
+
+impl<V: Clone> CowMap<V> {
+    fn shard(&self, key: &str) -> usize {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key.as_bytes());
+        // The inner table uses the low and the highest bits; take some between.
+        (hasher.finish() >> 32) as usize % self.shards.len()
+    }
+
+    /// Spreads the entries over more shards once those are full.
+    fn grow(&mut self) {
+        let count = self.shards.len();
+        if self.len < FULL * count || count >= MOST_SHARDS {
+            return;
+        }
+        let empty: Shard<V> = Arc::default();
+        let old = std::mem::replace(
+            &mut self.shards,
+            (0..GROWTH * count).map(|_| Arc::clone(&empty)).collect(),
+        );
+        for (key, value) in old.iter().flat_map(|shard| shard.iter()) {
+            let i = self.shard(key);
+            let shard = &mut Arc::make_mut(&mut self.shards)[i];
+            Arc::make_mut(shard).insert(Arc::clone(key), value.clone());
+        }
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&V> {
+        self.shards[self.shard(key)].get(key)
+    }
+
+    /// For a change in place; copies the entry's shard if a snapshot shares it.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut V> {
+        let i = self.shard(key);
+        self.shards[i].get(key)?;
+        Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]).get_mut(key)
+    }
+
+    /// Sets the value of `key`; returns the previous one.
+    pub fn insert(&mut self, key: &str, value: V) -> Option<V> {
+        self.grow();
+        let i = self.shard(key);
+        let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
+        let old = match shard.get_mut(key) {
+            Some(slot) => Some(std::mem::replace(slot, value)),
+            None => shard.insert(key.into(), value),
+        };
+        self.len += usize::from(old.is_none());
+        old
+    }
+
+    /// Removes `key`; returns its value.
+    pub fn remove(&mut self, key: &str) -> Option<V> {
+        let i = self.shard(key);
+        // Look first: removing what is not there must not copy.
+        self.shards[i].get(key)?;
+        let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
+        let old = shard.remove(key);
+        self.len -= usize::from(old.is_some());
+        old
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        self.shards
+            .iter()
+            .flat_map(|s| s.iter())
+            .map(|(k, v)| (&**k, v))
+    }
+
+    /// What differs from `earlier`, as key, value there and value here. Costs what
+    /// was written since, if this came from `earlier` by writes (all there is, where
+    /// it has outgrown its shards since).
+    pub fn diff<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a V>, Option<&'a V>)> {
+        fn touched<'a, V>(
+            of: &'a CowMap<V>,
+            than: &'a CowMap<V>,
+        ) -> impl Iterator<Item = (&'a str, &'a V)> {
+            let alike = of.shards.len() == than.shards.len();
+            let shards = match Arc::ptr_eq(&of.shards, &than.shards) {
+                true => &[][..],
+                false => &of.shards,
+            };
+            shards
+                .iter()
+                .enumerate()
+                .filter(move |(i, shard)| !(alike && Arc::ptr_eq(shard, &than.shards[*i])))
+                .flat_map(|(_, shard)| shard.iter())
+                .map(|(k, v)| (&**k, v))
+        }
+        let here = touched(self, earlier).map(|(k, v)| (k, earlier.get(k), Some(v)));
+        let gone = touched(earlier, self)
+            .filter(|(k, _)| self.get(k).is_none())
+            .map(|(k, v)| (k, Some(v), None));
+        here.chain(gone)
+    }
+
+    /// All keys, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shards.iter().flat_map(|s| s.keys())
+    }
+
+    /// All values, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, v)| v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map_and_snapshots_stay(ops in proptest::collection::vec((any::<bool>(), "[a-j]{1,2}", 0..9u8), 0..200)) {
+            let (mut cow, mut map) = (CowMap::default(), BTreeMap::new());
+            let mut kept: Vec<(CowMap<u8>, BTreeMap<String, u8>)> = Vec::new();
+            for (insert, key, value) in ops {
+                if insert {
+                    prop_assert_eq!(cow.insert(&key, value), map.insert(key, value));
+                } else {
+                    prop_assert_eq!(cow.remove(&key), map.remove(&key));
+                }
+                kept.push((cow.clone(), map.clone()));
+            }
+            for pair in kept.windows(2) {
+                let [(before, was), (after, is)] = pair else { continue };
+                let mut patched = was.clone();
+                for (key, old, new) in after.diff(before) {
+                    prop_assert_eq!(old, was.get(key));
+                    match new {
+                        Some(new) => patched.insert(key.to_owned(), *new),
+                        None => patched.remove(key),
+                    };
+                }
+                prop_assert_eq!(&patched, is);
+            }
+            for (cow, map) in kept {
+                let seen: BTreeMap<String, u8> = cow.iter().map(|(k, v)| (k.to_owned(), *v)).collect();
+                prop_assert_eq!(cow.len(), map.len());
+                prop_assert_eq!(seen, map);
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Manifest files: a cluster's objects without a cluster.
+
+use std::{
+    fmt,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use tautline_api::{
+    convert,
+    manifest::{self, FieldPath, Finding, Item, LineIndex, Location},
+};
+use tautline_core::index::Object;
+
+/// A file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", Position { path, line: *line })]
+pub struct ManifestFileError {
+    /// The file, or the folder without manifests.
+    pub path: PathBuf,
+    /// The line, from 1 on, if known.
+    pub line: Option<u64>,
+    /// The problem.
+    pub message: String,
+}
+
+/// `FILE:LINE`
+struct Position<'a> {
+    path: &'a Path,
+    line: Option<u64>,
+}
+
+impl fmt::Display for Position<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path {
+            path if path == Path::new(STDIN) => f.write_str("standard input")?,
+            path => write!(f, "{}", path.display())?,
+        }
+        match self.line {
+            Some(line) => write!(f, ":{line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An ignored part of a file that was probably meant to have an effect.
+#[derive(Clone, Debug)]
+pub struct Warning {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1 on, if known.
+    pub line: Option<u64>,
+    /// The problem and its fix.
+    pub finding: Finding,
+}
+
+/// `FILE:LINE: Kind namespace/name: field: problem; fix`
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, line) = (&*self.path, self.line);
+        write!(f, "{}: {}", Position { path, line }, self.finding)
+    }
+}
+
+/// The contents of manifest files.
+#[derive(Clone, Debug, Default)]
+pub struct Manifests {
+    /// The objects, in the order of the files.
+    pub items: Vec<Item>,
+    /// In the order of the files and lines.
+    pub warnings: Vec<Warning>,
+}
+
+/// The path of the standard input.
+pub const STDIN: &str = "-";
+
+/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders,
+/// by name; [`STDIN`] is the standard input.
+///
+/// # Errors
+/// The first file that cannot be read or is malformed, or a path without any object.
+pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
+    let mut files: Vec<(PathBuf, String)> = Vec::new();
+    let mut objects = Vec::new();
+    let mut findings = Vec::new();
+    for path in paths {
+        let mut below = Vec::new();
+        collect(path, &mut below)?;
+        below.sort();
+        let before = objects.len();
+        for path in below {
+            let text = text(&path)?;
+            let fail = |place: Option<Location>, what| ManifestFileError {
+                path: path.clone(),
+                line: place.and_then(|p| LineIndex::new(&text).line(p, &FieldPath::default())),
+                message: what,
+            };
+            let read = manifest::read(&text).map_err(|e| fail(e.place(), e.to_string()))?;
+            for (place, item) in &read.objects {
+                if let Item::Policy(_) | Item::Offer(_) = item {
+                    object(item).map_err(|e| fail(Some(*place), e))?;
+                }
+            }
+            let file = files.len();
+            objects.extend(read.objects.into_iter().map(|(at, o)| ((file, at), o)));
+            findings.extend(read.findings.into_iter().map(|(at, f)| ((file, at), f)));
+            files.push((path, text));
+        }
+        if objects.len() == before {
+            return Err(ManifestFileError {
+                path: path.clone(),
+                line: None,
+                message: "holds no manifests (.yaml, .yml, .json)".to_owned(),
+            });
+        }
+    }
+    findings.extend(manifest::check_references(&objects));
+    let mut warnings = Vec::new();
+    for (file, (path, text)) in files.into_iter().enumerate() {
+        let here = findings.iter().filter(|((of, _), _)| *of == file);
+        let mut here = here
+            .map(|((_, place), finding)| (*place, finding))
+            .peekable();
+        if here.peek().is_some() {
+            warnings.extend(with_lines(&path, &text, here));
+        }
+    }
+    let items = objects.into_iter().map(|(_, item)| item).collect();
+    Ok(Manifests { items, warnings })
+}
+
+/// The findings of a file with their lines, sorted by line.
+pub fn with_lines<'a>(
+    path: &Path,
+    text: &str,
+    findings: impl Iterator<Item = (Location, &'a Finding)>,
+) -> Vec<Warning> {
+    let lines = LineIndex::new(text);
+    let warning = |(place, finding): (Location, &Finding)| Warning {
+        path: path.to_owned(),
+        line: lines.line(place, &finding.field),
+        finding: finding.clone(),
+    };
+    let mut warnings: Vec<Warning> = findings.map(warning).collect();
+    warnings.sort_by_key(|w| w.line);
+    warnings
+}
+
+fn text(path: &Path) -> Result<String, ManifestFileError> {
+    let mut text = String::new();
+    let read = if path == Path::new(STDIN) {
+        std::io::stdin().lock().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text))
+    };
+    read.map_err(|e| ManifestFileError {
+        path: path.to_owned(),
+        line: None,
+        message: e.to_string(),
+    })?;
+    Ok(text)
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileError> {
+    let fail = |e: std::io::Error| ManifestFileError {
+        path: path.to_owned(),
+        line: None,
+        message: e.to_string(),
+    };
+    // A pipe counts as a file.
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let entry = entry.map_err(fail)?.path();
+        let manifest = entry
+            .extension()
+            .is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
+        if entry.is_dir() || manifest {
+            collect(&entry, files)?;
+        }
+    }
+    Ok(())
+}
+
+/// The index' form of a manifest; `None` for kinds outside the index.
+///
+/// # Errors
+/// An invalid field, with the object's name.
+pub fn object(item: &Item) -> Result<Option<Object>, String> {
+    let named = |kind: &str, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+        let namespace = meta.namespace.as_deref().unwrap_or("default");
+        format!(
+            "{kind} {namespace}/{}",
+            meta.name.as_deref().unwrap_or_default()
+        )
+    };
+    Ok(Some(match item {
+        Item::Pod(o) => Object::Pod(convert::pod(o)),
+        Item::Node(o) => Object::Node(convert::node(o)),
+        Item::Service(o) => Object::Service(convert::service(o)),
+        Item::EndpointSlice(o) => Object::EndpointSlice(convert::endpoint_slice(o)),
+        Item::Policy(o) => Object::Policy(
+            convert::policy(o)
+                .map_err(|e| format!("{}: {e}", named("ConstraintPolicy", &o.metadata)))?,
+        ),
+        Item::Offer(o) => Object::Offer(
+            convert::offer(o)
+                .map_err(|e| format!("{}: {e}", named("ConstraintPolicyOffer", &o.metadata)))?,
+        ),
+        Item::ConfigMap(_)
+        | Item::CostProvider(_)
+        | Item::RuleProvider(_)
+        | Item::Workload(_)
+        | Item::Other(_) => {
+            return Ok(None);
+        }
+    }))
+}

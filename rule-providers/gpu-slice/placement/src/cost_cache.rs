@@ -1,0 +1,444 @@
+//! The cost of each shape on each node, cached between requests: a change of one node costs
+//! that node's work alone.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    node_capacity::{NodeCapacity, Shortage},
+    planned_classes::PlannedClasses,
+    policy::{NodeView, PlacementCost, Policy},
+    request_distribution::RequestClass,
+    shape::{CardKind, Shape},
+};
+
+/// Shapes whose costs are cached by default; the least recently used is replaced.
+const SHAPES: usize = 256;
+
+/// Why a node cannot serve a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementError {
+    /// The cache has no capacity for this node.
+    UnknownNode,
+    /// Its cards have another sharing mode or model.
+    OtherKind,
+    Shortage(Shortage),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct CachedCost {
+    version: u32,
+    epoch: u32,
+    cheapest: Option<PlacementCost>,
+}
+
+#[derive(Debug)]
+struct ShapeCosts {
+    shape: Arc<Shape>,
+    allowed: Vec<bool>,
+    costs: Vec<CachedCost>,
+    last_used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    capacity: Option<NodeCapacity>,
+    version: u32,
+    position: f64,
+    precomputed: Box<[f64]>,
+}
+
+/// The capacities of all nodes under one policy, by indexes that the caller assigns.
+#[derive(Debug)]
+pub struct CostCache {
+    policy: Box<dyn Policy>,
+    kinds: Vec<CardKind>,
+    classes: Vec<(RequestClass, f64)>,
+    nodes: Vec<Node>,
+    shapes: HashMap<Arc<Shape>, usize>,
+    by_shape: Vec<ShapeCosts>,
+    max_shapes: usize,
+    clock: u64,
+    epoch: u32,
+    /// How often all costs became void.
+    invalidations: u32,
+}
+
+impl CostCache {
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Self {
+            policy,
+            kinds: Vec::new(),
+            classes: Vec::new(),
+            nodes: Vec::new(),
+            shapes: HashMap::new(),
+            by_shape: Vec::new(),
+            max_shapes: SHAPES,
+            clock: 0,
+            epoch: 0,
+            invalidations: 0,
+        }
+    }
+
+    /// Caches the costs of at least so many shapes.
+    pub fn with_capacity_for(mut self, shapes: usize) -> Self {
+        self.max_shapes = self.max_shapes.max(shapes);
+        self
+    }
+
+    /// The index of a kind, for [`NodeCapacity::new`].
+    pub fn kind_index(&mut self, kind: &CardKind) -> u16 {
+        if let Some(known) = self.kinds.iter().position(|k| k == kind) {
+            return known as u16;
+        }
+        self.kinds.push(kind.clone());
+        for asked in &mut self.by_shape {
+            asked.allowed.push(asked.shape.allows(kind));
+        }
+        let classes = std::mem::take(&mut self.classes);
+        self.plan_for(classes);
+        (self.kinds.len() - 1) as u16
+    }
+
+    /// The policy's [resolution](Policy::resolution).
+    pub fn resolution(&self) -> i64 {
+        self.policy.resolution()
+    }
+
+    pub fn kinds(&self) -> &[CardKind] {
+        &self.kinds
+    }
+
+    /// Sets the distribution to plan for. All cached costs become void.
+    pub fn plan_for(&mut self, classes: Vec<(RequestClass, f64)>) {
+        self.policy
+            .plan_for(PlannedClasses::new(&classes, &self.kinds));
+        self.classes = classes;
+        self.invalidate_all();
+    }
+
+    fn invalidate_all(&mut self) {
+        self.invalidations = self.invalidations.wrapping_add(1);
+        for node in &mut self.nodes {
+            if let Some(capacity) = &node.capacity {
+                node.precomputed = self.policy.precompute(capacity);
+                self.policy.node_changed(
+                    None,
+                    Some(NodeView::new(capacity, &node.precomputed, node.position)),
+                );
+            }
+            node.version = node.version.wrapping_add(1);
+        }
+    }
+
+    /// The distribution to plan for.
+    pub fn classes(&self) -> &[(RequestClass, f64)] {
+        &self.classes
+    }
+
+    pub fn capacity(&self, node: usize) -> Option<&NodeCapacity> {
+        self.nodes.get(node)?.capacity.as_ref()
+    }
+
+    pub fn capacities<'a>(&'a self) -> impl Iterator<Item = (usize, &'a NodeCapacity)> {
+        let capacity = |(i, node): (usize, &'a Node)| Some((i, node.capacity.as_ref()?));
+        self.nodes.iter().enumerate().filter_map(capacity)
+    }
+
+    /// Sets a node's position in the order of nodes, from 0 (first) to 1. To be called before
+    /// [`CostCache::set_capacity`].
+    pub fn set_position(&mut self, node: usize, position: f64) {
+        let at = self.node(node);
+        if at.position != position {
+            at.position = position;
+            at.version = at.version.wrapping_add(1);
+        }
+    }
+
+    fn node(&mut self, node: usize) -> &mut Node {
+        if self.nodes.len() <= node {
+            self.nodes.resize_with(node + 1, Node::default);
+        }
+        &mut self.nodes[node]
+    }
+
+    /// Sets a node's capacity; `None`: the node has gone.
+    pub fn set_capacity(&mut self, node: usize, capacity: Option<NodeCapacity>) {
+        self.node(node);
+        let at = &mut self.nodes[node];
+        if at.capacity == capacity {
+            return;
+        }
+        let base = capacity
+            .as_ref()
+            .map_or_else(Box::default, |r| self.policy.precompute(r));
+        let before = at
+            .capacity
+            .as_ref()
+            .map(|r| NodeView::new(r, &at.precomputed, at.position));
+        let after = capacity
+            .as_ref()
+            .map(|r| NodeView::new(r, &base, at.position));
+        self.policy.node_changed(before, after);
+        at.precomputed = base;
+        at.version = at.version.wrapping_add(1);
+        at.capacity = capacity;
+    }
+
+    /// The cheapest placement of a shape on a node.
+    ///
+    /// # Errors
+    /// The node cannot serve it, and why.
+    pub fn place(&mut self, shape: &Shape, node: usize) -> Result<PlacementCost, PlacementError> {
+        let asked = self.shape_index(shape);
+        self.place_by_index(asked, node)
+    }
+
+    /// The same, by an index of [`CostCache::shape_index`].
+    ///
+    /// # Errors
+    /// The node cannot serve it, and why.
+    pub fn place_by_index(
+        &mut self,
+        asked: usize,
+        node: usize,
+    ) -> Result<PlacementCost, PlacementError> {
+        match self.cached(asked, node) {
+            Some(place) => Ok(place),
+            None => Err(self.placement_error(asked, node)),
+        }
+    }
+
+    /// The same with another capacity than the cached one.
+    ///
+    /// # Errors
+    /// It cannot serve the shape, and why.
+    pub fn place_with_capacity(
+        &self,
+        shape: &Shape,
+        node: usize,
+        capacity: &NodeCapacity,
+    ) -> Result<PlacementCost, PlacementError> {
+        let kind = self.kinds.get(usize::from(capacity.kind()));
+        if !kind.is_some_and(|k| shape.allows(k)) {
+            return Err(PlacementError::OtherKind);
+        }
+        capacity.fits(shape).map_err(PlacementError::Shortage)?;
+        let position = self.nodes.get(node).map_or(1.0, |n| n.position);
+        let base = self.policy.precompute(capacity);
+        Ok(self
+            .policy
+            .place(NodeView::new(capacity, &base, position), shape))
+    }
+
+    /// The cheapest node, the first of equals.
+    pub fn cheapest(&mut self, shape: &Shape) -> Option<(usize, PlacementCost)> {
+        self.cheapest_with_ties(shape, |_| false)
+    }
+
+    /// The cheapest node. `replaces` decides whether the nth of equally cheap nodes replaces the
+    /// one found before.
+    pub fn cheapest_with_ties(
+        &mut self,
+        shape: &Shape,
+        mut replaces: impl FnMut(u32) -> bool,
+    ) -> Option<(usize, PlacementCost)> {
+        let asked = self.shape_index(shape);
+        let mut best: Option<(usize, PlacementCost)> = None;
+        let mut equals = 1;
+        for node in 0..self.nodes.len() {
+            let Some(place) = self.cached(asked, node) else {
+                continue;
+            };
+            match &best {
+                Some((_, held)) if held.cost < place.cost => {}
+                Some((_, held)) if held.cost == place.cost => {
+                    equals += 1;
+                    if replaces(equals) {
+                        best = Some((node, place));
+                    }
+                }
+                _ => {
+                    equals = 1;
+                    best = Some((node, place));
+                }
+            }
+        }
+        best
+    }
+
+    /// While the version is the same, a node with the same capacity and position has the same
+    /// cost for each shape.
+    pub fn version(&mut self) -> (u32, u32) {
+        if self.policy.refresh() {
+            self.invalidate_all();
+        }
+        self.epoch = self.policy.epoch();
+        (self.invalidations, self.epoch)
+    }
+
+    /// The index of a shape, for many nodes; valid until a capacity changes or another shape is
+    /// requested.
+    pub fn shape_index(&mut self, shape: &Shape) -> usize {
+        self.version();
+        self.clock += 1;
+        let clock = self.clock;
+        if let Some(&at) = self.shapes.get(shape) {
+            self.by_shape[at].last_used = clock;
+            return at;
+        }
+        let shape = Arc::new(shape.clone());
+        let new = ShapeCosts {
+            allowed: self.kinds.iter().map(|k| shape.allows(k)).collect(),
+            shape: Arc::clone(&shape),
+            costs: Vec::new(),
+            last_used: clock,
+        };
+        let at = if self.by_shape.len() < self.max_shapes {
+            self.by_shape.push(new);
+            self.by_shape.len() - 1
+        } else {
+            let oldest = (0..self.by_shape.len())
+                .min_by_key(|i| self.by_shape[*i].last_used)
+                .unwrap_or(0);
+            self.shapes.remove(&self.by_shape[oldest].shape);
+            self.by_shape[oldest] = new;
+            oldest
+        };
+        self.shapes.insert(shape, at);
+        at
+    }
+
+    fn cached(&mut self, asked: usize, node: usize) -> Option<PlacementCost> {
+        let at = self.nodes.get(node)?;
+        let capacity = at.capacity.as_ref()?;
+        let asked = &mut self.by_shape[asked];
+        if asked.costs.len() < self.nodes.len() {
+            asked.costs.resize(self.nodes.len(), CachedCost::default());
+        }
+        let kept = &mut asked.costs[node];
+        let epoch = self.epoch;
+        if kept.version != at.version || kept.epoch != epoch {
+            let serves = !asked.shape.needs_gpu()
+                || asked.allowed.get(usize::from(capacity.kind())).copied() == Some(true);
+            let fits = serves && capacity.fits(&asked.shape).is_ok();
+            *kept = CachedCost {
+                version: at.version,
+                epoch,
+                cheapest: fits.then(|| {
+                    let seen = NodeView::new(capacity, &at.precomputed, at.position);
+                    self.policy.place(seen, &asked.shape)
+                }),
+            };
+        }
+        kept.cheapest
+    }
+
+    fn placement_error(&self, asked: usize, node: usize) -> PlacementError {
+        let Some(capacity) = self.capacity(node) else {
+            return PlacementError::UnknownNode;
+        };
+        let asked = &self.by_shape[asked];
+        if asked.shape.needs_gpu() && asked.allowed.get(usize::from(capacity.kind())) != Some(&true)
+        {
+            return PlacementError::OtherKind;
+        }
+        match capacity.fits(&asked.shape) {
+            Err(short) => PlacementError::Shortage(short),
+            Ok(()) => PlacementError::UnknownNode,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{policy::PolicyName, request_distribution::RequestDistribution};
+
+    fn shape(whole: u16, share: u16) -> Shape {
+        Shape {
+            cpu_milli: 1000,
+            whole,
+            share,
+            ..Shape::default()
+        }
+    }
+
+    proptest! {
+        /// Equal nodes cost the same except for their position.
+        #[test]
+        fn equal_nodes_differ_by_position_cost_only(
+            asks in prop::collection::vec((0..3_u16, 0..1000_u16), 1..9),
+            cards in prop::collection::vec(0..=1000_u16, 1..9),
+            positions in prop::collection::vec(0.0..1.0_f64, 6),
+        ) {
+            let shapes: Vec<Shape> = asks.iter().map(|(whole, share)| match whole {
+                0 => shape(0, *share),
+                whole => shape(*whole, 0),
+            }).collect();
+            for name in PolicyName::ALL {
+                let mut costs = CostCache::new(name.build());
+                let kind = costs.kind_index(&CardKind::default());
+                costs.plan_for(RequestDistribution::of(&shapes).classes());
+                for (node, position) in positions.iter().enumerate() {
+                    costs.set_position(node, *position);
+                    costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, cards.clone())));
+                }
+                for shape in &shapes {
+                    let places = (0..positions.len()).map(|node| costs.place(shape, node));
+                    let Ok(places) = places.collect::<Result<Vec<PlacementCost>, _>>() else {
+                        continue;
+                    };
+                    for place in &places {
+                        let net = |place: &PlacementCost| (place.cost - place.position_cost, place.card);
+                        prop_assert_eq!(net(place), net(&places[0]), "{}", name);
+                        prop_assert!((0..=place.cost).contains(&place.position_cost), "{}", name);
+                    }
+                }
+            }
+        }
+
+        /// Cached costs equal those of a new cache.
+        #[test]
+        fn cached_costs_equal_computed_costs(
+            asks in prop::collection::vec((0..5_usize, 0..3_u16, 0..10_u16), 1..60)
+        ) {
+            let shapes: Vec<Shape> = asks.iter().map(|(_, w, s)| match w {
+                0 => shape(0, 50 + s * 95),
+                w => shape(*w, 0),
+            }).collect();
+            for name in PolicyName::ALL {
+                let mut costs = CostCache::new(name.build());
+                let kind = costs.kind_index(&CardKind::default());
+                costs.plan_for(RequestDistribution::of(&shapes).classes());
+                for node in 0..5 {
+                    costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, vec![1000; 4])));
+                }
+                for (shape, (node, _, _)) in shapes.iter().zip(&asks) {
+                    let mut fresh = CostCache::new(name.build());
+                    fresh.kind_index(&CardKind::default());
+                    for node in 0..5 {
+                        fresh.set_capacity(node, costs.capacity(node).cloned());
+                    }
+                    fresh.plan_for(costs.classes().to_vec());
+                    // Tautline's policy updates its weights only after a drift.
+                    if name != PolicyName::Tautline {
+                        prop_assert_eq!(costs.cheapest(shape), fresh.cheapest(shape), "{}", name);
+                    }
+                    for node in 0..5 {
+                        let capacity = costs.capacity(node).cloned().unwrap();
+                        let kept = costs.place(shape, node);
+                        prop_assert_eq!(kept, costs.place_with_capacity(shape, node, &capacity), "{}", name);
+                        prop_assert_eq!(kept.is_ok(), fresh.place(shape, node).is_ok());
+                    }
+                    if let Ok(place) = costs.place(shape, *node) {
+                        let mut capacity = costs.capacity(*node).unwrap().clone();
+                        capacity.take(shape, place.card.map(usize::from)).unwrap();
+                        costs.set_capacity(*node, Some(capacity));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The annotation that names a pod's cards: `0:250`, `0:1000,1:1000`.
+
+use std::fmt::Write as _;
+
+use crate::shape::CARD;
+
+/// A card, by index or UUID, and thousandths of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardShare {
+    pub card: Box<str>,
+    pub milli: u16,
+}
+
+/// An annotation that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
+)]
+pub struct AnnotationError {
+    part: String,
+}
+
+/// Reads the annotation. A card without thousandths gets `milli`.
+///
+/// # Errors
+/// A part that is malformed.
+pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
+    // Other runtimes separate indexes by a dash.
+    let dashed =
+        !text.contains([',', ':']) && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    let parts = text.split(if dashed { '-' } else { ',' });
+    parts
+        .map(|part| {
+            let error = || AnnotationError {
+                part: part.to_owned(),
+            };
+            let part = part.trim();
+            let (card, milli) = match part.rsplit_once(':') {
+                Some((card, milli)) => (card, milli.parse().map_err(|_| error())?),
+                None => (part, milli),
+            };
+            if card.is_empty() || milli == 0 || milli > CARD {
+                return Err(error());
+            }
+            let card = card.into();
+            Ok(CardShare { card, milli })
+        })
+        .collect()
+}
+
+/// The text of the annotation.
+pub fn format(parts: &[CardShare]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        _ = write!(text, "{}:{}", part.card, part.milli);
+    }
+    text
+}
+
+/// The cards alone, in the form that other runtimes read: `0-1`.
+pub fn format_indexes(parts: &[CardShare]) -> String {
+    let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
+    cards.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parse_accepts_all_forms() {
+        let part = |card: &str, milli| CardShare {
+            card: card.into(),
+            milli,
+        };
+        assert_eq!(parse("0:250", CARD), Ok(vec![part("0", 250)]));
+        assert_eq!(
+            parse("1,3", CARD),
+            Ok(vec![part("1", 1000), part("3", 1000)])
+        );
+        assert_eq!(
+            parse("2-3", CARD),
+            Ok(vec![part("2", 1000), part("3", 1000)])
+        );
+        assert_eq!(parse("2", 460), Ok(vec![part("2", 460)]));
+        assert_eq!(
+            parse("GPU-1a-2b:500", CARD),
+            Ok(vec![part("GPU-1a-2b", 500)])
+        );
+        assert!(parse("0:1001", CARD).is_err());
+        assert!(parse("0:0", CARD).is_err());
+        assert!(parse("", CARD).is_err());
+        let error = parse("0:x", CARD).unwrap_err().to_string();
+        assert!(error.contains("\"0:x\" is no card"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn parse_reads_what_format_writes(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD), 1..5)) {
+            let parts: Vec<CardShare> = parts.into_iter()
+                .map(|(card, milli)| CardShare { card: card.into(), milli }).collect();
+            prop_assert_eq!(parse(&format(&parts), CARD), Ok(parts));
+        }
+
+        #[test]
+        fn parse_never_panics(text in ".{0,40}") {
+            _ = parse(&text, CARD);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+use super::*;
+use crate::dra::{
+    fixtures::{node, partitioned, pools, shared, whole},
+    model::{ClaimRequest, Class},
+};
+
+fn class(name: &str, selector: &str) -> Class {
+    Class {
+        name: name.into(),
+        selectors: vec![selector.into()],
+        ..Class::default()
+    }
+}
+
+fn claim(class: &str, selectors: &[&str], count: Count) -> Claim {
+    Claim {
+        namespace: "default".into(),
+        name: "c".into(),
+        requests: vec![ClaimRequest {
+            name: "r".into(),
+            alternatives: vec![ExactRequest {
+                class: class.into(),
+                count,
+                selectors: selectors.iter().map(|s| (*s).into()).collect(),
+                ..ExactRequest::default()
+            }],
+        }],
+        ..Claim::default()
+    }
+}
+
+fn with_classes(mut pools: DeviceStore) -> DeviceStore {
+    pools.reset_classes([
+        class(
+            "gpu",
+            "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
+        ),
+        class(
+            "mig",
+            "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'",
+        ),
+        class("any", "device.driver == 'gpu.nvidia.com'"),
+    ]);
+    pools
+}
+
+fn taken(pools: &DeviceStore, claims: &[&Claim]) -> Option<Vec<String>> {
+    let mut free = pools.node_devices(&node("n"));
+    let taken = free.take_likely(&pending_requests(pools, claims.iter().copied()))?;
+    let name = |i: &usize| free.devices()[*i].id().device.to_string();
+    Some(taken.iter().map(name).collect())
+}
+
+#[test]
+fn whole_cards_by_class() {
+    let pools = with_classes(pools([whole("n", 3)]));
+    let two = claim("gpu", &[], Count::Exact(2));
+    let ask = pending_requests(&pools, [&two]);
+    assert_eq!(ask.requests[0].driver(), Some("gpu.nvidia.com"));
+    assert_eq!((ask.requests[0].count(), ask.bound), (2, false));
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(free.free_count(&ask.requests[0]), 3);
+    assert_eq!(ask.requests[0].milli_on(&free, 0), 1000);
+    assert_eq!(taken(&pools, &[&two]).unwrap(), ["gpu-0", "gpu-1"]);
+    assert_eq!(taken(&pools, &[&two, &two]), None);
+    let all = claim("gpu", &[], Count::All);
+    assert_eq!(taken(&pools, &[&all]).unwrap().len(), 3);
+}
+
+#[test]
+fn profiles_that_selectors_name() {
+    let pools = with_classes(pools(partitioned("n", 1)));
+    let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
+    let one = claim("mig", &[profile], Count::Exact(1));
+    let ask = pending_requests(&pools, [&one]);
+    let part = &ask.requests[0];
+    assert_eq!(part.profile(), Some("3g.40gb"));
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(free.free_count(part), 2);
+    // The scheduler takes what is published first, here the place at 0.
+    assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0-mig-3g40gb-0"]);
+    let at = free
+        .devices()
+        .iter()
+        .position(|d| part.matches(d) == Match::Yes)
+        .unwrap();
+    assert_eq!(part.milli_on(&free, at), 500);
+    // Two fit, a third does not.
+    assert_eq!(taken(&pools, &[&one, &one]).unwrap().len(), 2);
+    assert_eq!(taken(&pools, &[&one, &one, &one]), None);
+}
+
+#[test]
+fn what_cannot_be_read_is_a_maybe() {
+    let pools = with_classes(pools([whole("n", 1)]));
+    let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
+    let one = claim("gpu", &[big], Count::Exact(1));
+    let ask = pending_requests(&pools, [&one]);
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(ask.requests[0].matches(&free.devices()[0]), Match::Maybe);
+    assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0"]);
+    let other = "device.attributes['gpu.nvidia.com'].architecture == 'Hopper'";
+    assert_eq!(
+        taken(&pools, &[&claim("gpu", &[other], Count::Exact(1))]),
+        None
+    );
+}
+
+#[test]
+fn unknown_classes_mean_no_device() {
+    let pools = with_classes(pools([whole("n", 1)]));
+    let one = claim("nobody", &[], Count::Exact(1));
+    assert!(pending_requests(&pools, [&one]).requests[0].unknown_class);
+    assert_eq!(taken(&pools, &[&one]), None);
+}
+
+#[test]
+fn parts_of_shared_devices() {
+    let pools = with_classes(pools([shared("n", 2, 80)]));
+    let mut half = claim("any", &[], Count::Exact(2));
+    half.requests[0].alternatives[0]
+        .capacity
+        .insert("memory".into(), 40_000);
+    let ask = pending_requests(&pools, [&half]);
+    let free = pools.node_devices(&node("n"));
+    assert_eq!(ask.requests[0].milli_on(&free, 0), 500);
+    // Two devices of one request are two devices; another request shares them.
+    let names = taken(&pools, &[&half, &half]).unwrap();
+    assert_eq!(names, ["shared-0", "shared-1", "shared-0", "shared-1"]);
+    assert_eq!(taken(&pools, &[&half, &half, &half]), None);
+}
+
+#[test]
+fn allocated_claims_want_nothing_more() {
+    let pools = with_classes(pools([whole("n", 1)]));
+    let held = crate::dra::fixtures::holding("a", "n", &["gpu-0"]);
+    let ask = pending_requests(&pools, [&held]);
+    assert!(ask.bound && ask.requests.is_empty());
+    // Of alternatives the first counts, and how many there are is said.
+    let mut either = claim("gpu", &[], Count::Exact(1));
+    let request = &mut either.requests[0];
+    request.alternatives.push(ExactRequest {
+        class: "mig".into(),
+        ..ExactRequest::default()
+    });
+    let ask = pending_requests(&pools, [&either]);
+    assert_eq!(
+        (&*ask.requests[0].exact.class, ask.requests[0].alternatives),
+        ("gpu", 2)
+    );
+}
+
+#[test]
+fn milli_where_the_claim_alone_says_it() {
+    let pools = with_classes(DeviceStore::default());
+    let milli = |class: &str, profile: &str| {
+        let cel = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
+        let selectors: &[&str] = if profile.is_empty() { &[] } else { &[&cel] };
+        pending_requests(&pools, [&claim(class, selectors, Count::Exact(1))]).requests[0].milli()
+    };
+    assert_eq!(milli("gpu", ""), Some(1000));
+    assert_eq!(milli("mig", "3g.71gb"), Some(500));
+    // A quarter of a card of 40 GB, a seventh of one of 80 GB.
+    assert_eq!(milli("mig", "1g.10gb"), None);
+    assert_eq!(milli("mig", "9g.1gb"), None);
+    assert_eq!(milli("any", ""), None);
+}
+
+#[test]
+fn extended_resources_that_classes_serve() {
+    let mut pools = pools([whole("n", 3)]);
+    let named = |name: &str, created_unix: i64| Class {
+        created_unix,
+        extended_resource: Some("example.com/gpu".into()),
+        ..class(name, "device.driver == 'gpu.nvidia.com'")
+    };
+    pools.reset_classes([named("b", 1), named("old", 0), named("a", 1)]);
+    let found = pools.class_of_resource("example.com/gpu").unwrap();
+    assert_eq!(&*found.name, "a");
+    let implicit = "deviceclass.resource.kubernetes.io/old";
+    assert_eq!(&*pools.class_of_resource(implicit).unwrap().name, "old");
+    let mut ask = PendingRequests::default();
+    assert!(!ask.add_resource(&pools, "nvidia.com/gpu", 1));
+    assert!(ask.add_resource(&pools, "example.com/gpu", 2));
+    let taken = pools.node_devices(&node("n")).take_likely(&ask).unwrap();
+    assert_eq!(taken.len(), 2);
+}

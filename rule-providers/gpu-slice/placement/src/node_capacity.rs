@@ -1,0 +1,260 @@
+//! The free capacity of one node. [`NodeCapacity::take`] is the only way to take from it, and
+//! never takes more than is free.
+
+use crate::shape::{CARD, Shape};
+
+/// The free capacity of a node: CPU, memory, and thousandths of each card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCapacity {
+    cpu_milli: i64,
+    memory_bytes: i64,
+    kind: u16,
+    cards: Vec<u16>,
+}
+
+/// The cards that a placement takes: a share's card, and the whole ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CardGrant {
+    /// Card index and thousandths.
+    pub parts: Vec<(u16, u16)>,
+}
+
+/// The resource that a node has too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Shortage {
+    #[error("CPU")]
+    Cpu,
+    #[error("memory")]
+    Memory,
+    #[error("GPU")]
+    Gpu,
+}
+
+impl NodeCapacity {
+    /// A node whose cards have so much left, each at most [`CARD`].
+    pub fn new(cpu_milli: i64, memory_bytes: i64, kind: u16, mut cards: Vec<u16>) -> Self {
+        for left in &mut cards {
+            *left = (*left).min(CARD);
+        }
+        Self {
+            cpu_milli,
+            memory_bytes,
+            kind,
+            cards,
+        }
+    }
+
+    pub fn cpu_milli(&self) -> i64 {
+        self.cpu_milli
+    }
+
+    pub fn memory_bytes(&self) -> i64 {
+        self.memory_bytes
+    }
+
+    /// The index of its cards' kind in the cost cache.
+    pub fn kind(&self) -> u16 {
+        self.kind
+    }
+
+    /// Thousandths left of each card.
+    pub fn cards(&self) -> &[u16] {
+        &self.cards
+    }
+
+    /// Thousandths left of all cards.
+    pub fn idle_milli(&self) -> i64 {
+        self.cards.iter().map(|c| i64::from(*c)).sum()
+    }
+
+    /// Checks that a shape fits; the caller compares kinds.
+    ///
+    /// # Errors
+    /// The first resource that is short.
+    pub fn fits(&self, shape: &Shape) -> Result<(), Shortage> {
+        if self.cpu_milli < shape.cpu_milli {
+            return Err(Shortage::Cpu);
+        }
+        if self.memory_bytes < shape.memory_bytes {
+            return Err(Shortage::Memory);
+        }
+        if self.has_cards(shape) {
+            Ok(())
+        } else {
+            Err(Shortage::Gpu)
+        }
+    }
+
+    /// How many pods of a shape fit, one after another; `None`: no limit, as the shape requests
+    /// nothing.
+    pub fn max_copies(&self, shape: &Shape) -> Option<i64> {
+        let of = |left: i64, each: i64| (each > 0).then(|| (left / each).max(0));
+        let limits = [
+            of(self.cpu_milli, shape.cpu_milli),
+            of(self.memory_bytes, shape.memory_bytes),
+            self.max_card_copies(shape),
+        ];
+        limits.into_iter().flatten().min()
+    }
+
+    fn max_card_copies(&self, shape: &Shape) -> Option<i64> {
+        let whole = self.cards.iter().filter(|c| **c == CARD).count() as i64;
+        let shares = |cards: &mut dyn Iterator<Item = &u16>| -> i64 {
+            cards.map(|c| i64::from(c / shape.share.max(1))).sum()
+        };
+        match (i64::from(shape.whole), shape.share) {
+            (0, 0) => None,
+            (0, _) => Some(shares(&mut self.cards.iter())),
+            (each, 0) => Some(whole / each),
+            (each, share) => {
+                // The more cards are cut up for shares, the fewer stay whole.
+                let parts = shares(&mut self.cards.iter().filter(|c| **c < CARD));
+                let of_one = i64::from(CARD / share);
+                let best = |cut: i64| ((whole - cut) / each).min(parts + cut * of_one);
+                (0..=whole).map(best).max()
+            }
+        }
+    }
+
+    fn has_cards(&self, shape: &Shape) -> bool {
+        if !shape.needs_gpu() {
+            return true;
+        }
+        let whole = self.cards.iter().filter(|c| **c == CARD).count();
+        let needed = usize::from(shape.whole);
+        if shape.share == 0 || whole < needed {
+            return whole >= needed;
+        }
+        // The share needs a card that the whole ones do not take.
+        whole > needed || self.cards.iter().any(|c| *c >= shape.share && *c < CARD)
+    }
+
+    /// Whether a share fits on this card while the whole cards are served from others.
+    pub fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
+        let Some(left) = self.cards.get(card) else {
+            return false;
+        };
+        let whole = self.cards.iter().filter(|c| **c == CARD).count();
+        let others = whole - usize::from(*left == CARD);
+        *left >= shape.share && others >= usize::from(shape.whole)
+    }
+
+    /// Takes a shape; its share from `card`, its whole cards from the first that
+    /// are free.
+    ///
+    /// # Errors
+    /// The shape does not fit; nothing is changed.
+    pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<CardGrant, Shortage> {
+        self.fits(shape)?;
+        let mut parts = Vec::new();
+        if shape.share > 0 {
+            let card = card
+                .filter(|c| self.can_give_share(shape, *c))
+                .ok_or(Shortage::Gpu)?;
+            self.cards[card] -= shape.share;
+            parts.push((card as u16, shape.share));
+        }
+        let mut whole = shape.whole;
+        for (i, left) in self.cards.iter_mut().enumerate() {
+            if whole > 0 && *left == CARD {
+                *left = 0;
+                whole -= 1;
+                parts.push((i as u16, CARD));
+            }
+        }
+        self.cpu_milli -= shape.cpu_milli;
+        self.memory_bytes -= shape.memory_bytes;
+        Ok(CardGrant { parts })
+    }
+
+    /// Returns the cards that [`NodeCapacity::take`] took. Unknown cards, and more than a whole
+    /// card, are ignored.
+    pub fn release(&mut self, shape: &Shape, grant: &CardGrant) {
+        self.cpu_milli += shape.cpu_milli;
+        self.memory_bytes += shape.memory_bytes;
+        for (card, milli) in &grant.parts {
+            if let Some(left) = self.cards.get_mut(usize::from(*card)) {
+                *left = left.saturating_add(*milli).min(CARD);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        (0..4_i64, 0..4_i64, 0..4_u16, 0..CARD).prop_map(|(cpu, memory, whole, share)| Shape {
+            cpu_milli: cpu * 1000,
+            memory_bytes: memory << 30,
+            whole,
+            share,
+            ..Shape::default()
+        })
+    }
+
+    proptest! {
+        /// Whatever is taken and given back, in whatever order: the parts held of a
+        /// card and what is left of it are one card.
+        #[test]
+        fn take_never_gives_a_card_twice(
+            asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40)
+        ) {
+            let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD; 6]);
+            let mut capacity = full.clone();
+            let mut held: Vec<(Shape, CardGrant)> = Vec::new();
+            for (shape, card, give_back) in asks {
+                if give_back && !held.is_empty() {
+                    let (shape, grant) = held.swap_remove(card % held.len());
+                    capacity.release(&shape, &grant);
+                }
+                let fits = capacity.fits(&shape).is_ok();
+                let card = (0..6).map(|i| (card + i) % 6).find(|c| capacity.can_give_share(&shape, *c));
+                let before = capacity.clone();
+                match capacity.take(&shape, card) {
+                    Ok(grant) => {
+                        prop_assert!(fits);
+                        held.push((shape, grant));
+                    }
+                    Err(_) => {
+                        prop_assert!(!fits, "{shape:?} fits {before:?}");
+                        prop_assert_eq!(&capacity, &before);
+                    }
+                }
+                let mut sums = [0_u32; 6];
+                for (card, milli) in held.iter().flat_map(|(_, g)| &g.parts) {
+                    sums[usize::from(*card)] += u32::from(*milli);
+                }
+                for (sum, left) in sums.iter().zip(capacity.cards()) {
+                    prop_assert_eq!(sum + u32::from(*left), u32::from(CARD));
+                }
+                let cpu: i64 = held.iter().map(|(s, _)| s.cpu_milli).sum();
+                prop_assert_eq!(cpu + capacity.cpu_milli(), 32_000);
+                prop_assert!(capacity.cpu_milli() >= 0 && capacity.memory_bytes() >= 0);
+            }
+            for (shape, grant) in held {
+                capacity.release(&shape, &grant);
+            }
+            prop_assert_eq!(capacity, full);
+        }
+
+        #[test]
+        fn max_copies_is_exact(
+            shape in shapes(), cards in prop::collection::vec(0..=CARD, 0..8), cpu in 0..40_i64,
+        ) {
+            let mut capacity = NodeCapacity::new(cpu * 1000, 8 << 30, 0, cards);
+            let copies = capacity.max_copies(&shape);
+            let mut taken = 0;
+            while copies.is_some() && capacity.fits(&shape).is_ok() {
+                // Cards in part first: they are of no use to whole ones.
+                let card = crate::planned_classes::tightest(&capacity, &shape).map(usize::from);
+                capacity.take(&shape, card).unwrap();
+                taken += 1;
+            }
+            prop_assert_eq!(copies.unwrap_or(0), taken);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The classes of requests that a policy plans for, with the kinds of cards that each may run on.
+
+use crate::{
+    node_capacity::NodeCapacity,
+    request_distribution::RequestClass,
+    shape::{CARD, CardKind},
+};
+
+/// A class of requests and its probability.
+#[derive(Clone, Debug)]
+pub struct PlannedClass {
+    pub cpu_milli: i64,
+    /// Thousandths of each card; 0: it asks for no GPU.
+    pub milli: u16,
+    pub cards: u16,
+    /// The part of all requests.
+    pub probability: f64,
+    /// Whether cards of a kind may serve it, by the kind's index.
+    pub allowed: Box<[bool]>,
+}
+
+impl PlannedClass {
+    pub fn total_milli(&self) -> i64 {
+        i64::from(self.milli) * i64::from(self.cards)
+    }
+
+    pub fn may_run_on(&self, kind: u16) -> bool {
+        self.allowed
+            .get(usize::from(kind))
+            .copied()
+            .unwrap_or(false)
+    }
+
+    /// The idle thousandths of a node that the class cannot use: all where it cannot run, else
+    /// those of cards with too little left.
+    pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
+        let all = !self.can_use_gpu(capacity);
+        let lost = |left: &&u16| all || **left < self.milli;
+        capacity
+            .cards()
+            .iter()
+            .filter(lost)
+            .map(|c| i64::from(*c))
+            .sum()
+    }
+
+    fn can_use_gpu(&self, capacity: &NodeCapacity) -> bool {
+        self.milli > 0 && PlannedClasses::runs_on(self, capacity)
+    }
+}
+
+/// The distribution of requests that a policy plans for.
+#[derive(Clone, Debug, Default)]
+pub struct PlannedClasses(Vec<PlannedClass>);
+
+impl PlannedClasses {
+    pub fn new(classes: &[(RequestClass, f64)], kinds: &[CardKind]) -> Self {
+        let class = |(class, p): &(RequestClass, f64)| {
+            let shape = class.shape();
+            PlannedClass {
+                cpu_milli: class.cpu_milli,
+                milli: class.milli,
+                cards: class.cards,
+                probability: *p,
+                allowed: kinds.iter().map(|k| shape.allows(k)).collect(),
+            }
+        };
+        Self(classes.iter().map(class).collect())
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, PlannedClass> {
+        self.0.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// FGD's measure: the idle GPU of a node, in thousandths, that the next request
+    /// is expected not to be able to use (USENIX ATC 2023, section 4). A class that
+    /// cannot run there can use none of it, one that can not the cards with too
+    /// little left, one without GPU none at all.
+    pub fn fragmented_milli(&self, capacity: &NodeCapacity) -> f64 {
+        self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
+    }
+
+    /// The same, card by card; together they are the node's.
+    pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
+        let mut cards = vec![0.0; capacity.cards().len()];
+        for class in &self.0 {
+            let all = !class.can_use_gpu(capacity);
+            for (lost, left) in cards.iter_mut().zip(capacity.cards()) {
+                if all || *left < class.milli {
+                    *lost += class.probability * f64::from(*left);
+                }
+            }
+        }
+        cards
+    }
+
+    pub(crate) fn fragmented(&self, cpu_milli: i64, cards: &[u16], kind: u16) -> f64 {
+        let idle: i64 = cards.iter().map(|c| i64::from(*c)).sum();
+        let idle = idle as f64;
+        // In the published order of summation: costs are cut to integers, and a
+        // last bit can turn one.
+        let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
+        let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
+        for class in &self.0 {
+            let has_cpu = cpu_milli >= class.cpu_milli;
+            if class.milli == 0 {
+                *(if has_cpu {
+                    &mut light
+                } else {
+                    &mut light_no_cpu
+                }) += class.probability * idle;
+            } else if !class.may_run_on(kind) {
+                foreign += class.probability * idle;
+            } else {
+                let (mut enough, mut small) = (0, 0_i64);
+                for left in cards {
+                    if *left >= class.milli {
+                        enough += 1;
+                    } else {
+                        small += i64::from(*left);
+                    }
+                }
+                match (enough >= class.cards, has_cpu) {
+                    (true, true) => runs += class.probability * small as f64,
+                    (true, false) => no_cpu += class.probability * idle,
+                    (false, true) => runs += class.probability * idle,
+                    (false, false) => short += class.probability * idle,
+                }
+            }
+        }
+        short + runs + no_cpu + light + light_no_cpu + foreign
+    }
+
+    /// Whether a class could run on a node as it is.
+    pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
+        let enough = capacity
+            .cards()
+            .iter()
+            .filter(|c| **c >= class.milli)
+            .count();
+        capacity.cpu_milli() >= class.cpu_milli
+            && class.may_run_on(capacity.kind())
+            && (class.milli == 0 || enough >= usize::from(class.cards))
+    }
+}
+
+/// The card with least left that can still give the share, and the first of those;
+/// none for a shape without one.
+pub(crate) fn tightest(capacity: &NodeCapacity, shape: &crate::shape::Shape) -> Option<u16> {
+    let able = |i: &usize| shape.share > 0 && capacity.can_give_share(shape, *i);
+    let card = (0..capacity.cards().len())
+        .filter(able)
+        .min_by_key(|i| capacity.cards()[*i])?;
+    Some(card as u16)
+}
+
+/// Cards that nothing runs on.
+pub(crate) fn untouched(cards: &[u16]) -> i64 {
+    cards.iter().filter(|c| **c == CARD).count() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{request_distribution::RequestDistribution, shape::Shape};
+
+    proptest! {
+        /// The unusable parts by class, and by card, sum up to the published measure.
+        #[test]
+        fn fragmentation_is_the_sum_of_its_parts(
+            asks in prop::collection::vec((0..3_u16, 0..1000_u16, 0..8_i64), 1..12),
+            cards in prop::collection::vec(0..=CARD, 0..8),
+            cpu in 0..8_i64,
+        ) {
+            let shapes: Vec<Shape> = asks.iter().map(|(whole, share, cpu)| Shape {
+                cpu_milli: cpu * 1000,
+                whole: *whole,
+                share: if *whole == 0 { *share } else { 0 },
+                ..Shape::default()
+            }).collect();
+            let types = PlannedClasses::new(&RequestDistribution::of(&shapes).classes(), &[CardKind::default()]);
+            let capacity = NodeCapacity::new(cpu * 1000, 0, 0, cards);
+            let whole = types.fragmented_milli(&capacity);
+            let classes: f64 = types.iter().map(|t| t.probability * t.unusable_milli(&capacity) as f64).sum();
+            let cards: f64 = types.fragmented_cards(&capacity).iter().sum();
+            prop_assert!((whole - classes).abs() < 1e-6, "{whole} {classes}");
+            prop_assert!((whole - cards).abs() < 1e-6, "{whole} {cards}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The value of the remainder of a card: dual prices of the cutting-stock linear
+//! programme (Gilmore and Gomory, 1961): the fewest cards that hold the popular sizes
+//! in the proportions they come in.
+//!
+//! The price of a size is what one more pod of it costs of a card when all are packed
+//! as well as can be: a size that fits where nothing else does costs nothing. A rest is
+//! worth the dearest set of sizes that fits it.
+
+use crate::shape::CARD;
+
+const WHOLE: usize = CARD as usize;
+/// Pivots a size; a degenerate programme ends here, with prices nearly right.
+const PIVOTS: usize = 50;
+const EPSILON: f64 = 1e-9;
+
+/// The value of each remainder of a card, in thousandths.
+#[derive(Clone, Debug)]
+pub(super) struct RemainderValues(Box<[f64]>);
+
+impl Default for RemainderValues {
+    fn default() -> Self {
+        Self::of(Vec::new())
+    }
+}
+
+impl RemainderValues {
+    /// From sizes (1 to 1000) with their frequencies.
+    pub(super) fn of(mut demand: Vec<(u16, f64)>) -> Self {
+        demand.retain(|(size, p)| (1..=CARD).contains(size) && *p > 0.0);
+        demand.sort_by_key(|(size, _)| *size);
+        demand.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                kept.1 += later.1;
+            }
+            same
+        });
+        let sizes: Vec<usize> = demand.iter().map(|(size, _)| usize::from(*size)).collect();
+        let prices = LinearProgramme::new(&demand).solve(&sizes);
+        let (mut worth, _) = knapsack(&sizes, &prices);
+        for w in &mut worth {
+            *w = w.min(WHOLE as f64);
+        }
+        worth[WHOLE] = WHOLE as f64;
+        Self(worth.into())
+    }
+
+    /// The value of so many thousandths left.
+    pub(super) fn value(&self, milli: u16) -> f64 {
+        self.0[usize::from(milli).min(WHOLE)]
+    }
+}
+
+/// A revised simplex with a dense inverse, a row a size. The first basis cuts each
+/// card into one size.
+struct LinearProgramme {
+    inverse: Vec<Vec<f64>>,
+    cards: Vec<f64>,
+    cost: Vec<f64>,
+}
+
+impl LinearProgramme {
+    fn new(demand: &[(u16, f64)]) -> Self {
+        let n = demand.len();
+        let total: f64 = demand.iter().map(|(_, p)| p).sum();
+        let mut made = Self {
+            inverse: vec![vec![0.0; n]; n],
+            cards: vec![0.0; n],
+            cost: vec![WHOLE as f64; n],
+        };
+        for (i, (size, p)) in demand.iter().enumerate() {
+            let copies = f64::from(CARD / size);
+            made.inverse[i][i] = 1.0 / copies;
+            // Slightly apart, against cycling.
+            let apart = 1.0 + 1e-6 * ((i as f64 * 0.618).fract() + 1.0);
+            made.cards[i] = p / total * apart / copies;
+        }
+        made
+    }
+
+    fn solve(mut self, sizes: &[usize]) -> Vec<f64> {
+        let mut prices = self.prices();
+        for _ in 0..PIVOTS * (sizes.len() + 1) {
+            let cheapest = (0..sizes.len()).min_by(|a, b| prices[*a].total_cmp(&prices[*b]));
+            let (column, cost) = match cheapest.filter(|i| prices[*i] < -1e-7) {
+                // Holding more of it than comes would be cheaper.
+                Some(i) => {
+                    let mut column = vec![0.0; sizes.len()];
+                    column[i] = -1.0;
+                    (column, 0.0)
+                }
+                None => {
+                    let (worth, pattern) = knapsack(sizes, &prices);
+                    if worth[WHOLE] <= WHOLE as f64 + 1e-6 {
+                        break;
+                    }
+                    (pattern, WHOLE as f64)
+                }
+            };
+            if !self.enter(&column, cost) {
+                break;
+            }
+            prices = self.prices();
+        }
+        prices
+    }
+
+    fn prices(&self) -> Vec<f64> {
+        let column = |j| {
+            self.cost
+                .iter()
+                .zip(&self.inverse)
+                .map(move |(c, row)| c * row[j])
+        };
+        (0..self.cost.len()).map(|j| column(j).sum()).collect()
+    }
+
+    /// Brings a column into the basis; whether that was possible.
+    fn enter(&mut self, column: &[f64], cost: f64) -> bool {
+        let dot = |row: &Vec<f64>| row.iter().zip(column).map(|(a, b)| a * b).sum();
+        let along: Vec<f64> = self.inverse.iter().map(dot).collect();
+        let ratio = |i: &usize| self.cards[*i] / along[*i];
+        let able = (0..along.len()).filter(|i| along[*i] > EPSILON);
+        let Some(leaves) = able.min_by(|a, b| ratio(a).total_cmp(&ratio(b))) else {
+            return false;
+        };
+        let step = ratio(&leaves);
+        for (cards, d) in self.cards.iter_mut().zip(&along) {
+            *cards -= step * d;
+        }
+        self.cards[leaves] = step;
+        self.cost[leaves] = cost;
+        let row: Vec<f64> = self.inverse[leaves]
+            .iter()
+            .map(|x| x / along[leaves])
+            .collect();
+        for (other, d) in self.inverse.iter_mut().zip(&along) {
+            for (x, y) in other.iter_mut().zip(&row) {
+                *x -= d * y;
+            }
+        }
+        self.inverse[leaves] = row;
+        true
+    }
+}
+
+/// The dearest filling of every rest, and the copies in a whole card's (an unbounded
+/// knapsack).
+fn knapsack(sizes: &[usize], prices: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let (mut worth, mut last) = (vec![0.0_f64; WHOLE + 1], vec![None; WHOLE + 1]);
+    for rest in 1..=WHOLE {
+        worth[rest] = worth[rest - 1];
+        for (i, size) in sizes.iter().enumerate().take_while(|(_, s)| **s <= rest) {
+            let with = worth[rest - size] + prices[i];
+            if with > worth[rest] + EPSILON {
+                worth[rest] = with;
+                last[rest] = Some(i);
+            }
+        }
+    }
+    let (mut rest, mut copies) = (WHOLE, vec![0.0; sizes.len()]);
+    while rest > 0 {
+        match last[rest] {
+            None => rest -= 1,
+            Some(i) => {
+                copies[i] += 1.0;
+                rest -= sizes[i];
+            }
+        }
+    }
+    (worth, copies)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn worth(demand: &[(u16, f64)], rests: &[u16]) -> Vec<i64> {
+        let prices = RemainderValues::of(demand.to_vec());
+        let rounded = rests.iter().map(|r| prices.value(*r).round() as i64);
+        rounded.collect()
+    }
+
+    #[test]
+    fn value_is_that_of_the_sizes_that_fit() {
+        let halves = [(500, 1.0), (250, 2.0)];
+        let rests = [240, 250, 500, 749, 1000];
+        assert_eq!(worth(&halves, &rests), [0, 250, 500, 500, 1000]);
+        // What fits beside a plentiful 810 is free.
+        let beside = [(810, 10.0), (160, 1.0), (470, 4.0)];
+        assert_eq!(worth(&beside, &[190, 470, 810]), [0, 500, 1000]);
+        assert_eq!(worth(&[], &[999, 1000]), [0, 1000]);
+    }
+
+    proptest! {
+        /// A larger remainder is never worth less, and none is worth more than a card.
+        #[test]
+        fn value_grows_with_the_remainder(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
+            let prices = RemainderValues::of(demand);
+            for rest in 1..=CARD {
+                let (less, more) = (prices.value(rest - 1), prices.value(rest));
+                prop_assert!(more >= less && (0.0..=1000.0).contains(&more), "{rest}: {less} {more}");
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The GPU of a node that each class of requests could still use.
+
+use crate::{
+    node_capacity::NodeCapacity,
+    planned_classes::{PlannedClass, PlannedClasses},
+    shape::CARD,
+};
+
+/// Weights in the count of usable GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    /// Weight of CPU; 0: CPU matters for the next copy only.
+    pub(super) cpu_weight: f64,
+    /// Weight of the remainder of a card: 0 counts copies that fit, 1 counts every card with
+    /// enough left in full, as FGD does.
+    pub(super) remainder_weight: f64,
+}
+
+/// A class on one kind of card.
+#[derive(Clone, Debug)]
+struct ClassEntry {
+    cpu_milli: f64,
+    /// Thousandths of GPU for each thousandth of a core.
+    gpu_per_cpu: f64,
+    group: usize,
+    class: usize,
+}
+
+/// The classes in groups: classes of one group request the same of cards.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsableTable {
+    /// Thousandths of each card, and number of cards.
+    groups: Vec<(u16, u16)>,
+    /// The thousandths that a group of shares can use of a card with so much left: `[left][group]`.
+    usable_of_card: Vec<f64>,
+    remainder_weight: f64,
+    by_kind: Vec<Vec<ClassEntry>>,
+    classes: usize,
+}
+
+impl UsableTable {
+    pub(super) fn new(types: &PlannedClasses, counting: Counting) -> Self {
+        let mut table = Self {
+            remainder_weight: counting.remainder_weight,
+            classes: types.len(),
+            ..Self::default()
+        };
+        let kinds = types.iter().map(|t| t.allowed.len()).max().unwrap_or(0);
+        table.by_kind.resize_with(kinds, Vec::new);
+        for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
+            let group = table.group(t);
+            let rate = t.total_milli() as f64 / (counting.cpu_weight * t.cpu_milli as f64);
+            for (kind, entries) in table.by_kind.iter_mut().enumerate() {
+                if t.may_run_on(kind as u16) {
+                    entries.push(ClassEntry {
+                        cpu_milli: t.cpu_milli as f64,
+                        gpu_per_cpu: rate,
+                        group,
+                        class,
+                    });
+                }
+            }
+        }
+        let loose = table.remainder_weight;
+        let groups = table.groups.iter().copied();
+        let of_card = |left: u16| {
+            groups.clone().map(move |(milli, _)| {
+                if milli == CARD || left < milli {
+                    return 0.0;
+                }
+                let copies = f64::from(left / milli * milli);
+                copies + loose * (f64::from(left) - copies)
+            })
+        };
+        table.usable_of_card = (0..=CARD).flat_map(of_card).collect();
+        table
+    }
+
+    fn group(&mut self, class: &PlannedClass) -> usize {
+        let ask = (class.milli, class.cards);
+        self.groups
+            .iter()
+            .position(|g| *g == ask)
+            .unwrap_or_else(|| {
+                self.groups.push(ask);
+                self.groups.len() - 1
+            })
+    }
+
+    pub(super) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub(super) fn class_count(&self) -> usize {
+        self.classes
+    }
+
+    /// The classes that may run on a kind, in the order of [`Table::usable`].
+    pub(super) fn classes_on(&self, kind: u16) -> impl Iterator<Item = usize> {
+        self.entries(kind).iter().map(|e| e.class)
+    }
+
+    fn entries(&self, kind: u16) -> &[ClassEntry] {
+        self.by_kind.get(usize::from(kind)).map_or(&[], |e| e)
+    }
+
+    /// The thousandths that each group could use of the cards with unlimited CPU.
+    pub(super) fn usable_by_group(&self, cards: &[u16], out: &mut [f64]) {
+        out.fill(0.0);
+        for left in cards {
+            self.add_card(out, *left, 1.0);
+        }
+        let whole = cards.iter().filter(|c| **c == CARD).count();
+        self.count_whole_cards(whole, out);
+    }
+
+    /// Adds a card to the groups of shares, or removes it (`sign` -1).
+    pub(super) fn add_card(&self, out: &mut [f64], left: u16, sign: f64) {
+        let at = usize::from(left.min(CARD)) * self.groups.len();
+        for (x, part) in out.iter_mut().zip(&self.usable_of_card[at..]) {
+            *x += sign * part;
+        }
+    }
+
+    /// Sets the groups of whole cards for so many free cards.
+    pub(super) fn count_whole_cards(&self, free: usize, out: &mut [f64]) {
+        for ((milli, cards), x) in self.groups.iter().zip(out) {
+            if *milli == CARD {
+                let cards = usize::from(*cards).max(1);
+                let copies = (free / cards * cards) as f64;
+                let all = if free >= cards { free as f64 } else { 0.0 };
+                *x = f64::from(CARD) * (copies + self.remainder_weight * (all - copies));
+            }
+        }
+    }
+
+    /// The thousandths that each class of the kind could use with the node's CPU.
+    pub(super) fn usable_by_class(
+        &self,
+        kind: u16,
+        cpu_milli: f64,
+        of_cards: &[f64],
+    ) -> impl Iterator<Item = f64> {
+        self.entries(kind).iter().map(move |e| {
+            if cpu_milli < e.cpu_milli {
+                0.0
+            } else if e.gpu_per_cpu.is_finite() {
+                of_cards[e.group].min(cpu_milli * e.gpu_per_cpu)
+            } else {
+                of_cards[e.group]
+            }
+        })
+    }
+
+    /// The usable thousandths of a node, by group and then by class.
+    pub(super) fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
+        let mut all = vec![0.0; self.group_count()];
+        self.usable_by_group(capacity.cards(), &mut all);
+        let usable: Vec<f64> = self
+            .usable_by_class(capacity.kind(), capacity.cpu_milli() as f64, &all)
+            .collect();
+        all.extend(usable);
+        all.into()
+    }
+}

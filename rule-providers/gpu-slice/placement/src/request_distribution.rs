@@ -1,0 +1,260 @@
+//! The distribution of requests that placement plans for.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::shape::{Shape, SharingMode};
+
+/// The most frequent classes that together are so much of all requests are planned for; rarer
+/// ones say nothing about the future (FGD, USENIX ATC 2023, section 5).
+const COVERED: f64 = 0.95;
+/// The most classes to plan for: each costs work on every node.
+const MAX_CLASSES: usize = 512;
+/// A request counts half as much once so many more have come.
+const HALF_LIFE_REQUESTS: f64 = 2_000.0;
+/// Beyond this, increments are scaled back before they lose precision.
+const RESCALE: f64 = 1e12;
+
+/// A class of requests that differ in memory only.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestClass {
+    pub cpu_milli: i64,
+    /// Thousandths of each card: 1000 for whole ones.
+    pub milli: u16,
+    pub cards: u16,
+    pub models: Arc<[Arc<str>]>,
+    pub mode: SharingMode,
+}
+
+impl RequestClass {
+    /// A share that comes with whole cards counts as one card more.
+    pub fn of(shape: &Shape) -> Self {
+        let (cards, milli) = match (shape.whole, shape.share) {
+            (0, share) => (u16::from(share > 0), share),
+            (whole, share) => (
+                whole.saturating_add(u16::from(share > 0)),
+                crate::shape::CARD,
+            ),
+        };
+        Self {
+            cpu_milli: shape.cpu_milli,
+            milli,
+            cards,
+            models: Arc::clone(&shape.models),
+            mode: shape.mode,
+        }
+    }
+
+    /// The smallest pod of the class.
+    pub fn shape(&self) -> Shape {
+        let whole = if self.milli == crate::shape::CARD {
+            self.cards
+        } else {
+            0
+        };
+        Shape {
+            cpu_milli: self.cpu_milli,
+            memory_bytes: 0,
+            whole,
+            share: if whole == 0 { self.milli } else { 0 },
+            mode: self.mode,
+            models: Arc::clone(&self.models),
+        }
+    }
+
+    /// Thousandths of all its cards.
+    pub fn total_milli(&self) -> i64 {
+        i64::from(self.cards) * i64::from(self.milli)
+    }
+}
+
+/// The recent frequency of each class.
+#[derive(Clone, Debug)]
+pub struct RequestDistribution {
+    counts: BTreeMap<RequestClass, f64>,
+    total: f64,
+    /// The weight of the next request; it grows instead of all others shrinking.
+    increment: f64,
+    growth: f64,
+}
+
+impl Default for RequestDistribution {
+    fn default() -> Self {
+        Self {
+            counts: BTreeMap::new(),
+            total: 0.0,
+            increment: 1.0,
+            growth: 2_f64.powf(1.0 / HALF_LIFE_REQUESTS),
+        }
+    }
+}
+
+impl RequestDistribution {
+    /// The distribution of a whole trace: every request counts the same.
+    pub fn of<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
+        let mut all = Self {
+            growth: 1.0,
+            ..Self::default()
+        };
+        for shape in shapes {
+            all.observe(shape);
+        }
+        all
+    }
+
+    /// Counts a request. To be called once for each pod.
+    pub fn observe(&mut self, shape: &Shape) {
+        *self.counts.entry(RequestClass::of(shape)).or_default() += self.increment;
+        self.total += self.increment;
+        self.increment *= self.growth;
+        self.rescale();
+    }
+
+    /// Counts requests in an unknown order: each has the same weight, and together they have the
+    /// weight of as many single requests.
+    pub fn observe_unordered(&mut self, shapes: &[Shape]) {
+        if shapes.is_empty() {
+            return;
+        }
+        let count = shapes.len() as f64;
+        // Beyond this the earlier requests have no weight left.
+        let faded = self.growth.powf(count).min(1e30);
+        let sum = if self.growth > 1.0 {
+            (faded - 1.0) / (self.growth - 1.0)
+        } else {
+            count
+        };
+        let each = self.increment * sum / count;
+        for shape in shapes {
+            *self.counts.entry(RequestClass::of(shape)).or_default() += each;
+            self.total += each;
+        }
+        self.increment *= faded;
+        self.rescale();
+    }
+
+    fn rescale(&mut self) {
+        if self.increment > RESCALE {
+            let by = self.increment;
+            self.increment = 1.0;
+            self.total = 0.0;
+            self.counts.retain(|_, count| {
+                *count /= by;
+                self.total += *count;
+                *count > 1e-9
+            });
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// The number of classes, rare ones included.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// The classes to plan for with their probabilities, most frequent first; equally frequent
+    /// ones in reverse order.
+    pub fn classes(&self) -> Vec<(RequestClass, f64)> {
+        let mut all: Vec<(&RequestClass, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
+        let (mut sum, mut kept) = (0.0, Vec::new());
+        for (class, count) in &all {
+            if sum >= COVERED * self.total || kept.len() == MAX_CLASSES {
+                break;
+            }
+            sum += count;
+            kept.push(((*class).clone(), count / self.total));
+        }
+        if kept.len() < all.len() {
+            for (_, p) in &mut kept {
+                *p /= sum / self.total;
+            }
+        }
+        kept
+    }
+
+    /// How far two distributions are apart: 0 the same, 1 nothing in common.
+    pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
+        let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
+        let (a, b) = (map(before), map(now));
+        let gone: f64 = b
+            .iter()
+            .filter(|(t, _)| !a.contains_key(t))
+            .map(|(_, p)| p)
+            .sum();
+        let changed: f64 = a
+            .iter()
+            .map(|(t, p)| (p - b.get(t).copied().unwrap_or(0.0)).abs())
+            .sum();
+        (gone + changed) / 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(share: u16) -> Shape {
+        Shape {
+            share,
+            ..Shape::default()
+        }
+    }
+
+    #[test]
+    fn classes_leave_out_rare_ones_and_sum_to_one() {
+        let mut shapes = vec![share(500); 96];
+        shapes.extend(vec![share(250); 3]);
+        shapes.push(share(100));
+        let types = RequestDistribution::of(&shapes).classes();
+        assert_eq!(types.len(), 1);
+        assert_eq!(types[0].0.milli, 500);
+        assert!((types[0].1 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn observe_fades_old_requests() {
+        let mut seen = RequestDistribution::default();
+        for _ in 0..10_000 {
+            seen.observe(&share(500));
+        }
+        for _ in 0..4_000 {
+            seen.observe(&share(250));
+        }
+        let types = seen.classes();
+        let half = types.iter().find(|t| t.0.milli == 500).unwrap();
+        // Two half-lives on, a quarter is left of it.
+        assert!((half.1 - 0.25).abs() < 0.03, "{types:?}");
+        assert!(RequestDistribution::distance(&types, &types) < 1e-12);
+    }
+
+    #[test]
+    fn observe_unordered_weighs_all_equally() {
+        let shapes: Vec<Shape> = (0..9_000).map(|i| share(100 + i / 3_000 * 100)).collect();
+        let mut seen = RequestDistribution::default();
+        seen.observe_unordered(&shapes);
+        assert!(
+            seen.classes()
+                .iter()
+                .all(|(_, p)| (p - 1.0 / 3.0).abs() < 1e-9)
+        );
+        // And no more than a long history: two half-lives on a quarter is left.
+        for _ in 0..4_000 {
+            seen.observe(&share(900));
+        }
+        let new = seen.classes().iter().find(|t| t.0.milli == 900).unwrap().1;
+        assert!((new - 0.75).abs() < 0.03, "{new}");
+    }
+
+    #[test]
+    fn observe_keeps_precision_over_a_million_requests() {
+        let mut seen = RequestDistribution::default();
+        for i in 0..1_000_000 {
+            seen.observe(&share(if i % 4 == 0 { 250 } else { 500 }));
+        }
+        let p = seen.classes()[0].1;
+        assert!((p - 0.75).abs() < 1e-3, "{p}");
+    }
+}

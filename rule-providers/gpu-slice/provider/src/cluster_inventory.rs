@@ -1,0 +1,235 @@
+//! The GPUs of every node, kept in step with the watch: a change of one pod or node costs
+//! that node's work.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
+use tautline_gpu_placement::{
+    CostCache, Inventory, Names, Shape,
+    inventory::{self, PodReservation},
+};
+
+use crate::{
+    answer_cache::RecentAnswers,
+    config::{Config, NodeOrder},
+    gpu_request::{self, GpuRequest},
+    request_learner::RequestLearner,
+};
+
+/// A node as it is now.
+#[derive(Debug, Default)]
+pub(crate) struct NodeEntry {
+    pub(crate) inventory: Inventory,
+    /// The index of each pool in the cost cache.
+    pub(crate) slots: Vec<usize>,
+    /// Position in the order of nodes, 0 to 1.
+    pub(crate) position: f64,
+}
+
+/// The parts that an answer needs, borrowed separately.
+pub(crate) struct AnswerParts<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) nodes: &'a HashMap<Arc<str>, NodeEntry>,
+    pub(crate) costs: &'a mut CostCache,
+    pub(crate) answers: &'a mut RecentAnswers,
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct ClusterInventory {
+    pub(crate) names: Names,
+    pub(crate) costs: CostCache,
+    nodes: HashMap<Arc<str>, NodeEntry>,
+    answers: RecentAnswers,
+    last_snapshot: Arc<Snapshot>,
+    slots: SlotAllocator,
+    order: NodeOrder,
+    learner: RequestLearner,
+}
+
+/// Indexes in the cost cache; those of nodes that have gone are used again.
+#[derive(Debug, Default)]
+struct SlotAllocator {
+    unused: Vec<usize>,
+    count: usize,
+}
+
+impl SlotAllocator {
+    fn allocate(&mut self) -> usize {
+        self.unused.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+}
+
+impl ClusterInventory {
+    pub(crate) fn new(config: Config) -> Self {
+        let mut costs = CostCache::new(config.policy.build());
+        let learner = match config.classes {
+            None => RequestLearner::default(),
+            Some(classes) => {
+                costs.plan_for(classes);
+                RequestLearner::fixed()
+            }
+        };
+        Self {
+            names: config.names,
+            costs,
+            nodes: HashMap::new(),
+            answers: RecentAnswers::default(),
+            last_snapshot: Arc::default(),
+            slots: SlotAllocator::default(),
+            order: config.order,
+            learner,
+        }
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeEntry> {
+        self.nodes.get(name)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &NodeEntry)> {
+        self.nodes.iter()
+    }
+
+    pub(crate) fn parts(&mut self) -> AnswerParts<'_> {
+        AnswerParts {
+            names: &self.names,
+            nodes: &self.nodes,
+            costs: &mut self.costs,
+            answers: &mut self.answers,
+        }
+    }
+
+    /// Applies the changes since the last snapshot. `held` gives what is reserved on a node for
+    /// pods that the watch does not show there yet, `touched` the nodes whose reservations have
+    /// changed.
+    pub(crate) fn sync(
+        &mut self,
+        now: Arc<Snapshot>,
+        touched: &[Arc<str>],
+        held: impl Fn(&str) -> Vec<PodReservation>,
+    ) {
+        let last = Arc::clone(&self.last_snapshot);
+        if Arc::ptr_eq(&last, &now) && touched.is_empty() {
+            return;
+        }
+        // Sorted, so that the same cluster has the same costs in every process.
+        let mut names: BTreeSet<&str> = now.changed_nodes(&last).collect();
+        names.extend(touched.iter().map(|n| &**n));
+        let mut members_changed = false;
+        for name in names {
+            members_changed |= self.sync_node(&now, name, &held(name));
+        }
+        if members_changed && self.order == NodeOrder::Named {
+            self.order_by_name();
+        }
+        let new = now
+            .changed_pods(&last)
+            .filter_map(|(old, new)| new.filter(|new| old.is_none_or(|old| old.uid != new.uid)));
+        let (names, nodes) = (&self.names, &self.nodes);
+        let shape = |costs: &CostCache, pod: &Pod| pod_shape(names, nodes, costs, pod);
+        let new = new.map(|pod| &**pod);
+        self.learner.count_pods(&mut self.costs, new, shape);
+        self.last_snapshot = now;
+    }
+
+    /// Reads one node again. Returns whether it is new or has gone.
+    fn sync_node(&mut self, now: &Snapshot, name: &str, held: &[PodReservation]) -> bool {
+        self.answers.forget(name);
+        let Some(node) = now.node(name) else {
+            let gone = self.nodes.remove(name);
+            for slot in gone.iter().flat_map(|e| &e.slots) {
+                self.costs.set_capacity(*slot, None);
+                self.slots.unused.push(*slot);
+            }
+            return gone.is_some();
+        };
+        let pods = now.pods_on(name).iter().map(|p| &**p);
+        let inventory = inventory::read(&self.names, node, pods, held);
+        let new = !self.nodes.contains_key(name);
+        let entry = self.nodes.entry(Arc::clone(&node.name)).or_default();
+        for warning in &inventory.warnings {
+            if !entry.inventory.warnings.contains(warning) {
+                tracing::warn!(node = name, "{warning}");
+            }
+        }
+        while entry.slots.len() > inventory.pools.len() {
+            if let Some(slot) = entry.slots.pop() {
+                self.costs.set_capacity(slot, None);
+                self.slots.unused.push(slot);
+            }
+        }
+        while entry.slots.len() < inventory.pools.len() {
+            entry.slots.push(self.slots.allocate());
+        }
+        if self.order == NodeOrder::Mixed {
+            entry.position = fnv1a_64(&[name]) as f64 / u64::MAX as f64;
+        }
+        for (pool, slot) in inventory.pools.iter().zip(&entry.slots) {
+            self.costs.set_position(*slot, entry.position);
+            let kind = self.costs.kind_index(&pool.kind);
+            self.costs
+                .set_capacity(*slot, Some(inventory.capacity(pool, kind)));
+        }
+        entry.inventory = inventory;
+        new
+    }
+
+    /// Sets the position of every node: in the order of names each depends on all others.
+    fn order_by_name(&mut self) {
+        self.answers.clear();
+        let mut order: Vec<(&Arc<str>, &mut NodeEntry)> = self.nodes.iter_mut().collect();
+        order.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        let count = order.len() as f64;
+        for (rank, (_, entry)) in order.into_iter().enumerate() {
+            entry.position = rank as f64 / count;
+            for slot in &entry.slots {
+                self.costs.set_position(*slot, entry.position);
+            }
+        }
+    }
+
+    /// The shape that a pod counts as in the distribution; `None`: it requests by itself no
+    /// cards, or units of unknown size.
+    pub(crate) fn pod_shape(&self, pod: &Pod) -> Option<Shape> {
+        pod_shape(&self.names, &self.nodes, &self.costs, pod)
+    }
+
+    /// Counts the request of a pod; see [`RequestLearner::count_request`].
+    pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) -> Option<Shape> {
+        let (learner, costs) = (&mut self.learner, &mut self.costs);
+        learner.count_request(&self.names, costs, uid, request)
+    }
+
+    /// Plans for all requests counted so far, however few.
+    pub(crate) fn plan_now(&mut self) {
+        self.learner.plan_now(&mut self.costs);
+    }
+
+    /// The number of classes of requests, rare ones included.
+    pub(crate) fn class_count(&self) -> usize {
+        self.learner.class_count()
+    }
+}
+
+fn pod_shape(
+    names: &Names,
+    nodes: &HashMap<Arc<str>, NodeEntry>,
+    costs: &CostCache,
+    pod: &Pod,
+) -> Option<Shape> {
+    let entry = pod.node.as_deref().and_then(|n| nodes.get(n));
+    let pools = entry.map_or(&[][..], |e| &e.inventory.pools);
+    let on_node = pools.iter().find_map(|p| p.kind.mode.unit_milli());
+    let anywhere = || {
+        let modes = costs.kinds().iter().map(|k| k.mode);
+        modes.filter(|m| m.unit_milli().is_some()).min()
+    };
+    let unit_milli = on_node.or_else(|| anywhere()?.unit_milli());
+    gpu_request::pod_shape(names, pod, unit_milli)
+}

@@ -1,0 +1,200 @@
+//! The compliance of a placed pod: whether it still has its GPUs.
+
+use tautline_core::{Snapshot, model::Pod, quantity};
+use tautline_gpu_placement::{
+    CARD, Inventory, SharingMode,
+    device_annotation::CardShare,
+    inventory::{self, CardPool},
+    shape::is_model,
+};
+use tautline_sdk::{Compliance, Evaluation};
+
+use crate::{
+    cluster_inventory::ClusterInventory,
+    gpu_request::{Amount, GpuRequest, units_milli},
+};
+
+/// The compliance of one pod.
+pub(crate) fn of_pod(
+    cluster: &ClusterInventory,
+    snapshot: &Snapshot,
+    pod: &Pod,
+    request: &GpuRequest,
+) -> Evaluation {
+    let Some(node) = pod.node.as_deref() else {
+        return Evaluation::new(
+            Compliance::Pending,
+            format!("pod {} is not placed", pod.name),
+        );
+    };
+    let Some(entry) = cluster.node(node).filter(|_| snapshot.node(node).is_some()) else {
+        return Evaluation::violation(format!("node {node} is gone"));
+    };
+    let inventory = &entry.inventory;
+    if let Some(product) = unwanted_product(inventory, request) {
+        let wanted = request.models.join("|");
+        return Evaluation::violation(format!("node {node}: {product:?} is none of {wanted}"));
+    }
+    match inventory::assigned_cards(&cluster.names, pod) {
+        Some(Ok(parts)) => of_assigned_cards(inventory, node, &parts, request),
+        Some(Err(error)) => Evaluation::new(
+            Compliance::Error,
+            format!(
+                "pod {}: its device annotation cannot be read: {error}",
+                pod.name
+            ),
+        ),
+        None if lacks_annotation(inventory, request) => Evaluation::new(
+            Compliance::Error,
+            format!(
+                "pod {} has no device annotation for the cards that the rule gives it on node \
+                 {node}: they were not reserved when it was bound; run the extender with --bind",
+                pod.name
+            ),
+        ),
+        None => of_resources(cluster, snapshot, inventory, pod, node, request),
+    }
+}
+
+/// The product of a node that has no card of the requested models.
+fn unwanted_product<'a>(inventory: &'a Inventory, request: &GpuRequest) -> Option<&'a str> {
+    let pools = inventory.pools.iter().map(|p| &*p.kind.product);
+    let mut products = pools.chain(inventory.counted.iter().map(|c| &*c.product));
+    let first = products.clone().next()?;
+    let wanted = |p: &str| request.models.iter().any(|m| is_model(p, m));
+    (!request.models.is_empty() && !products.any(wanted)).then_some(first)
+}
+
+/// Whether the pod lacks the annotation that must name its cards: the rule gives it cards, and
+/// the node's cards are handed out when a pod is bound. Without it they are not counted.
+fn lacks_annotation(inventory: &Inventory, request: &GpuRequest) -> bool {
+    let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli;
+    let asked = matches!(
+        request.amount,
+        Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
+    );
+    request.by_rule && asked && inventory.pools.iter().any(handed_out)
+}
+
+/// A pod whose annotation names its cards.
+fn of_assigned_cards(
+    inventory: &Inventory,
+    node: &str,
+    parts: &[CardShare],
+    request: &GpuRequest,
+) -> Evaluation {
+    let Some(fault) = inventory.fault(parts) else {
+        let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
+        let cards = cards.join(", ");
+        return Evaluation::compliant(format!("node {node}: card {cards} has what it holds"));
+    };
+    let reason = format!("node {node}: {fault}");
+    // The part of each card that the other holders leave to the pod.
+    let remaining: Vec<i64> = parts
+        .iter()
+        .filter_map(|part| {
+            let (_, card) = inventory.card(&part.card).filter(|(_, c)| c.healthy)?;
+            let others = card.held_milli().saturating_sub(u32::from(part.milli));
+            let left = u32::from(CARD)
+                .saturating_sub(others)
+                .min(u32::from(part.milli));
+            Some(i64::from(left))
+        })
+        .collect();
+    let pool = inventory.pools.first();
+    apply_limit(request, pool, &remaining, reason)
+}
+
+/// A pod that has units of a resource: the node must offer what its pods hold.
+fn of_resources(
+    cluster: &ClusterInventory,
+    snapshot: &Snapshot,
+    inventory: &Inventory,
+    pod: &Pod,
+    node: &str,
+    request: &GpuRequest,
+) -> Evaluation {
+    let gpu = pod
+        .requests
+        .iter()
+        .filter(|(r, wanted)| *wanted > 0 && cluster.names.is_gpu(r));
+    for (resource, wanted) in gpu {
+        let has = snapshot
+            .node(node)
+            .map_or(0, |n| n.allocatable.milli(resource));
+        let pods = snapshot.pods_on(node);
+        let used = pods.iter().fold(0_i64, |sum, p| {
+            sum.saturating_add(p.requests.milli(resource))
+        });
+        if used > has {
+            let (offers, hold) = (quantity::format_milli(has), quantity::format_milli(used));
+            let reason = format!("node {node} offers {resource} {offers} and its pods hold {hold}");
+            let remaining = (has - (used - wanted)).clamp(0, wanted);
+            let pool = inventory
+                .pools
+                .iter()
+                .find(|p| p.resource.as_deref() == Some(resource));
+            let remaining = as_cards(pool, remaining / 1000);
+            return apply_limit(request, pool, &remaining, reason);
+        }
+    }
+    Evaluation::compliant(format!("node {node} offers what its pods hold"))
+}
+
+/// Units as cards: whole ones and a rest.
+fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
+    let card = i64::from(CARD);
+    let milli = match pool.and_then(|p| p.kind.mode.unit_milli()) {
+        Some(unit) => units_milli(units, unit),
+        None => units.saturating_mul(card),
+    };
+    let whole = usize::try_from(milli / card).unwrap_or(0);
+    let mut all = vec![card; whole];
+    all.extend(Some(milli % card).filter(|rest| *rest > 0));
+    all
+}
+
+/// Less than requested remains: whether that is within the rule's limit. `remaining` has the
+/// thousandths of each card.
+fn apply_limit(
+    request: &GpuRequest,
+    pool: Option<&CardPool>,
+    remaining: &[i64],
+    reason: String,
+) -> Evaluation {
+    let whole = remaining.iter().filter(|r| **r == i64::from(CARD));
+    let (whole, all): (i64, i64) = (whole.count() as i64, remaining.iter().sum());
+    let largest = remaining.iter().copied().max().unwrap_or(0);
+    let (enough, left) = match &request.minimum {
+        None | Some(Amount::Nothing) => (false, String::new()),
+        Some(Amount::Cards(least)) => (
+            whole >= *least,
+            format!("{whole} of its cards left whole, the limit is {least}"),
+        ),
+        Some(Amount::Share(least)) => (
+            largest >= *least,
+            format!("{largest}m is left to it, the limit is {least}m"),
+        ),
+        Some(Amount::Units { units, .. }) => {
+            let least: i64 = as_cards(pool, *units).iter().sum();
+            let left = format!("{all}m is left to it, the limit is {least}m");
+            (all >= least, left)
+        }
+        Some(Amount::Memory(bytes)) => {
+            let card = pool.and_then(|p| p.card_memory_bytes).filter(|c| *c > 0);
+            let least = card.map(|card| bytes.saturating_mul(1000).saturating_add(card - 1) / card);
+            match least {
+                Some(least) => (
+                    largest >= least,
+                    format!("{largest}m of a card is left to it, the limit is {least}m"),
+                ),
+                None => (false, String::new()),
+            }
+        }
+    };
+    if enough {
+        Evaluation::new(Compliance::Limit, format!("{reason}; {left}"))
+    } else {
+        Evaluation::violation(reason)
+    }
+}

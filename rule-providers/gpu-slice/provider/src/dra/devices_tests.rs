@@ -1,0 +1,136 @@
+use std::{sync::Arc, time::Duration};
+
+use tautline_core::{index::Object, model};
+use tautline_gpu_placement::dra::{
+    Access, Claim, ClaimRequest, Class, Device, ExactRequest, PoolId, Slice,
+};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{CostAnswer, CostRequest, Reference, RuleProvider, Workload};
+
+use crate::{Config, GpuSlice};
+
+/// Two nodes, of which `has` has a device, and no pod that the provider has seen.
+fn provider() -> GpuSlice {
+    let store = ClusterStore::default();
+    for name in ["has", "none"] {
+        store.apply(Object::Node(model::Node {
+            name: name.into(),
+            ..model::Node::default()
+        }));
+    }
+    let provider = GpuSlice::new(store, Config::default());
+    provider.set_slices(vec![Slice {
+        name: "has".into(),
+        id: PoolId {
+            driver: "gpu.example.com".into(),
+            pool: "has".into(),
+        },
+        generation: 1,
+        slices: 1,
+        access: Access::Node("has".into()),
+        counters: Vec::new(),
+        devices: vec![Device {
+            name: "gpu-0".into(),
+            ..Device::default()
+        }],
+    }]);
+    provider.set_classes(vec![Class {
+        name: "gpu".into(),
+        selectors: vec!["device.driver == 'gpu.example.com'".into()],
+        ..Class::default()
+    }]);
+    provider.set_claims(Vec::new());
+    provider
+}
+
+fn claim(name: &str, owner: Option<&str>) -> Claim {
+    Claim {
+        namespace: "ml".into(),
+        name: name.into(),
+        requests: vec![ClaimRequest {
+            name: "gpu".into(),
+            alternatives: vec![ExactRequest {
+                class: "gpu".into(),
+                ..ExactRequest::default()
+            }],
+        }],
+        owner: owner.map(Into::into),
+        ..Claim::default()
+    }
+}
+
+fn question(claims: &[&str]) -> CostRequest {
+    CostRequest {
+        source: Reference::pod("ml", "new"),
+        eligible_nodes: vec!["has".into(), "none".into()],
+        workload: Some(Workload {
+            uid: "u".into(),
+            resource_claims: claims.iter().map(|name| (*name).into()).collect(),
+            ..Workload::default()
+        }),
+        ..CostRequest::default()
+    }
+}
+
+async fn usable(provider: &GpuSlice, claims: &[&str]) -> Vec<String> {
+    let answer = provider.endpoint_cost(question(claims)).await.unwrap();
+    names(&answer)
+}
+
+fn names(answer: &CostAnswer) -> Vec<String> {
+    let nodes = answer.nodes();
+    let usable = nodes.iter().filter(|n| n.cost >= 0);
+    usable.map(|n| n.node.to_string()).collect()
+}
+
+#[tokio::test]
+async fn claims_identify_an_unknown_pod() {
+    let provider = provider();
+    provider.set_claims(vec![claim("named", None), claim("made", Some("u"))]);
+    assert_eq!(usable(&provider, &["named"]).await, ["has"]);
+    // Made for it from a template.
+    assert_eq!(usable(&provider, &[]).await, ["has"]);
+    provider.set_claims(vec![claim("named", None)]);
+    assert_eq!(usable(&provider, &[]).await, ["has", "none"]);
+}
+
+#[tokio::test]
+async fn answers_for_pods_with_claims_are_not_cached() {
+    let store = ClusterStore::default();
+    store.set_pods_quiet(std::time::Instant::now() + Duration::from_secs(60));
+    let provider = GpuSlice::new(store, Config::default());
+    provider.set_claims(Vec::new());
+    let of_any = provider.endpoint_cost(question(&[])).await.unwrap();
+    assert!(of_any.version > 0 && !of_any.valid_for.is_zero());
+    let of_pod = provider.endpoint_cost(question(&["late"])).await.unwrap();
+    assert_eq!((of_pod.version, of_pod.valid_for), (0, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_waits_briefly_for_a_late_claim() {
+    let provider = Arc::new(provider());
+    let asking = tokio::spawn({
+        let provider = Arc::clone(&provider);
+        async move { usable(&provider, &["late"]).await }
+    });
+    // The clock stands still as long as anything can go on.
+    tokio::task::yield_now().await;
+    provider.set_claims(vec![claim("other", None)]);
+    tokio::task::yield_now().await;
+    assert!(!asking.is_finished());
+    provider.set_claims(vec![claim("late", None)]);
+    assert_eq!(asking.await.unwrap(), ["has"]);
+
+    let before = tokio::time::Instant::now();
+    assert_eq!(usable(&provider, &["never"]).await, ["has", "none"]);
+    // A timer may be a millisecond late.
+    assert!((50..=51).contains(&before.elapsed().as_millis()));
+    let nearly_over = CostRequest {
+        deadline: Some(std::time::Instant::now()),
+        ..question(&["never"])
+    };
+    let before = tokio::time::Instant::now();
+    let answer = provider.endpoint_cost(nearly_over).await.unwrap();
+    assert_eq!(names(&answer), ["has", "none"]);
+    assert!(before.elapsed().as_millis() <= 1);
+}

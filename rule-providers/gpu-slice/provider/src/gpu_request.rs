@@ -1,0 +1,220 @@
+//! The GPUs that a pod requests, by the rule or by its own requests and annotations.
+//!
+//! The rule's request: empty or `true` (as the pod requests), `250m` (a part of
+//! one card), `2` (whole cards), `20Gi` (memory of one card), `mig-1g.10gb`,
+//! each with an optional model list: `500m,model=A100|H100`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tautline_core::{model::Pod, quantity};
+use tautline_gpu_placement::{CARD, Names, Shape, SharingMode, inventory};
+use tautline_sdk::{ProviderError, Rule, Workload};
+
+pub(crate) use tautline_gpu_placement::shape::units_milli;
+
+/// A request for GPUs of certain models or of any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GpuRequest {
+    pub(crate) amount: Amount,
+    /// The least that is accepted when the node degrades; `None`: all of it.
+    pub(crate) minimum: Option<Amount>,
+    /// Parts of product names, any of which will do; empty: any card.
+    pub(crate) models: Models,
+    /// The rule states the amount; else the pod's own requests or annotations do.
+    pub(crate) by_rule: bool,
+    pub(crate) cpu_milli: i64,
+    pub(crate) memory_bytes: i64,
+    /// The pod's own requests, by resource in whole units; `None`: not known.
+    resources: Option<BTreeMap<String, i64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    Nothing,
+    /// Whole cards.
+    Cards(i64),
+    /// A part of one card in thousandths, 1 to 999.
+    Share(i64),
+    /// Memory of one card, in bytes.
+    Memory(i64),
+    /// Units of a resource, as the pod requests them.
+    Units {
+        resource: String,
+        units: i64,
+    },
+}
+
+impl GpuRequest {
+    /// The request of a rule, completed from the pod's own requests.
+    ///
+    /// # Errors
+    /// A request or limit that is not of the forms above.
+    pub(crate) fn new(
+        names: &Names,
+        rule: &Rule,
+        workload: Option<&Workload>,
+    ) -> Result<Self, ProviderError> {
+        let (amount, models) = parse(rule, "request", &rule.request)?;
+        let (minimum, _) = parse(rule, "limit", &rule.limit)?;
+        let resources = workload.map(|w| {
+            let units = |r: &String| (r.clone(), w.request_milli(r) / 1000);
+            let gpu = w.requests.keys().filter(|r| names.is_gpu(r));
+            gpu.map(units).collect()
+        });
+        let request = |resource| workload.map_or(0, |w| w.request_milli(resource));
+        let own = || workload.map_or(Amount::Nothing, |w| Amount::of_workload(names, w));
+        Ok(Self {
+            by_rule: amount.is_some(),
+            amount: amount.unwrap_or_else(own),
+            minimum,
+            models,
+            cpu_milli: request("cpu"),
+            memory_bytes: request("memory") / 1000,
+            resources,
+        })
+    }
+
+    /// Units of a resource that the pod requests; `None`: not known.
+    pub(crate) fn requested(&self, resource: &str) -> Option<i64> {
+        Some(self.resources.as_ref()?.get(resource).copied().unwrap_or(0))
+    }
+
+    /// The sharing mode that will most likely serve it: that of the resource which the pod
+    /// requests, else the first that has such cards.
+    pub(crate) fn likely_mode(
+        &self,
+        names: &Names,
+        modes: impl Iterator<Item = SharingMode>,
+    ) -> SharingMode {
+        let requests = |of: fn(&Names, &str) -> bool| {
+            let mut all = self.resources.iter().flatten();
+            all.any(|(r, units)| *units > 0 && of(names, r))
+        };
+        let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
+        let cards = matches!(self.amount, Amount::Cards(_));
+        let serves = |mode: &SharingMode| match mode {
+            SharingMode::Milli => !whole && !shared,
+            SharingMode::Whole => cards && !shared,
+            SharingMode::Shared { .. } => !cards && !whole,
+        };
+        modes.filter(serves).min().unwrap_or_default()
+    }
+
+    /// The shape of so many thousandths of cards in a sharing mode.
+    pub(crate) fn shape(&self, mode: SharingMode, milli: i64) -> Shape {
+        Shape {
+            cpu_milli: self.cpu_milli,
+            memory_bytes: self.memory_bytes,
+            models: Arc::clone(&self.models),
+            ..Shape::from_milli(mode, milli)
+        }
+    }
+}
+
+/// Parts of product names.
+type Models = Arc<[Arc<str>]>;
+
+/// An amount with its models; no amount: as the pod requests.
+fn parse(rule: &Rule, field: &str, text: &str) -> Result<(Option<Amount>, Models), ProviderError> {
+    let bad = |what: String| {
+        ProviderError::BadRule(format!(
+            "rule {:?}, {field} {text:?}: {what}; write 250m, 2, 20Gi or mig-1g.10gb, \
+             with ,model=A100|H100 if only some cards will do, or true for the pod's own requests",
+            rule.name
+        ))
+    };
+    let (amount, options) = match text.split_once(',') {
+        Some((amount, options)) => (amount.trim(), Some(options)),
+        None => (text.trim(), None),
+    };
+    let models: Vec<Arc<str>> = match options.map(|o| o.trim().strip_prefix("model=").ok_or(o)) {
+        None => Vec::new(),
+        Some(Ok(list)) => list.split('|').map(|m| m.trim().into()).collect(),
+        Some(Err(other)) => return Err(bad(format!("option {other:?} is unknown"))),
+    };
+    if models.iter().any(|m| m.is_empty()) {
+        return Err(bad("a model is empty".into()));
+    }
+    Ok((Amount::parse(amount).map_err(bad)?, models.into()))
+}
+
+impl Amount {
+    fn parse(text: &str) -> Result<Option<Self>, String> {
+        if text.is_empty() || text == "true" {
+            return Ok(None);
+        }
+        if text.starts_with("mig-") {
+            return Ok(Some(Self::Units {
+                resource: format!("nvidia.com/{text}"),
+                units: 1,
+            }));
+        }
+        let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
+        if text.ends_with(['i', 'k', 'M', 'G', 'T', 'P', 'E']) {
+            return Ok(Some(Self::Memory(milli / 1000)));
+        }
+        match milli {
+            0 => Ok(Some(Self::Nothing)),
+            1..1000 => Ok(Some(Self::Share(milli))),
+            _ if milli % 1000 == 0 => Ok(Some(Self::Cards(milli / 1000))),
+            _ => Err("more than one card is given in whole cards only".into()),
+        }
+    }
+
+    /// The pod's own requests and annotations. A pod has one kind of GPU; the most specific
+    /// of several counts.
+    fn of_workload(names: &Names, workload: &Workload) -> Self {
+        let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
+        if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
+            return match milli {
+                CARD => Self::Cards(cards),
+                share => Self::Share(i64::from(share)),
+            };
+        }
+        let units = |resource: &str| workload.request_milli(resource) / 1000;
+        let kinds: [fn(&Names, &str) -> bool; 3] =
+            [Names::is_instance, Names::is_shared, Names::is_whole];
+        let find = |is: fn(&Names, &str) -> bool| {
+            let mut requested = workload.requests.keys().filter(|r| units(r) > 0);
+            requested.find(|r| is(names, r))
+        };
+        let found = kinds.into_iter().find_map(find);
+        found.map_or(Self::Nothing, |resource| Self::Units {
+            resource: resource.clone(),
+            units: units(resource),
+        })
+    }
+}
+
+/// The shape that a pod requests by itself, for the distribution of requests; `None`: no
+/// cards, or units of unknown size.
+pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
+    let shape = |mode, milli: i64| Shape {
+        cpu_milli: pod.requests.milli("cpu"),
+        memory_bytes: pod.requests.milli("memory") / 1000,
+        ..Shape::from_milli(mode, milli)
+    };
+    if let Some(Ok(parts)) = inventory::assigned_cards(names, pod) {
+        let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
+        return Some(shape(SharingMode::Milli, milli));
+    }
+    let annotation = |key: &str| {
+        let placement = pod.placement.as_ref().map(|p| &p.annotations);
+        pod.annotations
+            .get(key)
+            .or_else(|| placement.and_then(|a| a.get(key)))
+    };
+    if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
+        return Some(shape(SharingMode::Milli, cards * i64::from(milli)));
+    }
+    let (resource, milli) = pod
+        .requests
+        .iter()
+        .find(|(r, milli)| *milli >= 1000 && (names.is_whole(r) || names.is_shared(r)))?;
+    if names.is_whole(resource) {
+        return Some(shape(SharingMode::Whole, milli));
+    }
+    let unit_milli = unit_milli?;
+    let mode = SharingMode::Shared { unit_milli };
+    Some(shape(mode, units_milli(milli / 1000, unit_milli)))
+}

@@ -1,0 +1,37 @@
+//! The cards that are reserved for a pod.
+
+use std::time::Instant;
+
+use tautline_gpu_placement::{device_annotation::CardShare, inventory::PodReservation};
+use tautline_sdk::reservations::Reservations;
+
+/// Resources that are reserved for a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Grant {
+    /// `namespace/name`.
+    pub(crate) pod: Box<str>,
+    pub(crate) cpu_milli: i64,
+    pub(crate) memory_bytes: i64,
+    /// Empty where a device plugin or the scheduler picks the device.
+    pub(crate) cards: Vec<CardShare>,
+}
+
+/// Resources reserved on a node for pods that the watch does not show there, without those of
+/// the pod with the UID `except`.
+pub(crate) fn reserved_on(
+    reservations: &Reservations<Grant>,
+    now: Instant,
+    node: &str,
+    except: &str,
+) -> Vec<PodReservation> {
+    reservations
+        .grants_on_node(now, node)
+        .filter(|(key, _)| key.uid != except || except.is_empty())
+        .map(|(_, grant)| PodReservation {
+            pod: grant.pod.clone(),
+            cpu_milli: grant.cpu_milli,
+            memory_bytes: grant.memory_bytes,
+            parts: grant.cards.clone(),
+        })
+        .collect()
+}

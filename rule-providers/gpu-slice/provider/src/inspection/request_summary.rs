@@ -1,0 +1,51 @@
+//! A GPU request as text.
+
+use std::sync::Arc;
+
+use tautline_core::quantity;
+
+use crate::gpu_request::{Amount, GpuRequest};
+
+/// A pod's request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestSummary {
+    /// `250m of one card`; `None`: no GPU.
+    pub gpu: Option<String>,
+    /// The least that is accepted when the node degrades, in the same form.
+    pub minimum: Option<String>,
+    /// Parts of product names, any of which will do; empty: any card.
+    pub models: Arc<[Arc<str>]>,
+    /// The rule states it; else the pod's own requests or annotations do.
+    pub by_rule: bool,
+    /// CPU, in thousandths of a core.
+    pub cpu_milli: i64,
+    /// Memory, in bytes.
+    pub memory_bytes: i64,
+}
+
+impl RequestSummary {
+    pub(crate) fn of(request: &GpuRequest) -> Self {
+        Self {
+            gpu: text(&request.amount),
+            minimum: request.minimum.as_ref().and_then(text),
+            models: Arc::clone(&request.models),
+            by_rule: request.by_rule,
+            cpu_milli: request.cpu_milli,
+            memory_bytes: request.memory_bytes,
+        }
+    }
+}
+
+fn text(amount: &Amount) -> Option<String> {
+    Some(match amount {
+        Amount::Nothing => return None,
+        Amount::Cards(1) => "1 whole card".into(),
+        Amount::Cards(cards) => format!("{cards} whole cards"),
+        Amount::Share(milli) => format!("{milli}m of one card"),
+        Amount::Memory(bytes) => {
+            let text = quantity::format_milli(bytes.saturating_mul(1000));
+            format!("{text} memory of one card")
+        }
+        Amount::Units { resource, units } => format!("{units} {resource}"),
+    })
+}

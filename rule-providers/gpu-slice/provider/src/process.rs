@@ -1,0 +1,75 @@
+//! The provider as a process: its watches, its server, its tasks.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use tautline_runtime::{
+    cluster::Cluster,
+    cluster_store::ClusterStore,
+    tasks::{self, Tasks},
+    watch::{Watch, WatchMetrics},
+};
+use tautline_sdk::Server;
+
+use crate::{
+    config::Config,
+    dra,
+    metrics::Metrics,
+    provider::GpuSlice,
+    replicas::{self, ReplicaCosts, Replicas},
+};
+
+/// The configuration of the process.
+#[derive(Debug)]
+pub struct ProcessConfig {
+    /// The gRPC and admin servers.
+    pub server: tautline_sdk::Config,
+    /// How nodes and cards are chosen.
+    pub provider: Config,
+    /// How replicas find each other; `None`: there is one.
+    pub replicas: Option<replicas::Config>,
+}
+
+/// Serves the provider of a cluster until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// An address that is taken, TLS files that do not load, an API server that does not answer,
+/// or a task that fails.
+pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
+    let (mut server, mut tasks) = (Server::bind(config.server).await?, Tasks::default());
+    let (store, metrics) = (ClusterStore::default(), WatchMetrics::default());
+    metrics.register(&mut server.registry);
+    let watch = Watch {
+        cluster: &cluster,
+        store: &store,
+        metrics: &metrics,
+        readiness: &server.readiness,
+    };
+    watch.nodes(&mut tasks);
+    let provider = GpuSlice::new(store.clone(), config.provider);
+    watch.placed_pods_until(provider.first_reserve(), &mut tasks);
+    let client = cluster.client();
+    dra::watch(client, &provider, &server.readiness, &mut tasks).await?;
+
+    let metrics = Metrics::default();
+    metrics.register(&mut server.registry);
+    let maintain = provider.clone().maintain(metrics, tasks.stop_token());
+    tasks.spawn("reservations", async {
+        maintain.await;
+        Ok(())
+    });
+
+    let provider = Arc::new(provider);
+    let inner = Arc::clone(&provider);
+    let replicas = match config.replicas {
+        None => Replicas::alone(inner, &mut server),
+        Some(config) => Replicas::of_lease(inner, config, client.clone(), &mut server, &mut tasks)?,
+    };
+    tracing::info!(address = %server.address(), "rule provider listening");
+    let costs = ReplicaCosts {
+        provider,
+        replicas: Arc::clone(&replicas),
+    };
+    server.spawn_with_allocator(Arc::new(costs), replicas, &mut tasks)?;
+    tasks.run(tasks::shutdown_signal()).await
+}

@@ -1,0 +1,87 @@
+//! Why a node cannot serve a request.
+
+use tautline_core::quantity;
+use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
+
+/// Why a node cannot serve a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// The reason code, `GpuBusy`.
+    pub code: &'static str,
+    /// The reason with figures.
+    pub detail: String,
+    /// The node could serve it once pods on it are gone.
+    pub freeable: bool,
+    /// How close a pool came, from 0 (it has nothing of the kind) to 9 (it is only busy). The
+    /// closest of several pools gives the reason.
+    pub(crate) closeness: u8,
+}
+
+impl Unfit {
+    pub(crate) fn new(closeness: u8, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            freeable: false,
+            closeness,
+        }
+    }
+
+    /// The node has the requested GPUs, and other pods hold them.
+    pub(crate) fn busy(code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            freeable: true,
+            ..Self::new(9, code, detail)
+        }
+    }
+
+    pub(crate) fn unknown_node() -> Self {
+        Self::new(1, "UnknownNode", "not in the provider's view yet")
+    }
+
+    pub(crate) fn wrong_model(product: &str, models: &[std::sync::Arc<str>]) -> Self {
+        let detail = format!("{product:?} is none of {}", models.join("|"));
+        Self::new(6, "WrongModel", detail)
+    }
+
+    pub(crate) fn not_requested(units: i64, resource: &str) -> Self {
+        let detail = format!("the pod must request {units} {resource}");
+        Self::new(5, "NotRequested", detail)
+    }
+
+    pub(crate) fn no_shared_gpu() -> Self {
+        Self::new(1, "NoSharedGpu", "no card of it is shared")
+    }
+
+    /// The reason of the placement library for a pool, with figures.
+    pub(crate) fn from_refusal(pool: &CardPool, shape: &Shape, refusal: PlacementError) -> Self {
+        let short = match refusal {
+            PlacementError::UnknownNode => return Self::unknown_node(),
+            PlacementError::OtherKind => {
+                return Self::wrong_model(&pool.kind.product, &shape.models);
+            }
+            PlacementError::Shortage(short) => short,
+        };
+        let wanted = quantity::format_milli(shape.milli());
+        match short {
+            Shortage::Cpu => Self::busy("CpuShort", "too little CPU is free"),
+            Shortage::Memory => Self::busy("MemoryShort", "too little memory is free"),
+            Shortage::Gpu => {
+                let cards = pool.cards.iter().filter(|c| c.healthy).count();
+                let needed = usize::from(shape.whole) + usize::from(shape.share > 0);
+                if cards < needed {
+                    let detail = format!("has {cards} cards, {needed} wanted");
+                    return Self::new(7, "NoSuchGpu", detail);
+                }
+                let idle: i64 = pool.cards.iter().map(|c| i64::from(c.left_milli())).sum();
+                let free = quantity::format_milli(idle);
+                if idle >= shape.milli() {
+                    let detail = format!("{free} cards free in parts, {wanted} wanted");
+                    return Self::busy("GpuFragmented", detail);
+                }
+                let detail = format!("{free} of {cards} cards free, {wanted} wanted");
+                Self::busy("GpuBusy", detail)
+            }
+        }
+    }
+}

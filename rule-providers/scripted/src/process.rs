@@ -1,0 +1,48 @@
+//! The provider as a process: its watches and its server.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use kube::{Api, core::DeserializeGuard};
+use tautline_api::{CostProvider, RuleProvider};
+use tautline_core::TrustedNamespaces;
+use tautline_runtime::{
+    cluster::Cluster,
+    tasks::{self, Tasks},
+    watch::watch_list,
+};
+use tautline_sdk::Server;
+
+use crate::Scripted;
+
+/// What a process of the provider needs.
+#[derive(Debug)]
+pub struct ProcessConfig {
+    /// Where and how it serves.
+    pub server: tautline_sdk::Config,
+    /// Namespaces whose scripts count for pods of all namespaces.
+    pub trusted: TrustedNamespaces,
+}
+
+/// Serves the scripts of a cluster until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// An address that is taken, TLS files that do not load, or a task that fails.
+pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
+    let (server, mut tasks) = (Server::bind(config.server).await?, Tasks::default());
+    let provider = Scripted::trusting(config.trusted);
+    let client = cluster.client();
+    let costs = provider.clone();
+    let api: Api<DeserializeGuard<CostProvider>> = Api::all(client.clone());
+    watch_list(api, None, &server.readiness, &mut tasks, move |list| {
+        costs.set_costs(list);
+    });
+    let compliances = provider.clone();
+    let api: Api<DeserializeGuard<RuleProvider>> = Api::all(client.clone());
+    watch_list(api, None, &server.readiness, &mut tasks, move |list| {
+        compliances.set_compliances(list);
+    });
+    tracing::info!(address = %server.address(), "rule provider listening");
+    server.spawn(Arc::new(provider), &mut tasks)?;
+    tasks.run(tasks::shutdown_signal()).await
+}

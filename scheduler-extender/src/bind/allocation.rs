@@ -1,0 +1,104 @@
+//! An underlay allocation that a bind made, until the pod is bound or it is released.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use tautline_core::model::Service;
+
+use super::{
+    context::BindContext,
+    finalizer::{self, PodState},
+    pod_client::{MAX_TRIES, PatchError},
+};
+use crate::bind_locks::BindLock;
+
+pub(super) struct Allocation<'a> {
+    context: BindContext<'a>,
+    pub service: Arc<Service>,
+    pub id: String,
+    /// The pod with the finalizer, as read last.
+    pod: Pod,
+    conflicts: usize,
+    _lock: BindLock<'a>,
+}
+
+impl<'a> Allocation<'a> {
+    pub fn new(
+        context: BindContext<'a>,
+        service: Arc<Service>,
+        id: String,
+        pod: Pod,
+        lock: BindLock<'a>,
+    ) -> Self {
+        Self {
+            context,
+            service,
+            id,
+            pod,
+            conflicts: 0,
+            _lock: lock,
+        }
+    }
+
+    /// The version of the pod with the finalizer: the Binding is written only to it.
+    pub fn pod_version(&self) -> Option<String> {
+        self.pod.metadata.resource_version.clone()
+    }
+
+    /// Reads the pod again after a conflict of the Binding. True if the Binding can be
+    /// retried: the pod is unbound, has only this finalizer, and no other bind releases it.
+    pub async fn can_retry(&mut self) -> bool {
+        self.conflicts += 1;
+        if self.conflicts >= MAX_TRIES {
+            return false;
+        }
+        let Ok(pod) = self.context.client.get().await else {
+            return false;
+        };
+        let can_retry = finalizer::allocation_ids(&pod) == [self.id.as_str()]
+            && !finalizer::is_releasing(&pod, &self.id)
+            && finalizer::pod_state(&pod, &self.context.args.uid) == PodState::Unbound;
+        if can_retry {
+            self.pod = pod;
+        }
+        can_retry
+    }
+
+    /// Releases the allocation if another attempt has bound the pod, so that the pod lacks
+    /// this finalizer.
+    pub async fn release_if_unused(&self, bound: &Pod) {
+        if !finalizer::allocation_ids(bound).contains(&self.id) {
+            _ = self.release().await;
+        }
+    }
+
+    /// Releases the allocation of an unbound pod, then removes the finalizer. If the release
+    /// fails the finalizer stays: the next bind, or the controller at deletion, retries.
+    pub async fn undo(&self) {
+        if self.release().await {
+            self.remove_finalizer().await;
+        }
+    }
+
+    async fn release(&self) -> bool {
+        let released = self.context.release(&self.service, &self.id).await;
+        if let Err(error) = &released {
+            let args = self.context.args;
+            tracing::warn!(pod = %args.pod, namespace = %args.namespace, id = %self.id, %error, "an allocation was not released; the pod's finalizer stays");
+        }
+        released.is_ok()
+    }
+
+    /// Removes the finalizer of an id that is released, or was never allocated.
+    pub async fn remove_finalizer(&self) {
+        let ids = [self.id.clone()];
+        match self.context.client.remove_finalizers(&self.pod, &ids).await {
+            Ok(_) | Err(PatchError::Gone) => {}
+            // A later Release of the id answers NOT_FOUND, which counts as released.
+            Err(error) => {
+                let args = self.context.args;
+                tracing::warn!(pod = %args.pod, namespace = %args.namespace, id = %self.id, %error, "a finalizer was not removed");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The extender's validated configuration.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use tautline_provider_client::ClientConfig;
+use tautline_runtime::{http, tls::ServerFiles};
+
+/// How the extender serves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub admin: SocketAddr,
+    pub tls: Option<ServerFiles>,
+    /// Maximum number of usable nodes returned to the scheduler; 0: all.
+    pub shortlist: usize,
+    /// Namespaces whose pods are always ungoverned.
+    pub exempt_namespaces: BTreeSet<String>,
+    pub max_body_bytes: usize,
+    /// Connections, and the memory of all requests together.
+    pub limits: http::Limits,
+    pub max_nodes: usize,
+    /// Maximum number of concurrent requests; more are refused.
+    pub concurrency: usize,
+    /// Below the scheduler's httpTimeout, 5 s unless configured.
+    pub deadline: Duration,
+    /// Memory for explanations.
+    pub explain_bytes: usize,
+    /// Serve the verb `bind`. Its clients can then bind any pod to any node.
+    pub bind: bool,
+    /// Requeue rejected pods while no controller runs (needs a cluster).
+    pub requeue: bool,
+    /// Namespace of the controller's Lease.
+    pub controller_namespace: String,
+    pub providers: ClientConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv6Addr::UNSPECIFIED, 8888).into(),
+            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
+            tls: None,
+            shortlist: 64,
+            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            max_body_bytes: 32 << 20,
+            limits: http::Limits::default(),
+            max_nodes: 100_000,
+            concurrency: 64,
+            deadline: Duration::from_secs(4),
+            explain_bytes: 32 << 20,
+            bind: false,
+            requeue: true,
+            controller_namespace: "tautline-system".to_owned(),
+            providers: ClientConfig {
+                scheduler_share_percent: Some(5),
+                ..ClientConfig::default()
+            },
+        }
+    }
+}
+
+impl Config {
+    /// True if clients need a certificate.
+    pub(crate) fn authenticates_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|f| f.client_ca.is_some())
+    }
+}

@@ -1,0 +1,203 @@
+//! Planning rounds as `/explain/NAMESPACE/POD` shows them.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tautline_core::planning::{NodeVerdict, RuleOutcome};
+
+use super::pod::PodNow;
+use crate::{
+    plans::PodPlan,
+    underlay::{CheckedOffer, UnderlayResult},
+};
+
+/// One planning round of a pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: String,
+    /// Milliseconds since 1970.
+    pub at_unix_millis: u64,
+    pub took_micros: u64,
+    /// Number of usable nodes.
+    pub usable: usize,
+    pub rules: Vec<RuleRecord>,
+    /// Sorted by rank: the best first, unusable nodes last.
+    pub nodes: Vec<NodeRecord>,
+    /// Present if the rules left no node and an underlay exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub underlay: Option<UnderlayRecord>,
+    /// The pod's state at the time of this request; absent without a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_now: Option<PodNow>,
+}
+
+/// A Discover call to the underlay and its result.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnderlayRecord {
+    /// `namespace/name` of the Service.
+    pub service: String,
+    /// `Offered`, or the code of the reason for no offer.
+    pub outcome: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Number of eligible nodes in the request.
+    pub asked_nodes: usize,
+    pub took_micros: u64,
+    /// Accepted offers, then refused offers.
+    pub offers: Vec<UnderlayOffer>,
+    /// Number of refused offers that are not listed.
+    #[serde(default)]
+    pub left_out: usize,
+}
+
+/// An offer of the underlay.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnderlayOffer {
+    pub id: String,
+    pub node: String,
+    pub cost: i64,
+    /// Milliseconds since 1970; absent: no expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_millis: Option<u64>,
+    /// Code of the refusal; absent: the offer makes the node usable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// The provider's answer to a rule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleRecord {
+    pub offer: String,
+    pub rule: String,
+    pub request: String,
+    pub limit: String,
+    pub weight: u32,
+    /// `namespace/name` of the Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// `OK`, or an error code.
+    pub outcome: String,
+    /// False if the rule was ignored because it has no answer.
+    pub counted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub took_micros: u64,
+    pub reused: bool,
+}
+
+/// The verdict on a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    pub node: String,
+    pub usable: bool,
+    /// 0 to 10.
+    pub score: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// In the order of the record's rules.
+    pub costs: Vec<CostRecord>,
+}
+
+/// A node's cost by a rule's provider.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostRecord {
+    /// Absent if the answer lacks the node, or there is no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<i64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+fn underlay_record(result: &UnderlayResult) -> UnderlayRecord {
+    let offer = |o: &CheckedOffer| UnderlayOffer {
+        id: o.id.clone(),
+        node: o.node.clone(),
+        cost: o.cost,
+        expires_unix_millis: o.expires,
+        refused: o.refused.map(str::to_owned),
+    };
+    UnderlayRecord {
+        service: result.service.to_string(),
+        outcome: result.code.to_owned(),
+        error: result.error.clone(),
+        asked_nodes: result.eligible_nodes,
+        took_micros: micros(result.took),
+        offers: result.offers.iter().map(offer).collect(),
+        left_out: result.left_out,
+    }
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn record(plan: &PodPlan) -> Record {
+    let rules = plan.rules.iter().map(|r| {
+        let (outcome, counted) = match &r.outcome {
+            RuleOutcome::Costs(_) => ("OK", true),
+            RuleOutcome::Unavailable { code, reject } => (*code, *reject),
+        };
+        RuleRecord {
+            offer: r.offer.to_string(),
+            rule: r.rule.name.to_string(),
+            request: r.rule.request.clone(),
+            limit: r.rule.limit.clone(),
+            weight: r.rule.weight,
+            provider: r.provider.as_deref().map(str::to_owned),
+            outcome: outcome.to_owned(),
+            counted,
+            error: r.error.clone(),
+            took_micros: micros(r.took),
+            reused: r.reused,
+        }
+    });
+    let mut order: Vec<usize> = (0..plan.plan.verdicts.len()).collect();
+    order.sort_by_key(|at| (plan.plan.verdicts[*at].rank(), plan.nodes.name(*at)));
+    let nodes = order.into_iter().map(|at| {
+        let verdict = &plan.plan.verdicts[at];
+        let cost = |r: &tautline_provider_client::RuleRecord| match &r.outcome {
+            RuleOutcome::Unavailable { .. } => CostRecord::default(),
+            RuleOutcome::Costs(costs) => {
+                let note = costs.detail(at).unwrap_or_default();
+                CostRecord {
+                    cost: costs.get(at),
+                    code: note.code.to_owned(),
+                    detail: note.detail.to_owned(),
+                }
+            }
+        };
+        NodeRecord {
+            node: plan.nodes.name(at).to_owned(),
+            usable: verdict.is_usable(),
+            score: verdict.score(),
+            reason: match verdict {
+                NodeVerdict::Usable { .. } => None,
+                NodeVerdict::Unusable { reason, .. } => Some(reason.to_string()),
+            },
+            costs: plan.rules.iter().map(cost).collect(),
+        }
+    });
+    let since = plan.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Record {
+        namespace: plan.subject.namespace.clone(),
+        pod: plan.subject.name.clone(),
+        uid: plan.subject.uid.clone(),
+        at_unix_millis: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        took_micros: micros(plan.took),
+        usable: plan.plan.usable().count(),
+        rules: rules.collect(),
+        nodes: nodes.collect(),
+        underlay: plan.underlay.as_ref().map(underlay_record),
+        pod_now: None,
+    }
+}

@@ -1,0 +1,59 @@
+//! Data that all requests share.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tautline_core::{
+    Snapshot,
+    constraints::{self, PodConstraints, PodIdentity},
+};
+use tautline_provider_client::ProviderClient;
+use tautline_runtime::{cluster_store::ClusterStore, http};
+use tokio::sync::watch::Sender;
+
+use crate::{
+    bind_locks::BindLocks,
+    config::Config,
+    events::OfferEvents,
+    explain::History,
+    metrics::Metrics,
+    plans::{PlanCache, PodPlan},
+};
+
+pub(crate) struct State {
+    pub config: Config,
+    pub store: ClusterStore,
+    pub client: Option<Client>,
+    pub providers: ProviderClient,
+    pub metrics: Metrics,
+    pub port: http::Port,
+    pub plans: PlanCache,
+    pub bind_locks: BindLocks,
+    pub history: History,
+    pub events: OfferEvents,
+    /// True once filter has rejected a pod, which may need a requeue later.
+    pub has_rejected: Sender<bool>,
+}
+
+impl State {
+    /// The constraints of all offers that govern the pod; empty for ungoverned pods.
+    pub fn constraints(&self, snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstraints> {
+        if self.is_exempt(&pod.namespace) {
+            return Vec::new();
+        }
+        constraints::pod_constraints(snapshot, pod)
+    }
+
+    pub fn is_exempt(&self, namespace: &str) -> bool {
+        self.config.exempt_namespaces.contains(namespace)
+    }
+
+    /// Makes a plan of filter available to prioritize, bind and explain, and publishes its
+    /// events.
+    pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>) {
+        self.plans.insert(plan);
+        self.history.push(plan);
+        self.events.publish_rules(snapshot, &self.providers, plan);
+        self.events.publish_underlay(snapshot, plan);
+    }
+}

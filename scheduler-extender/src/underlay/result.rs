@@ -1,0 +1,56 @@
+//! The result of a Discover.
+
+use std::{sync::Arc, time::Duration};
+
+use super::offers::CheckedOffer;
+
+/// Stable codes of a Discover's result.
+pub(crate) mod code {
+    pub(crate) const OFFERED: &str = "Offered";
+    pub(crate) const NO_OFFER: &str = "NoOffer";
+    /// The extender does not bind, so it cannot allocate.
+    pub(crate) const NEEDS_BIND: &str = "UnderlayNeedsBind";
+    /// A rule without an answer rejects the nodes: its cost after an allocation is unknown.
+    pub(crate) const RULE_UNANSWERED: &str = "RuleUnanswered";
+    /// An allocator refuses every node: a path cannot add what it counts.
+    pub(crate) const NO_ELIGIBLE_NODE: &str = "NoEligibleNode";
+    pub(crate) const NO_TIME: &str = "NoTime";
+    pub(crate) const TIMEOUT: &str = "UnderlayTimeout";
+    pub(crate) const OVER_BUDGET: &str = "UnderlayOverBudget";
+    pub(crate) const NOT_ALLOWED: &str = "UnderlayNotAllowed";
+    pub(crate) const NOT_READY: &str = "UnderlayNotReady";
+    pub(crate) const BREAKER: &str = "UnderlayBreakerOpen";
+    pub(crate) const BAD_ANSWER: &str = "UnderlayBadAnswer";
+    pub(crate) const FAILED: &str = "UnderlayFailed";
+}
+
+/// The result of a Discover for a pod.
+#[derive(Debug)]
+pub(crate) struct UnderlayResult {
+    /// `namespace/name` of the Service.
+    pub service: Arc<str>,
+    pub code: &'static str,
+    /// The error in words.
+    pub error: Option<String>,
+    /// Number of nodes in the request.
+    pub eligible_nodes: usize,
+    pub took: Duration,
+    /// Accepted offers, then refused offers with their codes.
+    pub offers: Vec<CheckedOffer>,
+    /// Number of refused offers that are not in `offers`.
+    pub left_out: usize,
+}
+
+impl UnderlayResult {
+    /// The offer that makes `node` usable.
+    pub fn offer_for(&self, node: &str) -> Option<&CheckedOffer> {
+        let accepted = |o: &&CheckedOffer| o.refused.is_none() && o.node == node;
+        self.offers.iter().find(accepted)
+    }
+
+    /// Approximate size in bytes.
+    pub fn weight(&self) -> usize {
+        let offers = self.offers.iter().map(|o| 80 + o.id.len() + o.node.len());
+        160 + self.error.as_ref().map_or(0, String::len) + offers.sum::<usize>()
+    }
+}

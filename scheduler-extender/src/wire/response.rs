@@ -1,0 +1,83 @@
+//! Responses to kube-scheduler.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// `HostPriority`.
+#[derive(Serialize)]
+pub struct HostPriority<'a> {
+    pub host: &'a str,
+    pub score: u8,
+}
+
+/// `ExtenderFilterResult` with node names.
+pub fn filter_names<'a>(
+    names: impl Iterator<Item = &'a str>,
+    failed: &[(&'a str, &'a str)],
+    unresolvable: &[(&'a str, &'a str)],
+) -> Vec<u8> {
+    let mut out = br#"{"nodenames":["#.to_vec();
+    for (i, name) in names.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_text(&mut out, name);
+    }
+    out.push(b']');
+    write_failed(&mut out, failed, unresolvable);
+    out
+}
+
+/// `ExtenderFilterResult` with unchanged node objects.
+pub fn filter_objects<'a>(
+    nodes: impl Iterator<Item = &'a RawValue>,
+    failed: &[(&'a str, &'a str)],
+    unresolvable: &[(&'a str, &'a str)],
+) -> Vec<u8> {
+    let mut out = br#"{"nodes":{"metadata":{},"items":["#.to_vec();
+    for (i, node) in nodes.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(node.get().as_bytes());
+    }
+    out.extend_from_slice(b"]}");
+    write_failed(&mut out, failed, unresolvable);
+    out
+}
+
+fn write_failed(out: &mut Vec<u8>, failed: &[(&str, &str)], unresolvable: &[(&str, &str)]) {
+    for (key, nodes) in [
+        ("failedNodes", failed),
+        ("failedAndUnresolvableNodes", unresolvable),
+    ] {
+        if nodes.is_empty() {
+            continue;
+        }
+        out.extend_from_slice(b",\"");
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(b"\":{");
+        for (i, (node, reason)) in nodes.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_text(out, node);
+            out.push(b':');
+            write_text(out, reason);
+        }
+        out.push(b'}');
+    }
+    out.push(b'}');
+}
+
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    // Writing a string into memory cannot fail.
+    _ = serde_json::to_writer(out, text);
+}
+
+/// `ExtenderFilterResult` and `ExtenderBindingResult` with an error.
+pub fn error_result(error: &str) -> Vec<u8> {
+    serde_json::json!({ "error": error })
+        .to_string()
+        .into_bytes()
+}
