@@ -93,7 +93,7 @@ pub(crate) fn bindings() -> Vec<ConstraintPolicyBinding> {
     ]
 }
 
-/// One that says everything, and one that leaves out what it can.
+/// An offer with all fields, and one with the required fields only.
 pub(crate) fn offers() -> Vec<ConstraintPolicyOffer> {
     let full = json!({
         "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",

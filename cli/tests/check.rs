@@ -174,7 +174,7 @@ fn help_has_an_example() {
 
 const MUTATION: &str = "examples/mutation-policies";
 
-/// `tautline check mutation` of one example on the pods beside it.
+/// `tautline check mutation` of one example on its pods.
 fn mutated(code: i32, policy: &str, more: &[&str]) -> String {
     let (policy, pods) = (
         format!("{MUTATION}/{policy}.yaml"),

@@ -137,7 +137,7 @@ fn errors_name_the_fix() {
     assert!(error.contains("\"inf\" is not a level"), "{error}");
 }
 
-/// A pipe that nobody reads any more.
+/// A pipe without a reader.
 fn closed_pipe() -> std::io::PipeWriter {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -1,6 +1,9 @@
 //! The direction of dependencies between the workspace's crates, by their folders: a crate
 //! depends on lower layers only, and within its layer on its own component.
 
+// Helpers of tests are outside of the lint's exemption.
+#![allow(clippy::unwrap_used)]
+
 use std::{path::Path, process::Command};
 
 use serde_json::Value;

@@ -59,7 +59,7 @@ impl Scale {
         (self.low * (self.high / self.low).powf(place)).round() as u64
     }
 
-    /// Of `count` levels the one that the figure is in.
+    /// The level of the figure, out of `count`.
     pub(super) fn level(self, micros: u64, count: usize) -> usize {
         ((self.place(micros) * count as f64) as usize).min(count.saturating_sub(1))
     }

@@ -190,7 +190,7 @@ impl BindingsView {
             .filter(|b| self.filter.matches(b))
             .collect();
         shown.sort_by_cached_key(|b| sort_key(b));
-        // Below come the table's own header, and the line that says how many more.
+        // The table's header and the line with the number of hidden rows come below.
         let room = size.rows.saturating_sub(lines.len() + 1);
         let hidden = match shown.len() {
             all if all <= room => 0,

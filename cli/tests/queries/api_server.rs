@@ -88,7 +88,7 @@ impl ApiServer {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// From now on nobody listens.
+    /// Stops listening.
     pub fn close(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes the listener, which then goes.

@@ -158,7 +158,7 @@ fn closed_pipe_is_not_an_error() {
 
 #[test]
 fn silent_api_server_gives_a_notice_then_an_error() {
-    // The kernel takes connections, and nobody answers.
+    // The kernel accepts connections, and no process answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
