@@ -1,4 +1,4 @@
-//! What the controller counts.
+//! The metrics of the controller.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ struct Write {
     outcome: &'static str,
 }
 
-/// Clones are one.
+/// Clones share their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bindings: Family<ByCompliance, Gauge>,
@@ -103,7 +103,7 @@ impl Metrics {
             "Bindings that are due and wait for their provider",
             m.waiting.clone(),
         );
-        // What has not been written yet counts 0, and is not absent.
+        // Kinds of writes that have not happened count 0 instead of being absent.
         for what in ["create", "delete", "status", "offer-status"] {
             _ = m.writes.get_or_create(&Write {
                 what,

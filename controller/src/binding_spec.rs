@@ -1,41 +1,47 @@
-//! What the controller keeps of a binding.
+//! A binding without its status.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyBindingStatus, ObjectReference,
 };
-use tautline_core::{model, reference::Reference};
+use tautline_core::{
+    index::{OfferEntry, Snapshot},
+    model,
+    reference::Reference,
+};
 
-/// `namespace/name`, of a binding or an offer.
+/// `namespace/name` of a binding or an offer.
 pub(crate) type Key = Arc<str>;
 
-/// How a binding stands, as the API has it.
-pub(crate) type Status = ConstraintPolicyBindingStatus;
+/// A binding's status as the API has it.
+pub(crate) type BindingStatus = ConstraintPolicyBindingStatus;
 
-/// A binding, all but its status.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
+/// A binding without its status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BindingSpec {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Box<str>,
-    /// The offer's name, and the UID of the offer that owns the binding.
+    /// The name of its offer.
     pub offer: Arc<str>,
+    /// The UID of the offer that owns it; empty without an owner.
     pub owner: Box<str>,
-    /// It is being deleted, and something keeps it.
+    /// It is being deleted and a finalizer keeps it.
     pub terminating: bool,
     pub targets: BTreeMap<Arc<str>, Reference>,
 }
 
-impl Known {
-    pub(crate) fn of(binding: &ConstraintPolicyBinding) -> Self {
+impl From<&ConstraintPolicyBinding> for BindingSpec {
+    fn from(binding: &ConstraintPolicyBinding) -> Self {
         let meta = &binding.metadata;
         let text = |t: &Option<String>| t.as_deref().unwrap_or_default().to_owned();
-        let owners = meta.owner_references.iter().flatten();
-        let owner = owners
-            .filter(|o| o.kind == "ConstraintPolicyOffer" && o.controller == Some(true))
-            .map(|o| o.uid.as_str())
-            .next();
+        let owner = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|o| o.kind == "ConstraintPolicyOffer" && o.controller == Some(true))
+            .map(|o| o.uid.as_str());
         Self {
             namespace: text(&meta.namespace).into(),
             name: text(&meta.name).into(),
@@ -51,14 +57,26 @@ impl Known {
                 .collect(),
         }
     }
+}
 
+impl BindingSpec {
     pub(crate) fn key(&self) -> Key {
-        model::key(&self.namespace, &self.name).into()
+        key(&self.namespace, &self.name)
     }
 
     pub(crate) fn offer_key(&self) -> Key {
-        model::key(&self.namespace, &self.offer).into()
+        key(&self.namespace, &self.offer)
     }
+}
+
+pub(crate) fn key(namespace: &str, name: &str) -> Key {
+    model::key(namespace, name).into()
+}
+
+/// The offer of a key, if the snapshot has it.
+pub(crate) fn offer_at<'a>(snapshot: &'a Snapshot, key: &str) -> Option<&'a OfferEntry> {
+    let (namespace, name) = key.split_once('/')?;
+    snapshot.offer(namespace, name)
 }
 
 fn reference(r: &ObjectReference) -> Reference {

@@ -1,27 +1,20 @@
-//! The watch on bindings: what it brings goes to the keeper, in order.
+//! The watch on bindings. Its events go to the reconciler in order.
 
 use anyhow::Result;
 use futures::StreamExt;
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_api::constraint::ConstraintPolicyBinding;
-use tautline_core::model::key;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::known::{Key, Known, Status};
+use crate::{
+    binding_spec::{BindingSpec, key},
+    reconciler::BindingEvent,
+};
 
-/// A change of the bindings.
-pub(crate) enum BindingEvent {
-    Applied(Box<(Known, Status)>),
-    /// The binding of this key and UID.
-    Deleted(Key, Box<str>),
-    /// All there are.
-    All(Vec<(Known, Status)>),
-}
-
-/// Follows the bindings until told to stop.
-pub(crate) async fn follow(
+/// Watches the bindings until `stop`.
+pub(crate) async fn run(
     client: Client,
     events: mpsc::Sender<BindingEvent>,
     stop: CancellationToken,
@@ -30,11 +23,11 @@ pub(crate) async fn follow(
     let stream = watcher(api, watcher::Config::default()).default_backoff();
     let mut stream = std::pin::pin!(stream);
     let mut listing = Vec::new();
-    let usable = |guarded: DeserializeGuard<ConstraintPolicyBinding>| match guarded.0 {
-        Ok(binding) => {
-            let known = Known::of(&binding);
-            Some((known, binding.status.unwrap_or_default()))
-        }
+    let decode = |guarded: DeserializeGuard<ConstraintPolicyBinding>| match guarded.0 {
+        Ok(binding) => Some((
+            BindingSpec::from(&binding),
+            binding.status.unwrap_or_default(),
+        )),
         Err(error) => {
             tracing::warn!(error = %error.error, "a ConstraintPolicyBinding cannot be used");
             None
@@ -51,20 +44,20 @@ pub(crate) async fn follow(
                 continue;
             }
             Ok(watcher::Event::InitApply(o)) => {
-                listing.extend(usable(o));
+                listing.extend(decode(o));
                 continue;
             }
             Ok(watcher::Event::InitDone) => BindingEvent::All(std::mem::take(&mut listing)),
-            Ok(watcher::Event::Apply(o)) => match usable(o) {
+            Ok(watcher::Event::Apply(o)) => match decode(o) {
                 Some(binding) => BindingEvent::Applied(Box::new(binding)),
                 None => continue,
             },
             Ok(watcher::Event::Delete(o)) => {
                 let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
-                BindingEvent::Deleted(key.into(), o.uid().unwrap_or_default().into())
+                BindingEvent::Deleted(key, o.uid().unwrap_or_default().into())
             }
             Err(error) => {
-                tracing::warn!(%error, "the watch on bindings starts again; are the CRDs installed?");
+                tracing::warn!(%error, "the watch on bindings restarts; are the CRDs installed?");
                 continue;
             }
         };

@@ -1,6 +1,6 @@
-//! Writes to the API server, each with a deadline.
+//! Reads and writes of Tautline's own objects, each with a deadline.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
@@ -14,29 +14,18 @@ use tautline_api::constraint::{
 };
 use tautline_core::{binding::OFFER_LABEL, model::Offer, reference::Reference};
 
-use crate::known::{Known, Status};
+use crate::{
+    binding_spec::{BindingSpec, BindingStatus},
+    reconciler::{NewBinding, OfferStatusWrite},
+    write_error::WriteError,
+};
 
-/// The most that one write may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Owns counts, conditions and compliance in server-side apply.
+/// The field manager of counts, conditions and compliance in server-side apply.
 const MANAGER: &str = "tautline-controller";
-/// Owns what is noted of evictions and mitigations.
-const ACTS: &str = "tautline-controller-acts";
+/// The field manager of the times of evictions and mitigations.
+const ACTIONS_MANAGER: &str = "tautline-controller-acts";
 const API_VERSION: &str = "constraint.ciena.com/v1alpha1";
-
-/// Why a write failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
-    /// The object is gone, or another of its name has come.
-    #[error("it is gone, or another of its name has come")]
-    Gone,
-    #[error("an object of this name exists already")]
-    Exists,
-    #[error("{0}")]
-    Refused(String),
-    #[error("the API server did not answer within {DEADLINE:?}")]
-    Timeout,
-}
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
     match tokio::time::timeout(DEADLINE, call).await {
@@ -44,22 +33,20 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Wri
         Ok(Err(kube::Error::Api(status))) => Err(match (status.code, status.reason.as_str()) {
             (404, _) => WriteError::Gone,
             (409, "AlreadyExists") => WriteError::Exists,
-            // The UID that was given is not the object's: another by now.
+            // Another object has this name now.
             (409, _) if status.message.contains("Precondition failed") => WriteError::Gone,
             _ => WriteError::Refused(status.message),
         }),
         Ok(Err(error)) => Err(WriteError::Refused(error.to_string())),
-        Err(_) => Err(WriteError::Timeout),
+        Err(_) => Err(WriteError::Timeout(DEADLINE)),
     }
 }
 
-/// Makes a binding of `offer`.
-pub(crate) async fn create(
+pub(super) async fn create(
     client: Client,
-    offer: &Offer,
-    name: &str,
-    targets: &BTreeMap<std::sync::Arc<str>, Reference>,
+    new: &NewBinding,
 ) -> Result<ConstraintPolicyBinding, WriteError> {
+    let offer = &new.offer;
     let reference = |r: &Reference| ObjectReference {
         cluster: r.cluster.clone(),
         namespace: r.namespace.clone(),
@@ -69,7 +56,7 @@ pub(crate) async fn create(
     };
     let binding = ConstraintPolicyBinding {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
+            name: Some(new.name.clone()),
             namespace: Some(offer.namespace.to_string()),
             labels: Some([(OFFER_LABEL.to_owned(), offer.name.to_string())].into()),
             owner_references: Some(vec![OwnerReference {
@@ -84,7 +71,8 @@ pub(crate) async fn create(
         },
         spec: ConstraintPolicyBindingSpec {
             offer: offer.name.to_string(),
-            targets: targets
+            targets: new
+                .targets
                 .iter()
                 .map(|(name, r)| (name.to_string(), reference(r)))
                 .collect(),
@@ -95,8 +83,7 @@ pub(crate) async fn create(
     within(api.create(&PostParams::default(), &binding)).await
 }
 
-/// The binding as the API server has it.
-pub(crate) async fn get_binding(
+pub(super) async fn get_binding(
     client: Client,
     namespace: &str,
     name: &str,
@@ -105,8 +92,8 @@ pub(crate) async fn get_binding(
     within(api.get(name)).await
 }
 
-/// Deletes this very binding.
-pub(crate) async fn delete(client: Client, binding: &Known) -> Result<(), WriteError> {
+/// Deletes this binding, and no other of its name.
+pub(super) async fn delete(client: Client, binding: &BindingSpec) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
     let params = DeleteParams {
         preconditions: Some(Preconditions {
@@ -118,14 +105,14 @@ pub(crate) async fn delete(client: Client, binding: &Known) -> Result<(), WriteE
     within(api.delete(&binding.name, &params)).await.map(|_| ())
 }
 
-/// Writes a binding's status, all but what the acts own.
-pub(crate) async fn binding_status(
+/// Writes a binding's status without the time of its mitigation.
+pub(super) async fn binding_status(
     client: Client,
-    binding: &Known,
-    status: &Status,
+    binding: &BindingSpec,
+    status: &BindingStatus,
 ) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
-    let status = Status {
+    let status = BindingStatus {
         last_mitigated_timestamp: None,
         ..status.clone()
     };
@@ -137,10 +124,10 @@ pub(crate) async fn binding_status(
     apply(&api, &binding.name, MANAGER, patch).await
 }
 
-/// Notes that the underlay is being asked to mitigate.
-pub(crate) async fn mitigated(
+/// Notes a mitigation before it is requested.
+pub(super) async fn note_mitigation(
     client: Client,
-    binding: &Known,
+    binding: &BindingSpec,
     at: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
 ) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
@@ -149,11 +136,10 @@ pub(crate) async fn mitigated(
         "metadata": {"name": &*binding.name, "uid": binding.uid},
         "status": {"lastMitigatedTimestamp": at},
     });
-    apply(&api, &binding.name, ACTS, patch).await
+    apply(&api, &binding.name, ACTIONS_MANAGER, patch).await
 }
 
-/// The offer's status as the API server has it.
-pub(crate) async fn get_offer_status(
+pub(super) async fn get_offer_status(
     client: Client,
     namespace: &str,
     name: &str,
@@ -163,19 +149,18 @@ pub(crate) async fn get_offer_status(
     Ok(offer.status.unwrap_or_default())
 }
 
-/// Writes an offer's status, all but what the acts own.
-pub(crate) async fn offer_status(
+/// Writes an offer's status without its last eviction.
+pub(super) async fn offer_status(
     client: Client,
     namespace: &str,
     name: &str,
-    uid: &str,
+    write: &OfferStatusWrite,
     status: &ConstraintPolicyOfferStatus,
 ) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyOffer> = Api::namespaced(client, namespace);
     let mut metadata = json!({"name": name});
-    // Of an offer that cannot be read it is not known.
-    if !uid.is_empty() {
-        metadata["uid"] = uid.into();
+    if !write.uid.is_empty() {
+        metadata["uid"] = json!(write.uid);
     }
     let patch = json!({
         "apiVersion": API_VERSION, "kind": "ConstraintPolicyOffer",
@@ -185,8 +170,8 @@ pub(crate) async fn offer_status(
     apply(&api, name, MANAGER, patch).await
 }
 
-/// Notes an eviction before it is asked for.
-pub(crate) async fn evicting(
+/// Notes an eviction before it is requested.
+pub(super) async fn note_eviction(
     client: Client,
     offer: &Offer,
     eviction: &LastEviction,
@@ -197,7 +182,7 @@ pub(crate) async fn evicting(
         "metadata": {"name": &*offer.name, "uid": offer.uid},
         "status": {"lastEviction": eviction},
     });
-    apply(&api, &offer.name, ACTS, patch).await
+    apply(&api, &offer.name, ACTIONS_MANAGER, patch).await
 }
 
 async fn apply<K>(
