@@ -14,6 +14,8 @@ const MAX_WAITS: u32 = 3;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ticket {
     pub key: Key,
+    /// The binding's UID: another of its name has its own ticket.
+    pub uid: Box<str>,
     pub due: Instant,
     pub providers: Vec<Arc<str>>,
     /// How often it waited: a ticket for several busy providers could wait for ever.
@@ -100,6 +102,7 @@ mod tests {
     fn ticket(key: &str, providers: &[&str]) -> Ticket {
         Ticket {
             key: key.into(),
+            uid: Box::default(),
             due: Instant::now(),
             providers: providers.iter().map(|p| (*p).into()).collect(),
             waits: 0,
@@ -181,6 +184,7 @@ mod tests {
             let mut limiter = ProviderLimiter::new(limit);
             let ticket = |i: usize| Ticket {
                 key: i.to_string().into(),
+                uid: Box::default(),
                 due: Instant::now(),
                 providers: needs[i].iter().map(|p| p.to_string().into()).collect(),
                 waits: 0,

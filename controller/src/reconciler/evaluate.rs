@@ -83,6 +83,7 @@ impl BindingReconciler {
             };
             binding.evaluating = true;
             let ticket = Ticket {
+                uid: spec.uid.clone(),
                 key,
                 due,
                 providers: question.providers.clone(),
@@ -102,7 +103,8 @@ impl BindingReconciler {
                 continue;
             }
             // The binding or its offer has gone while the ticket waited.
-            if let Some(binding) = self.bindings.get_mut(&ticket.key) {
+            let binding = self.bindings.get_mut(&ticket.key);
+            if let Some(binding) = binding.filter(|b| b.spec.uid == ticket.uid) {
                 binding.evaluating = false;
                 if std::mem::take(&mut binding.evaluate_again) {
                     self.schedule.add(ticket.key, ticket.due, Reason::Once);
@@ -114,6 +116,9 @@ impl BindingReconciler {
 
     fn evaluation_for(&self, ticket: &Ticket) -> Option<Evaluate> {
         let spec = &self.bindings.get(&ticket.key)?.spec;
+        if spec.uid != ticket.uid {
+            return None;
+        }
         let entry = self.snapshot.offer(&spec.namespace, &spec.offer)?;
         Some(Evaluate {
             spec: Arc::clone(spec),

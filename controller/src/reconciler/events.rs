@@ -98,7 +98,9 @@ impl BindingReconciler {
             }
         } else {
             // Another replica leads, or led until just now.
-            binding.write = StatusWrite::Idle;
+            if binding.write == StatusWrite::Queued {
+                binding.write = StatusWrite::Idle;
+            }
             let (before, after) = (binding.compliance, compliance_state(&status));
             binding.compliance = after;
             binding.status = Arc::new(status);
@@ -184,7 +186,7 @@ impl BindingReconciler {
         if state.uid != offer.uid {
             // Another offer of this name: its status was not written yet.
             state.uid = offer.uid.clone();
-            state.written = None;
+            (state.written, state.writing) = (None, false);
         }
         (state.question, state.changed) = (Some(Arc::new(question)), true);
         // The cause of a failed write may be gone.

@@ -248,15 +248,12 @@ impl BindingReconciler {
         if std::mem::take(&mut self.queue.offer_statuses_wait) {
             self.flush_at = Some(now);
         }
-        let Some(state) = self.offers.get_mut(key) else {
+        // The offer that had this status may be gone, and another have its name.
+        let state = self.offers.get_mut(key);
+        let Some(state) = state.filter(|s| *s.uid == *uid) else {
             return;
         };
         state.writing = false;
-        if *state.uid != *uid {
-            // It was the status of an offer that is gone.
-            state.changed = true;
-            return;
-        }
         match result {
             Ok(status) => state.written = Some(status),
             Err(WriteError::Gone) => {}
