@@ -2,6 +2,8 @@
 //! is not evicted. Plain data in, decisions out.
 
 mod refusal;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 use std::{

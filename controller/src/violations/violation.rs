@@ -29,8 +29,8 @@ pub(crate) struct Violation {
     /// The time of the last mitigation, and the number of them for this violation.
     pub mitigated: Option<UnixTime>,
     pub mitigations: u32,
-    pub(super) tried_at: Option<Instant>,
-    pub(super) not_before: Option<Instant>,
+    pub tried_at: Option<Instant>,
+    pub not_before: Option<Instant>,
 }
 
 /// An attempt to act on some violations of one offer.
