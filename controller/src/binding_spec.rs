@@ -88,3 +88,53 @@ fn reference(r: &ObjectReference) -> Reference {
         name: r.name.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(meta: Value) -> BindingSpec {
+        let binding = json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+            "metadata": meta,
+            "spec": {"offer": "o", "targets": {"source": {
+                "namespace": "shop", "apiVersion": "v1", "kind": "Pod", "name": "web-0"}}},
+        });
+        BindingSpec::from(&serde_json::from_value::<ConstraintPolicyBinding>(binding).unwrap())
+    }
+
+    fn owned_by(kind: &str, controller: bool) -> Box<str> {
+        let owner = json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": kind,
+                           "name": "o", "uid": "uid-of-o", "controller": controller});
+        spec(json!({"name": "b", "ownerReferences": [owner]})).owner
+    }
+
+    #[test]
+    fn binding_spec_keeps_names_and_targets() {
+        let spec = spec(json!({"namespace": "shop", "name": "b", "uid": "u"}));
+        assert_eq!((&*spec.key(), &*spec.offer_key()), ("shop/b", "shop/o"));
+        assert_eq!((&*spec.uid, spec.terminating), ("u", false));
+        assert_eq!(spec.targets["source"], Reference::pod("shop", "web-0"));
+    }
+
+    #[test]
+    fn binding_spec_is_owned_by_the_controlling_offer_alone() {
+        assert_eq!(&*owned_by("ConstraintPolicyOffer", true), "uid-of-o");
+        assert_eq!(&*owned_by("ConstraintPolicyOffer", false), "");
+        assert_eq!(&*owned_by("Deployment", true), "");
+    }
+
+    #[test]
+    fn binding_spec_without_metadata_is_empty() {
+        let spec = spec(json!({}));
+        assert_eq!((&*spec.name, &*spec.owner), ("", ""));
+    }
+
+    #[test]
+    fn binding_spec_of_a_deleted_binding_is_terminating() {
+        let spec = spec(json!({"name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        assert!(spec.terminating);
+    }
+}

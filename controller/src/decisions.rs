@@ -73,3 +73,72 @@ impl Decisions {
         self.0.lock().iter().rev().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::binding_spec::BindingSpec;
+
+    fn decision(binding: &str, code: &'static str, text: &str) -> Decision {
+        let binding = BindingSpec {
+            namespace: "shop".into(),
+            name: binding.into(),
+            offer: "o".into(),
+            ..BindingSpec::default()
+        };
+        let violation = Violation {
+            binding: Arc::new(binding),
+            ..Violation::default()
+        };
+        Decision::new(&violation, "Evict", code, text)
+    }
+
+    fn texts(decisions: &Decisions) -> Vec<String> {
+        decisions.list().into_iter().map(|d| d.text).collect()
+    }
+
+    #[test]
+    fn decisions_are_listed_newest_first() {
+        let decisions = Decisions::default();
+        decisions.push(decision("a", "Stale", "1"));
+        decisions.push(decision("b", "Stale", "2"));
+        assert_eq!(texts(&decisions), ["2", "1"]);
+    }
+
+    #[test]
+    fn decisions_that_repeat_replace_the_last_of_their_binding() {
+        let decisions = Decisions::default();
+        decisions.push(decision("a", "Stale", "1"));
+        decisions.push(decision("b", "Stale", "2"));
+        decisions.push(decision("a", "Stale", "3"));
+        assert_eq!(texts(&decisions), ["3", "2"]);
+        decisions.push(decision("a", "NoBetterNode", "4"));
+        assert_eq!(texts(&decisions), ["4", "3", "2"]);
+    }
+
+    #[test]
+    fn decisions_keep_every_eviction() {
+        let decisions = Decisions::default();
+        decisions.push(decision("a", "Evicted", "1"));
+        decisions.push(decision("a", "Evicted", "2"));
+        assert_eq!(texts(&decisions), ["2", "1"]);
+    }
+
+    #[test]
+    fn decisions_are_bounded() {
+        let decisions = Decisions::default();
+        for i in 0..MAX_DECISIONS + 5 {
+            decisions.push(decision("a", "Evicted", &i.to_string()));
+        }
+        assert_eq!(decisions.list().len(), MAX_DECISIONS);
+        assert_eq!(texts(&decisions)[0], (MAX_DECISIONS + 4).to_string());
+    }
+
+    #[test]
+    fn decisions_clean_quoted_texts() {
+        let decision = decision("a", "Failed", "it said \u{1b}[2J\nforged");
+        assert_eq!(decision.text, "it said \u{fffd}[2J forged");
+    }
+}

@@ -89,3 +89,65 @@ pub(crate) fn from_api(compliance: api::Compliance) -> Compliance {
         api::Compliance::Error => Compliance::Error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use Compliance::{Compliant, Error, Limit, Pending, Violation};
+
+    use super::*;
+
+    /// An evaluation of policies, each of rules with a compliance and a reason.
+    fn evaluation(policies: &[&[(Compliance, &str)]]) -> Evaluation {
+        let rule = |(c, reason): &(Compliance, &str)| rule_detail("latency", "a/b", *c, reason);
+        let policies = policies.iter().map(|rules| {
+            let rules = rules.iter().map(rule).collect();
+            policy_detail("fast", rules)
+        });
+        Evaluation::new(policies.collect())
+    }
+
+    #[test]
+    fn evaluation_is_as_bad_as_its_worst_rule() {
+        let result = evaluation(&[&[(Compliant, "ok"), (Violation, "31ms")], &[(Limit, "x")]]);
+        assert_eq!(result.compliance, Violation);
+        assert_eq!(result.first_reason, "31ms");
+        assert_eq!(result.details[0].compliance, api::Compliance::Violation);
+        assert_eq!(result.details[1].compliance, api::Compliance::Limit);
+    }
+
+    #[test]
+    fn evaluation_has_the_reason_of_the_first_of_equals() {
+        let result = evaluation(&[&[(Violation, "first"), (Violation, "second")]]);
+        assert_eq!(result.first_reason, "first");
+    }
+
+    #[test]
+    fn evaluation_without_policies_is_pending() {
+        let result = evaluation(&[]);
+        assert_eq!(result.compliance, Pending);
+        assert_eq!(result.first_reason, "NoPolicies: the offer names no policy");
+    }
+
+    #[test]
+    fn evaluation_with_a_missing_policy_is_an_error() {
+        let result = Evaluation::new(vec![missing_policy("shop", "fast")]);
+        assert_eq!(result.compliance, Error);
+        let reason = "PolicyMissing: ConstraintPolicy shop/fast does not exist";
+        assert_eq!(result.first_reason, reason);
+    }
+
+    #[test]
+    fn rule_detail_cleans_and_cuts_the_providers_reason() {
+        let detail = rule_detail("latency", "a/b", Compliant, "a\u{1b}[2Jb\nc");
+        assert_eq!(detail.reason, "a\u{fffd}[2Jb c");
+        let detail = rule_detail("latency", "a/b", Compliant, &"x".repeat(5000));
+        assert!(detail.reason.chars().count() <= MAX_REASON_CHARS);
+    }
+
+    #[test]
+    fn compliance_converts_to_the_api_and_back() {
+        for compliance in Compliance::ALL {
+            assert_eq!(from_api(to_api(compliance)), compliance);
+        }
+    }
+}

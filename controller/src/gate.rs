@@ -29,3 +29,39 @@ pub(crate) fn retry_after(failures: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
     FIRST_RETRY.saturating_mul(doubled).min(MAX_RETRY)
 }
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{Index, index::Object};
+
+    use super::*;
+
+    #[test]
+    fn gate_is_put_on_nodes_without_the_resource() {
+        let mut index = Index::default();
+        for (name, milli) in [("absent", None), ("zero", Some(0)), ("there", Some(1000))] {
+            let amounts = milli.map(|milli| (GATE, milli)).into_iter();
+            index.apply(Object::Node(Node {
+                name: name.into(),
+                allocatable: amounts.chain([("cpu", 4000)]).collect(),
+                ..Node::default()
+            }));
+        }
+        let mut names = nodes_without_gate(&index.snapshot());
+        names.sort_unstable();
+        assert_eq!(names, ["absent", "zero"].map(Arc::from));
+    }
+
+    #[test]
+    fn gate_patch_names_nothing_else_of_the_status() {
+        let amount = json!({GATE: "1000000"});
+        let status = json!({"capacity": amount, "allocatable": amount});
+        assert_eq!(patch(), json!({"status": status}));
+    }
+
+    #[test]
+    fn gate_retries_wait_longer_each_time() {
+        let waits = [1, 2, 3, 100].map(|n| retry_after(n).as_secs());
+        assert_eq!(waits, [5, 10, 20, 120]);
+    }
+}

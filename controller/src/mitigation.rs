@@ -99,3 +99,158 @@ pub(crate) fn named_or_chosen<'a>(
 pub(crate) fn allocator(pod: &Pod) -> Option<&str> {
     pod.annotations.get(UNDERLAY_ANNOTATION)
 }
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{Index, Reference, index::Object};
+
+    use super::*;
+
+    fn pod(name: &str, node: &str, ids: &[&str], by: &str) -> Pod {
+        Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            node: Some(node.into()),
+            underlay: ids.iter().map(|id| (*id).into()).collect(),
+            annotations: (!by.is_empty())
+                .then_some((UNDERLAY_ANNOTATION, by))
+                .into_iter()
+                .collect(),
+            ..Pod::default()
+        }
+    }
+
+    fn request(pods: Vec<Pod>, targets: &[(&str, Reference)]) -> MitigationRequest {
+        let mut index = Index::default();
+        for pod in pods {
+            index.apply(Object::Pod(pod));
+        }
+        let targets = targets.iter().map(|(t, r)| ((*t).into(), r.clone()));
+        let binding = BindingSpec {
+            namespace: "shop".into(),
+            targets: targets.collect(),
+            ..BindingSpec::default()
+        };
+        MitigationRequest::new(&index.snapshot(), &Offer::default(), &binding)
+    }
+
+    fn nodes(request: &MitigationRequest) -> (&str, &str) {
+        (&request.node, &request.peer_node)
+    }
+
+    #[test]
+    fn mitigation_request_names_the_source_first() {
+        let pods = vec![pod("a", "n1", &[], ""), pod("b", "n2", &[], "")];
+        let a = ("destination", Reference::pod("shop", "a"));
+        let request = request(pods, &[a, ("source", Reference::pod("shop", "b"))]);
+        assert_eq!(nodes(&request), ("n2", "n1"));
+        assert_eq!(&*request.holder.unwrap().name, "b");
+    }
+
+    #[test]
+    fn mitigation_request_orders_other_targets_by_name() {
+        let pods = vec![pod("a", "n1", &[], ""), pod("b", "n2", &[], "")];
+        let b = ("y", Reference::pod("shop", "b"));
+        let request = request(pods, &[b, ("x", Reference::pod("shop", "a"))]);
+        assert_eq!(nodes(&request), ("n1", "n2"));
+    }
+
+    #[test]
+    fn mitigation_request_takes_an_endpoint_as_the_peer() {
+        let endpoint = Reference {
+            kind: "Endpoints".to_owned(),
+            name: "db".to_owned(),
+            ..Reference::default()
+        };
+        let web = ("web", Reference::pod("shop", "a"));
+        let request = request(vec![pod("a", "n1", &[], "")], &[("db", endpoint), web]);
+        assert_eq!(nodes(&request), ("n1", "db"));
+    }
+
+    #[test]
+    fn mitigation_request_skips_pods_that_are_gone() {
+        let request = request(vec![], &[("a", Reference::pod("shop", "gone"))]);
+        assert_eq!(request, MitigationRequest::default());
+    }
+
+    #[test]
+    fn mitigation_request_lists_allocations_of_the_holders_underlay_alone() {
+        let pods = vec![
+            pod("a", "n1", &["p1"], "net/path"),
+            pod("b", "n2", &["p2"], "net/path"),
+            pod("c", "n3", &["p3"], "net/other"),
+        ];
+        let all = ["a", "b", "c"].map(|p| (p, Reference::pod("shop", p)));
+        assert_eq!(request(pods, &all).ids, ["p1", "p2"]);
+    }
+
+    fn chosen(named: Option<&str>, services: &[(&str, &str, bool)]) -> Option<String> {
+        let mut index = Index::default();
+        for (namespace, name, underlay) in services {
+            index.apply(Object::Service(Service {
+                namespace: (*namespace).into(),
+                name: (*name).into(),
+                underlay: *underlay,
+                ..Service::default()
+            }));
+        }
+        let trusted = TrustedNamespaces::default();
+        let snapshot = index.snapshot();
+        let service = named_or_chosen(&snapshot, &trusted, "shop", named);
+        service.map(|s| s.name.to_string())
+    }
+
+    const PATH: (&str, &str, bool) = ("tautline-system", "path", true);
+
+    #[test]
+    fn underlay_is_the_one_that_allocated() {
+        let services = [PATH, ("shop", "own", true)];
+        assert_eq!(chosen(None, &services).as_deref(), Some("own"));
+        let named = chosen(Some("tautline-system/path"), &services);
+        assert_eq!(named.as_deref(), Some("path"));
+    }
+
+    #[test]
+    fn underlay_that_lost_its_label_or_is_gone_is_none() {
+        let named = Some("tautline-system/path");
+        assert_eq!(chosen(named, &[]), None);
+        assert_eq!(chosen(named, &[("tautline-system", "path", false)]), None);
+    }
+
+    #[test]
+    fn underlay_of_an_untrusted_namespace_is_none() {
+        let services = [("tenant", "path", true)];
+        assert_eq!(chosen(None, &services), None);
+        assert_eq!(chosen(Some("tenant/path"), &services), None);
+    }
+
+    #[test]
+    fn underlay_named_without_a_namespace_is_none() {
+        assert_eq!(chosen(Some("path"), &[PATH]), None);
+    }
+
+    #[test]
+    fn underlay_is_chosen_for_a_holder_without_allocations() {
+        let mut index = Index::default();
+        index.apply(Object::Service(Service {
+            namespace: "tautline-system".into(),
+            name: "path".into(),
+            underlay: true,
+            ..Service::default()
+        }));
+        let (snapshot, trusted) = (index.snapshot(), TrustedNamespaces::default());
+        let find = |ids: &[&str]| {
+            let request = MitigationRequest {
+                holder: Some(Arc::new(pod("a", "n1", ids, "net/gone"))),
+                ..MitigationRequest::default()
+            };
+            let offer = Offer {
+                namespace: "shop".into(),
+                ..Offer::default()
+            };
+            underlay_for(&snapshot, &trusted, &offer, &request).is_some()
+        };
+        assert!(find(&[]), "the annotation alone binds to no underlay");
+        assert!(!find(&["p1"]), "another does not know p1");
+    }
+}

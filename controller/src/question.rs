@@ -85,3 +85,115 @@ fn provider<'a>(
 ) -> Option<&'a Arc<Service>> {
     providers::choose_provider(snapshot, &rule.name, &offer.namespace, trusted)
 }
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{EndpointSlice, Policy},
+    };
+
+    use super::*;
+
+    fn rule(name: &str) -> Rule {
+        Rule {
+            name: name.into(),
+            ..Rule::default()
+        }
+    }
+
+    fn service(namespace: &str, name: &str, rules: &[&str]) -> Service {
+        Service {
+            namespace: namespace.into(),
+            name: name.into(),
+            rules: rules.iter().map(|r| (*r).into()).collect(),
+            ..Service::default()
+        }
+    }
+
+    /// The policies `a` (latency, jitter) and `b` (latency), and a provider of both rules.
+    fn index() -> Index {
+        let mut index = Index::default();
+        for (name, rules) in [("a", &["latency", "jitter"][..]), ("b", &["latency"])] {
+            index.apply(Object::Policy(Policy {
+                namespace: "shop".into(),
+                name: name.into(),
+                rules: rules.iter().map(|r| rule(r)).collect(),
+            }));
+        }
+        let net = service("tautline-system", "net", &["latency", "jitter"]);
+        index.apply(Object::Service(net));
+        index
+    }
+
+    fn question(index: &Index, policies: &[&str]) -> Question {
+        let offer = Offer {
+            namespace: "shop".into(),
+            policies: policies.iter().map(|p| (*p).into()).collect(),
+            ..Offer::default()
+        };
+        Question::new(&index.snapshot(), &TrustedNamespaces::default(), &offer)
+    }
+
+    #[test]
+    fn question_names_each_provider_once() {
+        let question = question(&index(), &["a", "b"]);
+        assert_eq!(question.providers, ["tautline-system/net".into()]);
+        let rules = |i: usize| question.policies[i].rules.as_ref().unwrap().len();
+        assert_eq!((rules(0), rules(1)), (2, 1));
+    }
+
+    #[test]
+    fn question_keeps_missing_policies() {
+        let question = question(&index(), &["absent"]);
+        assert!(question.policies[0].rules.is_none());
+    }
+
+    #[test]
+    fn question_keeps_rules_without_a_provider() {
+        let mut index = index();
+        index.apply(Object::Service(service("tautline-system", "net", &[])));
+        let question = question(&index, &["a"]);
+        assert!(question.providers.is_empty());
+        assert!(question.policies[0].rules.as_ref().unwrap()[0].1.is_none());
+    }
+
+    #[test]
+    fn question_takes_untrusted_providers_for_their_own_namespace_alone() {
+        let mut index = index();
+        index.apply(Object::Service(service("tenant", "x", &["latency"])));
+        assert_eq!(
+            question(&index, &["b"]).providers,
+            ["tautline-system/net".into()]
+        );
+        index.apply(Object::Service(service("shop", "own", &["latency"])));
+        assert_eq!(question(&index, &["b"]).providers, ["shop/own".into()]);
+    }
+
+    #[test]
+    fn fingerprint_changes_with_addresses_and_rules_and_nothing_else() {
+        let mut index = index();
+        let first = question(&index, &["b"]).fingerprint;
+        index.apply(Object::Service(service("tautline-system", "other", &["x"])));
+        assert_eq!(question(&index, &["b"]).fingerprint, first);
+        index.apply(Object::EndpointSlice(EndpointSlice {
+            namespace: "tautline-system".into(),
+            name: "net-1".into(),
+            service: "net".into(),
+            ready: vec!["10.0.0.1".to_owned()],
+            ..EndpointSlice::default()
+        }));
+        let second = question(&index, &["b"]).fingerprint;
+        assert_ne!(second, first);
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "b".into(),
+            rules: vec![Rule {
+                limit: "5ms".to_owned(),
+                ..rule("latency")
+            }],
+        }));
+        assert_ne!(question(&index, &["b"]).fingerprint, second);
+    }
+}

@@ -88,3 +88,179 @@ impl ReleaseQueue {
         progress.next = Some(now + wait);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{Index, index::Object};
+
+    use super::*;
+
+    struct World {
+        index: Index,
+        queue: ReleaseQueue,
+        now: Instant,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                index: Index::default(),
+                queue: ReleaseQueue::default(),
+                now: Instant::now(),
+            }
+        }
+
+        fn pod(&mut self, name: &str, ids: &[&str], terminating: bool) {
+            self.index.apply(Object::Pod(Pod {
+                namespace: "shop".into(),
+                name: name.into(),
+                uid: format!("uid-of-{name}").into(),
+                underlay: ids.iter().map(|id| (*id).into()).collect(),
+                terminating,
+                ..Pod::default()
+            }));
+        }
+
+        fn due(&mut self) -> Vec<Release> {
+            self.queue.due(&self.index.snapshot(), self.now)
+        }
+
+        fn due_ids(&mut self) -> Vec<String> {
+            let mut ids: Vec<String> = self.due().iter().map(|r| r.id.to_string()).collect();
+            ids.sort();
+            ids
+        }
+
+        /// Every release that is due ends so.
+        fn finish(&mut self, outcome: ReleaseOutcome) -> usize {
+            let due = self.due();
+            for release in &due {
+                self.queue.finish(release, outcome, self.now);
+            }
+            due.len()
+        }
+
+        fn advance(&mut self, secs: u64) {
+            self.now += Duration::from_secs(secs);
+        }
+    }
+
+    #[test]
+    fn release_begins_when_the_pod_goes() {
+        let mut world = World::new();
+        world.pod("web", &["a", "b"], false);
+        assert!(world.due_ids().is_empty());
+        world.pod("web", &["a", "b"], true);
+        assert_eq!(world.due_ids(), ["a", "b"]);
+    }
+
+    #[test]
+    fn release_begins_when_the_pod_has_finished() {
+        let mut world = World::new();
+        world.index.apply(Object::Pod(Pod {
+            name: "job".into(),
+            underlay: ["a".into()].into(),
+            finished: true,
+            ..Pod::default()
+        }));
+        assert_eq!(world.due_ids(), ["a"]);
+    }
+
+    #[test]
+    fn release_that_fails_is_retried_with_a_doubling_wait() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            assert_eq!(world.finish(ReleaseOutcome::Failed), 1);
+            let before = world.now;
+            while world.due().is_empty() {
+                world.advance(1);
+            }
+            waits.push((world.now - before).as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+
+    #[test]
+    fn release_is_not_repeated_where_only_the_finalizer_is_left() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        assert!(!world.due()[0].released);
+        world.finish(ReleaseOutcome::FinalizerLeft);
+        world.advance(1);
+        assert!(world.due()[0].released);
+    }
+
+    #[test]
+    fn release_that_is_done_waits_for_the_watch() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        world.finish(ReleaseOutcome::Done);
+        world.advance(59);
+        assert!(world.due().is_empty());
+        world.advance(1);
+        assert!(world.due()[0].released, "the finalizer came back");
+    }
+
+    #[test]
+    fn release_of_another_pod_of_the_name_begins_anew() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        world.finish(ReleaseOutcome::Done);
+        world.index.apply(Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "second".into(),
+            underlay: ["a".into()].into(),
+            terminating: true,
+            ..Pod::default()
+        }));
+        assert!(!world.due()[0].released);
+    }
+
+    #[test]
+    fn release_forgets_pods_that_are_gone() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        world.finish(ReleaseOutcome::Failed);
+        let key = tautline_core::model::key("shop", "web");
+        world.index.delete(tautline_core::index::Kind::Pod, &key);
+        world.due();
+        assert!(world.queue.0.is_empty());
+    }
+
+    #[test]
+    fn releases_are_limited_to_8_at_once() {
+        let mut world = World::new();
+        let ids: Vec<String> = (0..20).map(|i| format!("id-{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        world.pod("web", &ids, true);
+        assert_eq!(world.due().len(), 8);
+    }
+
+    /// Hundreds that fail and are due again come after one that has waited longer.
+    #[test]
+    fn release_that_waits_gets_its_turn() {
+        let mut world = World::new();
+        let ids: Vec<String> = (0..200).map(|i| format!("id-{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        world.pod("many", &ids, true);
+        world.pod("one", &["waits"], true);
+        let mut rounds = 0;
+        loop {
+            let due = world.due();
+            for release in &due {
+                world
+                    .queue
+                    .finish(release, ReleaseOutcome::Failed, world.now);
+            }
+            rounds += 1;
+            if due.iter().any(|r| &*r.id == "waits") {
+                break;
+            }
+            world.advance(60);
+        }
+        assert!(rounds <= 26, "{rounds} rounds of 8 for 201");
+    }
+}
