@@ -83,10 +83,10 @@ fn config(args: Args) -> Config {
         eviction_cool_down: args.eviction_cool_down,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
-        wake: !args.no_wake,
-        discovery: args
+        requeue_pods: !args.no_wake,
+        provider_client: args
             .providers
-            .config(config.discovery.clone(), &args.namespace),
+            .config(config.provider_client.clone(), &args.namespace),
         advertise_gate: args.advertise_gate,
         ..config
     }

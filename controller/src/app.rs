@@ -1,15 +1,9 @@
-//! The controller as a whole: validated configuration, bound port, tasks.
+//! The process: bound port, tasks, and the handles between them.
 
-use std::{
-    collections::BTreeSet,
-    net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use hyper::Request;
-use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
 use tautline_pod_requeue::PodRequeue;
@@ -31,80 +25,22 @@ use tokio::{
 };
 
 use crate::{
+    config::Config,
     decisions::Decisions,
-    gate,
-    keeper::{BINDINGS, Inputs, Keeper},
+    executor::{
+        bindings::{self, BINDINGS, Inputs},
+        context::{Context, SharedInbox},
+        gate, release, violations, watch_bindings,
+    },
     metrics::Metrics,
-    release, store,
-    violations::Violations,
 };
 
-/// The Lease that replicas lead by; an extender looks at it, too.
-pub const LEASE: &str = CONTROLLER;
-
-/// How the controller works.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub admin: SocketAddr,
-    pub lease: lease::LeaseConfig,
-    /// Bindings of one offer; the tuples beyond are counted and not made.
-    pub max_bindings: usize,
-    /// Evaluations at one provider at once.
-    pub provider_concurrency: usize,
-    /// No binding is evaluated more often, whatever its offer says.
-    pub shortest_period: Duration,
-    /// Between two evictions of one offer.
-    pub eviction_cool_down: Duration,
-    /// Namespaces whose pods are never evicted.
-    pub exempt_namespaces: BTreeSet<String>,
-    /// Violations are not acted on: what would be done is told.
-    pub dry_run: bool,
-    /// Whether rejected pods are woken.
-    pub wake: bool,
-    /// Whether nodes are given the gate's resource.
-    pub advertise_gate: bool,
-    pub discovery: tautline_provider_client::ClientConfig,
-}
-
-impl Config {
-    /// The defaults, in `namespace`, for a replica called `identity`.
-    pub fn new(namespace: &str, identity: String) -> Self {
-        Self {
-            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            lease: lease::LeaseConfig::new(namespace, LEASE, identity),
-            max_bindings: 10_000,
-            provider_concurrency: 64,
-            shortest_period: Duration::from_millis(500),
-            eviction_cool_down: Duration::from_secs(120),
-            exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
-            dry_run: false,
-            wake: true,
-            advertise_gate: false,
-            discovery: tautline_provider_client::ClientConfig {
-                // Nobody's scheduling waits for an evaluation.
-                deadline: Duration::from_secs(2),
-                ..tautline_provider_client::ClientConfig::default()
-            },
-        }
-    }
-}
-
-/// What the tasks share.
-pub(crate) struct Shared {
-    pub config: Config,
-    pub feed: ClusterStore,
-    pub client: Client,
-    pub discovery: ProviderClient,
-    pub metrics: Metrics,
-    pub events: Arc<Events>,
-    pub kinds: WatchedKinds,
-    pub decisions: Decisions,
-    pub readiness: Readiness,
-}
+/// Changes of bindings that wait for the reconciler.
+const BINDING_EVENTS: usize = 1024;
 
 /// A controller whose port is bound.
 pub struct App {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     cluster: Cluster,
     queue: events::Queue,
     admin: TcpListener,
@@ -125,19 +61,20 @@ impl App {
         let admin = admin::bind(config.admin).await?;
         let readiness = Readiness::default();
         readiness.expect(BINDINGS);
-        let shared = Arc::new(Shared {
-            discovery: ProviderClient::new(config.discovery.clone(), provider_metrics)?,
+        let context = Arc::new(Context {
+            provider_client: ProviderClient::new(config.provider_client.clone(), provider_metrics)?,
             config,
-            feed: ClusterStore::default(),
+            store: ClusterStore::default(),
             client: cluster.client().clone(),
             metrics,
             events,
             kinds: WatchedKinds::default(),
             decisions: Decisions::default(),
             readiness: readiness.clone(),
+            violations: SharedInbox::default(),
         });
         Ok(Self {
-            shared,
+            context,
             cluster,
             queue,
             admin,
@@ -146,7 +83,7 @@ impl App {
         })
     }
 
-    /// Where operators reach it.
+    /// The address of the admin port.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -155,15 +92,15 @@ impl App {
         self.readiness.clone()
     }
 
-    /// Starts everything as tasks of a process.
+    /// Starts the tasks of the process.
     pub fn spawn(mut self, tasks: &mut Tasks) {
-        let (shared, stop) = (self.shared, tasks.stop_token());
-        let client = shared.client.clone();
+        let (context, stop) = (self.context, tasks.stop_token());
+        let client = context.client.clone();
         let watch_metrics = WatchMetrics::default();
         watch_metrics.register(&mut self.registry);
         let watch = Watch {
             cluster: &self.cluster,
-            store: &shared.feed,
+            feed: &context.store,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };
@@ -171,92 +108,71 @@ impl App {
         watch.all_except_pods(tasks);
         let follow = dynamic_watch::watch_dynamic_kinds(
             client.clone(),
-            shared.feed.clone(),
-            shared.kinds.clone(),
+            context.store.clone(),
+            context.kinds.clone(),
             stop.clone(),
         );
-        tasks.spawn("other kinds", async move {
-            follow.await;
-            Ok(())
-        });
-        let (binding_events, bindings) = mpsc::channel(1024);
+        spawn(tasks, "other kinds", follow);
+        let (binding_events, bindings) = mpsc::channel(BINDING_EVENTS);
         tasks.spawn(
             "watch constraintpolicybindings",
-            store::follow(client.clone(), binding_events, stop.clone()),
+            watch_bindings::run(client.clone(), binding_events, stop.clone()),
         );
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
-        tasks.spawn("events", async move {
-            queue.write(events_client, CONTROLLER, events_stop).await;
-            Ok(())
+        spawn(tasks, "events", async move {
+            queue
+                .write(events_client, "tautline-controller", events_stop)
+                .await;
         });
-        let (discovery, tls_stop) = (shared.discovery.clone(), stop.clone());
-        tasks.spawn("provider TLS", async move {
-            discovery.watch_tls_files(tls_stop).await;
-            Ok(())
-        });
+        let providers = context.provider_client.clone();
+        spawn(
+            tasks,
+            "provider TLS",
+            providers.watch_tls_files(stop.clone()),
+        );
 
         let leader: Sender<Option<Term>> = Sender::new(None);
-        let (fresh_sender, fresh) = mpsc::unbounded_channel();
-        let keeper = Keeper::new(Arc::clone(&shared), fresh_sender);
         let inputs = Inputs {
             bindings,
             leader: leader.subscribe(),
         };
-        let keeper = keeper.run(inputs, stop.clone());
-        tasks.spawn("bindings", async move {
-            keeper.await;
-            Ok(())
-        });
-        let violations = Violations {
-            shared: Arc::clone(&shared),
-        };
-        let violations = violations.run(fresh, leader.subscribe(), stop.clone());
-        tasks.spawn("violations", async move {
-            violations.await;
-            Ok(())
-        });
-        let releases = release::run(Arc::clone(&shared), leader.subscribe(), stop.clone());
-        tasks.spawn("underlay releases", async move {
-            releases.await;
-            Ok(())
-        });
-        if shared.config.advertise_gate {
-            let gate = gate::run(Arc::clone(&shared), leader.subscribe(), stop.clone());
-            tasks.spawn("gate", async move {
-                gate.await;
-                Ok(())
-            });
+        let run = bindings::run(Arc::clone(&context), inputs, stop.clone());
+        spawn(tasks, "bindings", run);
+        let run = violations::run(Arc::clone(&context), leader.subscribe(), stop.clone());
+        spawn(tasks, "violations", run);
+        let run = release::run(Arc::clone(&context), leader.subscribe(), stop.clone());
+        spawn(tasks, "underlay releases", run);
+        if context.config.advertise_gate {
+            let run = gate::run(Arc::clone(&context), leader.subscribe(), stop.clone());
+            spawn(tasks, "gate", run);
         }
-        if shared.config.wake {
-            let waking = PodRequeue {
-                store: shared.feed.clone(),
-                providers: shared.discovery.clone(),
+        if context.config.requeue_pods {
+            let requeue = PodRequeue {
+                feed: context.store.clone(),
+                discovery: context.provider_client.clone(),
                 client: client.clone(),
                 metrics: tautline_pod_requeue::Metrics::default(),
             };
-            waking.metrics.register(&mut self.registry);
-            let (term, wake_stop) = (leader.subscribe(), stop.clone());
-            let leads = move || term.borrow().as_ref().is_some_and(Term::is_active);
-            tasks.spawn("wake", async move {
-                waking.run(leads, wake_stop).await;
-                Ok(())
-            });
+            requeue.metrics.register(&mut self.registry);
+            let (term, requeue_stop) = (leader.subscribe(), stop.clone());
+            let leads = move || term.borrow().as_ref().is_some_and(Term::holds);
+            spawn(tasks, "pod requeue", requeue.run(leads, requeue_stop));
         }
-        let (lease, readiness) = (shared.config.lease.clone(), self.readiness.clone());
+        let (lease, readiness) = (context.config.lease.clone(), self.readiness.clone());
         let lease_stop = stop.clone();
         tasks.spawn("lease", async move {
-            // A leader that does not know the cluster yet would do harm.
+            // A leader that has not listed the cluster yet would do harm.
             tokio::select! {
                 () = readiness.wait() => {}
                 () = lease_stop.cancelled() => return Ok(()),
             }
             lease::run(client, lease, leader, lease_stop).await
         });
-        let decisions = Arc::clone(&shared);
         let extra = move |request: Request<http::Body>| {
-            let shared = Arc::clone(&decisions);
+            let context = Arc::clone(&context);
             async move {
-                (request.uri().path() == "/decisions").then(|| decisions_page(&shared.decisions))
+                let asked = request.uri().path() == "/decisions";
+                asked.then(|| decisions_page(&context.decisions))
             }
         };
         let registry = Arc::new(self.registry);
@@ -265,6 +181,13 @@ impl App {
             admin::serve(self.admin, registry, self.readiness, extra, stop),
         );
     }
+}
+
+fn spawn(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(name, async move {
+        task.await;
+        Ok(())
+    });
 }
 
 fn decisions_page(decisions: &Decisions) -> http::HttpResponse {

@@ -1,19 +1,16 @@
-//! The explain record of what was done about violations, and why not.
+//! The last decisions on violations, with their reasons, for `/decisions`.
 
 use std::collections::VecDeque;
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tautline_core::text;
-use tautline_runtime::events::reference_to_own;
 
-use crate::violations::Case;
+use crate::violations::Violation;
 
-/// Decisions that are remembered.
-const MOST: usize = 1000;
-/// A decision quotes providers and the underlay.
-const LONGEST_TEXT_CHARS: usize = 2048;
+const MAX_DECISIONS: usize = 1000;
+/// Texts quote providers and the underlay controller.
+const MAX_TEXT_CHARS: usize = 2048;
 
 /// One decision.
 #[derive(Clone, Debug, Serialize)]
@@ -24,31 +21,29 @@ pub(crate) struct Decision {
     offer: String,
     /// `Mediate` or `Evict`.
     action: &'static str,
-    /// What came of it, as a reason code.
+    /// The reason code.
     outcome: &'static str,
     text: String,
-    /// What the binding's rules said.
+    /// The reason of the violation.
     violation: String,
 }
 
 impl Decision {
-    pub(crate) fn of(case: &Case, action: &'static str, outcome: &'static str, text: &str) -> Self {
+    pub(crate) fn new(
+        violation: &Violation,
+        action: &'static str,
+        outcome: &'static str,
+        text: &str,
+    ) -> Self {
         Self {
             time: format!("{:.0}", k8s_openapi::jiff::Timestamp::now()),
-            binding: case.binding.key().to_string(),
-            offer: case.binding.offer_key().to_string(),
+            binding: violation.binding.key().to_string(),
+            offer: violation.binding.offer_key().to_string(),
             action,
             outcome,
-            text: text::sanitize(text, LONGEST_TEXT_CHARS).into_owned(),
-            violation: case.reason.clone(),
+            text: text::clean(text, MAX_TEXT_CHARS).into_owned(),
+            violation: violation.reason.clone(),
         }
-    }
-}
-
-impl Case {
-    pub(crate) fn regarding(&self) -> ObjectReference {
-        let b = &self.binding;
-        reference_to_own("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
     }
 }
 
@@ -57,8 +52,7 @@ impl Case {
 pub(crate) struct Decisions(Mutex<VecDeque<Decision>>);
 
 impl Decisions {
-    /// Remembers a decision; one that only repeats the last of its binding takes
-    /// that one's place.
+    /// Adds a decision. One that only repeats the last of its binding replaces that one.
     pub(crate) fn push(&self, decision: Decision) {
         let mut all = self.0.lock();
         let last = all.iter().rposition(|d| d.binding == decision.binding);
@@ -68,7 +62,7 @@ impl Decisions {
         {
             all.remove(last);
         }
-        if all.len() >= MOST {
+        if all.len() >= MAX_DECISIONS {
             all.pop_front();
         }
         all.push_back(decision);
@@ -77,5 +71,74 @@ impl Decisions {
     /// The newest first.
     pub(crate) fn list(&self) -> Vec<Decision> {
         self.0.lock().iter().rev().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::binding_spec::BindingSpec;
+
+    fn decision(binding: &str, code: &'static str, text: &str) -> Decision {
+        let binding = BindingSpec {
+            namespace: "shop".into(),
+            name: binding.into(),
+            offer: "o".into(),
+            ..BindingSpec::default()
+        };
+        let violation = Violation {
+            binding: Arc::new(binding),
+            ..Violation::default()
+        };
+        Decision::new(&violation, "Evict", code, text)
+    }
+
+    fn texts(decisions: &Decisions) -> Vec<String> {
+        decisions.list().into_iter().map(|d| d.text).collect()
+    }
+
+    #[test]
+    fn decisions_are_listed_newest_first() {
+        let decisions = Decisions::default();
+        decisions.push(decision("a", "Stale", "1"));
+        decisions.push(decision("b", "Stale", "2"));
+        assert_eq!(texts(&decisions), ["2", "1"]);
+    }
+
+    #[test]
+    fn decisions_that_repeat_replace_the_last_of_their_binding() {
+        let decisions = Decisions::default();
+        decisions.push(decision("a", "Stale", "1"));
+        decisions.push(decision("b", "Stale", "2"));
+        decisions.push(decision("a", "Stale", "3"));
+        assert_eq!(texts(&decisions), ["3", "2"]);
+        decisions.push(decision("a", "NoBetterNode", "4"));
+        assert_eq!(texts(&decisions), ["4", "3", "2"]);
+    }
+
+    #[test]
+    fn decisions_keep_every_eviction() {
+        let decisions = Decisions::default();
+        decisions.push(decision("a", "Evicted", "1"));
+        decisions.push(decision("a", "Evicted", "2"));
+        assert_eq!(texts(&decisions), ["2", "1"]);
+    }
+
+    #[test]
+    fn decisions_are_bounded() {
+        let decisions = Decisions::default();
+        for i in 0..MAX_DECISIONS + 5 {
+            decisions.push(decision("a", "Evicted", &i.to_string()));
+        }
+        assert_eq!(decisions.list().len(), MAX_DECISIONS);
+        assert_eq!(texts(&decisions)[0], (MAX_DECISIONS + 4).to_string());
+    }
+
+    #[test]
+    fn decisions_clean_quoted_texts() {
+        let decision = decision("a", "Failed", "it said \u{1b}[2J\nforged");
+        assert_eq!(decision.text, "it said \u{fffd}[2J forged");
     }
 }

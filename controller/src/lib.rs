@@ -1,25 +1,34 @@
-//! The controller: offers become bindings, bindings are evaluated by the rule
-//! providers, and violations are acted on as their offers say: reported, mended
-//! by the underlay, or answered by evicting a pod that has a better node.
+//! The controller: offers become bindings, rule providers evaluate the bindings, and
+//! violations are reported, mitigated by the underlay, or ended by evicting a pod that
+//! has a better node. The offer says which.
 //!
-//! One replica leads, by a Lease; the others keep everything warm and wait.
+//! One replica leads, by a Lease; the others watch the same objects and do nothing.
+//!
+//! Decisions are pure: [`reconciler`], [`violations`], [`eviction`], [`mitigation`],
+//! [`release`] and [`gate`] know no client, channel or clock. The [`executor`] carries
+//! them out.
 
 mod app;
+mod binding_spec;
+mod binding_status;
+mod clock;
+mod config;
 mod decisions;
-mod evaluate;
-mod evict;
+mod evaluation;
+mod eviction;
+mod executor;
 mod gate;
-mod keeper;
-mod known;
-mod lanes;
-mod mediate;
+mod kind_states;
 mod metrics;
-mod offers;
+mod mitigation;
+mod offer_status;
+mod provider_limiter;
+mod question;
+mod reconciler;
 mod release;
 mod schedule;
-mod status;
-mod store;
 mod violations;
-mod write;
+mod write_error;
 
-pub use app::{App, Config, LEASE};
+pub use app::App;
+pub use config::{Config, LEASE};

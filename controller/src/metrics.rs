@@ -1,4 +1,4 @@
-//! What the controller counts.
+//! The metrics of the controller.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ struct Write {
     outcome: &'static str,
 }
 
-/// Clones are one.
+/// Clones share their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bindings: Family<ByCompliance, Gauge>,
@@ -103,7 +103,7 @@ impl Metrics {
             "Bindings that are due and wait for their provider",
             m.waiting.clone(),
         );
-        // What has not been written yet counts 0, and is not absent.
+        // Kinds of writes that have not happened count 0 instead of being absent.
         for what in ["create", "delete", "status", "offer-status"] {
             _ = m.writes.get_or_create(&Write {
                 what,
@@ -186,5 +186,41 @@ impl Metrics {
 
     pub(crate) fn release(&self, outcome: &'static str) {
         self.releases.get_or_create(&Outcome { outcome }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_rules_that_tenants_choose_are_bounded() {
+        let metrics = Metrics::register(&mut Registry::default());
+        for i in 0..5000 {
+            let (rule, provider) = (format!("rule-{i}"), format!("tenant/p-{i}"));
+            metrics.evaluated(&rule, &provider, "Compliant", Duration::ZERO);
+        }
+        let mut registry = Registry::default();
+        registry.register("evaluations", "", metrics.evaluations.clone());
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let series = text
+            .lines()
+            .filter(|l| l.starts_with("evaluations_total"))
+            .count();
+        assert!(series <= 1100, "{series}");
+        assert!(text.contains("other"), "the rest counts together");
+    }
+
+    #[test]
+    fn metrics_of_writes_begin_at_zero() {
+        let mut registry = Registry::default();
+        Metrics::register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for what in ["create", "delete", "status", "offer-status"] {
+            let series = format!("controller_writes_total{{what=\"{what}\",outcome=\"ok\"}} 0");
+            assert!(text.contains(&series), "{text}");
+        }
     }
 }

@@ -1,193 +1,266 @@
-//! Underlay allocations are given back when their pod goes. The finalizer keeps
-//! the pod until that is done, so none is lost when a leader is.
+//! Underlay allocations of pods that go: which are due to be released, and when a
+//! failed release is repeated. The finalizer keeps the pod until then, so none is lost.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
-
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use tautline_api::convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER};
-use tautline_core::{Snapshot, model};
-use tautline_runtime::{
-    events::{EventNote, reference_to_pod},
-    finalizers,
-    lease::Term,
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
 };
-use tokio::{sync::watch, time::Instant};
-use tokio_util::sync::CancellationToken;
 
-use crate::app::Shared;
+use tautline_core::{Snapshot, model::Pod};
 
-const TICK: Duration = Duration::from_millis(500);
 const BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
-/// The same is not said of a pod again for so long.
-const QUIET: Duration = Duration::from_secs(300);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// Releases at once.
-const AT_ONCE: usize = 8;
+const MAX_RELEASES: usize = 8;
 
-/// What is known of an allocation, by pod UID and id.
-#[derive(Clone, Copy, Default)]
+/// The progress of an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Progress {
-    /// It is back; only the finalizer is left.
+    /// It is released; only the finalizer is left.
     released: bool,
     next: Option<Instant>,
     failures: u32,
 }
 
-type Known = HashMap<(Box<str>, Box<str>), Progress>;
+/// An allocation to release.
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    pub pod: Arc<Pod>,
+    pub id: Box<str>,
+    /// Only the finalizer is left.
+    pub released: bool,
+}
 
-/// Releases while `leader` has a term, until told to stop.
-pub(crate) async fn run(
-    shared: Arc<Shared>,
-    mut leader: watch::Receiver<Option<Term>>,
-    stop: CancellationToken,
-) {
-    let mut known = Known::new();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = leader.changed() => if changed.is_err() {
-                // The election's error is the process' to report.
-                stop.cancelled().await;
-                return;
-            },
-            () = tokio::time::sleep(TICK) => {}
-        }
-        let Some(term) = leader.borrow_and_update().clone() else {
-            continue;
-        };
-        let snapshot = shared.feed.snapshot();
-        let now = Instant::now();
-        let mut all = Known::new();
-        let mut due = Vec::new();
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ReleaseOutcome {
+    /// Released, and the finalizer is removed.
+    Done,
+    /// Released; the finalizer could not be removed.
+    FinalizerLeft,
+    Failed,
+}
+
+/// The progress of every allocation, by pod UID and id.
+#[derive(Default)]
+pub(crate) struct ReleaseQueue(HashMap<(Box<str>, Box<str>), Progress>);
+
+impl ReleaseQueue {
+    /// The releases that are due, those that have waited longest first: a pod with very
+    /// many allocations delays no other for ever.
+    pub(crate) fn due(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Release> {
+        let (mut all, mut due) = (HashMap::new(), Vec::new());
         for pod in snapshot.with_underlay_allocation() {
             for id in &pod.underlay {
                 let key = (pod.uid.clone(), id.clone());
-                let progress = known.get(&key).copied().unwrap_or_default();
-                let goes = pod.terminating || pod.finished;
-                if goes && progress.next.is_none_or(|at| at <= now) {
-                    due.push(((Arc::clone(pod), id.clone()), progress));
+                let progress = self.0.get(&key).copied().unwrap_or_default();
+                let leaves = pod.terminating || pod.finished;
+                if leaves && progress.next.is_none_or(|at| at <= now) {
+                    due.push((progress, Arc::clone(pod), id.clone()));
                 }
                 all.insert(key, progress);
             }
         }
-        known = all;
-        let due = longest_due(due);
-        let one = async |((pod, id), progress): ((Arc<model::Pod>, Box<str>), Progress)| {
-            let progress = if term.is_active() {
-                release(&shared, &snapshot, &pod, &id, progress).await
-            } else {
-                progress
-            };
-            ((pod.uid.clone(), id), progress)
-        };
-        let done = futures::future::join_all(due.into_iter().map(one)).await;
-        known.extend(done);
-    }
-}
-
-/// Those that have waited longest: a pod with very many keeps no other waiting for ever.
-fn longest_due<T>(mut due: Vec<(T, Progress)>) -> Vec<(T, Progress)> {
-    due.sort_by_key(|(_, progress)| progress.next);
-    due.truncate(AT_ONCE);
-    due
-}
-
-async fn release(
-    shared: &Shared,
-    snapshot: &Snapshot,
-    pod: &model::Pod,
-    id: &str,
-    mut progress: Progress,
-) -> Progress {
-    if !progress.released {
-        progress.released = give_back(shared, snapshot, pod, id).await;
-    }
-    if progress.released {
-        let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &pod.namespace);
-        let finalizer = format!("{UNDERLAY_FINALIZER}{id}");
-        match finalizers::remove(&pods, &pod.name, &pod.uid, &finalizer).await {
-            Ok(()) | Err(finalizers::Error::Gone(_)) => {
-                // The watch will say so.
-                progress.next = Some(Instant::now() + LONGEST_BACKOFF);
-                return progress;
-            }
-            Err(error) => tracing::warn!(%id, %error, "the finalizer is not removed; trying again"),
-        }
-    }
-    let wait = BACKOFF * 2u32.saturating_pow(progress.failures.min(6));
-    progress.failures += 1;
-    progress.next = Some(Instant::now() + wait.min(LONGEST_BACKOFF));
-    progress
-}
-
-async fn give_back(shared: &Shared, snapshot: &Snapshot, pod: &model::Pod, id: &str) -> bool {
-    // Who allocated it: another underlay would not know the id, and say so.
-    let named = pod.annotations.get(UNDERLAY_ANNOTATION);
-    let underlay = match named {
-        Some(name) => {
-            let namespace = &pod.namespace;
-            shared.discovery.underlay_named(snapshot, name, namespace)
-        }
-        None => shared.discovery.underlay(snapshot, &pod.namespace),
-    };
-    let Some(underlay) = underlay else {
-        shared.metrics.release("NoUnderlay");
-        let who = named.unwrap_or("any");
-        let text = format!(
-            "the underlay allocation {id} cannot be given back: no Service {who} that counts for \
-             namespace {} has the label constraint.ciena.com/underlay-controller; bring it back, \
-             trust its namespace (--provider-namespaces), or remove the finalizer",
-            pod.namespace
-        );
-        let key = format!("{}/{id}", pod.uid);
-        shared.events.publish_once(key, QUIET, || {
-            Some(EventNote {
-                regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.uid),
-                secondary: None,
-                warning: true,
-                reason: "NoUnderlay".to_owned(),
-                action: "Release",
-                text,
+        self.0 = all;
+        due.sort_by_key(|(progress, ..)| progress.next);
+        due.truncate(MAX_RELEASES);
+        due.into_iter()
+            .map(|(progress, pod, id)| Release {
+                pod,
+                id,
+                released: progress.released,
             })
-        });
-        return false;
-    };
-    match shared
-        .discovery
-        .release_underlay(snapshot, underlay, id)
-        .await
-    {
-        Ok(()) => {
-            shared.metrics.release("Released");
-            tracing::info!(pod = %pod.name, namespace = %pod.namespace, %id, "underlay released");
-            true
-        }
-        Err(error) => {
-            shared.metrics.release("Failed");
-            tracing::warn!(pod = %pod.name, %id, %error, "the underlay did not release; trying again");
-            false
-        }
+            .collect()
+    }
+
+    pub(crate) fn finish(&mut self, release: &Release, outcome: ReleaseOutcome, now: Instant) {
+        let key = (release.pod.uid.clone(), release.id.clone());
+        let progress = self.0.entry(key).or_default();
+        progress.released = outcome != ReleaseOutcome::Failed;
+        let wait = if outcome == ReleaseOutcome::Done {
+            // The watch will report it.
+            MAX_BACKOFF
+        } else {
+            let wait = BACKOFF * 2u32.saturating_pow(progress.failures.min(6));
+            progress.failures += 1;
+            wait.min(MAX_BACKOFF)
+        };
+        progress.next = Some(now + wait);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tautline_core::{Index, index::Object};
+
     use super::*;
 
-    /// Hundreds that fail, and are due again at once, come after one that waited.
+    struct World {
+        index: Index,
+        queue: ReleaseQueue,
+        now: Instant,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                index: Index::default(),
+                queue: ReleaseQueue::default(),
+                now: Instant::now(),
+            }
+        }
+
+        fn pod(&mut self, name: &str, ids: &[&str], terminating: bool) {
+            self.index.apply(Object::Pod(Pod {
+                namespace: "shop".into(),
+                name: name.into(),
+                uid: format!("uid-of-{name}").into(),
+                underlay: ids.iter().map(|id| (*id).into()).collect(),
+                terminating,
+                ..Pod::default()
+            }));
+        }
+
+        fn due(&mut self) -> Vec<Release> {
+            self.queue.due(&self.index.snapshot(), self.now)
+        }
+
+        fn due_ids(&mut self) -> Vec<String> {
+            let mut ids: Vec<String> = self.due().iter().map(|r| r.id.to_string()).collect();
+            ids.sort();
+            ids
+        }
+
+        /// Every release that is due ends so.
+        fn finish(&mut self, outcome: ReleaseOutcome) -> usize {
+            let due = self.due();
+            for release in &due {
+                self.queue.finish(release, outcome, self.now);
+            }
+            due.len()
+        }
+
+        fn advance(&mut self, secs: u64) {
+            self.now += Duration::from_secs(secs);
+        }
+    }
+
     #[test]
-    fn an_allocation_that_waits_gets_its_turn() {
-        let now = Instant::now();
-        let at = |millis| Progress {
-            next: Some(now + Duration::from_millis(millis)),
-            ..Progress::default()
-        };
-        let mut due: Vec<(&str, Progress)> = (100..300).map(|i| ("many", at(i))).collect();
-        due.push(("waits", at(50)));
-        due.push(("new", Progress::default()));
-        let turn: Vec<&str> = longest_due(due).into_iter().map(|(what, _)| what).collect();
-        assert_eq!(turn[..3], ["new", "waits", "many"]);
-        assert_eq!(turn.len(), AT_ONCE);
+    fn release_begins_when_the_pod_goes() {
+        let mut world = World::new();
+        world.pod("web", &["a", "b"], false);
+        assert!(world.due_ids().is_empty());
+        world.pod("web", &["a", "b"], true);
+        assert_eq!(world.due_ids(), ["a", "b"]);
+    }
+
+    #[test]
+    fn release_begins_when_the_pod_has_finished() {
+        let mut world = World::new();
+        world.index.apply(Object::Pod(Pod {
+            name: "job".into(),
+            underlay: ["a".into()].into(),
+            finished: true,
+            ..Pod::default()
+        }));
+        assert_eq!(world.due_ids(), ["a"]);
+    }
+
+    #[test]
+    fn release_that_fails_is_retried_with_a_doubling_wait() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            assert_eq!(world.finish(ReleaseOutcome::Failed), 1);
+            let before = world.now;
+            while world.due().is_empty() {
+                world.advance(1);
+            }
+            waits.push((world.now - before).as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+
+    #[test]
+    fn release_is_not_repeated_where_only_the_finalizer_is_left() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        assert!(!world.due()[0].released);
+        world.finish(ReleaseOutcome::FinalizerLeft);
+        world.advance(1);
+        assert!(world.due()[0].released);
+    }
+
+    #[test]
+    fn release_that_is_done_waits_for_the_watch() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        world.finish(ReleaseOutcome::Done);
+        world.advance(59);
+        assert!(world.due().is_empty());
+        world.advance(1);
+        assert!(world.due()[0].released, "the finalizer came back");
+    }
+
+    #[test]
+    fn release_of_another_pod_of_the_name_begins_anew() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        world.finish(ReleaseOutcome::Done);
+        world.index.apply(Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "second".into(),
+            underlay: ["a".into()].into(),
+            terminating: true,
+            ..Pod::default()
+        }));
+        assert!(!world.due()[0].released);
+    }
+
+    #[test]
+    fn release_forgets_pods_that_are_gone() {
+        let mut world = World::new();
+        world.pod("web", &["a"], true);
+        world.finish(ReleaseOutcome::Failed);
+        let key = tautline_core::model::key("shop", "web");
+        world.index.delete(tautline_core::index::Kind::Pod, &key);
+        world.due();
+        assert!(world.queue.0.is_empty());
+    }
+
+    #[test]
+    fn releases_are_limited_to_8_at_once() {
+        let mut world = World::new();
+        let ids: Vec<String> = (0..20).map(|i| format!("id-{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        world.pod("web", &ids, true);
+        assert_eq!(world.due().len(), 8);
+    }
+
+    /// Hundreds that fail and are due again come after one that has waited longer.
+    #[test]
+    fn release_that_waits_gets_its_turn() {
+        let mut world = World::new();
+        let ids: Vec<String> = (0..200).map(|i| format!("id-{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        world.pod("many", &ids, true);
+        world.pod("one", &["waits"], true);
+        let mut rounds = 0;
+        loop {
+            let due = world.due();
+            for release in &due {
+                world
+                    .queue
+                    .finish(release, ReleaseOutcome::Failed, world.now);
+            }
+            rounds += 1;
+            if due.iter().any(|r| &*r.id == "waits") {
+                break;
+            }
+            world.advance(60);
+        }
+        assert!(rounds <= 26, "{rounds} rounds of 8 for 201");
     }
 }

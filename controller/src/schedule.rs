@@ -1,18 +1,21 @@
-//! When which binding is evaluated next: a heap, not a timer a binding.
+//! The times of the next evaluations: one heap, no timer per binding.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    time::{Duration, Instant},
+};
 
 use tautline_core::planning::fnv1a_64;
-use tokio::time::Instant;
 
-use crate::known::Key;
+use crate::binding_spec::Key;
 
-/// Why a binding's time has come.
+/// The reason why a binding is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// Its period; of a turn, so that a changed period makes the old one void.
+    /// Its period. A changed period starts another turn and makes older ones void.
     Period(u64),
-    /// Once, besides its period.
+    /// Once, in addition to its period.
     Once,
 }
 
@@ -25,12 +28,12 @@ impl Schedule {
         self.0.push(Reverse((at, reason, key)));
     }
 
-    /// When the next is due.
+    /// The time of the next evaluation.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// The next one that is due by `now`.
+    /// Takes the next evaluation that is due by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Key, Instant, Reason)> {
         if self.next()? > now {
             return None;
@@ -40,13 +43,13 @@ impl Schedule {
     }
 }
 
-/// A point of the period that is the binding's own, so that many spread.
+/// The binding's own point of the period, so that many bindings spread.
 pub(crate) fn phase(key: &str, period: Duration) -> Duration {
     period.mul_f64(fraction(fnv1a_64(&[key])))
 }
 
-/// One period, give or take a twentieth: bindings that were due together do not
-/// stay together.
+/// One period plus or minus 5 %: bindings that were due together do not stay
+/// together.
 pub(crate) fn jittered(key: &str, turn: u64, period: Duration) -> Duration {
     let roll = fnv1a_64(&[key, &turn.to_string()]);
     period.mul_f64(0.95 + 0.1 * fraction(roll))
@@ -61,33 +64,77 @@ fn fraction(hash: u64) -> f64 {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn in_the_order_of_time_and_not_before() {
-        let mut schedule = Schedule::default();
-        let start = Instant::now();
-        for (key, secs) in [("b", 2), ("a", 1), ("c", 3)] {
-            schedule.add(key.into(), start + Duration::from_secs(secs), Reason::Once);
-        }
-        assert_eq!(schedule.pop(start), None);
-        let late = start + Duration::from_secs(2);
-        let keys: Vec<Key> = std::iter::from_fn(|| schedule.pop(late).map(|(k, ..)| k)).collect();
-        assert_eq!(keys, ["a", "b"].map(Key::from));
-        assert_eq!(schedule.next(), Some(start + Duration::from_secs(3)));
+    fn at(start: Instant, secs: u64) -> Instant {
+        start + Duration::from_secs(secs)
     }
 
     #[test]
-    fn many_spread_over_their_period() {
+    fn schedule_pops_in_order_of_time() {
+        let mut schedule = Schedule::default();
+        let start = Instant::now();
+        for (key, secs) in [("b", 2), ("a", 1), ("c", 3)] {
+            schedule.add(key.into(), at(start, secs), Reason::Once);
+        }
+        let pop = || schedule.pop(at(start, 2)).map(|(key, ..)| key);
+        let keys: Vec<Key> = std::iter::from_fn(pop).collect();
+        assert_eq!(keys, ["a", "b"].map(Key::from));
+        assert_eq!(schedule.next(), Some(at(start, 3)));
+    }
+
+    #[test]
+    fn schedule_pops_nothing_before_its_time() {
+        let mut schedule = Schedule::default();
+        let start = Instant::now();
+        schedule.add("a".into(), at(start, 1), Reason::Once);
+        assert_eq!(schedule.pop(start), None);
+        assert!(schedule.pop(at(start, 1)).is_some(), "due to the instant");
+        assert_eq!(schedule.pop(at(start, 9)), None);
+    }
+
+    #[test]
+    fn schedule_keeps_one_key_at_several_times() {
+        let mut schedule = Schedule::default();
+        let start = Instant::now();
+        schedule.add("a".into(), at(start, 2), Reason::Period(1));
+        schedule.add("a".into(), at(start, 1), Reason::Once);
+        let (_, _, first) = schedule.pop(at(start, 5)).unwrap();
+        let (_, due, second) = schedule.pop(at(start, 5)).unwrap();
+        assert_eq!((first, second), (Reason::Once, Reason::Period(1)));
+        assert_eq!(
+            due,
+            at(start, 2),
+            "the time it was due, not that of the pop"
+        );
+    }
+
+    #[test]
+    fn phase_spreads_bindings_over_their_period() {
         let period = Duration::from_secs(10);
         let mut by_second = [0usize; 10];
         for i in 0..10_000 {
             let at = phase(&format!("ns/offer-{i}"), period);
             by_second[at.as_secs() as usize] += 1;
-            let next = jittered(&format!("ns/offer-{i}"), i, period);
-            assert!(next >= period.mul_f64(0.95) && next <= period.mul_f64(1.05));
         }
         assert!(
             by_second.iter().all(|n| (800..1200).contains(n)),
             "{by_second:?}"
         );
+    }
+
+    #[test]
+    fn phase_of_a_binding_is_always_the_same() {
+        let period = Duration::from_secs(10);
+        assert_eq!(phase("ns/a", period), phase("ns/a", period));
+        assert_ne!(phase("ns/a", period), phase("ns/b", period));
+    }
+
+    #[test]
+    fn jitter_stays_within_5_percent_and_differs_by_turn() {
+        let period = Duration::from_secs(10);
+        for turn in 0..1000 {
+            let next = jittered("ns/a", turn, period);
+            assert!(next >= period.mul_f64(0.95) && next <= period.mul_f64(1.05));
+        }
+        assert_ne!(jittered("ns/a", 1, period), jittered("ns/a", 2, period));
     }
 }

@@ -1,0 +1,140 @@
+//! A binding without its status.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tautline_api::constraint::{
+    ConstraintPolicyBinding, ConstraintPolicyBindingStatus, ObjectReference,
+};
+use tautline_core::{
+    index::{OfferEntry, Snapshot},
+    model,
+    reference::Reference,
+};
+
+/// `namespace/name` of a binding or an offer.
+pub(crate) type Key = Arc<str>;
+
+/// A binding's status as the API has it.
+pub(crate) type BindingStatus = ConstraintPolicyBindingStatus;
+
+/// A binding without its status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BindingSpec {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub uid: Box<str>,
+    /// The name of its offer.
+    pub offer: Arc<str>,
+    /// The UID of the offer that owns it; empty without an owner.
+    pub owner: Box<str>,
+    /// It is being deleted and a finalizer keeps it.
+    pub terminating: bool,
+    pub targets: BTreeMap<Arc<str>, Reference>,
+}
+
+impl From<&ConstraintPolicyBinding> for BindingSpec {
+    fn from(binding: &ConstraintPolicyBinding) -> Self {
+        let meta = &binding.metadata;
+        let text = |t: &Option<String>| t.as_deref().unwrap_or_default().to_owned();
+        let owner = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|o| o.kind == "ConstraintPolicyOffer" && o.controller == Some(true))
+            .map(|o| o.uid.as_str());
+        Self {
+            namespace: text(&meta.namespace).into(),
+            name: text(&meta.name).into(),
+            uid: text(&meta.uid).into(),
+            offer: binding.spec.offer.as_str().into(),
+            owner: owner.unwrap_or_default().into(),
+            terminating: meta.deletion_timestamp.is_some(),
+            targets: binding
+                .spec
+                .targets
+                .iter()
+                .map(|(name, r)| (name.as_str().into(), reference(r)))
+                .collect(),
+        }
+    }
+}
+
+impl BindingSpec {
+    pub(crate) fn key(&self) -> Key {
+        key(&self.namespace, &self.name)
+    }
+
+    pub(crate) fn offer_key(&self) -> Key {
+        key(&self.namespace, &self.offer)
+    }
+}
+
+pub(crate) fn key(namespace: &str, name: &str) -> Key {
+    model::key(namespace, name).into()
+}
+
+/// The offer of a key, if the snapshot has it.
+pub(crate) fn offer_at<'a>(snapshot: &'a Snapshot, key: &str) -> Option<&'a OfferEntry> {
+    let (namespace, name) = key.split_once('/')?;
+    snapshot.offer(namespace, name)
+}
+
+fn reference(r: &ObjectReference) -> Reference {
+    Reference {
+        cluster: r.cluster.clone(),
+        namespace: r.namespace.clone(),
+        api_version: r.api_version.clone(),
+        kind: r.kind.clone(),
+        name: r.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(meta: Value) -> BindingSpec {
+        let binding = json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+            "metadata": meta,
+            "spec": {"offer": "o", "targets": {"source": {
+                "namespace": "shop", "apiVersion": "v1", "kind": "Pod", "name": "web-0"}}},
+        });
+        BindingSpec::from(&serde_json::from_value::<ConstraintPolicyBinding>(binding).unwrap())
+    }
+
+    fn owned_by(kind: &str, controller: bool) -> Box<str> {
+        let owner = json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": kind,
+                           "name": "o", "uid": "uid-of-o", "controller": controller});
+        spec(json!({"name": "b", "ownerReferences": [owner]})).owner
+    }
+
+    #[test]
+    fn binding_spec_keeps_names_and_targets() {
+        let spec = spec(json!({"namespace": "shop", "name": "b", "uid": "u"}));
+        assert_eq!((&*spec.key(), &*spec.offer_key()), ("shop/b", "shop/o"));
+        assert_eq!((&*spec.uid, spec.terminating), ("u", false));
+        assert_eq!(spec.targets["source"], Reference::pod("shop", "web-0"));
+    }
+
+    #[test]
+    fn binding_spec_is_owned_by_the_controlling_offer_alone() {
+        assert_eq!(&*owned_by("ConstraintPolicyOffer", true), "uid-of-o");
+        assert_eq!(&*owned_by("ConstraintPolicyOffer", false), "");
+        assert_eq!(&*owned_by("Deployment", true), "");
+    }
+
+    #[test]
+    fn binding_spec_without_metadata_is_empty() {
+        let spec = spec(json!({}));
+        assert_eq!((&*spec.name, &*spec.owner), ("", ""));
+    }
+
+    #[test]
+    fn binding_spec_of_a_deleted_binding_is_terminating() {
+        let spec = spec(json!({"name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        assert!(spec.terminating);
+    }
+}

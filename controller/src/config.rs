@@ -1,0 +1,58 @@
+use std::{
+    collections::BTreeSet,
+    net::{Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use tautline_provider_client::ClientConfig;
+use tautline_runtime::lease;
+
+/// The Lease by which replicas elect their leader. An extender reads it, too.
+pub const LEASE: &str = "tautline-controller";
+
+/// The configuration of the controller.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub admin: SocketAddr,
+    pub lease: lease::Config,
+    /// Bindings of one offer; tuples beyond it are counted and get no binding.
+    pub max_bindings: usize,
+    /// Evaluations at one provider at once.
+    pub provider_concurrency: usize,
+    /// The least time between two evaluations of a binding, whatever its offer says.
+    pub shortest_period: Duration,
+    /// The least time between two evictions of one offer.
+    pub eviction_cool_down: Duration,
+    /// Namespaces whose pods are never evicted.
+    pub exempt_namespaces: BTreeSet<String>,
+    /// Report evictions and mitigations instead of carrying them out.
+    pub dry_run: bool,
+    /// Requeue rejected pods.
+    pub requeue_pods: bool,
+    /// Put the gate's resource on nodes.
+    pub advertise_gate: bool,
+    pub provider_client: ClientConfig,
+}
+
+impl Config {
+    /// The defaults in `namespace` for a replica called `identity`.
+    pub fn new(namespace: &str, identity: String) -> Self {
+        Self {
+            admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
+            lease: lease::Config::new(namespace, LEASE, identity),
+            max_bindings: 10_000,
+            provider_concurrency: 64,
+            shortest_period: Duration::from_millis(500),
+            eviction_cool_down: Duration::from_secs(120),
+            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            dry_run: false,
+            requeue_pods: true,
+            advertise_gate: false,
+            provider_client: ClientConfig {
+                // No scheduling cycle waits for an evaluation.
+                deadline: Duration::from_secs(2),
+                ..ClientConfig::default()
+            },
+        }
+    }
+}

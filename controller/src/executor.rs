@@ -1,0 +1,19 @@
+//! The executor carries out what the pure modules decide: watches, writes, calls to
+//! providers. Each task here owns one state machine and returns results to it.
+
+mod api;
+mod attempt;
+#[cfg(test)]
+mod attempt_tests;
+pub(crate) mod bindings;
+mod calls;
+mod cluster_calls;
+pub(crate) mod context;
+mod evaluate;
+mod evict;
+pub(crate) mod gate;
+mod mediate;
+pub(crate) mod release;
+pub(crate) mod violations;
+pub(crate) mod watch_bindings;
+mod writes;

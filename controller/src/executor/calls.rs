@@ -1,0 +1,107 @@
+//! The calls of an attempt: everything that it asks of the cluster and of providers.
+//! Tests answer them without a server.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use tautline_api::constraint::{ConstraintPolicyOfferStatus, LastEviction};
+use tautline_core::{
+    Compliance, Snapshot, TrustedNamespaces,
+    model::{self, Offer, Service},
+};
+use tokio::sync::SemaphorePermit;
+
+use crate::{
+    binding_spec::BindingSpec,
+    clock::Now,
+    eviction::{Candidate, EvictAnswer, NodePlan, Refusal},
+    mitigation::MitigationRequest,
+    violations::Violation,
+    write_error::WriteError,
+};
+
+/// The settings of attempts.
+#[derive(Clone, Debug)]
+pub(super) struct AttemptSettings {
+    pub dry_run: bool,
+    pub eviction_cool_down: Duration,
+    pub exempt_namespaces: BTreeSet<String>,
+    pub trusted: TrustedNamespaces,
+}
+
+/// The outcome of a mitigation or an eviction: an event, a decision and a count.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Report {
+    /// `Mediate` or `Evict`.
+    pub action: &'static str,
+    /// The reason code.
+    pub code: &'static str,
+    pub warning: bool,
+    pub text: String,
+}
+
+pub(super) trait Calls: Send + Sync {
+    fn settings(&self) -> &AttemptSettings;
+    fn now(&self) -> Now;
+    fn snapshot(&self) -> Arc<Snapshot>;
+    /// Whether this replica leads at this moment.
+    fn leads(&self) -> bool;
+
+    fn report(&self, violation: &Violation, report: Report);
+    /// One report for all bindings of the offer.
+    fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str);
+    /// Reports on the pod and the offer.
+    fn report_evicted_pod(&self, offer: &Offer, pod: &model::Pod, because: String, text: String);
+
+    /// The compliance of a binding at this moment; Pending without its offer.
+    fn reevaluate(&self, binding: &BindingSpec) -> impl Future<Output = Compliance> + Send;
+    fn offer_status(
+        &self,
+        offer: &Offer,
+    ) -> impl Future<Output = Result<ConstraintPolicyOfferStatus, WriteError>> + Send;
+
+    fn note_mitigation(
+        &self,
+        binding: &BindingSpec,
+        at: &Time,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+    /// Returns the id of a new allocation, or "".
+    fn mitigate(
+        &self,
+        underlay: &Service,
+        request: &MitigationRequest,
+    ) -> impl Future<Output = Result<String, String>> + Send;
+    /// Adds the finalizer of an allocation to a pod.
+    fn hold_allocation(
+        &self,
+        pod: &model::Pod,
+        underlay: &Service,
+        id: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+    fn release_allocation(
+        &self,
+        underlay: &Service,
+        id: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+
+    fn get_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Pod, String>> + Send;
+    fn plan(&self, snapshot: &Snapshot, pod: &model::Pod) -> impl Future<Output = NodePlan> + Send;
+    /// Refuses unless the pod's workload is ready, by the API server: a watch may be behind.
+    fn check_workload(&self, pod: &Pod) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// The permit for the one eviction at a time in the cluster.
+    fn eviction_turn(&self) -> impl Future<Output = Option<SemaphorePermit<'_>>> + Send;
+    fn note_eviction(
+        &self,
+        offer: &Offer,
+        eviction: &LastEviction,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+    fn evict(
+        &self,
+        candidate: &Candidate,
+        dry_run: bool,
+    ) -> impl Future<Output = EvictAnswer> + Send;
+}

@@ -1,0 +1,340 @@
+//! The calls of an attempt, to the API server and to providers.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet, StatefulSet},
+        core::v1::{ObjectReference, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, EvictParams, ListParams, PostParams, Preconditions},
+};
+use tautline_api::{
+    constraint::{ConstraintPolicyOfferStatus, LastEviction},
+    convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER},
+};
+use tautline_core::{
+    Compliance, Snapshot,
+    model::{self, Offer, Service, key},
+    planning::RuleOutcome,
+};
+use tautline_provider_client::Mitigation;
+use tautline_runtime::{
+    events::{EventNote, reference_to_own, reference_to_pod},
+    finalizers,
+    lease::Term,
+};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::{
+    api,
+    calls::{AttemptSettings, Calls, Report},
+    context::Context,
+    evaluate::evaluate,
+};
+use crate::{
+    binding_spec::BindingSpec,
+    clock::Now,
+    decisions::Decision,
+    eviction::{
+        Candidate, EvictAnswer, NodePlan, OwnerRef, Refusal, check_ready, checked_name,
+        controller_of, desired_replicas,
+    },
+    mitigation::MitigationRequest,
+    question::Question,
+    violations::Violation,
+    write_error::WriteError,
+};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The same warning on a binding or an offer is repeated after this time.
+const WARNING_PERIOD: Duration = Duration::from_secs(300);
+/// A label that the pods of one ReplicaSet share: fewer pods to list.
+const REVISION: &str = "pod-template-hash";
+
+#[derive(Clone)]
+pub(super) struct ClusterCalls {
+    pub context: Arc<Context>,
+    pub settings: Arc<AttemptSettings>,
+    pub term: Term,
+    pub eviction_turn: Arc<Semaphore>,
+}
+
+impl ClusterCalls {
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.context.client.clone(), namespace)
+    }
+
+    /// The number of replicas that a pod's owner wants; `None` for kinds without one.
+    async fn desired(
+        &self,
+        namespace: &str,
+        owner: &OwnerReference,
+    ) -> Result<Option<i32>, Refusal> {
+        match OwnerRef::new(owner)? {
+            OwnerRef::ReplicaSet(name) => {
+                let set = within(self.api::<ReplicaSet>(namespace).get(name)).await?;
+                let above = controller_of(&set.metadata).filter(|o| o.kind == "Deployment");
+                let Some(above) = above else {
+                    return Ok(desired_replicas(set.spec.and_then(|s| s.replicas)));
+                };
+                // In a rollout the set has fewer replicas than the Deployment wants.
+                let name = checked_name(above)?;
+                let deployment = within(self.api::<Deployment>(namespace).get(name)).await?;
+                Ok(desired_replicas(deployment.spec.and_then(|s| s.replicas)))
+            }
+            OwnerRef::StatefulSet(name) => {
+                let set = within(self.api::<StatefulSet>(namespace).get(name)).await?;
+                Ok(desired_replicas(set.spec.and_then(|s| s.replicas)))
+            }
+            OwnerRef::Other => Ok(None),
+        }
+    }
+}
+
+impl Calls for ClusterCalls {
+    fn settings(&self) -> &AttemptSettings {
+        &self.settings
+    }
+
+    fn now(&self) -> Now {
+        Now::read()
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.context.store.snapshot()
+    }
+
+    fn leads(&self) -> bool {
+        self.term.holds()
+    }
+
+    fn report(&self, violation: &Violation, report: Report) {
+        let Report {
+            action,
+            code,
+            warning,
+            text,
+        } = report;
+        match action {
+            "Evict" => self.context.metrics.eviction(code),
+            _ => self.context.metrics.mediation(code),
+        }
+        let decision = Decision::new(violation, action, code, &text);
+        self.context.decisions.push(decision);
+        let id = format!("{}/{code}", violation.binding.key());
+        let period = if warning {
+            WARNING_PERIOD
+        } else {
+            Duration::ZERO
+        };
+        self.context.events.publish_once(id, period, || {
+            Some(EventNote {
+                regarding: reference_to_binding(&violation.binding),
+                secondary: None,
+                warning,
+                reason: code.to_owned(),
+                action,
+                text,
+            })
+        });
+    }
+
+    fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str) {
+        let (context, code) = (&self.context, "NoUnderlay");
+        context.metrics.mediation(code);
+        let id = format!("{}/{}/{code}", offer.namespace, offer.name);
+        context.events.publish_once(id, WARNING_PERIOD, || {
+            let decision = Decision::new(violation, "Mediate", code, text);
+            context.decisions.push(decision);
+            Some(EventNote {
+                regarding: reference_to_offer(offer),
+                secondary: None,
+                warning: true,
+                reason: code.to_owned(),
+                action: "Mediate",
+                text: text.to_owned(),
+            })
+        });
+    }
+
+    fn report_evicted_pod(&self, offer: &Offer, pod: &model::Pod, because: String, text: String) {
+        let of_pod = reference_to_pod(&offer.namespace, &pod.name, &pod.uid);
+        let publish = |regarding, secondary, text| {
+            self.context.events.publish(EventNote {
+                regarding,
+                secondary,
+                warning: false,
+                reason: "Evicted".to_owned(),
+                action: "Evict",
+                text,
+            });
+        };
+        publish(of_pod.clone(), None, because);
+        publish(reference_to_offer(offer), Some(of_pod), text);
+    }
+
+    async fn reevaluate(&self, binding: &BindingSpec) -> Compliance {
+        let snapshot = self.snapshot();
+        let Some(entry) = snapshot.offer(&binding.namespace, &binding.offer) else {
+            return Compliance::Pending;
+        };
+        let question = Question::new(&snapshot, self.context.trusted(), &entry.offer);
+        let evaluation = evaluate(&self.context, &snapshot, binding, &question).await;
+        evaluation.compliance
+    }
+
+    async fn offer_status(&self, offer: &Offer) -> Result<ConstraintPolicyOfferStatus, WriteError> {
+        api::get_offer_status(self.context.client.clone(), &offer.namespace, &offer.name).await
+    }
+
+    async fn note_mitigation(&self, binding: &BindingSpec, at: &Time) -> Result<(), WriteError> {
+        api::note_mitigation(self.context.client.clone(), binding, at).await
+    }
+
+    async fn mitigate(
+        &self,
+        underlay: &Service,
+        request: &MitigationRequest,
+    ) -> Result<String, String> {
+        let mitigation = Mitigation {
+            ids: request.ids.clone(),
+            node: request.node.clone(),
+            peer_node: request.peer_node.clone(),
+            rules: request.rules.clone(),
+        };
+        let (providers, snapshot) = (&self.context.provider_client, self.snapshot());
+        let answer = providers.mitigate(&snapshot, underlay, &mitigation).await;
+        answer.map_err(|e| e.to_string())
+    }
+
+    async fn hold_allocation(
+        &self,
+        pod: &model::Pod,
+        underlay: &Service,
+        id: &str,
+    ) -> Result<(), String> {
+        let finalizer = format!("{UNDERLAY_FINALIZER}{id}");
+        let by = key(&underlay.namespace, &underlay.name);
+        let pods = self.api(&pod.namespace);
+        let annotation = (UNDERLAY_ANNOTATION, by.as_str());
+        let added = finalizers::add(&pods, &pod.name, &pod.uid, &finalizer, annotation).await;
+        added.map_err(|e| e.to_string())
+    }
+
+    async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), String> {
+        let (providers, snapshot) = (&self.context.provider_client, self.snapshot());
+        let released = providers.release_underlay(&snapshot, underlay, id).await;
+        released.map_err(|e| e.to_string())
+    }
+
+    async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, String> {
+        let pods: Api<Pod> = self.api(namespace);
+        match tokio::time::timeout(DEADLINE, pods.get(name)).await {
+            Ok(result) => result.map_err(|e| e.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        }
+    }
+
+    async fn plan(&self, snapshot: &Snapshot, pod: &model::Pod) -> NodePlan {
+        let providers = &self.context.provider_client;
+        let round = providers.plan_on_fitting_nodes(snapshot, pod).await;
+        let unanswered = round.rules.iter().find_map(|r| match r.outcome {
+            RuleOutcome::Unavailable { code, .. } => {
+                let (rule, why) = (&r.rule.name, r.error.as_deref().unwrap_or(code));
+                Some(format!("rule {rule} could not be planned: {code}: {why}"))
+            }
+            RuleOutcome::Costs(_) => None,
+        });
+        NodePlan {
+            unanswered,
+            nodes: round.nodes,
+            plan: round.plan,
+        }
+    }
+
+    async fn check_workload(&self, pod: &Pod) -> Result<(), Refusal> {
+        let meta = &pod.metadata;
+        let Some(owner) = controller_of(meta) else {
+            return Ok(());
+        };
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let desired = self.desired(namespace, owner).await?;
+        let label = meta.labels.as_ref().and_then(|l| l.get(REVISION));
+        let params = ListParams {
+            label_selector: label.map(|value| format!("{REVISION}={value}")),
+            ..ListParams::default()
+        };
+        let pods = within(self.api::<Pod>(namespace).list(&params)).await?;
+        check_ready(pod, owner, desired, &pods.items)
+    }
+
+    async fn eviction_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.eviction_turn.acquire().await.ok()
+    }
+
+    async fn note_eviction(
+        &self,
+        offer: &Offer,
+        eviction: &LastEviction,
+    ) -> Result<(), WriteError> {
+        api::note_eviction(self.context.client.clone(), offer, eviction).await
+    }
+
+    async fn evict(&self, candidate: &Candidate, dry_run: bool) -> EvictAnswer {
+        let pod = &candidate.pod;
+        let params = EvictParams {
+            delete_options: Some(DeleteParams {
+                // Never the pod's replacement.
+                preconditions: Some(Preconditions {
+                    uid: Some(pod.uid.to_string()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            }),
+            post_options: PostParams {
+                dry_run,
+                ..PostParams::default()
+            },
+        };
+        let pods: Api<Pod> = self.api(&pod.namespace);
+        match tokio::time::timeout(DEADLINE, pods.evict(&pod.name, &params)).await {
+            Ok(Ok(_)) => EvictAnswer::Done,
+            Ok(Err(kube::Error::Api(status))) => {
+                let id = format!("pod {}/{}", pod.namespace, pod.name);
+                EvictAnswer::from_status(&id, status.code, &status.message)
+            }
+            Ok(Err(error)) => EvictAnswer::Lost(error.to_string()),
+            Err(_) => EvictAnswer::Lost(format!("no answer within {DEADLINE:?}")),
+        }
+    }
+}
+
+fn reference_to_binding(binding: &BindingSpec) -> ObjectReference {
+    let b = binding;
+    reference_to_own("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
+}
+
+fn reference_to_offer(offer: &Offer) -> ObjectReference {
+    let o = offer;
+    reference_to_own("ConstraintPolicyOffer", &o.namespace, &o.name, &o.uid)
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
+    let failed = |why: String| {
+        let text = format!("whether the workload is up is not known: {why}");
+        Refusal::new("Failed", text)
+    };
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(result) => result.map_err(|e| failed(e.to_string())),
+        Err(_) => Err(failed(format!("no answer within {DEADLINE:?}"))),
+    }
+}

@@ -1,0 +1,41 @@
+//! The handles that the tasks share.
+
+use std::sync::Arc;
+
+use kube::Client;
+use parking_lot::Mutex;
+use tautline_core::TrustedNamespaces;
+use tautline_provider_client::ProviderClient;
+use tautline_runtime::{
+    admin::Readiness, cluster_store::ClusterStore, dynamic_watch::WatchedKinds, events::Events,
+};
+use tokio::sync::Notify;
+
+use crate::{config::Config, decisions::Decisions, metrics::Metrics, violations::Inbox};
+
+pub(crate) struct Context {
+    pub config: Config,
+    pub store: ClusterStore,
+    pub client: Client,
+    pub provider_client: ProviderClient,
+    pub metrics: Metrics,
+    pub events: Arc<Events>,
+    pub kinds: WatchedKinds,
+    pub decisions: Decisions,
+    pub readiness: Readiness,
+    pub violations: SharedInbox,
+}
+
+impl Context {
+    pub(crate) fn trusted(&self) -> &TrustedNamespaces {
+        &self.provider_client.config().trusted
+    }
+}
+
+/// The inbox of the task that acts on violations.
+#[derive(Default)]
+pub(crate) struct SharedInbox {
+    pub inbox: Mutex<Inbox>,
+    /// Notified when an event has come.
+    pub filled: Notify,
+}

@@ -1,0 +1,117 @@
+//! One evaluation: every rule of a binding's policies, asked at its provider.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use tautline_api::constraint::RuleDetail;
+use tautline_core::{
+    Compliance, Snapshot,
+    model::{Rule, Service, key},
+    planning::code,
+    reference::Reference,
+};
+use tautline_proto::ruleprovider as wire;
+
+use super::context::Context;
+use crate::{
+    binding_spec::BindingSpec,
+    evaluation::{Evaluation, missing_policy, policy_detail, rule_detail},
+    question::Question,
+};
+
+/// Asks everything at once; each call has its deadline.
+pub(super) async fn evaluate(
+    context: &Context,
+    snapshot: &Snapshot,
+    binding: &BindingSpec,
+    question: &Question,
+) -> Evaluation {
+    let policies = question.policies.iter().map(async |policy| {
+        let Some(rules) = &policy.rules else {
+            return missing_policy(&binding.namespace, &policy.policy);
+        };
+        let rules = rules.iter().map(async |(rule, service)| {
+            evaluate_rule(context, snapshot, binding, rule, service.as_ref()).await
+        });
+        policy_detail(&policy.policy, join_all(rules).await)
+    });
+    Evaluation::new(join_all(policies).await)
+}
+
+async fn evaluate_rule(
+    context: &Context,
+    snapshot: &Snapshot,
+    binding: &BindingSpec,
+    rule: &Rule,
+    service: Option<&Arc<Service>>,
+) -> RuleDetail {
+    let (providers, metrics) = (&context.provider_client, &context.metrics);
+    let Some(service) = service else {
+        metrics.evaluated(&rule.name, "", code::NO_PROVIDER, Duration::ZERO);
+        let why = providers.no_provider(snapshot, &rule.name, &binding.namespace);
+        return RuleDetail {
+            reason: format!("{}: {why}", code::NO_PROVIDER),
+            ..rule_detail(&rule.name, "", Compliance::Error, "")
+        };
+    };
+    let provider = key(&service.namespace, &service.name);
+    let start = Instant::now();
+    let answer = providers
+        .evaluate(snapshot, service, request(snapshot, binding, rule))
+        .await;
+    let (compliance, reason) = match answer {
+        Ok(answer) => from_wire(answer),
+        Err(error) => (Compliance::Error, format!("{}: {error}", error.code())),
+    };
+    let took = start.elapsed();
+    metrics.evaluated(&rule.name, &provider, compliance.as_str(), took);
+    rule_detail(&rule.name, &provider, compliance, &reason)
+}
+
+fn request(snapshot: &Snapshot, binding: &BindingSpec, rule: &Rule) -> wire::EvaluateRequest {
+    let target = |r: &Reference| wire::Target {
+        cluster: r.cluster.clone(),
+        namespace: r.namespace.clone(),
+        api_version: r.api_version.clone(),
+        kind: r.kind.clone(),
+        name: r.name.clone(),
+    };
+    let node = |pod: &Reference| {
+        let pod = snapshot.pod(&pod.namespace, &pod.name);
+        let node = pod.and_then(|p| p.node.as_deref());
+        node.unwrap_or_default().to_owned()
+    };
+    let targets = binding.targets.iter();
+    let is_local_pod = |r: &Reference| r.kind == "Pod" && r.cluster.is_empty();
+    let pods = targets.clone().filter(|(_, r)| is_local_pod(r));
+    wire::EvaluateRequest {
+        target_nodes: pods.map(|(name, r)| (name.to_string(), node(r))).collect(),
+        targets: targets
+            .map(|(name, r)| (name.to_string(), target(r)))
+            .collect(),
+        rule: Some(wire::PolicyRule {
+            name: rule.name.to_string(),
+            request: rule.request.clone(),
+            limit: rule.limit.clone(),
+        }),
+    }
+}
+
+fn from_wire(answer: wire::EvaluateResponse) -> (Compliance, String) {
+    use wire::evaluate_response::ComplianceState as State;
+    let compliance = match State::try_from(answer.compliance) {
+        Ok(State::Pending) => Compliance::Pending,
+        Ok(State::Compliant) => Compliance::Compliant,
+        Ok(State::Limit) => Compliance::Limit,
+        Ok(State::Violation) => Compliance::Violation,
+        Ok(State::Error) => Compliance::Error,
+        Err(_) => {
+            let reason = format!("{}: compliance {}", code::BAD_ANSWER, answer.compliance);
+            return (Compliance::Error, reason);
+        }
+    };
+    (compliance, answer.reason)
+}

@@ -1,0 +1,112 @@
+//! The task that puts the gate's resource on nodes.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use tautline_core::{index::Kind, node_filter::GATE};
+use tautline_runtime::lease::Term;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::context::Context;
+use crate::gate::{nodes_without_gate, patch, retry_after};
+
+/// The time between two patches.
+const PACE: Duration = Duration::from_millis(50);
+/// Changes of nodes within this time are handled together; the watch reports the patched
+/// nodes meanwhile.
+const SETTLE: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Patches nodes while this replica leads, until `stop`.
+pub(crate) async fn run(
+    context: Arc<Context>,
+    mut leader: watch::Receiver<Option<Term>>,
+    stop: CancellationToken,
+) {
+    let mut changes = context.store.changes_except_pods();
+    let mut failures = 0;
+    loop {
+        let seen = *changes.borrow_and_update();
+        let term = leader.borrow_and_update().clone();
+        let failed = match term {
+            Some(term) => {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    failed = advertise(&context, &term) => failed,
+                }
+            }
+            None => false,
+        };
+        failures = if failed { failures + 1 } else { 0 };
+        let wait = if failed {
+            retry_after(failures)
+        } else {
+            SETTLE
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        if failed {
+            continue;
+        }
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = leader.changed() => {
+                    if changed.is_err() {
+                        // An error of the election is for the process to report.
+                        stop.cancelled().await;
+                        return;
+                    }
+                    break;
+                }
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let now = *changes.borrow_and_update();
+                    if now.changed(&seen, &[Kind::Node]) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Patches every node without the resource; returns whether one could not be patched.
+async fn advertise(context: &Context, term: &Term) -> bool {
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    for name in nodes_without_gate(&context.store.snapshot()) {
+        if !term.holds() {
+            return false;
+        }
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch()));
+        let call = nodes.patch_status(&name, &params, &patch);
+        let result = match tokio::time::timeout(DEADLINE, call).await {
+            Ok(Ok(_)) => Ok(()),
+            // It has gone meanwhile.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => continue,
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {DEADLINE:?}")),
+        };
+        context.metrics.wrote("node-status", result.is_ok());
+        if let Err(error) = result {
+            tracing::warn!(
+                node = %name, %error,
+                "the node does not carry {GATE}; with --advertise-gate the controller needs the \
+                 right to patch nodes/status (deploy/with-gate)"
+            );
+            return true;
+        }
+        tracing::info!(node = %name, "the node carries {GATE} now");
+        tokio::time::sleep(PACE).await;
+    }
+    false
+}

@@ -1,0 +1,128 @@
+//! The task that releases underlay allocations of pods that go.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use tautline_api::convert::UNDERLAY_FINALIZER;
+use tautline_core::Snapshot;
+use tautline_runtime::{
+    events::{EventNote, reference_to_pod},
+    finalizers,
+    lease::Term,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::context::Context;
+use crate::{
+    mitigation::{allocator, named_or_chosen},
+    release::{Release, ReleaseOutcome, ReleaseQueue},
+};
+
+const TICK: Duration = Duration::from_millis(500);
+/// The same warning on a pod is repeated after this time.
+const WARNING_PERIOD: Duration = Duration::from_secs(300);
+
+/// Releases while this replica leads, until `stop`.
+pub(crate) async fn run(
+    context: Arc<Context>,
+    mut leader: watch::Receiver<Option<Term>>,
+    stop: CancellationToken,
+) {
+    let mut queue = ReleaseQueue::default();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = leader.changed() => if changed.is_err() {
+                // An error of the election is for the process to report.
+                stop.cancelled().await;
+                return;
+            },
+            () = tokio::time::sleep(TICK) => {}
+        }
+        let Some(term) = leader.borrow_and_update().clone() else {
+            continue;
+        };
+        let snapshot = context.store.snapshot();
+        let due = queue.due(&snapshot, Instant::now());
+        let outcomes = due.iter().map(async |one| {
+            if !term.holds() {
+                return None;
+            }
+            Some(release(&context, &snapshot, one).await)
+        });
+        for (one, outcome) in due.iter().zip(join_all(outcomes).await) {
+            if let Some(outcome) = outcome {
+                queue.finish(one, outcome, Instant::now());
+            }
+        }
+    }
+}
+
+async fn release(context: &Context, snapshot: &Snapshot, release: &Release) -> ReleaseOutcome {
+    let (pod, id) = (&release.pod, &release.id);
+    if !release.released && !give_back(context, snapshot, release).await {
+        return ReleaseOutcome::Failed;
+    }
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &pod.namespace);
+    let finalizer = format!("{UNDERLAY_FINALIZER}{id}");
+    match finalizers::remove(&pods, &pod.name, &pod.uid, &finalizer).await {
+        Ok(()) | Err(finalizers::Error::Gone(_)) => ReleaseOutcome::Done,
+        Err(error) => {
+            tracing::warn!(%id, %error, "the finalizer is not removed; trying again");
+            ReleaseOutcome::FinalizerLeft
+        }
+    }
+}
+
+/// Releases at the underlay controller that allocated: another does not know the id.
+async fn give_back(context: &Context, snapshot: &Snapshot, release: &Release) -> bool {
+    let (pod, id) = (&release.pod, &release.id);
+    let named = allocator(pod);
+    let underlay = named_or_chosen(snapshot, context.trusted(), &pod.namespace, named);
+    let Some(underlay) = underlay else {
+        context.metrics.release("NoUnderlay");
+        report_no_underlay(context, release, named);
+        return false;
+    };
+    let providers = &context.provider_client;
+    match providers.release_underlay(snapshot, underlay, id).await {
+        Ok(()) => {
+            context.metrics.release("Released");
+            tracing::info!(pod = %pod.name, namespace = %pod.namespace, %id, "underlay released");
+            true
+        }
+        Err(error) => {
+            context.metrics.release("Failed");
+            tracing::warn!(pod = %pod.name, %id, %error, "the underlay did not release; trying again");
+            false
+        }
+    }
+}
+
+fn report_no_underlay(context: &Context, release: &Release, named: Option<&str>) {
+    let (pod, id) = (&release.pod, &release.id);
+    let text = format!(
+        "the underlay allocation {id} cannot be given back: no Service {} that counts for \
+         namespace {} has the label constraint.ciena.com/underlay-controller; bring it back, \
+         trust its namespace (--provider-namespaces), or remove the finalizer",
+        named.unwrap_or("any"),
+        pod.namespace
+    );
+    let key = format!("{}/{id}", pod.uid);
+    context.events.publish_once(key, WARNING_PERIOD, || {
+        Some(EventNote {
+            regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.uid),
+            secondary: None,
+            warning: true,
+            reason: "NoUnderlay".to_owned(),
+            action: "Release",
+            text,
+        })
+    });
+}

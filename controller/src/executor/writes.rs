@@ -1,0 +1,110 @@
+//! The writes that the reconciler asks for.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use tautline_api::constraint::{ConstraintPolicyBinding, ConstraintPolicyOfferStatus};
+
+use super::{api, context::Context};
+use crate::{
+    binding_spec::{BindingSpec, BindingStatus, key},
+    reconciler::{NewBinding, OfferStatusWrite, Write, WriteResult},
+    write_error::WriteError,
+};
+
+/// Carries a write out and counts it. A panic is a failed write.
+pub(super) async fn write(context: &Context, write: Write) -> WriteResult {
+    let result = AssertUnwindSafe(try_write(context, &write))
+        .catch_unwind()
+        .await;
+    let result = result.unwrap_or_else(|_| {
+        tracing::error!(?write, "a write panicked");
+        write.failed(WriteError::Refused("the write panicked".to_owned()))
+    });
+    let (what, ok) = match &result {
+        WriteResult::Created { result, .. } => ("create", result.is_ok()),
+        WriteResult::Deleted { result, .. } => ("delete", result.is_ok()),
+        WriteResult::Status { result, .. } => ("status", result.is_ok()),
+        WriteResult::OfferStatus { result, .. } => ("offer-status", result.is_ok()),
+    };
+    context.metrics.wrote(what, ok);
+    result
+}
+
+async fn try_write(context: &Context, write: &Write) -> WriteResult {
+    let client = context.client.clone();
+    match write {
+        Write::Create(new) => {
+            let (result, existed) = create(context, new).await;
+            let spec = |b: ConstraintPolicyBinding| -> Box<(BindingSpec, BindingStatus)> {
+                Box::new((BindingSpec::from(&b), b.status.unwrap_or_default()))
+            };
+            WriteResult::Created {
+                offer: key(&new.offer.namespace, &new.offer.name),
+                key: new.key(),
+                existed,
+                result: result.map(spec),
+            }
+        }
+        Write::Delete(spec) => WriteResult::Deleted {
+            result: api::delete(client, spec).await,
+            spec: spec.clone(),
+        },
+        Write::Status(spec, status) => WriteResult::Status {
+            key: spec.key(),
+            uid: spec.uid.clone(),
+            result: api::binding_status(client, spec, status).await,
+        },
+        Write::OfferStatus(write) => WriteResult::OfferStatus {
+            key: write.key.clone(),
+            uid: write.uid.clone(),
+            result: offer_status(context, write).await,
+        },
+    }
+}
+
+async fn create(
+    context: &Context,
+    new: &NewBinding,
+) -> (Result<ConstraintPolicyBinding, WriteError>, bool) {
+    match api::create(context.client.clone(), new).await {
+        Err(WriteError::Exists) => {
+            // The watch is behind, or it belongs to another offer.
+            let namespace = &new.offer.namespace;
+            let existing = api::get_binding(context.client.clone(), namespace, &new.name);
+            (existing.await, true)
+        }
+        result => (result, false),
+    }
+}
+
+async fn offer_status(
+    context: &Context,
+    write: &OfferStatusWrite,
+) -> Result<ConstraintPolicyOfferStatus, WriteError> {
+    let (namespace, name) = write.key.split_once('/').unwrap_or_default();
+    let mut status = write.status.clone();
+    if write.first {
+        // Another replica wrote it last.
+        let existing = api::get_offer_status(context.client.clone(), namespace, name).await?;
+        keep_transition_times(&mut status, &existing);
+    }
+    api::offer_status(context.client.clone(), namespace, name, write, &status).await?;
+    Ok(status)
+}
+
+/// A condition that still holds keeps the time of its transition.
+fn keep_transition_times(
+    status: &mut ConstraintPolicyOfferStatus,
+    existing: &ConstraintPolicyOfferStatus,
+) {
+    for condition in &mut status.conditions {
+        let same = existing
+            .conditions
+            .iter()
+            .find(|c| c.type_ == condition.type_ && c.status == condition.status);
+        if let Some(same) = same {
+            condition.last_transition_time = same.last_transition_time.clone();
+        }
+    }
+}

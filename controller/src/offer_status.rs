@@ -1,0 +1,170 @@
+//! An offer's status: the number of its bindings, their compliance, and problems.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tautline_api::constraint::ConstraintPolicyOfferStatus;
+use tautline_core::{
+    Snapshot,
+    binding::{OFFER_LABEL, is_countable},
+    compliance_state::UnixTime,
+    index::OfferEntry,
+    model::TargetKind,
+    text,
+};
+
+use crate::{binding_status::to_api_time, kind_states::KindStates};
+
+/// Messages contain names of targets and policies as tenants wrote them.
+const MAX_MESSAGE_CHARS: usize = 8192;
+
+/// The bindings of an offer as its status counts them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BindingSummary<'a> {
+    /// The number of tuples, regardless of the cap.
+    pub desired: u128,
+    pub existing: usize,
+    pub compliant: usize,
+    /// The reason why a binding could not be created or deleted.
+    pub write_error: Option<&'a str>,
+}
+
+/// The offer's condition `Ready`.
+#[derive(Debug, PartialEq)]
+pub(crate) struct OfferCondition {
+    pub ready: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// The condition of an offer that cannot be read as it is now.
+pub(crate) fn invalid(why: &str) -> OfferCondition {
+    OfferCondition {
+        ready: false,
+        reason: "Invalid",
+        message: why.to_owned(),
+    }
+}
+
+/// The condition of an offer that can be read.
+pub(crate) fn condition(
+    entry: &OfferEntry,
+    bindings: &BindingSummary<'_>,
+    snapshot: &Snapshot,
+    kinds: &KindStates,
+    cap: usize,
+) -> OfferCondition {
+    let problems = problems(entry, bindings, snapshot, kinds, cap);
+    if let Some((reason, _)) = problems.first() {
+        let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();
+        return OfferCondition {
+            ready: false,
+            reason,
+            message: texts.join("; "),
+        };
+    }
+    let empty: Vec<&str> = entry
+        .offer
+        .targets
+        .iter()
+        .zip(&entry.members)
+        .filter(|(_, members)| !members.values().any(is_countable))
+        .map(|(target, _)| &*target.name)
+        .collect();
+    let (reason, message) = match empty.as_slice() {
+        [] => ("InStep", String::new()),
+        empty => (
+            "NothingSelected",
+            format!("target {} selects nothing", empty.join(", ")),
+        ),
+    };
+    OfferCondition {
+        ready: true,
+        reason,
+        message,
+    }
+}
+
+fn problems(
+    entry: &OfferEntry,
+    bindings: &BindingSummary<'_>,
+    snapshot: &Snapshot,
+    kinds: &KindStates,
+    cap: usize,
+) -> Vec<(&'static str, String)> {
+    let offer = &entry.offer;
+    let mut problems = Vec::new();
+    // Endpoints are found by their slices, too.
+    let watched = |kind| !matches!(kind, TargetKind::Pod | TargetKind::Endpoint);
+    for target in offer.targets.iter().filter(|t| watched(t.kind)) {
+        if let Some(why) = kinds.missing(target) {
+            problems.push(("KindNotServed", format!("target {}: {why}", target.name)));
+        }
+    }
+    if offer.policies.is_empty() {
+        let text = "spec.policies is empty; name a ConstraintPolicy of this namespace";
+        problems.push(("NoPolicies", text.to_owned()));
+    }
+    let absent: Vec<&str> = offer
+        .policies
+        .iter()
+        .filter(|p| snapshot.policy(&offer.namespace, p).is_none())
+        .map(|p| &**p)
+        .collect();
+    if !absent.is_empty() {
+        let text = format!(
+            "ConstraintPolicy {} does not exist in this namespace",
+            absent.join(", ")
+        );
+        problems.push(("PolicyMissing", text));
+    }
+    if bindings.desired > cap as u128 {
+        let text = format!(
+            "the targets make {} bindings, the cap is {cap}: only the first {cap} exist; select \
+             fewer objects, split the offer, or raise --max-bindings",
+            bindings.desired
+        );
+        problems.push(("CapExceeded", text));
+    }
+    if let Some(error) = bindings.write_error {
+        problems.push(("WriteRefused", error.to_owned()));
+    }
+    let desired = usize::try_from(bindings.desired.min(cap as u128)).unwrap_or(cap);
+    if problems.is_empty() && bindings.existing != desired {
+        let existing = bindings.existing;
+        let text = format!("{existing} bindings exist, {desired} are called for");
+        problems.push(("InProgress", text));
+    }
+    problems
+}
+
+/// The status of the offer called `name`; `before` is its last one.
+pub(crate) fn status(
+    name: &str,
+    bindings: &BindingSummary<'_>,
+    condition: OfferCondition,
+    before: &ConstraintPolicyOfferStatus,
+    now: UnixTime,
+) -> ConstraintPolicyOfferStatus {
+    let status = if condition.ready { "True" } else { "False" };
+    let old = before.conditions.iter().find(|c| c.type_ == "Ready");
+    let since = match old {
+        Some(old) if old.status == status => old.last_transition_time.clone(),
+        _ => to_api_time(now),
+    };
+    let ready = Condition {
+        type_: "Ready".to_owned(),
+        status: status.to_owned(),
+        reason: condition.reason.to_owned(),
+        message: text::clean(&condition.message, MAX_MESSAGE_CHARS).into_owned(),
+        last_transition_time: since,
+        observed_generation: None,
+    };
+    let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    ConstraintPolicyOfferStatus {
+        binding_count: number(bindings.existing),
+        compliant_binding_count: number(bindings.compliant),
+        binding_selector: format!("{OFFER_LABEL}={name}"),
+        // Another field manager owns it.
+        last_eviction: None,
+        conditions: vec![ready],
+    }
+}

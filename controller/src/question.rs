@@ -1,0 +1,199 @@
+//! The question of an evaluation: the rules of an offer's policies and their
+//! providers. All bindings of an offer share it.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use tautline_core::{
+    Snapshot, TrustedNamespaces,
+    model::{Offer, Rule, Service, key},
+    providers::{self, PROVIDER_PORT},
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub policies: Vec<PolicyQuestion>,
+    /// `namespace/name` of each provider, once.
+    pub providers: Vec<Arc<str>>,
+    pub fingerprint: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyQuestion {
+    pub policy: Arc<str>,
+    /// `None`: the policy does not exist. A rule without a Service has no provider.
+    pub rules: Option<Vec<(Rule, Option<Arc<Service>>)>>,
+}
+
+impl Question {
+    pub(crate) fn new(snapshot: &Snapshot, trusted: &TrustedNamespaces, offer: &Offer) -> Self {
+        let mut providers = Vec::new();
+        let policies = offer
+            .policies
+            .iter()
+            .map(|name| PolicyQuestion {
+                policy: Arc::clone(name),
+                rules: snapshot.policy(&offer.namespace, name).map(|policy| {
+                    let with_provider = |rule: &Rule| {
+                        let service = provider(snapshot, trusted, offer, rule);
+                        let name = service.map(|s| key(&s.namespace, &s.name).into());
+                        providers.extend(name);
+                        (rule.clone(), service.cloned())
+                    };
+                    policy.rules.iter().map(with_provider).collect()
+                }),
+            })
+            .collect();
+        providers.sort_unstable();
+        providers.dedup();
+        Self {
+            policies,
+            providers,
+            fingerprint: fingerprint(snapshot, trusted, offer),
+        }
+    }
+}
+
+/// A hash of the offer's rules, their providers, and the providers' addresses. Cheaper
+/// than a question: it is compared for every offer when any EndpointSlice changes.
+pub(crate) fn fingerprint(snapshot: &Snapshot, trusted: &TrustedNamespaces, offer: &Offer) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for name in &offer.policies {
+        let Some(policy) = snapshot.policy(&offer.namespace, name) else {
+            continue;
+        };
+        for rule in &policy.rules {
+            rule.hash(&mut hash);
+            if let Some(service) = provider(snapshot, trusted, offer, rule) {
+                (&service.namespace, &service.name, service.tls_required).hash(&mut hash);
+                let slices = snapshot.slices_of(&service.namespace, &service.name);
+                providers::addresses(service, slices, PROVIDER_PORT).hash(&mut hash);
+            }
+        }
+    }
+    hash.finish()
+}
+
+fn provider<'a>(
+    snapshot: &'a Snapshot,
+    trusted: &TrustedNamespaces,
+    offer: &Offer,
+    rule: &Rule,
+) -> Option<&'a Arc<Service>> {
+    providers::choose_provider(snapshot, &rule.name, &offer.namespace, trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{EndpointSlice, Policy},
+    };
+
+    use super::*;
+
+    fn rule(name: &str) -> Rule {
+        Rule {
+            name: name.into(),
+            ..Rule::default()
+        }
+    }
+
+    fn service(namespace: &str, name: &str, rules: &[&str]) -> Service {
+        Service {
+            namespace: namespace.into(),
+            name: name.into(),
+            rules: rules.iter().map(|r| (*r).into()).collect(),
+            ..Service::default()
+        }
+    }
+
+    /// The policies `a` (latency, jitter) and `b` (latency), and a provider of both rules.
+    fn index() -> Index {
+        let mut index = Index::default();
+        for (name, rules) in [("a", &["latency", "jitter"][..]), ("b", &["latency"])] {
+            index.apply(Object::Policy(Policy {
+                namespace: "shop".into(),
+                name: name.into(),
+                rules: rules.iter().map(|r| rule(r)).collect(),
+            }));
+        }
+        let net = service("tautline-system", "net", &["latency", "jitter"]);
+        index.apply(Object::Service(net));
+        index
+    }
+
+    fn question(index: &Index, policies: &[&str]) -> Question {
+        let offer = Offer {
+            namespace: "shop".into(),
+            policies: policies.iter().map(|p| (*p).into()).collect(),
+            ..Offer::default()
+        };
+        Question::new(&index.snapshot(), &TrustedNamespaces::default(), &offer)
+    }
+
+    #[test]
+    fn question_names_each_provider_once() {
+        let question = question(&index(), &["a", "b"]);
+        assert_eq!(question.providers, ["tautline-system/net".into()]);
+        let rules = |i: usize| question.policies[i].rules.as_ref().unwrap().len();
+        assert_eq!((rules(0), rules(1)), (2, 1));
+    }
+
+    #[test]
+    fn question_keeps_missing_policies() {
+        let question = question(&index(), &["absent"]);
+        assert!(question.policies[0].rules.is_none());
+    }
+
+    #[test]
+    fn question_keeps_rules_without_a_provider() {
+        let mut index = index();
+        index.apply(Object::Service(service("tautline-system", "net", &[])));
+        let question = question(&index, &["a"]);
+        assert!(question.providers.is_empty());
+        assert!(question.policies[0].rules.as_ref().unwrap()[0].1.is_none());
+    }
+
+    #[test]
+    fn question_takes_untrusted_providers_for_their_own_namespace_alone() {
+        let mut index = index();
+        index.apply(Object::Service(service("tenant", "x", &["latency"])));
+        assert_eq!(
+            question(&index, &["b"]).providers,
+            ["tautline-system/net".into()]
+        );
+        index.apply(Object::Service(service("shop", "own", &["latency"])));
+        assert_eq!(question(&index, &["b"]).providers, ["shop/own".into()]);
+    }
+
+    #[test]
+    fn fingerprint_changes_with_addresses_and_rules_and_nothing_else() {
+        let mut index = index();
+        let first = question(&index, &["b"]).fingerprint;
+        index.apply(Object::Service(service("tautline-system", "other", &["x"])));
+        assert_eq!(question(&index, &["b"]).fingerprint, first);
+        index.apply(Object::EndpointSlice(EndpointSlice {
+            namespace: "tautline-system".into(),
+            name: "net-1".into(),
+            service: "net".into(),
+            ready: vec!["10.0.0.1".to_owned()],
+            ..EndpointSlice::default()
+        }));
+        let second = question(&index, &["b"]).fingerprint;
+        assert_ne!(second, first);
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "b".into(),
+            rules: vec![Rule {
+                limit: "5ms".to_owned(),
+                ..rule("latency")
+            }],
+        }));
+        assert_ne!(question(&index, &["b"]).fingerprint, second);
+    }
+}

@@ -1,0 +1,75 @@
+//! Offers become bindings, bindings are evaluated in time, and statuses are written: a
+//! state machine. Events come in, actions go out, and the time is an argument; the
+//! executor carries the actions out and returns their results as events.
+
+mod diff;
+mod evaluate;
+mod events;
+mod messages;
+mod state;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+use std::{cmp::Reverse, time::Instant};
+
+use crate::clock::Now;
+
+pub(crate) use messages::{
+    Action, BindingEvent, ClusterChange, Evaluate, EvaluationResult, Event, Leadership, NewBinding,
+    OfferStatusWrite, Settings, Write, WriteResult,
+};
+pub(crate) use state::BindingReconciler;
+
+impl BindingReconciler {
+    /// Applies an event and returns the actions to carry out. Only a leader acts.
+    pub(crate) fn apply(&mut self, event: Event, now: Now) -> Vec<Action> {
+        match event {
+            Event::Bindings(events) => {
+                for event in events {
+                    self.apply_binding_event(event, now.instant);
+                }
+            }
+            Event::Cluster(change) => self.apply_cluster_change(change, now.instant),
+            Event::Kinds(kinds) => self.apply_kinds(kinds, now.instant),
+            Event::Leadership(leadership) => self.apply_leadership(leadership, now.instant),
+            // Work of an earlier term does not count.
+            Event::Evaluated(result) if self.has_term() => self.evaluated(result, now),
+            Event::Written(result) if self.has_term() => self.written(result, now.instant),
+            Event::Evaluated(_) | Event::Written(_) | Event::Tick => {}
+        }
+        if self.leadership == Leadership::Leading {
+            self.queue_retries(now.instant);
+            self.compare_offers(now.instant);
+            self.evaluate_due(now.instant);
+            self.start_writes();
+            self.flush_offer_statuses(now);
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// The time of the next tick, if this replica leads.
+    pub(crate) fn next_time(&self) -> Option<Instant> {
+        if self.leadership != Leadership::Leading {
+            return None;
+        }
+        let retry = self.queue.retries.peek().map(|Reverse((at, _))| *at);
+        let times = [self.schedule.next(), retry, self.flush_at];
+        times.into_iter().flatten().min()
+    }
+
+    /// The number of bindings that are due and wait for a provider's slot.
+    pub(crate) fn waiting(&self) -> usize {
+        self.limiter.waiting()
+    }
+
+    fn apply_leadership(&mut self, leadership: Leadership, now: Instant) {
+        let had_term = self.has_term();
+        self.leadership = leadership;
+        match (had_term, self.has_term()) {
+            (false, true) => self.begin_term(now),
+            (true, false) => self.end_term(),
+            _ => {}
+        }
+    }
+}

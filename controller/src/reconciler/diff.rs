@@ -1,0 +1,227 @@
+//! The difference between an offer's bindings and the desired ones, and its failures.
+
+use std::{
+    cmp::Reverse,
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tautline_core::{
+    binding::{DesiredBinding, desired_bindings},
+    index::OfferEntry,
+};
+
+use super::{
+    messages::{Action, NewBinding},
+    state::{BindingChange, BindingReconciler, Retry},
+};
+use crate::binding_spec::{BindingSpec, Key, key, offer_at};
+
+/// An offer whose bindings could not be written is compared again after this time,
+/// which doubles with each failure up to the longest.
+const BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// After so many failures in a row the offer's other changes wait, too.
+const MAX_FAILURES: u32 = 16;
+
+/// The writes that an offer's bindings need.
+#[derive(Default)]
+struct Diff {
+    changes: VecDeque<BindingChange>,
+    /// A desired binding whose name another offer's binding has.
+    foreign: Option<String>,
+}
+
+/// Compares. `bindings`: those of the offer; `named`: the binding of a key, of any offer;
+/// `waits`: the binding of a key is being written, or waits after a failure;
+/// `all_listed`: an object that is not selected does not exist.
+fn diff<'a>(
+    entry: &OfferEntry,
+    desired: DesiredBinding,
+    bindings: impl Iterator<Item = &'a Arc<BindingSpec>>,
+    named: impl Fn(&Key) -> Option<&'a Arc<BindingSpec>>,
+    waits: impl Fn(&Key) -> bool,
+    all_listed: bool,
+) -> Diff {
+    let (offer, mut diff) = (&entry.offer, Diff::default());
+    for spec in bindings {
+        let own = *spec.owner == *offer.uid;
+        let delete = match desired.bindings.get(&*spec.name) {
+            Some(targets) => !own || *targets != spec.targets,
+            None => !own || all_listed,
+        };
+        if delete && !spec.terminating && !waits(&spec.key()) {
+            let change = BindingChange::Delete(Arc::clone(spec));
+            diff.changes.push_back(change);
+        }
+    }
+    for (name, targets) in desired.bindings {
+        let key = key(&offer.namespace, &name);
+        match named(&key) {
+            None if waits(&key) => {}
+            None => {
+                let offer = Arc::clone(offer);
+                let new = NewBinding {
+                    offer,
+                    name,
+                    targets,
+                };
+                let change = BindingChange::Create(Arc::new(new));
+                diff.changes.push_back(change);
+            }
+            Some(spec) if spec.offer != offer.name => diff.foreign = Some(name),
+            // One with other targets is being deleted, and created again after that.
+            Some(_) => {}
+        }
+    }
+    diff
+}
+
+impl BindingReconciler {
+    /// Compares the bindings of every changed offer with the desired ones.
+    pub(super) fn compare_offers(&mut self, now: Instant) {
+        if self.changed_offers.is_empty() {
+            return;
+        }
+        let snapshot = Arc::clone(&self.snapshot);
+        for offer in std::mem::take(&mut self.changed_offers) {
+            // Bindings without an offer are left to the garbage collector: an offer
+            // that only became malformed must not lose its bindings.
+            match offer_at(&snapshot, &offer) {
+                Some(entry) if !entry.offer.terminating => self.compare_offer(&offer, entry, now),
+                _ => {
+                    if let Some(state) = self.offers.get_mut(&offer) {
+                        state.changes.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    fn compare_offer(&mut self, offer_key: &Key, entry: &OfferEntry, now: Instant) {
+        let cap = self.settings.max_bindings;
+        let (offer, desired) = (&entry.offer, desired_bindings(entry, cap));
+        let all_listed = offer.targets.iter().all(|t| self.kinds.is_listed(t));
+        let count = desired.count;
+        let state = self.offers.entry(Arc::clone(offer_key)).or_default();
+        state.held.retain(|_, until| *until > now);
+        let (bindings, busy, held) = (&self.bindings, &self.queue.busy, &state.held);
+        let named = |key: &Key| bindings.get(key).map(|b| &b.spec);
+        let diff = diff(
+            entry,
+            desired,
+            state.bindings.iter().filter_map(named),
+            named,
+            |key| busy.contains(key) || held.contains_key(key),
+            all_listed,
+        );
+        state.changed |= state.desired != count;
+        state.desired = count;
+        // The writes under way may no longer lead to the desired bindings.
+        state.compare_again = state.in_flight > 0;
+        let idle = state.in_flight == 0 && state.held.is_empty();
+        let in_step = idle && diff.foreign.is_none() && diff.changes.is_empty();
+        if in_step && state.write_error.take().is_some() {
+            state.changed = true;
+        }
+        if !diff.changes.is_empty() && state.changes.is_empty() {
+            self.queue.offers.push_back(Arc::clone(offer_key));
+        }
+        state.changes = diff.changes;
+        if let Some(name) = diff.foreign {
+            let text = format!(
+                "ConstraintPolicyBinding {name} exists and belongs to another offer; delete it"
+            );
+            self.fail(offer_key, text, now);
+        }
+        if count > cap as u128 {
+            self.actions.push(Action::OfferWarning {
+                offer: Arc::clone(offer),
+                reason: "CapExceeded",
+                text: format!(
+                    "the targets make {count} bindings, the cap is {cap}: only the first {cap} \
+                     exist"
+                ),
+            });
+        }
+    }
+
+    /// The next binding to create or delete; offers take turns.
+    pub(super) fn next_change(&mut self) -> Option<(Key, BindingChange)> {
+        while let Some(offer) = self.queue.offers.pop_front() {
+            let Some(state) = self.offers.get_mut(&offer) else {
+                continue;
+            };
+            if let Some(change) = state.changes.pop_front() {
+                if !state.changes.is_empty() {
+                    self.queue.offers.push_back(Arc::clone(&offer));
+                }
+                return Some((offer, change));
+            }
+        }
+        None
+    }
+
+    /// A binding of this offer cannot be written as it should be.
+    fn fail(&mut self, offer: &Key, why: String, now: Instant) {
+        let Some(state) = self.offers.get_mut(offer) else {
+            return;
+        };
+        state.changed = true;
+        state.write_error = Some(why.clone());
+        // One retry for all bindings that fail together.
+        if state.retry_at.is_none_or(|at| at <= now) {
+            let wait = BACKOFF * 2u32.saturating_pow(state.failures.min(6));
+            let at = now + wait.min(MAX_BACKOFF);
+            state.retry_at = Some(at);
+            let retry = Retry::Offer(Arc::clone(offer));
+            self.queue.retries.push(Reverse((at, retry)));
+        }
+        if let Some(entry) = offer_at(&self.snapshot, offer) {
+            self.actions.push(Action::OfferWarning {
+                offer: Arc::clone(&entry.offer),
+                reason: "WriteRefused",
+                text: why,
+            });
+        }
+    }
+
+    /// A write of an offer's binding has ended. `compare`: its result may differ from
+    /// the desired binding.
+    pub(super) fn change_done(&mut self, offer: &Key, compare: bool) {
+        if let Some(state) = self.offers.get_mut(offer) {
+            state.failures = 0;
+            state.compare_again |= compare;
+            self.change_ended(offer);
+        }
+    }
+
+    /// A write of an offer's binding failed: this binding waits, and after many failures
+    /// in a row the others do, too.
+    pub(super) fn change_failed(&mut self, offer: &Key, key: &Key, text: String, now: Instant) {
+        tracing::warn!(%offer, "{text}");
+        self.fail(offer, text, now);
+        let Some(state) = self.offers.get_mut(offer) else {
+            return;
+        };
+        state.failures = state.failures.saturating_add(1);
+        let held = state.retry_at.map(|at| (Arc::clone(key), at));
+        state.held.extend(held);
+        if state.failures >= MAX_FAILURES {
+            state.changes.clear();
+        }
+        self.change_ended(offer);
+    }
+
+    fn change_ended(&mut self, offer: &Key) {
+        let Some(state) = self.offers.get_mut(offer) else {
+            return;
+        };
+        state.in_flight = state.in_flight.saturating_sub(1);
+        let last = state.in_flight == 0 && state.changes.is_empty();
+        if last && (std::mem::take(&mut state.compare_again) || state.write_error.is_some()) {
+            self.changed_offers.insert(Arc::clone(offer));
+        }
+    }
+}

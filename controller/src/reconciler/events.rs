@@ -1,0 +1,350 @@
+//! Changes of bindings and of the cluster.
+
+use std::{sync::Arc, time::Instant};
+
+use hashbrown::{HashMap, HashSet};
+use tautline_core::{
+    binding::is_countable,
+    index::{Member, OfferEntry},
+    model::TargetKind,
+};
+
+use super::{
+    messages::{BindingEvent, ClusterChange},
+    state::{BindingReconciler, BindingState, OfferState, StatusWrite, WriteQueue},
+};
+use crate::{
+    binding_spec::{BindingSpec, BindingStatus, Key, key, offer_at},
+    binding_status::compliance_state,
+    kind_states::KindStates,
+    provider_limiter::ProviderLimiter,
+    question::{self, Question},
+    schedule::Schedule,
+};
+
+impl BindingReconciler {
+    pub(super) fn apply_binding_event(&mut self, event: BindingEvent, now: Instant) {
+        match event {
+            BindingEvent::Applied(binding) => self.put(binding.0, binding.1, now),
+            BindingEvent::Deleted(key, uid) => self.remove(&key, &uid),
+            BindingEvent::All(all) => {
+                let mut gone: HashSet<Key> = self.bindings.keys().cloned().collect();
+                for (spec, status) in all {
+                    gone.remove(&spec.key());
+                    self.put(spec, status, now);
+                }
+                for key in gone {
+                    if let Some(uid) = self.bindings.get(&key).map(|b| b.spec.uid.clone()) {
+                        self.remove(&key, &uid);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds or updates a binding.
+    pub(super) fn put(&mut self, spec: BindingSpec, status: BindingStatus, now: Instant) {
+        let key = spec.key();
+        if let Some(binding) = self.bindings.get(&key) {
+            if binding.spec.uid == spec.uid && binding.spec.offer == spec.offer {
+                return self.update(&key, spec, status);
+            }
+            let uid = binding.spec.uid.clone();
+            self.remove(&key, &uid);
+        }
+        let compliance = compliance_state(&status);
+        let offer = spec.offer_key();
+        self.count(&offer, None, Some(compliance.compliance));
+        let state = self.offers.entry(Arc::clone(&offer)).or_default();
+        state.bindings.insert(Arc::clone(&key));
+        let binding = BindingState {
+            spec: Arc::new(spec),
+            status: Arc::new(status),
+            compliance,
+            turn: 0,
+            evaluating: false,
+            evaluate_again: false,
+            write: StatusWrite::Idle,
+            reasons_at: None,
+            grace_ends: None,
+            evaluated_here: false,
+            violation_raised: false,
+        };
+        self.bindings.insert(Arc::clone(&key), binding);
+        // A binding that this replica creates is what the offer called for.
+        if !self.queue.busy.contains(&key) {
+            self.changed_offers.insert(offer);
+        }
+        if self.has_term() {
+            self.schedule_binding(&key, now);
+        }
+    }
+
+    /// Once a binding was evaluated here, only the mitigation is taken from its status:
+    /// all else is written by this replica.
+    fn update(&mut self, key: &Key, spec: BindingSpec, status: BindingStatus) {
+        let Some(binding) = self.bindings.get_mut(key) else {
+            return;
+        };
+        let offer = spec.offer_key();
+        if *binding.spec != spec {
+            self.changed_offers.insert(Arc::clone(&offer));
+            binding.spec = Arc::new(spec);
+        }
+        if binding.evaluated_here {
+            let mitigated = status.last_mitigated_timestamp;
+            if binding.status.last_mitigated_timestamp != mitigated {
+                Arc::make_mut(&mut binding.status).last_mitigated_timestamp = mitigated;
+            }
+        } else {
+            // Another replica leads, or led until just now.
+            if binding.write == StatusWrite::Queued {
+                binding.write = StatusWrite::Idle;
+            }
+            let (before, after) = (binding.compliance, compliance_state(&status));
+            binding.compliance = after;
+            binding.status = Arc::new(status);
+            self.count(&offer, Some(before.compliance), Some(after.compliance));
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &Key, uid: &str) {
+        if self.bindings.get(key).is_none_or(|b| *b.spec.uid != *uid) {
+            return;
+        }
+        let Some(mut binding) = self.bindings.remove(key) else {
+            return;
+        };
+        binding.clear_violation(&mut self.actions);
+        let offer = binding.spec.offer_key();
+        self.count(&offer, Some(binding.compliance.compliance), None);
+        let exists = offer_at(&self.snapshot, &offer).is_some();
+        let Some(state) = self.offers.get_mut(&offer) else {
+            return;
+        };
+        state.bindings.remove(key);
+        if !exists && state.bindings.is_empty() && !self.rejected_offers.contains_key(&offer) {
+            self.offers.remove(&offer);
+        } else if !self.queue.busy.contains(key) {
+            // If the offer still calls for it, it is created again.
+            self.changed_offers.insert(offer);
+        }
+    }
+
+    pub(super) fn apply_cluster_change(&mut self, change: ClusterChange, now: Instant) {
+        let before = std::mem::replace(&mut self.snapshot, change.snapshot);
+        let snapshot = Arc::clone(&self.snapshot);
+        let mut evaluate = HashSet::new();
+        for (old, new) in snapshot.changed_offers(&before) {
+            match (old, new) {
+                (Some(old), Some(new)) if Arc::ptr_eq(&old.offer, &new.offer) => {
+                    self.apply_members(old, new, &mut evaluate);
+                }
+                (_, Some(new)) => self.apply_offer(new, &mut evaluate, now),
+                (Some(old), None) => {
+                    let key = key(&old.offer.namespace, &old.offer.name);
+                    self.changed_offers.remove(&key);
+                    if let Some(state) = self.offers.get_mut(&key) {
+                        state.changes.clear();
+                        if state.bindings.is_empty() {
+                            self.offers.remove(&key);
+                        }
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+        if change.providers_changed {
+            self.apply_providers(&mut evaluate);
+        }
+        if let Some(rejected) = change.rejected_offers {
+            let before = std::mem::replace(&mut self.rejected_offers, rejected);
+            for key in before
+                .into_keys()
+                .chain(self.rejected_offers.keys().cloned())
+            {
+                let exists = offer_at(&snapshot, &key).is_some();
+                if exists || self.rejected_offers.contains_key(&key) {
+                    self.offers.entry(key).or_default().changed = true;
+                } else if self.offers.get(&key).is_some_and(|s| s.bindings.is_empty()) {
+                    self.offers.remove(&key);
+                }
+            }
+        }
+        if self.has_term() {
+            self.evaluate_now(evaluate, now);
+        }
+    }
+
+    /// An offer is new, or its spec has changed.
+    fn apply_offer(&mut self, entry: &OfferEntry, evaluate: &mut HashSet<Key>, now: Instant) {
+        let offer = &entry.offer;
+        let (key, has_term) = (key(&offer.namespace, &offer.name), self.has_term());
+        let question = Question::new(&self.snapshot, &self.settings.trusted, offer);
+        self.changed_offers.insert(Arc::clone(&key));
+        let state = self.offers.entry(key).or_default();
+        if state.uid != offer.uid {
+            // Another offer of this name: its status was not written yet.
+            state.uid = offer.uid.clone();
+            (state.written, state.writing) = (None, false);
+        }
+        (state.question, state.changed) = (Some(Arc::new(question)), true);
+        // The cause of a failed write may be gone.
+        state.held.clear();
+        state.failures = 0;
+        evaluate.extend(state.bindings.iter().cloned());
+        // A new period counts from now.
+        if has_term {
+            let bindings: Vec<Key> = state.bindings.iter().cloned().collect();
+            for key in &bindings {
+                self.schedule_binding(key, now);
+            }
+        }
+    }
+
+    /// Evaluates the bindings of offers with other rules, providers or addresses.
+    fn apply_providers(&mut self, evaluate: &mut HashSet<Key>) {
+        let trusted = &self.settings.trusted;
+        for entry in self.snapshot.offers() {
+            let offer = &entry.offer;
+            let state = self.offers.entry(key(&offer.namespace, &offer.name));
+            let state = state.or_default();
+            let fingerprint = question::fingerprint(&self.snapshot, trusted, offer);
+            if state
+                .question
+                .as_ref()
+                .is_none_or(|q| q.fingerprint != fingerprint)
+            {
+                let question = Question::new(&self.snapshot, trusted, offer);
+                (state.question, state.changed) = (Some(Arc::new(question)), true);
+                evaluate.extend(state.bindings.iter().cloned());
+            }
+        }
+    }
+
+    /// The objects that an offer selects have changed, or others are selected.
+    fn apply_members(&mut self, old: &OfferEntry, new: &OfferEntry, evaluate: &mut HashSet<Key>) {
+        let (changed, others) = changed_members(old, new);
+        let offer = key(&new.offer.namespace, &new.offer.name);
+        if others {
+            self.changed_offers.insert(Arc::clone(&offer));
+        }
+        let changed_offers = &self.changed_offers;
+        let state = self.offers.entry(Arc::clone(&offer)).or_default();
+        state.changed |= changed_offers.contains(&offer);
+        if changed.is_empty() {
+            return;
+        }
+        for key in &state.bindings {
+            let Some(binding) = self.bindings.get_mut(key) else {
+                continue;
+            };
+            let targets = binding.spec.targets.iter();
+            let touched: Vec<bool> = targets
+                .filter_map(|(t, r)| changed.get(&(&**t, r.name.as_str())).copied())
+                .collect();
+            if touched.contains(&true) {
+                // A new pod of the old name has its own grace and its own violation.
+                binding.compliance.out_since = None;
+                binding.clear_violation(&mut self.actions);
+            }
+            if !touched.is_empty() {
+                evaluate.insert(Arc::clone(key));
+            }
+        }
+    }
+
+    /// A kind was listed, or is not served any more.
+    pub(super) fn apply_kinds(&mut self, kinds: KindStates, now: Instant) {
+        self.kinds = kinds;
+        let snapshot = Arc::clone(&self.snapshot);
+        let watched = |e: &&OfferEntry| e.offer.targets.iter().any(|t| t.kind != TargetKind::Pod);
+        let offers = snapshot.offers().filter(watched);
+        let keys = offers.map(|e| key(&e.offer.namespace, &e.offer.name));
+        self.changed_offers.extend(keys);
+        self.check_every_status(now);
+    }
+
+    /// Looks at the status of every offer at the next opportunity.
+    pub(super) fn check_every_status(&mut self, now: Instant) {
+        for entry in self.snapshot.offers() {
+            let key = key(&entry.offer.namespace, &entry.offer.name);
+            self.offers.entry(key).or_default().changed = true;
+        }
+        self.flush_at = Some(now);
+    }
+
+    /// Takes the lead: every binding is scheduled, every offer compared and written.
+    pub(super) fn begin_term(&mut self, now: Instant) {
+        let keys: Vec<Key> = self.bindings.keys().cloned().collect();
+        for key in keys {
+            self.schedule_binding(&key, now);
+        }
+        let unwritten = |b: &&BindingState| b.write == StatusWrite::Queued;
+        let unwritten = self
+            .bindings
+            .values()
+            .filter(unwritten)
+            .map(|b| b.spec.key());
+        self.queue.statuses.extend(unwritten);
+        let offers = self.snapshot.offers();
+        let keys = offers.map(|e| key(&e.offer.namespace, &e.offer.name));
+        self.changed_offers.extend(keys);
+        self.check_every_status(now);
+    }
+
+    /// Gives up the lead: work under way does not count any more, and another replica
+    /// writes the statuses from now on.
+    pub(super) fn end_term(&mut self) {
+        self.schedule = Schedule::default();
+        self.limiter = ProviderLimiter::new(self.settings.provider_concurrency);
+        self.queue = WriteQueue::default();
+        self.changed_offers.clear();
+        self.flush_at = None;
+        for binding in self.bindings.values_mut() {
+            (binding.evaluating, binding.evaluate_again) = (false, false);
+            // Written in the next term, unless another replica writes it before.
+            if binding.write != StatusWrite::Idle {
+                binding.write = StatusWrite::Queued;
+            }
+            (binding.evaluated_here, binding.violation_raised) = (false, false);
+            (binding.reasons_at, binding.grace_ends) = (None, None);
+        }
+        for state in self.offers.values_mut() {
+            *state = OfferState {
+                uid: std::mem::take(&mut state.uid),
+                bindings: std::mem::take(&mut state.bindings),
+                counts: state.counts,
+                desired: state.desired,
+                question: state.question.take(),
+                ..OfferState::default()
+            };
+        }
+    }
+}
+
+/// Targets and names of members that have changed, with whether the pod is another one;
+/// and whether members were added, removed, or began or ceased to count.
+fn changed_members<'a>(
+    old: &'a OfferEntry,
+    new: &'a OfferEntry,
+) -> (HashMap<(&'a str, &'a str), bool>, bool) {
+    let (mut changed, mut others) = (HashMap::new(), false);
+    for ((target, old), new) in new.offer.targets.iter().zip(&old.members).zip(&new.members) {
+        for (name, old, new) in new.diff(old) {
+            let (Some(old), Some(new)) = (old, new) else {
+                others = true;
+                continue;
+            };
+            let replaced = match (old, new) {
+                (Member::Pod(a), Member::Pod(b)) if Arc::ptr_eq(a, b) => continue,
+                (Member::Pod(a), Member::Pod(b)) => a.uid != b.uid,
+                (a, b) if a == b => continue,
+                _ => false,
+            };
+            others |= is_countable(old) != is_countable(new);
+            changed.insert((&*target.name, name), replaced);
+        }
+    }
+    (changed, others)
+}

@@ -1,0 +1,197 @@
+//! The events that the reconciler takes, and the actions that it asks for.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tautline_api::constraint::ConstraintPolicyOfferStatus;
+use tautline_core::{Snapshot, TrustedNamespaces, model::Offer, reference::Reference};
+
+use crate::{
+    binding_spec::{BindingSpec, BindingStatus, Key, key},
+    evaluation::Evaluation,
+    kind_states::KindStates,
+    question::Question,
+    violations::ViolationEvent,
+    write_error::WriteError,
+};
+
+/// Limits, and the namespaces whose providers count for all others.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub max_bindings: usize,
+    pub provider_concurrency: usize,
+    pub shortest_period: Duration,
+    pub trusted: TrustedNamespaces,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Leadership {
+    /// Another replica leads. The state follows the watches and nothing is written.
+    #[default]
+    Standby,
+    /// The Lease could not be renewed for a while. Work under way ends, none begins.
+    Suspended,
+    Leading,
+}
+
+pub(crate) enum Event {
+    /// Changes of bindings, handled together.
+    Bindings(Vec<BindingEvent>),
+    Cluster(ClusterChange),
+    Kinds(KindStates),
+    Leadership(Leadership),
+    Evaluated(EvaluationResult),
+    Written(WriteResult),
+    /// The time of [`BindingReconciler::next_time`](super::BindingReconciler::next_time)
+    /// has come.
+    Tick,
+}
+
+/// A change of the bindings.
+pub(crate) enum BindingEvent {
+    Applied(Box<(BindingSpec, BindingStatus)>),
+    /// The binding of this key and UID.
+    Deleted(Key, Box<str>),
+    /// A complete list.
+    All(Vec<(BindingSpec, BindingStatus)>),
+}
+
+#[derive(Default)]
+pub(crate) struct ClusterChange {
+    pub snapshot: Arc<Snapshot>,
+    /// Policies, Services or EndpointSlices have changed.
+    pub providers_changed: bool,
+    /// The offers that cannot be read and the reasons, if offers have changed.
+    pub rejected_offers: Option<BTreeMap<Key, String>>,
+}
+
+pub(crate) struct EvaluationResult {
+    pub key: Key,
+    pub uid: Box<str>,
+    /// The providers whose slots the evaluation held.
+    pub providers: Vec<Arc<str>>,
+    /// The grace of the offer when the evaluation began.
+    pub grace: Duration,
+    /// `None`: the evaluation did not end.
+    pub evaluation: Option<Evaluation>,
+}
+
+/// The result of a write, with what identifies the write.
+pub(crate) enum WriteResult {
+    Created {
+        offer: Key,
+        key: Key,
+        /// It existed already; the binding is the one that was found.
+        existed: bool,
+        result: Result<Box<(BindingSpec, BindingStatus)>, WriteError>,
+    },
+    Deleted {
+        spec: Arc<BindingSpec>,
+        result: Result<(), WriteError>,
+    },
+    Status {
+        key: Key,
+        uid: Box<str>,
+        result: Result<(), WriteError>,
+    },
+    OfferStatus {
+        key: Key,
+        uid: Box<str>,
+        result: Result<ConstraintPolicyOfferStatus, WriteError>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum Action {
+    Evaluate(Evaluate),
+    Write(Write),
+    Violation(ViolationEvent),
+    /// A Kubernetes event on a binding.
+    BindingNote {
+        spec: Arc<BindingSpec>,
+        warning: bool,
+        reason: &'static str,
+        text: String,
+    },
+    /// A warning on an offer, repeated at most every 5 minutes.
+    OfferWarning {
+        offer: Arc<Offer>,
+        reason: &'static str,
+        text: String,
+    },
+    /// The number of bindings by compliance, for the metric.
+    ReportCounts([usize; 5]),
+}
+
+#[derive(Debug)]
+pub(crate) struct Evaluate {
+    pub spec: Arc<BindingSpec>,
+    /// The time it was due.
+    pub due: Instant,
+    pub question: Arc<Question>,
+    pub providers: Vec<Arc<str>>,
+    pub snapshot: Arc<Snapshot>,
+    pub grace: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Write {
+    Create(Arc<NewBinding>),
+    Delete(Arc<BindingSpec>),
+    Status(Arc<BindingSpec>, Arc<BindingStatus>),
+    OfferStatus(Arc<OfferStatusWrite>),
+}
+
+#[derive(Debug)]
+pub(crate) struct NewBinding {
+    pub offer: Arc<Offer>,
+    pub name: String,
+    pub targets: BTreeMap<Arc<str>, Reference>,
+}
+
+#[derive(Debug)]
+pub(crate) struct OfferStatusWrite {
+    pub key: Key,
+    /// Empty for an offer that could never be read.
+    pub uid: Box<str>,
+    /// No status was written yet: conditions of the existing one keep their times.
+    pub first: bool,
+    pub status: ConstraintPolicyOfferStatus,
+}
+
+impl NewBinding {
+    pub(crate) fn key(&self) -> Key {
+        key(&self.offer.namespace, &self.name)
+    }
+}
+
+impl Write {
+    /// The result of a write that failed.
+    pub(crate) fn failed(&self, error: WriteError) -> WriteResult {
+        match self {
+            Self::Create(new) => WriteResult::Created {
+                offer: key(&new.offer.namespace, &new.offer.name),
+                key: new.key(),
+                existed: false,
+                result: Err(error),
+            },
+            Self::Delete(spec) => WriteResult::Deleted {
+                spec: Arc::clone(spec),
+                result: Err(error),
+            },
+            Self::Status(spec, _) => WriteResult::Status {
+                key: spec.key(),
+                uid: spec.uid.clone(),
+                result: Err(error),
+            },
+            Self::OfferStatus(write) => WriteResult::OfferStatus {
+                key: Arc::clone(&write.key),
+                uid: write.uid.clone(),
+                result: Err(error),
+            },
+        }
+    }
+}

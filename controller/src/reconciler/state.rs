@@ -1,0 +1,209 @@
+//! The state of the reconciler: every binding and offer, and the queues of work.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use hashbrown::{HashMap, HashSet};
+use tautline_api::constraint::ConstraintPolicyOfferStatus;
+use tautline_core::{
+    Compliance, Snapshot,
+    compliance_state::{ComplianceState, UnixTime},
+};
+
+use super::messages::{Action, Leadership, NewBinding, Settings};
+use crate::{
+    binding_spec::{BindingSpec, BindingStatus, Key},
+    kind_states::KindStates,
+    offer_status::BindingSummary,
+    provider_limiter::ProviderLimiter,
+    question::Question,
+    schedule::Schedule,
+    violations::ViolationEvent,
+};
+
+/// Holds every binding and offer in one place, without locks, clocks or clients.
+pub(crate) struct BindingReconciler {
+    pub(super) settings: Settings,
+    pub(super) leadership: Leadership,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) kinds: KindStates,
+    pub(super) bindings: HashMap<Key, BindingState>,
+    pub(super) offers: HashMap<Key, OfferState>,
+    /// Offers that cannot be read as they are now, and the reasons.
+    pub(super) rejected_offers: BTreeMap<Key, String>,
+    /// Bindings by compliance.
+    pub(super) counts: [usize; 5],
+    /// Offers to compare with their bindings.
+    pub(super) changed_offers: HashSet<Key>,
+    pub(super) schedule: Schedule,
+    pub(super) limiter: ProviderLimiter,
+    pub(super) queue: WriteQueue,
+    /// The time of the next look at the offers' statuses.
+    pub(super) flush_at: Option<Instant>,
+    pub(super) actions: Vec<Action>,
+}
+
+pub(super) struct BindingState {
+    pub spec: Arc<BindingSpec>,
+    pub status: Arc<BindingStatus>,
+    pub compliance: ComplianceState,
+    /// The turn of the period that is on the schedule.
+    pub turn: u64,
+    pub evaluating: bool,
+    /// Evaluate once more when the present evaluation ends.
+    pub evaluate_again: bool,
+    pub write: StatusWrite,
+    /// The time when reasons were written last; changed figures in them can wait.
+    pub reasons_at: Option<Instant>,
+    /// The end of the grace that is on the schedule.
+    pub grace_ends: Option<UnixTime>,
+    /// Evaluated by this replica: from then on statuses from the watch do not count.
+    pub evaluated_here: bool,
+    /// The violation was reported and has not been cleared.
+    pub violation_raised: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusWrite {
+    Idle,
+    Queued,
+    /// `changed`: the status has changed since the write began.
+    Writing {
+        changed: bool,
+    },
+}
+
+#[derive(Default)]
+pub(super) struct OfferState {
+    /// The UID of the offer that `written` is the status of.
+    pub uid: Box<str>,
+    pub bindings: HashSet<Key>,
+    /// Its bindings by compliance.
+    pub counts: [usize; 5],
+    /// The number of tuples, regardless of the cap.
+    pub desired: u128,
+    pub question: Option<Arc<Question>>,
+    /// The status may have to be written.
+    pub changed: bool,
+    /// The status that the API server took last, and the time of the last attempt.
+    pub written: Option<ConstraintPolicyOfferStatus>,
+    pub written_at: Option<Instant>,
+    pub writing: bool,
+    /// Bindings to create and delete, and the number of such writes under way.
+    pub changes: VecDeque<BindingChange>,
+    pub in_flight: usize,
+    /// Compare again when the last of them has ended.
+    pub compare_again: bool,
+    /// The reason why a binding could not be created or deleted.
+    pub write_error: Option<String>,
+    /// Such failures in a row.
+    pub failures: u32,
+    /// The time of the comparison after a failure, and the bindings that wait for it.
+    pub retry_at: Option<Instant>,
+    pub held: HashMap<Key, Instant>,
+}
+
+/// A write that brings an offer's bindings closer to the desired ones.
+#[derive(Clone, Debug)]
+pub(super) enum BindingChange {
+    Create(Arc<NewBinding>),
+    Delete(Arc<BindingSpec>),
+}
+
+/// Work to do again at its time.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Retry {
+    /// Write a binding's status.
+    Status(Key),
+    /// Compare an offer with its bindings.
+    Offer(Key),
+}
+
+/// Writes that wait, and the number under way.
+#[derive(Default)]
+pub(super) struct WriteQueue {
+    /// Offers with bindings to create or delete, in turn.
+    pub offers: VecDeque<Key>,
+    /// Bindings that are being created or deleted.
+    pub busy: HashSet<Key>,
+    /// Bindings whose status is to be written.
+    pub statuses: VecDeque<Key>,
+    pub retries: BinaryHeap<Reverse<(Instant, Retry)>>,
+    pub in_flight: usize,
+    pub offer_statuses_in_flight: usize,
+    /// Offers' statuses wait for one of those to end.
+    pub offer_statuses_wait: bool,
+}
+
+impl BindingReconciler {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            limiter: ProviderLimiter::new(settings.provider_concurrency),
+            settings,
+            leadership: Leadership::default(),
+            snapshot: Arc::default(),
+            kinds: KindStates::default(),
+            bindings: HashMap::new(),
+            offers: HashMap::new(),
+            rejected_offers: BTreeMap::new(),
+            counts: [0; 5],
+            changed_offers: HashSet::new(),
+            schedule: Schedule::default(),
+            queue: WriteQueue::default(),
+            flush_at: None,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Whether this replica has the Lease, renewed or not.
+    pub(super) fn has_term(&self) -> bool {
+        self.leadership != Leadership::Standby
+    }
+
+    /// Counts a binding's change of compliance; `None`: it is new, or gone.
+    pub(super) fn count(
+        &mut self,
+        offer: &Key,
+        before: Option<Compliance>,
+        after: Option<Compliance>,
+    ) {
+        if before == after {
+            return;
+        }
+        let state = self.offers.entry(Arc::clone(offer)).or_default();
+        state.changed = true;
+        for counts in [&mut self.counts, &mut state.counts] {
+            if let Some(before) = before {
+                let count = &mut counts[before as usize];
+                *count = count.saturating_sub(1);
+            }
+            if let Some(after) = after {
+                counts[after as usize] += 1;
+            }
+        }
+    }
+}
+
+impl BindingState {
+    pub fn clear_violation(&mut self, actions: &mut Vec<Action>) {
+        if std::mem::take(&mut self.violation_raised) {
+            let cleared = ViolationEvent::Cleared(self.spec.key());
+            actions.push(Action::Violation(cleared));
+        }
+    }
+}
+
+impl OfferState {
+    pub fn summary(&self) -> BindingSummary<'_> {
+        BindingSummary {
+            desired: self.desired,
+            existing: self.bindings.len(),
+            compliant: self.counts[Compliance::Compliant as usize],
+            write_error: self.write_error.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The reconciler driven by events alone: no server, no client, no clock.
+
+mod bindings;
+mod cluster;
+mod evaluation;
+mod fixture;
+mod leadership;
+mod offer_statuses;
+mod properties;
+mod statuses;
+mod write_failures;

@@ -1,0 +1,266 @@
+//! Writes: their number is limited, and an object has one at a time.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration, time::Instant};
+
+use tautline_api::constraint::ConstraintPolicyOfferStatus;
+use tautline_core::index::OfferEntry;
+
+use super::{
+    messages::{Action, OfferStatusWrite, Write, WriteResult},
+    state::{BindingChange, BindingReconciler, Retry, StatusWrite},
+};
+use crate::{
+    binding_spec::{BindingSpec, BindingStatus, Key, key},
+    clock::Now,
+    offer_status,
+    write_error::WriteError,
+};
+
+/// Writes of bindings and their statuses at once.
+const MAX_WRITES: usize = 16;
+/// Writes of offers' statuses at once, so that thousands of bindings delay none.
+const MAX_OFFER_WRITES: usize = 4;
+/// The time after which a failed write of a status is repeated.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// The least time between two writes of an offer's status.
+const OFFER_STATUS_PERIOD: Duration = Duration::from_secs(1);
+
+impl BindingReconciler {
+    /// Queues the work whose time to be repeated has come.
+    pub(super) fn queue_retries(&mut self, now: Instant) {
+        while let Some(Reverse((at, _))) = self.queue.retries.peek()
+            && *at <= now
+        {
+            match self.queue.retries.pop() {
+                Some(Reverse((_, Retry::Status(key)))) => self.queue.statuses.push_back(key),
+                Some(Reverse((_, Retry::Offer(key)))) => _ = self.changed_offers.insert(key),
+                None => {}
+            }
+        }
+    }
+
+    /// Starts writes of bindings and their statuses.
+    pub(super) fn start_writes(&mut self) {
+        while self.queue.in_flight < MAX_WRITES {
+            // Statuses first: new bindings would only make more work.
+            if let Some(key) = self.queue.statuses.pop_front() {
+                self.write_status(&key);
+            } else if let Some((offer, change)) = self.next_change() {
+                self.write_binding(&offer, change);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn write_status(&mut self, key: &Key) {
+        let queued = self.bindings.get_mut(key);
+        let Some(binding) = queued.filter(|b| b.write == StatusWrite::Queued) else {
+            return;
+        };
+        binding.write = StatusWrite::Writing { changed: false };
+        self.queue.in_flight += 1;
+        let write = Write::Status(Arc::clone(&binding.spec), Arc::clone(&binding.status));
+        self.actions.push(Action::Write(write));
+    }
+
+    fn write_binding(&mut self, offer: &Key, change: BindingChange) {
+        if let Some(state) = self.offers.get_mut(offer) {
+            state.in_flight += 1;
+        }
+        let (key, write) = match change {
+            BindingChange::Create(new) => (new.key(), Write::Create(new)),
+            BindingChange::Delete(spec) => (spec.key(), Write::Delete(spec)),
+        };
+        self.queue.busy.insert(key);
+        self.queue.in_flight += 1;
+        self.actions.push(Action::Write(write));
+    }
+
+    /// Writes the status of every offer that has another one, once a period.
+    pub(super) fn flush_offer_statuses(&mut self, now: Now) {
+        if self.flush_at.is_some_and(|at| at > now.instant) {
+            return;
+        }
+        self.flush_at = Some(now.instant + OFFER_STATUS_PERIOD);
+        self.actions.push(Action::ReportCounts(self.counts));
+        let snapshot = Arc::clone(&self.snapshot);
+        let entries = snapshot.offers().filter(|e| !e.offer.terminating);
+        let mut all: BTreeMap<Key, Option<&OfferEntry>> = entries
+            .map(|e| (key(&e.offer.namespace, &e.offer.name), Some(e)))
+            .collect();
+        // The snapshot has no offer that could never be read.
+        for rejected in self.rejected_offers.keys() {
+            all.entry(Arc::clone(rejected)).or_default();
+        }
+        for (key, entry) in all {
+            self.write_offer_status(key, entry, now);
+        }
+    }
+
+    fn write_offer_status(&mut self, key: Key, entry: Option<&OfferEntry>, now: Now) {
+        let (Some(state), Some((_, name))) = (self.offers.get_mut(&key), key.split_once('/'))
+        else {
+            return;
+        };
+        let recent = |at| now.instant.saturating_duration_since(at) < OFFER_STATUS_PERIOD / 2;
+        if !state.changed || state.writing || state.written_at.is_some_and(recent) {
+            return;
+        }
+        if self.queue.offer_statuses_in_flight >= MAX_OFFER_WRITES {
+            self.queue.offer_statuses_wait = true;
+            return;
+        }
+        state.changed = false;
+        let (snapshot, cap) = (&self.snapshot, self.settings.max_bindings);
+        let summary = state.summary();
+        let condition = match (self.rejected_offers.get(&key), entry) {
+            (Some(why), _) => offer_status::invalid(why),
+            (None, Some(e)) => offer_status::condition(e, &summary, snapshot, &self.kinds, cap),
+            (None, None) => return,
+        };
+        let default = ConstraintPolicyOfferStatus::default();
+        let before = state.written.as_ref().unwrap_or(&default);
+        let status = offer_status::status(name, &summary, condition, before, now.unix);
+        if state.written.as_ref() == Some(&status) {
+            return;
+        }
+        (state.writing, state.written_at) = (true, Some(now.instant));
+        self.queue.offer_statuses_in_flight += 1;
+        let write = OfferStatusWrite {
+            uid: state.uid.clone(),
+            first: state.written.is_none(),
+            key,
+            status,
+        };
+        self.actions
+            .push(Action::Write(Write::OfferStatus(Arc::new(write))));
+    }
+
+    pub(super) fn written(&mut self, result: WriteResult, now: Instant) {
+        let in_flight = match &result {
+            WriteResult::OfferStatus { .. } => &mut self.queue.offer_statuses_in_flight,
+            _ => &mut self.queue.in_flight,
+        };
+        *in_flight = in_flight.saturating_sub(1);
+        match result {
+            WriteResult::Created {
+                offer,
+                key,
+                existed,
+                result,
+            } => self.created(&offer, &key, existed, result, now),
+            WriteResult::Deleted { spec, result } => self.deleted(&spec, result, now),
+            WriteResult::Status { key, uid, result } => {
+                self.status_written(key, &uid, result, now);
+            }
+            WriteResult::OfferStatus { key, uid, result } => {
+                self.offer_status_written(&key, &uid, result, now);
+            }
+        }
+    }
+
+    fn created(
+        &mut self,
+        offer: &Key,
+        key: &Key,
+        existed: bool,
+        result: Result<Box<(BindingSpec, BindingStatus)>, WriteError>,
+        now: Instant,
+    ) {
+        match result {
+            Ok(binding) => {
+                self.put(binding.0, binding.1, now);
+                self.queue.busy.remove(key);
+                self.change_done(offer, existed);
+            }
+            Err(error) => {
+                self.queue.busy.remove(key);
+                let (_, name) = key.split_once('/').unwrap_or_default();
+                let error = match error {
+                    WriteError::Gone => "its namespace or its offer is gone".to_owned(),
+                    error => error.to_string(),
+                };
+                let text = format!("ConstraintPolicyBinding {name} cannot be made: {error}");
+                self.change_failed(offer, key, text, now);
+            }
+        }
+    }
+
+    fn deleted(&mut self, spec: &BindingSpec, result: Result<(), WriteError>, now: Instant) {
+        let (key, offer) = (spec.key(), spec.offer_key());
+        match result {
+            Ok(()) | Err(WriteError::Gone) => {
+                self.remove(&key, &spec.uid);
+                self.queue.busy.remove(&key);
+                // One with the wrong targets may be desired with the right ones.
+                self.change_done(&offer, true);
+            }
+            Err(error) => {
+                self.queue.busy.remove(&key);
+                let name = &spec.name;
+                let text = format!("ConstraintPolicyBinding {name} cannot be deleted: {error}");
+                self.change_failed(&offer, &key, text, now);
+            }
+        }
+    }
+
+    fn status_written(
+        &mut self,
+        key: Key,
+        uid: &str,
+        result: Result<(), WriteError>,
+        now: Instant,
+    ) {
+        if matches!(result, Err(WriteError::Gone)) {
+            // The watch has not reported the deletion yet.
+            self.remove(&key, uid);
+            return;
+        }
+        let binding = self.bindings.get_mut(&key);
+        let Some(binding) = binding.filter(|b| *b.spec.uid == *uid) else {
+            return;
+        };
+        match result {
+            Ok(()) if binding.write != (StatusWrite::Writing { changed: true }) => {
+                binding.write = StatusWrite::Idle;
+            }
+            Ok(()) => {
+                binding.write = StatusWrite::Queued;
+                self.queue.statuses.push_back(key);
+            }
+            Err(error) => {
+                tracing::warn!(binding = %key, %error, "the status is not written; trying again");
+                binding.write = StatusWrite::Queued;
+                let retry = Retry::Status(key);
+                self.queue.retries.push(Reverse((now + RETRY_AFTER, retry)));
+            }
+        }
+    }
+
+    fn offer_status_written(
+        &mut self,
+        key: &Key,
+        uid: &str,
+        result: Result<ConstraintPolicyOfferStatus, WriteError>,
+        now: Instant,
+    ) {
+        if std::mem::take(&mut self.queue.offer_statuses_wait) {
+            self.flush_at = Some(now);
+        }
+        // The offer that had this status may be gone, and another have its name.
+        let state = self.offers.get_mut(key);
+        let Some(state) = state.filter(|s| *s.uid == *uid) else {
+            return;
+        };
+        state.writing = false;
+        match result {
+            Ok(status) => state.written = Some(status),
+            Err(WriteError::Gone) => {}
+            Err(error) => {
+                tracing::warn!(offer = %key, %error, "the offer's status is not written");
+                state.changed = true;
+            }
+        }
+    }
+}

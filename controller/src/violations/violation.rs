@@ -1,0 +1,64 @@
+//! Violated bindings, and attempts to act on them.
+
+use std::{sync::Arc, time::Instant};
+
+use tautline_core::compliance_state::UnixTime;
+
+use crate::binding_spec::{BindingSpec, Key};
+
+/// A change of a binding's violation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ViolationEvent {
+    Raised {
+        binding: Arc<BindingSpec>,
+        since: UnixTime,
+        reason: String,
+        /// The last mitigation in the binding's status.
+        mitigated: Option<UnixTime>,
+    },
+    Cleared(Key),
+}
+
+/// A violated binding.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Violation {
+    pub binding: Arc<BindingSpec>,
+    /// The start of the violation.
+    pub since: UnixTime,
+    pub reason: String,
+    /// The time of the last mitigation, and the number of them for this violation.
+    pub mitigated: Option<UnixTime>,
+    pub mitigations: u32,
+    pub tried_at: Option<Instant>,
+    pub not_before: Option<Instant>,
+}
+
+/// An attempt to act on some violations of one offer.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub offer: Key,
+    pub violations: Vec<Violation>,
+    pub cool_down: CoolDown,
+}
+
+/// An offer's cool-down after an eviction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct CoolDown {
+    /// Whether the last eviction of an earlier leader was read.
+    pub loaded: bool,
+    pub until: Option<UnixTime>,
+}
+
+#[derive(Debug)]
+pub(crate) struct AttemptResult {
+    pub cool_down: CoolDown,
+    pub outcomes: Vec<(Key, AttemptOutcome)>,
+}
+
+/// The outcome for one binding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum AttemptOutcome {
+    /// Not to be tried again before this time.
+    NotBefore(Instant),
+    Mitigated(UnixTime),
+}
