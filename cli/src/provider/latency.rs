@@ -7,7 +7,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
 use tautline_latency::{
     AUDIENCE, Identity, Keys, Latency, Measuring, NODE_EXTRA, Network, Pods, RACK, Review,
-    Reviewed, STREAMS, Settings, TARGETS, Tokens, report::Pages,
+    Reviewed, Settings, TARGETS, Tokens, report::Pages,
 };
 
 use crate::extender::parse_duration;
@@ -54,11 +54,6 @@ pub(crate) struct LatencyArgs {
     /// Answer once four fifths of the nodes have an agent, or after so long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "45s")]
     agents_within: Duration,
-    /// Keep so many streams of agents open though nothing is wanted of them; those above
-    /// are ended, and their agents come back every 30 s, or when they are woken (UDP, to
-    /// the port of their echoes)
-    #[arg(long, value_name = "N", default_value_t = STREAMS)]
-    streams: usize,
     /// Let agents measure bandwidth by sending data, seldom
     #[arg(long)]
     allow_transfers: bool,
@@ -103,7 +98,6 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         state: args.state,
         transfers: args.allow_transfers,
         agents_within: args.agents_within,
-        streams: args.streams,
     };
     let network = Network::new(feed.clone(), settings);
     let tokens = args

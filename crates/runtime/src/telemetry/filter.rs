@@ -5,7 +5,7 @@ use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The targets that begin with `tautline`: the crates.
-const OWN: [&str; 22] = [
+const OWN: [&str; 23] = [
     "tautline",
     "tautline_admission",
     "tautline_api",
@@ -17,6 +17,7 @@ const OWN: [&str; 22] = [
     "tautline_gpu_slice",
     "tautline_latency",
     "tautline_latency_agent",
+    "tautline_latency_protocol",
     "tautline_structured_merge",
     "tautline_mutating_policy",
     "tautline_proto",

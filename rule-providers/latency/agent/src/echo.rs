@@ -27,6 +27,9 @@ use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
 };
+use tautline_latency_protocol::{
+    Kind, PACKET_BYTES, Packet, PacketBytes, is_authentic, pair_key, signing_key,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -34,8 +37,6 @@ use crate::{
     flight::{Flights, Landing, Lost},
     limit::{self, Sources, Verdict},
     metrics::Metrics,
-    wake::Wakes,
-    wire::{self, Bytes, Kind, Packet},
 };
 
 /// How long the thread waits for a packet before it looks whether to stop.
@@ -88,7 +89,6 @@ pub struct Echo<T> {
     /// 0: not told yet.
     id: AtomicU64,
     keys: ArcSwap<Vec<hmac::Key>>,
-    pub wakes: Wakes,
     flights: Mutex<Flights<T>>,
     metrics: Metrics,
 }
@@ -112,7 +112,6 @@ impl<T> Echo<T> {
             session,
             id: AtomicU64::new(0),
             keys: ArcSwap::default(),
-            wakes: Wakes::default(),
             flights: Mutex::new(Flights::new(session)),
             metrics,
         })
@@ -128,7 +127,7 @@ impl<T> Echo<T> {
         if let Some(id) = id {
             self.id.store(id, Ordering::Relaxed);
         }
-        let keys = keys.iter().map(|k| hmac::Key::new(hmac::HMAC_SHA256, k));
+        let keys = keys.iter().map(|key| signing_key(key));
         self.keys.store(Arc::new(keys.collect()));
     }
 
@@ -140,7 +139,7 @@ impl<T> Echo<T> {
     /// The key of an initiator that `proves`.
     pub fn key_of(&self, source: u64, proves: impl Fn(&hmac::Key) -> bool) -> Option<hmac::Key> {
         let keys = self.keys.load();
-        let mut keys = keys.iter().map(|key| wire::pair_key(key, source));
+        let mut keys = keys.iter().map(|key| pair_key(key, source).signing_key());
         keys.find(proves)
     }
 
@@ -198,7 +197,7 @@ impl<T> Echo<T> {
         stop: &CancellationToken,
         mut take: impl FnMut(Reply<T>),
     ) -> io::Result<()> {
-        let mut buffer = [0; 2 * wire::LEN];
+        let mut buffer = [0; 2 * PACKET_BYTES];
         let mut empty = Reading::now();
         let mut sources = Sources::new(empty.mono);
         while !stop.is_cancelled() {
@@ -226,7 +225,6 @@ impl<T> Echo<T> {
             };
             match packet.kind {
                 Kind::Request => self.answer(from, &packet, bytes, &mut sources, now.mono, waited),
-                Kind::Wake => self.wake(&packet, bytes),
                 Kind::Reply => {
                     if let Some(reply) = self.reply(from, &packet, bytes, now.mono, waited) {
                         take(reply);
@@ -241,12 +239,12 @@ impl<T> Echo<T> {
         &self,
         from: SocketAddr,
         packet: &Packet,
-        bytes: &Bytes,
+        bytes: &PacketBytes,
         sources: &mut Sources,
         now: Instant,
         waited: Result<Duration, Stepped>,
     ) {
-        let Some(key) = self.key_of(packet.source, |key| wire::genuine(bytes, key)) else {
+        let Some(key) = self.key_of(packet.source, |key| is_authentic(bytes, key)) else {
             self.metrics.forged.inc();
             return;
         };
@@ -273,23 +271,11 @@ impl<T> Echo<T> {
         }
     }
 
-    /// Wakes the stream that waits for it: who may say so, says it once.
-    fn wake(&self, packet: &Packet, bytes: &Bytes) {
-        if !self.wakes.has(packet.session) {
-            self.metrics.replayed.inc();
-        } else if self.key_of(0, |key| wire::genuine(bytes, key)).is_none() {
-            self.metrics.forged.inc();
-        } else {
-            self.metrics.woken.inc();
-            self.wakes.wake(packet.session);
-        }
-    }
-
     fn reply(
         &self,
         from: SocketAddr,
         packet: &Packet,
-        bytes: &Bytes,
+        bytes: &PacketBytes,
         now: Instant,
         waited: Result<Duration, Stepped>,
     ) -> Option<Reply<T>> {
@@ -343,7 +329,7 @@ impl<T> Echo<T> {
         Ok((message.bytes, from, stamp))
     }
 
-    fn send(&self, bytes: &Bytes, to: SocketAddr) -> Result<(), Errno> {
+    fn send(&self, bytes: &PacketBytes, to: SocketAddr) -> Result<(), Errno> {
         let to = match to {
             SocketAddr::V4(v4) if self.wide => {
                 SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()

@@ -11,7 +11,7 @@ use std::{
 use hashbrown::HashMap;
 use ring::hmac;
 
-use crate::wire::{self, Bytes, Packet};
+use tautline_latency_protocol::{Packet, PacketBytes, is_authentic};
 
 /// After so long without a reply a request is lost.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
@@ -108,12 +108,12 @@ impl<T> Flights<T> {
     }
 
     /// Takes a reply.
-    pub fn land(&mut self, from: SocketAddr, packet: &Packet, bytes: &Bytes) -> Landing<T> {
+    pub fn land(&mut self, from: SocketAddr, packet: &Packet, bytes: &PacketBytes) -> Landing<T> {
         let id = (from, packet.sequence);
         let Some(flight) = self.on_way.get(&id) else {
             return Landing::Unknown;
         };
-        if packet.session != self.session || !wire::genuine(bytes, &flight.key) {
+        if packet.session != self.session || !is_authentic(bytes, &flight.key) {
             return Landing::Forged;
         }
         match self.on_way.remove(&id) {
@@ -158,8 +158,9 @@ impl<T> Flights<T> {
 
 #[cfg(test)]
 mod tests {
+    use tautline_latency_protocol::Kind;
+
     use super::*;
-    use crate::wire::Kind;
 
     struct World {
         flights: Flights<&'static str>,

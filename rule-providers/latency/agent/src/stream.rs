@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use tautline_proto::latency::{
-    FromAgent, Park, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
+    FromAgent, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
     from_agent, to_agent,
 };
 use tokio::{
@@ -39,12 +39,6 @@ const APART: Duration = Duration::from_millis(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// A stream that lasted so long was a good one.
 const GOOD: Duration = Duration::from_secs(30);
-/// A replica cannot send us away for longer.
-const LONGEST_PARK: Duration = Duration::from_secs(120);
-/// Between two wakes of a replica that are obeyed.
-const WAKE: Duration = Duration::from_secs(1);
-/// For a replica to hear that an agent that it has sent away ends.
-const FAREWELL: Duration = Duration::from_secs(2);
 /// Within how long all streams are opened anew after a file has changed.
 const RENEW: Duration = Duration::from_secs(5);
 
@@ -67,56 +61,33 @@ pub async fn follow(
 ) {
     let address = replica.1;
     let mut pause = BACKOFF.0;
-    // The key of the park that we are to come back from, or 0.
-    let mut parked = 0;
-    let mut wakes_from = tokio::time::Instant::now();
     loop {
         let start = Instant::now();
         let ended = tokio::select! {
             () = stop.cancelled() => break,
-            ended = session(&agent, &provider, replica, &mut parked) => ended,
+            ended = session(&agent, &provider, replica) => ended,
         };
         if start.elapsed() > GOOD {
             pause = BACKOFF.0;
         }
-        let mut wait = pause.mul_f64(0.5 + fastrand::f64());
+        let wait = pause.mul_f64(0.5 + fastrand::f64());
         pause = (pause * 2).min(BACKOFF.1);
-        let mut counted = None;
         match ended {
-            Ok(Ended::Parked(park, open)) => {
-                counted = Some(open);
-                (parked, pause) = (park.key, BACKOFF.0);
-                let away = Duration::from_secs(park.seconds.into()).min(LONGEST_PARK);
-                wait = away.mul_f64(0.8 + 0.4 * fastrand::f64()).max(BACKOFF.0);
-            }
-            Ok(Ended::Closed) => {
-                tracing::debug!(%provider, %address, "stream ended; opening another");
-            }
+            Ok(()) => tracing::debug!(%provider, %address, "stream ended; opening another"),
             Err(error) => {
                 tracing::warn!(%provider, %address, error = %format!("{error:#}"), "no stream");
             }
         }
-        let mut waits = agent.shared.echo.wakes.wait(parked);
-        let woken = async {
-            waits.woken().await;
-            sleep_until(wakes_from).await;
-        };
         tokio::select! {
             () = stop.cancelled() => break,
             () = sleep(wait) => {}
-            () = woken => wakes_from = tokio::time::Instant::now() + WAKE,
         }
-        drop(counted);
-    }
-    if parked != 0 {
-        // Else others' losses on the way to us would look like a cut network.
-        _ = timeout(FAREWELL, farewell(&agent, &provider, replica, parked)).await;
     }
     // The measuring task may have ended first.
     _ = agent.orders.send(Order::Forget(replica)).await;
 }
 
-/// Counts a replica while a stream to it is open, or it has sent us away.
+/// Counts a replica while a stream to it is open.
 struct Open<'a>(&'a Shared);
 
 impl<'a> Open<'a> {
@@ -130,13 +101,6 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.0.metrics.streams.dec();
     }
-}
-
-/// How a stream ended that was opened.
-enum Ended<'a> {
-    Closed,
-    /// The replica wants nothing for a while.
-    Parked(Park, Open<'a>),
 }
 
 /// Opens the stream; `outgoing` begins with a Hello.
@@ -155,38 +119,18 @@ async fn open(
     Ok(opened.map_err(refused)?.into_inner())
 }
 
-/// Comes back to end in good order.
-async fn farewell(agent: &Agent, provider: &Provider, replica: Replica, parked: u64) -> Result<()> {
-    let channel = agent.dialer.channel(provider, replica.1).await?;
-    let (messages, outgoing) = mpsc::channel(1);
-    let hello = agent.identity.hello(parked);
-    say(&messages, from_agent::What::Hello(hello)).await?;
-    drop(messages);
-    let mut incoming = open(agent, channel, outgoing).await?;
-    while incoming.message().await?.is_some() {}
-    Ok(())
-}
-
-async fn session<'a>(
-    agent: &'a Arc<Agent>,
-    provider: &Provider,
-    replica: Replica,
-    parked: &mut u64,
-) -> Result<Ended<'a>> {
+async fn session(agent: &Arc<Agent>, provider: &Provider, replica: Replica) -> Result<()> {
     let mut changed = agent.dialer.changed.subscribe();
     let mut urgent = agent.shared.urgent.subscribe();
     let channel = agent.dialer.channel(provider, replica.1).await?;
     let (messages, outgoing) = mpsc::channel(32);
     let mut teller = Teller::default();
-    let hello = agent.identity.hello(*parked);
+    let hello = agent.identity.hello();
     say(&messages, from_agent::What::Hello(hello)).await?;
     tell(&messages, &agent.shared, &mut teller).await?;
     let mut incoming = open(agent, channel, outgoing).await?;
-    let open = Open::new(&agent.shared);
-    match std::mem::take(parked) {
-        0 => tracing::info!(%provider, address = %replica.1, "stream open"),
-        _ => tracing::debug!(%provider, address = %replica.1, "stream open again"),
-    }
+    let _open = Open::new(&agent.shared);
+    tracing::info!(%provider, address = %replica.1, "stream open");
 
     let mut ticks = interval(REPORT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -211,11 +155,8 @@ async fn session<'a>(
             message = message => {
                 next = tokio::time::Instant::now() + APART;
                 match message.map_err(refused)? {
-                    Some(ToAgent { what: Some(to_agent::What::Park(park)) }) => {
-                        return Ok(Ended::Parked(park, open));
-                    }
                     Some(message) => take(agent, replica, message, &messages, &asked).await?,
-                    None => return Ok(Ended::Closed),
+                    None => return Ok(()),
                 }
             }
             _ = ticks.tick() => tell(&messages, &agent.shared, &mut teller).await?,
@@ -228,7 +169,7 @@ async fn session<'a>(
                 told?;
                 renew = Some(tokio::time::Instant::now() + RENEW.mul_f64(fastrand::f64()));
             }
-            () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(Ended::Closed),
+            () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(()),
         }
     }
 }
@@ -268,8 +209,8 @@ async fn take(
         _ = say(&messages, what).await;
     };
     match message.what {
-        // Of a later version, say; a Park ends the stream.
-        None | Some(to_agent::What::Park(_)) => {}
+        // Of a later version, say.
+        None => {}
         Some(to_agent::What::Targets(targets)) => {
             let order = Order::Measure(replica, List::from(targets));
             agent.orders.send(order).await?;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
 use hashbrown::HashMap;
 use ring::hmac;
+use tautline_latency_protocol::signing_key;
 use tautline_proto::latency;
 
 /// Targets in turn; the provider knows the number and chooses.
@@ -80,7 +81,7 @@ impl TryFrom<&latency::Target> for Target {
                 instance: row.instance.as_str().into(),
             },
             address,
-            secret: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &row.key)),
+            secret: Arc::new(signing_key(&row.key)),
             demand: row.demand,
         })
     }

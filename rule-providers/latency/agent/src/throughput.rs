@@ -197,8 +197,10 @@ fn number(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tautline_latency_protocol::{pair_key, signing_key};
+
     use super::*;
-    use crate::{metrics::Metrics, wire};
+    use crate::metrics::Metrics;
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
@@ -213,10 +215,10 @@ mod tests {
         let sink = Arc::new(Sink::new(Arc::new(echo)));
         tokio::spawn(crate::tcp::serve(listener, Some(sink), stop.clone()));
         let test = move |echo_id| {
-            let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+            let key = pair_key(&signing_key(&secret), 7);
             Test {
                 to,
-                key: Arc::new(wire::pair_key(&key, 7)),
+                key: Arc::new(key.signing_key()),
                 echo_id,
                 max_bytes: 4 << 20,
                 max_millis: 2_000,

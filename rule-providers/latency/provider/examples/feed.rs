@@ -19,9 +19,9 @@ use std::{
 };
 
 use tautline_core::{index::Object, model};
-use tautline_latency::{Identity, Keys, Latency, Measuring, Network, STREAMS, Settings, ZONE};
+use tautline_latency::{Identity, Keys, Latency, Measuring, Network, Settings, ZONE};
 use tautline_proto::latency::{
-    FromAgent, Hello, Pair, Park, Report, State, Target, agents_client::AgentsClient, from_agent,
+    FromAgent, Hello, Pair, Report, State, Target, agents_client::AgentsClient, from_agent,
     to_agent,
 };
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
@@ -34,16 +34,12 @@ async fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["serve", nodes, at] => serve(nodes.parse().unwrap(), at.parse().unwrap(), STREAMS).await,
-        ["serve", nodes, at, streams] => {
-            let streams = streams.parse().unwrap();
-            serve(nodes.parse().unwrap(), at.parse().unwrap(), streams).await;
-        }
+        ["serve", nodes, at] => serve(nodes.parse().unwrap(), at.parse().unwrap()).await,
         ["agents", nodes, at, seconds] => {
             let seconds = Duration::from_secs(seconds.parse().unwrap());
             agents(nodes.parse().unwrap(), at.parse().unwrap(), seconds).await;
         }
-        _ => eprintln!("feed serve NODES ADDRESS [STREAMS] | feed agents NODES ADDRESS SECONDS"),
+        _ => eprintln!("feed serve NODES ADDRESS | feed agents NODES ADDRESS SECONDS"),
     }
 }
 
@@ -51,7 +47,7 @@ fn name(i: usize) -> String {
     format!("node-{i:05}")
 }
 
-async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
+async fn serve(nodes: usize, listen: SocketAddr) {
     let feed = ClusterStore::default();
     let all = (0..nodes).map(|i| {
         let zone = format!("zone-{}", i % 9);
@@ -65,14 +61,11 @@ async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
     feed.reset(tautline_core::index::Kind::Node, all.collect());
     let config = Config {
         listen,
+        connections: 8192,
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await.unwrap(), Tasks::default());
-    let settings = Settings {
-        streams,
-        ..Settings::default()
-    };
-    let network = Network::new(feed.clone(), settings);
+    let network = Network::new(feed.clone(), Settings::default());
     let measuring = Measuring {
         network: network.clone(),
         identity: Identity {
@@ -131,10 +124,7 @@ fn usage() -> String {
 
 #[derive(Default)]
 struct Counts {
-    /// Streams that are open.
     connected: AtomicU64,
-    /// Streams that were opened.
-    opened: AtomicU64,
     frames: AtomicU64,
     pairs: AtomicU64,
     targets: AtomicU64,
@@ -149,6 +139,7 @@ async fn agents(nodes: usize, at: SocketAddr, time: Duration) {
             if let Err(status) = agent(i, at, &counts, &connecting).await {
                 eprintln!("agent {i}: {status}");
             }
+            counts.connected.fetch_sub(1, Ordering::Relaxed);
         });
     }
     let began = Instant::now();
@@ -156,10 +147,9 @@ async fn agents(nodes: usize, at: SocketAddr, time: Duration) {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         println!(
-            "{:>4} s: {} of {} streams, {} frames, {} pairs sent, {} lists of targets",
+            "{:>4} s: {} agents, {} frames, {} pairs sent, {} lists of targets",
             began.elapsed().as_secs(),
             get(&counts.connected),
-            get(&counts.opened),
             get(&counts.frames),
             get(&counts.pairs),
             get(&counts.targets),
@@ -174,37 +164,15 @@ fn nanos(a: usize, b: usize, now: u64) -> u64 {
     50_000 + zones * 400_000 + noise * 20
 }
 
-/// Follows the provider, and does as it is told to park.
+/// Follows the provider until it ends the stream.
 async fn agent(
     i: usize,
     at: SocketAddr,
     counts: &Counts,
     connecting: &Semaphore,
 ) -> Result<(), tonic::Status> {
-    let (mut targets, mut parked) = (Vec::new(), 0);
-    loop {
-        let ended = stream(i, at, counts, connecting, &mut targets, parked).await;
-        counts.connected.fetch_sub(1, Ordering::Relaxed);
-        let Some(park) = ended? else { return Ok(()) };
-        parked = park.key;
-        // Varied by a fifth.
-        let fifth = f64::from(u32::try_from(park.key % 400).unwrap_or(0)) / 1_000.0;
-        let away = Duration::from_secs(park.seconds.into());
-        tokio::time::sleep(away.mul_f64(0.8 + fifth)).await;
-    }
-}
-
-/// One stream, until the provider ends it.
-async fn stream(
-    i: usize,
-    at: SocketAddr,
-    counts: &Counts,
-    connecting: &Semaphore,
-    targets: &mut Vec<Target>,
-    parked: u64,
-) -> Result<Option<Park>, tonic::Status> {
+    let mut targets: Vec<Target> = Vec::new();
     counts.connected.fetch_add(1, Ordering::Relaxed);
-    counts.opened.fetch_add(1, Ordering::Relaxed);
     let unavailable = |e: &dyn std::fmt::Display| tonic::Status::unavailable(e.to_string());
     let permit = connecting.acquire().await.map_err(|e| unavailable(&e))?;
     let mut client = AgentsClient::connect(format!("http://{at}"))
@@ -220,8 +188,6 @@ async fn stream(
         boot_id: format!("boot-{i}"),
         address: format!("10.{}.{}.1:5310", i / 250, i % 250),
         nic_bits_per_second: 10_000_000_000,
-        parks: true,
-        parked,
     }))
     .await?;
     let mut stream = client
@@ -236,11 +202,10 @@ async fn stream(
             message = stream.message() => match message?.and_then(|m| m.what) {
                 Some(to_agent::What::Targets(list)) => {
                     counts.targets.fetch_add(1, Ordering::Relaxed);
-                    *targets = list.targets;
+                    targets = list.targets;
                 }
-                Some(to_agent::What::Park(park)) => return Ok(Some(park)),
                 Some(_) => {}
-                None => return Ok(None),
+                None => return Ok(()),
             },
             _ = tick.tick() => {
                 frame += 1;

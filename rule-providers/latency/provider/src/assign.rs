@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     demand::{ROOM, Shares, minute, share},
-    ledger::{Id, Ledger},
+    ledger::Id,
     network::Network,
 };
 
@@ -81,11 +81,8 @@ impl Network {
         };
         let chosen = inner.targets.load();
         let streams = inner.streams.lock();
-        let parked = inner.parking.lock();
-        let there = |id| streams.contains_key(&id) || parked.contains_key(&id);
+        let there = |id| streams.contains_key(&id);
         let mut shares = share(demand.into_iter(), ROOM, there);
-        drop(parked);
-        inner.parking.named(&shares.of, self.now());
         shares.pairs += refused;
         shares.excess += refused;
         let ledger = inner.ledger.lock();
@@ -107,17 +104,6 @@ impl Network {
         inner.metrics.demand.set(shares.pairs as i64);
         inner.metrics.excess.set(shares.excess as i64);
         shares
-    }
-}
-
-/// The list of an agent that no rule names.
-pub(crate) fn unnamed(network: &Network, ledger: &Ledger, id: Id) -> List {
-    let answers = |id: &Id| ledger.get(*id).is_some_and(|i| i.address.is_some());
-    let targets = list(id, &network.0.targets.load(), &BTreeMap::new(), answers);
-    List {
-        targets: targets.into(),
-        epoch: network.0.epoch.load(Ordering::Relaxed),
-        made: true,
     }
 }
 

@@ -7,14 +7,13 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use ring::{
-    digest, hmac,
+    hmac,
     rand::{SecureRandom, SystemRandom},
 };
+use tautline_latency_protocol::{echo_id, pair_key, responder_key, signing_key};
 
 /// Responders learn a new secret so long before initiators use it.
 pub(crate) const SETTLING: Duration = Duration::from_secs(10);
-/// Where some are away: until all have been back.
-pub(crate) const SETTLING_PARKED: Duration = Duration::from_secs(45);
 const SHORTEST_BYTES: usize = 16;
 const LONGEST_BYTES: usize = 4096;
 
@@ -51,7 +50,7 @@ impl std::fmt::Debug for Keys {
 
 impl Keys {
     fn new(secret: &[u8]) -> Self {
-        let issued = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let issued = signing_key(secret);
         let accepted = vec![issued.clone()];
         Self(Arc::new(ArcSwap::from_pointee(Secrets {
             issued,
@@ -98,7 +97,7 @@ impl Keys {
 
     fn rotate(&self, secret: &[u8]) {
         let issued = self.0.load().issued.clone();
-        let new = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let new = signing_key(secret);
         let accepted = vec![new, issued.clone()];
         self.0.store(Arc::new(Secrets { issued, accepted }));
     }
@@ -121,43 +120,17 @@ impl Keys {
 
     /// The key of the packets that `from` exchanges with `to` when it asks.
     pub(crate) fn between(&self, from: &str, to: &str) -> Vec<u8> {
-        let own = hmac::Key::new(
-            hmac::HMAC_SHA256,
-            responder(&self.0.load().issued, to).as_ref(),
-        );
-        let number = echo_id(from).to_be_bytes();
-        hmac::sign(&own, &number).as_ref().to_vec()
-    }
-
-    /// Signs a wake for an instance, by the key of an initiator 0, which nobody is.
-    pub(crate) fn sign_wake(&self, to: &str, bytes: &[u8]) -> hmac::Tag {
-        let own = responder(&self.0.load().issued, to);
-        let own = hmac::Key::new(hmac::HMAC_SHA256, own.as_ref());
-        let key = hmac::sign(&own, &0_u64.to_be_bytes());
-        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()), bytes)
+        let responder = responder_key(&self.0.load().issued, to).signing_key();
+        pair_key(&responder, echo_id(from)).as_bytes().to_vec()
     }
 
     /// The responder's own keys, the newest first.
     pub(crate) fn of_responder(&self, instance: &str) -> Vec<Vec<u8>> {
         let secrets = self.0.load();
         let all = secrets.accepted.iter();
-        all.map(|s| responder(s, instance).as_ref().to_vec())
+        all.map(|s| responder_key(s, instance).as_bytes().to_vec())
             .collect()
     }
-}
-
-fn responder(secret: &hmac::Key, instance: &str) -> hmac::Tag {
-    let mut context = hmac::Context::with_key(secret);
-    context.update(b"responder");
-    context.update(instance.as_bytes());
-    context.sign()
-}
-
-/// An instance's number on the echo's wire: the first eight bytes of its SHA-256.
-pub(crate) fn echo_id(instance: &str) -> u64 {
-    let hash = digest::digest(&digest::SHA256, instance.as_bytes());
-    let first = hash.as_ref().iter().take(8);
-    first.fold(0, |id, byte| id << 8 | u64::from(*byte))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
@@ -179,9 +152,8 @@ mod tests {
 
     /// What an agent works out of its own keys for whoever asks it.
     fn of_asker(own: &[u8], asker: &str) -> Vec<u8> {
-        let own = hmac::Key::new(hmac::HMAC_SHA256, own);
-        let tag = hmac::sign(&own, &echo_id(asker).to_be_bytes());
-        tag.as_ref().to_vec()
+        let key = pair_key(&signing_key(own), echo_id(asker));
+        key.as_bytes().to_vec()
     }
 
     #[test]
@@ -191,8 +163,6 @@ mod tests {
         assert_eq!(keys.between("i", "r"), of_asker(&own[0], "i"));
         assert_ne!(keys.between("i", "r"), keys.between("x", "r"));
         assert_ne!(keys.between("i", "r"), keys.between("r", "i"));
-        // The first bytes of `printf i | sha256sum`.
-        assert_eq!(echo_id("i"), 0xde7d_1b72_1a1e_0632);
     }
 
     #[test]

@@ -58,8 +58,6 @@ pub(crate) struct Instance {
     pub nic_bits_per_second: Option<u64>,
     /// The stream that speaks for it; 0 for none.
     stream: u64,
-    /// It is away and does not come when it is woken.
-    deaf: bool,
     source: Source,
     /// What it measured, by target.
     ways: Vec<(Id, Way)>,
@@ -115,47 +113,9 @@ impl Ledger {
                 since: now,
                 frame: now,
                 open: true,
-                away: false,
             };
-            instance.deaf = false;
         }
         (id, stream)
-    }
-
-    /// An agent is back that was away and measured on: it has not begun anew.
-    pub fn rejoin(&mut self, uid: &str, hello: &Hello, now: Duration) -> (Id, u64) {
-        let before = self.id(&hello.node);
-        let known = before.and_then(|id| self.get(id));
-        let since = known.filter(|i| i.source.away).map(|i| i.source.since);
-        let (id, stream) = self.join(uid, hello, now);
-        if let (Some(instance), Some(since)) = (self.instances.get_mut(&id), since)
-            && before == Some(id)
-        {
-            instance.source.since = since;
-        }
-        (id, stream)
-    }
-
-    /// An agent is sent away: its stream ends, and it measures on.
-    pub fn park(&mut self, id: Id, stream: u64) {
-        if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.stream == stream) {
-            instance.stream = 0;
-            instance.source.away = true;
-        }
-    }
-
-    /// An agent that is away does not come when it is woken.
-    pub fn deaf(&mut self, id: Id) {
-        if let Some(instance) = self.instances.get_mut(&id) {
-            instance.deaf = true;
-        }
-    }
-
-    /// An agent that was away has not come back: it fell silent.
-    pub fn lost(&mut self, id: Id) {
-        if let Some(instance) = self.instances.get_mut(&id) {
-            instance.source.away = false;
-        }
     }
 
     /// The instance of a node, new if it is another boot or another node.
@@ -181,9 +141,7 @@ impl Ledger {
                 since: now,
                 frame: now,
                 open: false,
-                away: false,
             },
-            deaf: false,
             ways: Vec::new(),
             sources: Vec::new(),
         };

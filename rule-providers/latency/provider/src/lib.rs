@@ -60,7 +60,7 @@ pub use identity::Identity;
 pub use keys::{KeyError, Keys};
 pub use maps::{MapError, TableMaps};
 pub use measuring::Measuring;
-pub use network::{Network, PeerRow, RACK, STREAMS, Settings, TARGETS};
+pub use network::{Network, PeerRow, RACK, Settings, TARGETS};
 pub use places::ZONE;
 pub use pods::Pods;
 pub use reading::{Figure, Reading};

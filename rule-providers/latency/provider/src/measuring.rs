@@ -14,7 +14,7 @@ use crate::{
     identity::Identity,
     keys::{self, Keys},
     ledger::Tally,
-    network::{self, Network},
+    network::Network,
 };
 
 /// What readiness calls the wait for agents.
@@ -65,11 +65,6 @@ impl Measuring {
         let (net, end) = (network.clone(), stop.clone());
         tasks.spawn("targets", async move {
             assign::follow(net, end).await;
-            Ok(())
-        });
-        let waking = network::wake(network.clone(), keys.clone(), stop.clone());
-        tasks.spawn("parked agents", async move {
-            waking.await;
             Ok(())
         });
         let (net, end) = (network.clone(), stop.clone());
@@ -157,12 +152,12 @@ async fn follow_keys(
         match keys.reload(&file) {
             Ok(()) => {
                 Service::rekeyed(&network);
-                if !tick(&stop, settling(&network)).await {
+                if !tick(&stop, keys::SETTLING).await {
                     break;
                 }
                 keys.settle();
                 Service::rekeyed(&network);
-                if !tick(&stop, settling(&network)).await {
+                if !tick(&stop, keys::SETTLING).await {
                     break;
                 }
                 keys.drop_old();
@@ -175,15 +170,8 @@ async fn follow_keys(
     Ok(())
 }
 
-fn settling(network: &Network) -> Duration {
-    match network.is_parking() {
-        true => keys::SETTLING_PARKED,
-        false => keys::SETTLING,
-    }
-}
-
 impl Network {
-    /// Whether four fifths of the nodes have an agent that is connected or parked.
+    /// Whether four fifths of the nodes have an agent that is connected.
     fn has_agents(&self) -> bool {
         let nodes = self.0.feed.snapshot().node_count();
         let agents = self.agents();
@@ -247,8 +235,6 @@ mod tests {
             boot_id: "boot".into(),
             address: "10.0.0.1:5310".into(),
             nic_bits_per_second: 0,
-            parks: true,
-            parked: 0,
         };
         let began = tokio::time::Instant::now();
         let _a = network.seat(&hello("a")).unwrap();

@@ -23,9 +23,6 @@ pub(crate) struct InState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub agents: Gauge,
-    pub parked: Gauge,
-    pub wakes: Counter,
-    pub unanswered: Counter,
     pairs: Family<InState, Gauge>,
     apart: Gauge,
     connect: Gauge,
@@ -49,14 +46,9 @@ impl Metrics {
         let mut add = |name: &str, help: &str, gauge: &Gauge| {
             registry.register(name, help, gauge.clone());
         };
-        add("latency_agents", "Agents connected or parked", &self.agents);
+        add("latency_agents", "Agents connected", &self.agents);
         add(
-            "latency_agents_parked",
-            "Agents that measure on without a stream, and come back every half minute",
-            &self.parked,
-        );
-        add(
-            "latency_pairs_apart",
+            "latency_pairs_asymmetric",
             "Pairs whose directions differ by over 20 %",
             &self.apart,
         );
@@ -93,16 +85,6 @@ impl Metrics {
             "latency_agents_refused",
             "Agents that did not prove to be on the node they named",
             &self.turned_away,
-        );
-        count(
-            "latency_wakes",
-            "Parked agents that were woken",
-            &self.wakes,
-        );
-        count(
-            "latency_wakes_unanswered",
-            "Of these, those that did not come within 3 s",
-            &self.unanswered,
         );
         count(
             "latency_fit_panics",
@@ -149,8 +131,8 @@ impl Metrics {
     pub fn refuse(&self, refusal: Refusal) {
         let reason = match refusal {
             Refusal::UnknownInstance => "unknown-instance",
-            Refusal::Itself => "itself",
-            Refusal::Garbage => "garbage",
+            Refusal::Itself => "same-node",
+            Refusal::Garbage => "malformed",
             Refusal::TooMany => "too-many",
         };
         self.refused.get_or_create(&Why { reason }).inc();

@@ -2,7 +2,6 @@
 
 #[cfg(test)]
 mod fixed;
-mod parking;
 mod probing;
 mod row;
 mod seat;
@@ -29,8 +28,6 @@ use crate::{
     metrics::Metrics,
     reading::Reading,
 };
-use parking::Parking;
-pub(crate) use parking::wake;
 use probing::Probing;
 pub use row::PeerRow;
 pub(crate) use row::Spot;
@@ -44,8 +41,6 @@ pub const TARGETS: usize = 32;
 const LATELY: Duration = Duration::from_secs(600);
 /// Agents connect again within half a minute, with their jitter.
 const AGENTS_WITHIN: Duration = Duration::from_secs(45);
-/// Streams that stay open though nothing is wanted of their agents.
-pub const STREAMS: usize = 512;
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -60,8 +55,6 @@ pub struct Settings {
     /// How long after the start it waits for its agents before it is ready: until
     /// four fifths of the nodes have theirs, at the most.
     pub agents_within: Duration,
-    /// Streams above so many are ended while nothing is wanted of their agents.
-    pub streams: usize,
 }
 
 impl Default for Settings {
@@ -72,7 +65,6 @@ impl Default for Settings {
             state: None,
             transfers: false,
             agents_within: AGENTS_WITHIN,
-            streams: STREAMS,
         }
     }
 }
@@ -100,7 +92,6 @@ pub(crate) struct Inner {
     pub assign: Notify,
     /// Counts the changes of keys, which make all lists new.
     pub epoch: AtomicU64,
-    pub parking: Parking,
     probing: Probing,
     /// Milliseconds of `start` at the last frame, and 1; 0 for none yet.
     heard: AtomicU64,
@@ -125,15 +116,6 @@ pub(crate) enum Order {
     },
 }
 
-impl Order {
-    /// The same after some of its time has passed; `None` if all has.
-    fn later(mut self, by: Duration) -> Option<Self> {
-        let (Self::Probe { within, .. } | Self::Transfer { within, .. }) = &mut self;
-        *within = within.checked_sub(by).filter(|left| !left.is_zero())?;
-        Some(self)
-    }
-}
-
 impl Default for Network {
     fn default() -> Self {
         Self::new(ClusterStore::default(), Settings::default())
@@ -156,7 +138,6 @@ impl Network {
             fit: Bell::default(),
             assign: Notify::new(),
             epoch: AtomicU64::new(0),
-            parking: Parking::default(),
             probing: Probing::default(),
             heard: AtomicU64::new(0),
             #[cfg(test)]

@@ -58,8 +58,7 @@ impl Drop for Running {
 }
 
 fn key_of(responder: &[u8], initiator: u64) -> Arc<hmac::Key> {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, responder);
-    Arc::new(wire::pair_key(&key, initiator))
+    Arc::new(pair_key(&signing_key(responder), initiator).signing_key())
 }
 
 fn until(what: &str, mut check: impl FnMut() -> bool) {
@@ -143,12 +142,12 @@ fn replays_and_forgeries_are_counted_and_not_answered() {
         let mut buffer = [0; 200];
         let (length, _) = socket.recv_from(&mut buffer).unwrap();
         let (reply, bytes) = Packet::parse(&buffer[..length]).unwrap();
-        assert_eq!((length, reply.kind), (wire::LEN, Kind::Reply));
+        assert_eq!((length, reply.kind), (PACKET_BYTES, Kind::Reply));
         assert_eq!(
             (reply.source, reply.session, reply.sequence),
             (9, 3, sequence)
         );
-        assert!(wire::genuine(bytes, &key));
+        assert!(is_authentic(bytes, &key));
     }
     let metrics = &responder.metrics;
     assert_eq!((metrics.replayed.get(), metrics.forged.get()), (2, 2));
@@ -165,7 +164,7 @@ fn replies_count_once_and_from_whom_was_asked() {
         .echo
         .ask(responder.local_addr().unwrap(), &key, 5)
         .unwrap();
-    let mut buffer = [0; wire::LEN];
+    let mut buffer = [0; PACKET_BYTES];
     let (_, from) = responder.recv_from(&mut buffer).unwrap();
     let (request, _) = Packet::parse(&buffer).unwrap();
     let reply = Packet {

@@ -6,9 +6,10 @@ use std::{
 };
 
 use tautline_core::planning::fnv1a_64;
+use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
-    FromAgent, Hello, Park, Probe, Probed, Report, State, Target, Targets, Throughput, ToAgent,
-    Transferred, from_agent, to_agent,
+    FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
+    from_agent, to_agent,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -19,7 +20,6 @@ use tonic::{Status, Streaming};
 use super::{Service, Told, limit::Limit};
 use crate::{
     identity::Shown,
-    keys::echo_id,
     ledger::{Id, Ledger},
     network::{Order, Seat},
 };
@@ -28,10 +28,6 @@ use crate::{
 const HELLO: Duration = Duration::from_secs(10);
 /// A stream without messages for so long is ended.
 const IDLE: Duration = Duration::from_secs(30);
-/// Between two looks whether an agent may be sent away, and after the last order.
-const LOOK: Duration = Duration::from_secs(10);
-/// An agent that is sent away ends its stream within this.
-const LEAVES: Duration = Duration::from_secs(3);
 /// An agent that takes no message for so long is left.
 const TAKES: Duration = Duration::from_secs(10);
 const LONGEST_NAME_BYTES: usize = 253;
@@ -98,11 +94,8 @@ impl Stream {
         // The next message is not read before this.
         let mut may_speak = Instant::now();
         let mut idle = Instant::now() + IDLE;
-        // Whether it may go, once it has its targets and has told what it knows.
-        let (mut look, mut heard) = (Instant::now() + seat.stays, false);
         let stop = self.service.stop.clone();
         loop {
-            let may_go = heard && seat.told != 0 && seat.list.has_changed().is_ok_and(|new| !new);
             let next = async {
                 sleep_until(may_speak).await;
                 self.inbound.message().await
@@ -115,18 +108,8 @@ impl Stream {
                     Err(_) => return replaced(),
                 },
                 order = seat.orders.recv() => match order {
-                    Some(order) => {
-                        look = look.max(Instant::now() + LOOK);
-                        self.order(seat, *order)
-                    }
+                    Some(order) => self.order(seat, *order),
                     None => return replaced(),
-                },
-                () = sleep_until(look), if may_go => match self.service.network.park(seat) {
-                    Some(park) => return self.away(park).await,
-                    None => {
-                        look = Instant::now() + LOOK;
-                        continue;
-                    }
                 },
                 next = next => {
                     let message = match next {
@@ -146,7 +129,6 @@ impl Stream {
                     }
                     may_speak = Instant::now() + wait;
                     idle = may_speak + IDLE;
-                    heard |= matches!(message.what, Some(from_agent::What::Report(_)));
                     if !self.take(seat, message) {
                         return replaced();
                     }
@@ -170,24 +152,8 @@ impl Stream {
         taken.map(|_| ()).map_err(silent)
     }
 
-    /// Sends the agent away, and lets it end the stream: what it says until then it
-    /// tells again when it is back.
-    async fn away(&mut self, park: Park) -> Status {
-        if let Err(status) = self.tell(to_agent::What::Park(park)).await {
-            return status;
-        }
-        let rest = async { while let Ok(Some(_)) = self.inbound.message().await {} };
-        tokio::select! {
-            () = self.service.stop.cancelled() => stopping(),
-            left = timeout(LEAVES, rest) => match left {
-                Ok(()) => Status::ok(""),
-                Err(_) => Status::deadline_exceeded("parked, and still there after 3 s"),
-            },
-        }
-    }
-
     /// Takes a message; false if another stream speaks for the node by now.
-    fn take(&self, seat: &mut Seat, message: FromAgent) -> bool {
+    fn take(&self, seat: &Seat, message: FromAgent) -> bool {
         let network = &self.service.network;
         let (pairs, answered) = match message.what {
             Some(from_agent::What::Report(Report { pairs, .. })) => (pairs, None),
@@ -196,7 +162,6 @@ impl Stream {
             // Another Hello says nothing new.
             Some(from_agent::What::Hello(_)) | None => return true,
         };
-        seat.measured |= pairs.iter().any(|pair| pair.state() != State::Stale);
         let now = network.now();
         let refused = {
             let mut ledger = network.0.ledger.lock();

@@ -1,7 +1,6 @@
 //! The stream over real gRPC, with scripted agents.
 
 mod orders;
-mod parking;
 mod real;
 mod streams;
 mod trust;
@@ -10,6 +9,7 @@ mod verification;
 use std::{net::SocketAddr, path::Path, time::Duration};
 
 use tautline_core::{index::Object, model};
+use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
     Hello, Pair, Probed, Report, State, Targets, Transferred, agents_client::AgentsClient,
     from_agent::What as Says, to_agent::What as Told,
@@ -26,7 +26,6 @@ use tonic::{
 use super::*;
 use crate::{
     Latency, Measuring, Reading, Reviewed, Settings, Tokens,
-    keys::echo_id,
     tokens::{AUDIENCE, Review},
 };
 
@@ -56,11 +55,6 @@ fn trusting() -> Identity {
 }
 
 async fn start(identity: Identity, tls: Option<TlsFiles>) -> Running {
-    keeping(Settings::default().streams, identity, tls).await
-}
-
-/// Keeps so many streams.
-async fn keeping(streams: usize, identity: Identity, tls: Option<TlsFiles>) -> Running {
     let feed = ClusterStore::default();
     for name in ["a", "b", "c", "d"] {
         apply(&feed, name, &format!("uid-{name}"));
@@ -73,7 +67,6 @@ async fn keeping(streams: usize, identity: Identity, tls: Option<TlsFiles>) -> R
     let settings = Settings {
         transfers: true,
         agents_within: Duration::ZERO,
-        streams,
         ..Settings::default()
     };
     let network = Network::new(feed.clone(), settings);
@@ -134,23 +127,6 @@ impl Agent {
         let stream = client.follow(request).await.unwrap().into_inner();
         let agent = Self { send, stream };
         agent.say(Says::Hello(hello(node))).await;
-        agent
-    }
-
-    /// Says hello as one that does as Park says.
-    async fn parking(endpoint: Endpoint, node: &str, address: SocketAddr, parked: u64) -> Self {
-        let (send, messages) = mpsc::channel(64);
-        let mut client = AgentsClient::new(endpoint.connect().await.unwrap());
-        let stream = client.follow(ReceiverStream::new(messages)).await;
-        let stream = stream.unwrap().into_inner();
-        let agent = Self { send, stream };
-        let hello = Hello {
-            address: address.to_string(),
-            parks: true,
-            parked,
-            ..hello(node)
-        };
-        agent.say(Says::Hello(hello)).await;
         agent
     }
 

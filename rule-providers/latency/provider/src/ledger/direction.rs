@@ -24,14 +24,8 @@ impl Ledger {
 }
 
 impl Instance {
-    /// When its agent's present began.
-    #[cfg(test)]
-    pub fn since(&self) -> Duration {
-        self.source.since
-    }
-
-    /// Whether its agent is connected, or comes when it is woken.
+    /// Whether its agent is connected.
     pub fn has_agent(&self) -> bool {
-        self.stream != 0 || self.source.away && !self.deaf
+        self.stream != 0
     }
 }

@@ -15,8 +15,6 @@ const SETTLES: Duration = Duration::from_secs(5);
 const SELDOM: Duration = Duration::from_secs(5);
 /// An agent is there while its frames come; it sends one every 2 s.
 pub(super) const QUIET: Duration = Duration::from_secs(6);
-/// One that is away has its next one after 36 s at the latest.
-const QUIET_AWAY: Duration = Duration::from_secs(40);
 /// What an agent still measures it tells again every 30 s.
 pub(super) const TOLD_AGAIN: Duration = Duration::from_secs(45);
 /// A pair that was measured once, for a probe, is taken for visited so often.
@@ -92,14 +90,12 @@ pub(super) struct Way {
 /// A frame of the agent that measures a way, as it bears on freshness.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
-    /// Its present, or else its last stream began.
+    /// Its last stream began.
     pub since: Duration,
     /// The last frame.
     pub frame: Duration,
     /// The stream was there then and has not been closed.
     pub open: bool,
-    /// It was ended, to be opened again within half a minute.
-    pub away: bool,
 }
 
 impl Way {
@@ -199,11 +195,7 @@ impl Way {
         let sampled = tried.time() + self.refresh() * 2;
         // While the frames came it was visited, though it had no news.
         let visited = source.frame < self.told.time() + TOLD_AGAIN && self.refresh_millis > 0;
-        let quiet = match (source.away, source.open) {
-            (true, _) => QUIET_AWAY.min(self.refresh() * 2),
-            (false, true) => QUIET,
-            (false, false) => Duration::ZERO,
-        };
+        let quiet = if source.open { QUIET } else { Duration::ZERO };
         match visited {
             true => sampled.max(source.frame + self.refresh().max(quiet)),
             false => sampled,
@@ -265,8 +257,7 @@ impl Way {
 
     fn figure(&self, source: Source, now: Duration) -> Figure {
         let age = now.saturating_sub(self.sampled.time());
-        let quiet = if source.away { QUIET_AWAY } else { QUIET };
-        let alive = source.open && now < source.frame + quiet && self.state == State::Measured;
+        let alive = source.open && now < source.frame + QUIET && self.state == State::Measured;
         let known = self.windows.into_iter().filter(|w| w.0 > 0);
         Figure {
             median: self.windows[0].duration(),

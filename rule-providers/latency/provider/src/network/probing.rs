@@ -238,10 +238,7 @@ impl Network {
         };
         let streams = self.0.streams.lock();
         let order = Box::new(order(id));
-        let sent = match streams.get(&to) {
-            Some(handle) => handle.orders.try_send(order).is_ok(),
-            None => self.0.parking.order(to, order, self.now()),
-        };
+        let sent = streams.get(&to)?.orders.try_send(order).is_ok();
         sent.then_some(waiting)
     }
 

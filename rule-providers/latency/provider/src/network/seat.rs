@@ -1,19 +1,13 @@
 //! A stream's place in the network, and who has one.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use tautline_proto::latency::Hello;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
-use super::{
-    Network, Order,
-    parking::{Parked, STAYS},
-};
-use crate::{
-    assign::{List, unnamed},
-    ledger::Id,
-};
+use super::{Network, Order};
+use crate::{assign::List, ledger::Id};
 
 /// Orders that an agent has not been sent yet.
 pub(super) const MOST_ORDERS: usize = 8;
@@ -36,13 +30,8 @@ pub(crate) struct Seat {
     pub orders: mpsc::Receiver<Box<Order>>,
     /// Whether the agent has closed it, rather than fallen silent.
     pub closed: bool,
-    /// Whether the agent may be sent away, and how long it stays at the least.
-    pub parks: bool,
-    pub stays: Duration,
     /// The list of targets that the agent has; 0 for none.
     pub told: u64,
-    /// Whether it has told of a measurement.
-    pub measured: bool,
 }
 
 impl Network {
@@ -64,56 +53,27 @@ impl Network {
         let (order, orders) = mpsc::channel(MOST_ORDERS);
         let now = self.now();
         let mut streams = self.0.streams.lock();
-        let mut parked = self.0.parking.lock();
-        let mut ledger = self.0.ledger.lock();
-        let away = ledger.id(&hello.node).and_then(|id| parked.remove(&id));
-        // Another process of the agent knows nothing of it.
-        let back = away.filter(|away| away.key == hello.parked);
-        let (id, stream) = match back {
-            Some(_) => ledger.rejoin(&node.uid, hello, now),
-            None => ledger.join(&node.uid, hello, now),
-        };
-        let mut seat = Seat {
+        let (id, stream) = self.0.ledger.lock().join(&node.uid, hello, now);
+        let seat = Seat {
             network: self.clone(),
             id,
             stream,
             list: lists,
             orders,
             closed: false,
-            parks: hello.parks,
-            stays: Duration::ZERO,
             told: 0,
-            measured: false,
         };
-        let mut news = true;
-        if let Some(back) = back {
-            seat.told = back.list;
-            news = back.is_wanted();
-            if news {
-                seat.stays = STAYS;
-            } else {
-                list.send_replace(unnamed(self, &ledger, id));
-            }
-            for (since, waits) in back.orders {
-                if let Some(waits) = waits.later(now.saturating_sub(since)) {
-                    // There is room for all.
-                    _ = order.try_send(Box::new(waits));
-                }
-            }
-        }
         let handle = Handle {
             stream,
             list,
             orders: order,
         };
         streams.insert(id, handle);
-        self.counted(&streams, &parked);
-        drop((ledger, parked, streams));
+        self.counted(&streams);
+        drop(streams);
         self.heard(now);
-        if news {
-            self.0.fit.ring();
-            self.0.assign.notify_one();
-        }
+        self.0.fit.ring();
+        self.0.assign.notify_one();
         Ok(seat)
     }
 
@@ -124,27 +84,22 @@ impl Network {
         }
         {
             let mut streams = self.0.streams.lock();
-            let mut parked = self.0.parking.lock();
             for id in gone {
                 streams.remove(id);
-                parked.remove(id);
             }
-            self.counted(&streams, &parked);
+            self.counted(&streams);
         }
         self.0.fit.ring();
         self.0.assign.notify_one();
     }
 
-    /// How many agents are connected or away.
+    /// How many agents are connected.
     pub(crate) fn agents(&self) -> usize {
-        let streams = self.0.streams.lock();
-        streams.len() + self.0.parking.lock().len()
+        self.0.streams.lock().len()
     }
 
-    pub(super) fn counted(&self, streams: &HashMap<Id, Handle>, parked: &HashMap<Id, Parked>) {
-        let metrics = &self.0.metrics;
-        metrics.agents.set((streams.len() + parked.len()) as i64);
-        metrics.parked.set(parked.len() as i64);
+    fn counted(&self, streams: &HashMap<Id, Handle>) {
+        self.0.metrics.agents.set(streams.len() as i64);
     }
 }
 
@@ -157,7 +112,7 @@ impl Drop for Seat {
             .is_some_and(|h| h.stream == self.stream)
         {
             streams.remove(&self.id);
-            self.network.counted(&streams, &inner.parking.lock());
+            self.network.counted(&streams);
         }
         let now = self.network.now();
         inner

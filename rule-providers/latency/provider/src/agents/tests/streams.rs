@@ -66,8 +66,8 @@ async fn a_liar_speaks_for_itself_only() {
     assert_eq!(
         (
             refused("unknown-instance"),
-            refused("itself"),
-            refused("garbage")
+            refused("same-node"),
+            refused("malformed")
         ),
         (1, 1, 1)
     );
