@@ -17,7 +17,9 @@ use tautline_core::{
     trust::TrustedNamespaces,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
-use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL};
+use tautline_latency::{
+    BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL, tables_of,
+};
 use tautline_runtime::{cluster_store::ClusterStore, folder, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
@@ -25,7 +27,7 @@ use tautline_sdk::{RuleProvider, Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{http::Http, provider::tables_of};
+use crate::http::Http;
 
 /// Which built-in provider stands behind a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
@@ -76,7 +78,7 @@ impl Local {
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
-        let latency = Latency::new(feed.clone()).trusting(trusted.clone());
+        let latency = Latency::new(feed.clone()).with_trusted(trusted.clone());
         scripted.set_costs(of(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,

@@ -1,9 +1,7 @@
 //! `tautline provider`
 
 mod claims;
-mod echo_key;
 mod latency;
-mod tables;
 mod trust;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -22,8 +20,6 @@ use tautline_runtime::{
 };
 use tautline_scripted::Scripted;
 use tautline_sdk::{Config, RuleProvider, Server};
-
-pub(crate) use tables::tables_of;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 

@@ -1,4 +1,4 @@
-//! Feeds the measuring side as a cluster of agents would, and says what it took.
+//! Load of a cluster of agents on the provider, and the memory and CPU that it takes.
 //!
 //! ```text
 //! cargo run --release -p tautline-latency --example feed -- serve 5000 127.0.0.1:5309 &
@@ -19,7 +19,9 @@ use std::{
 };
 
 use tautline_core::{index::Object, model};
-use tautline_latency::{Identity, Keys, Latency, Measuring, Network, Settings, ZONE};
+use tautline_latency::{
+    AGENTS_WITHIN, AgentAuth, EchoKeys, FitSettings, Latency, Measuring, Network, ZONE,
+};
 use tautline_proto::latency::{
     FromAgent, Hello, Pair, Report, State, Target, agents_client::AgentsClient, from_agent,
     to_agent,
@@ -48,7 +50,7 @@ fn name(i: usize) -> String {
 }
 
 async fn serve(nodes: usize, listen: SocketAddr) {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     let all = (0..nodes).map(|i| {
         let zone = format!("zone-{}", i % 9);
         Object::Node(model::Node {
@@ -58,25 +60,28 @@ async fn serve(nodes: usize, listen: SocketAddr) {
             ..model::Node::default()
         })
     });
-    feed.reset(tautline_core::index::Kind::Node, all.collect());
+    store.reset(tautline_core::index::Kind::Node, all.collect());
     let config = Config {
         listen,
         connections: 8192,
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await.unwrap(), Tasks::default());
-    let network = Network::new(feed.clone(), Settings::default());
+    let network = Network::new(store.clone(), false);
     let measuring = Measuring {
+        store: store.clone(),
         network: network.clone(),
-        identity: Identity {
-            trust: true,
-            ..Identity::default()
+        auth: AgentAuth {
+            trust_all: true,
+            ..AgentAuth::default()
         },
-        keys: Keys::random().unwrap(),
+        keys: EchoKeys::random().unwrap(),
         key_file: None,
+        fit: FitSettings::default(),
+        agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(feed).measuring(network.clone());
+    let provider = Latency::new(store).with_network(network.clone());
     server.spawn(Arc::new(provider), &mut tasks).unwrap();
     println!("at first: {}", usage());
     let watch = async move {

@@ -31,7 +31,7 @@ async fn real_agents_measure_and_answer_probes() {
     for node in ["a", "b", "c"] {
         launch(&running, node).await;
     }
-    let metrics = &running.network.0.metrics;
+    let metrics = &running.network.metrics;
     let pairs = [("a", "b"), ("a", "c"), ("b", "c")];
     let measured = || pairs.iter().all(|(a, b)| fresh(&running.network, a, b));
     until("all pairs", measured).await;
