@@ -33,9 +33,9 @@ use tautline_latency_protocol::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock::{Reading, Stepped},
-    flight::{Flights, Landing, Lost},
-    limit::{self, Sources, Verdict},
+    clock::{ClockSample, Stepped},
+    in_flight::{InFlight, LostRequest, ReplyOutcome},
+    limit::{self, RequestDecision, RequestLimiter},
     metrics::Metrics,
 };
 
@@ -51,7 +51,7 @@ const UNKNOWN_DWELL: Duration = Duration::from_nanos(u64::MAX);
 
 /// Why a reply is no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RejectedSample {
     /// The real-time clock was set.
     Clock,
     /// The dwell cannot be, or leaves next to nothing of the time.
@@ -67,12 +67,12 @@ pub enum Refused {
 pub struct Reply<T> {
     pub what: T,
     pub sent: Instant,
-    pub round_trip: Result<Duration, Refused>,
+    pub round_trip: Result<Duration, RejectedSample>,
 }
 
 /// A request could not be sent.
 #[derive(Debug, thiserror::Error)]
-pub enum NotSent {
+pub enum SendError {
     #[error("too many requests on their way")]
     TooMany,
     #[error("the provider has not named this agent yet")]
@@ -89,7 +89,7 @@ pub struct Echo<T> {
     /// 0: not told yet.
     id: AtomicU64,
     keys: ArcSwap<Vec<hmac::Key>>,
-    flights: Mutex<Flights<T>>,
+    flights: Mutex<InFlight<T>>,
     metrics: Metrics,
 }
 
@@ -112,7 +112,7 @@ impl<T> Echo<T> {
             session,
             id: AtomicU64::new(0),
             keys: ArcSwap::default(),
-            flights: Mutex::new(Flights::new(session)),
+            flights: Mutex::new(InFlight::new(session)),
             metrics,
         })
     }
@@ -123,7 +123,7 @@ impl<T> Echo<T> {
 
     /// The keys that this agent answers by, the one in use first, and its number on
     /// the wire if that is new.
-    pub fn name(&self, id: Option<u64>, keys: &[Vec<u8>]) {
+    pub fn set_identity(&self, id: Option<u64>, keys: &[Vec<u8>]) {
         if let Some(id) = id {
             self.id.store(id, Ordering::Relaxed);
         }
@@ -144,14 +144,19 @@ impl<T> Echo<T> {
     }
 
     /// Sends a request; its end comes by [`Self::serve`] or [`Self::expire`].
-    pub fn ask(&self, to: SocketAddr, key: &Arc<hmac::Key>, what: T) -> Result<(), NotSent> {
+    pub fn send_request(
+        &self,
+        to: SocketAddr,
+        key: &Arc<hmac::Key>,
+        what: T,
+    ) -> Result<(), SendError> {
         let source = self.id();
         if source == 0 {
-            return Err(NotSent::Nameless);
+            return Err(SendError::Nameless);
         }
         let mut flights = self.flights.lock();
         if flights.is_full() {
-            return Err(NotSent::TooMany);
+            return Err(SendError::TooMany);
         }
         let sequence = flights.sequence();
         let packet = Packet {
@@ -176,7 +181,7 @@ impl<T> Echo<T> {
     }
 
     /// Requests that nobody answered.
-    pub fn expire(&self, now: Instant) -> Vec<Lost<T>> {
+    pub fn expire(&self, now: Instant) -> Vec<LostRequest<T>> {
         let lost = self.flights.lock().expire(now);
         self.metrics.lost.inc_by(lost.len() as u64);
         lost
@@ -198,10 +203,10 @@ impl<T> Echo<T> {
         mut take: impl FnMut(Reply<T>),
     ) -> io::Result<()> {
         let mut buffer = [0; 2 * PACKET_BYTES];
-        let mut empty = Reading::now();
-        let mut sources = Sources::new(empty.mono);
+        let mut empty = ClockSample::now();
+        let mut sources = RequestLimiter::new(empty.mono);
         while !stop.is_cancelled() {
-            let before = Reading::now();
+            let before = ClockSample::now();
             let received = match self.receive(&mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Err(Errno::EAGAIN) => {
                     // Whatever comes now, comes after this.
@@ -215,7 +220,7 @@ impl<T> Echo<T> {
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let now = Reading::now();
+            let now = ClockSample::now();
             let waited = stamp.map_or(Ok(Duration::ZERO), |stamp| now.waited(stamp, &empty));
             let Some((from, (packet, bytes))) =
                 from.zip(Packet::parse(&buffer[..length.min(buffer.len())]).ok())
@@ -240,7 +245,7 @@ impl<T> Echo<T> {
         from: SocketAddr,
         packet: &Packet,
         bytes: &PacketBytes,
-        sources: &mut Sources,
+        sources: &mut RequestLimiter,
         now: Instant,
         waited: Result<Duration, Stepped>,
     ) {
@@ -248,13 +253,13 @@ impl<T> Echo<T> {
             self.metrics.forged.inc();
             return;
         };
-        match sources.judge(packet.source, packet.session, packet.sequence, now) {
-            Verdict::Answer => {}
-            Verdict::Replayed => {
+        match sources.decide(packet.source, packet.session, packet.sequence, now) {
+            RequestDecision::Answer => {}
+            RequestDecision::Replayed => {
                 self.metrics.replayed.inc();
                 return;
             }
-            Verdict::Limited => {
+            RequestDecision::Limited => {
                 self.metrics.limited.inc();
                 return;
             }
@@ -279,18 +284,18 @@ impl<T> Echo<T> {
         now: Instant,
         waited: Result<Duration, Stepped>,
     ) -> Option<Reply<T>> {
-        let landing = self.flights.lock().land(from, packet, bytes);
+        let landing = self.flights.lock().match_reply(from, packet, bytes);
         let (what, sent, unsure) = match landing {
-            Landing::Reply { what, sent, unsure } => (what, sent, unsure),
-            Landing::Late => {
+            ReplyOutcome::Reply { what, sent, unsure } => (what, sent, unsure),
+            ReplyOutcome::Late => {
                 self.metrics.late.inc();
                 return None;
             }
-            Landing::Unknown => {
+            ReplyOutcome::Unknown => {
                 self.metrics.replayed.inc();
                 return None;
             }
-            Landing::Forged => {
+            ReplyOutcome::Forged => {
                 self.metrics.forged.inc();
                 return None;
             }
@@ -299,7 +304,7 @@ impl<T> Echo<T> {
         let round_trip = round_trip(until_now, waited, packet.dwell, unsure);
         match round_trip {
             Ok(_) => {}
-            Err(Refused::Dishonest) => _ = self.metrics.dishonest.inc(),
+            Err(RejectedSample::Dishonest) => _ = self.metrics.dishonest.inc(),
             Err(_) => _ = self.metrics.refused.inc(),
         }
         Some(Reply {
@@ -359,23 +364,23 @@ fn round_trip(
     waited: Result<Duration, Stepped>,
     dwell: Duration,
     unsure: Duration,
-) -> Result<Duration, Refused> {
-    let waited = waited.map_err(|Stepped| Refused::Clock)?;
+) -> Result<Duration, RejectedSample> {
+    let waited = waited.map_err(|Stepped| RejectedSample::Clock)?;
     if dwell == UNKNOWN_DWELL {
-        return Err(Refused::Clock);
+        return Err(RejectedSample::Clock);
     }
-    let elapsed = until_now.checked_sub(waited).ok_or(Refused::Clock)?;
+    let elapsed = until_now.checked_sub(waited).ok_or(RejectedSample::Clock)?;
     // A busy node holds a request for long; nobody holds it for that long.
     let nearly_all = elapsed > Duration::from_millis(100) && dwell > elapsed / 100 * 99;
     if nearly_all || dwell > elapsed {
-        return Err(Refused::Dishonest);
+        return Err(RejectedSample::Dishonest);
     }
     let rtt = elapsed - dwell;
     if rtt.is_zero() || rtt > LONGEST {
-        return Err(Refused::Range);
+        return Err(RejectedSample::Range);
     }
     if unsure > UNSURE.max(rtt / 10) {
-        return Err(Refused::Unsure);
+        return Err(RejectedSample::Unsure);
     }
     Ok(rtt)
 }

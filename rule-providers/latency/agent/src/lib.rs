@@ -13,12 +13,12 @@
 mod app;
 mod clock;
 #[cfg(test)]
-mod dashboard;
+mod dashboard_tests;
 mod dial;
 mod echo;
 mod fallback;
-mod flight;
 pub mod identity;
+mod in_flight;
 mod limit;
 mod measure;
 mod metrics;

@@ -22,11 +22,11 @@ use tonic::{Request, Streaming, transport::Channel};
 use crate::{
     dial::{Dialer, Provider},
     identity::Identity,
-    measure::{Order, Replica, Shared},
+    measure::{Command, Replica, Shared},
     probe::Prober,
-    report::{Teller, excess},
-    targets::{List, Target},
-    throughput::{Source, Test},
+    report::{DeltaReporter, split_message},
+    targets::{Target, TargetList},
+    throughput::{Test, ThroughputInitiator},
 };
 
 const REPORT: Duration = Duration::from_secs(2);
@@ -43,18 +43,18 @@ const GOOD: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(5);
 
 /// What every stream needs.
-pub struct Agent {
+pub struct StreamContext {
     pub identity: Identity,
     pub shared: Arc<Shared>,
     pub dialer: Dialer,
     pub prober: Prober,
-    pub source: Source,
-    pub orders: Sender<Order>,
+    pub source: ThroughputInitiator,
+    pub orders: Sender<Command>,
 }
 
 /// Follows a replica until told to stop, with ever longer pauses while it fails.
 pub async fn follow(
-    agent: Arc<Agent>,
+    agent: Arc<StreamContext>,
     provider: Provider,
     replica: Replica,
     stop: CancellationToken,
@@ -84,20 +84,20 @@ pub async fn follow(
         }
     }
     // The measuring task may have ended first.
-    _ = agent.orders.send(Order::Forget(replica)).await;
+    _ = agent.orders.send(Command::Forget(replica)).await;
 }
 
 /// Counts a replica while a stream to it is open.
-struct Open<'a>(&'a Shared);
+struct OpenStreamCount<'a>(&'a Shared);
 
-impl<'a> Open<'a> {
+impl<'a> OpenStreamCount<'a> {
     fn new(shared: &'a Shared) -> Self {
         shared.metrics.streams.inc();
         Self(shared)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenStreamCount<'_> {
     fn drop(&mut self) {
         self.0.metrics.streams.dec();
     }
@@ -105,7 +105,7 @@ impl Drop for Open<'_> {
 
 /// Opens the stream; `outgoing` begins with a Hello.
 async fn open(
-    agent: &Agent,
+    agent: &StreamContext,
     channel: Channel,
     outgoing: Receiver<FromAgent>,
 ) -> Result<Streaming<ToAgent>> {
@@ -119,17 +119,17 @@ async fn open(
     Ok(opened.map_err(refused)?.into_inner())
 }
 
-async fn session(agent: &Arc<Agent>, provider: &Provider, replica: Replica) -> Result<()> {
+async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Replica) -> Result<()> {
     let mut changed = agent.dialer.changed.subscribe();
     let mut urgent = agent.shared.urgent.subscribe();
     let channel = agent.dialer.channel(provider, replica.1).await?;
     let (messages, outgoing) = mpsc::channel(32);
-    let mut teller = Teller::default();
+    let mut teller = DeltaReporter::default();
     let hello = agent.identity.hello();
-    say(&messages, from_agent::What::Hello(hello)).await?;
-    tell(&messages, &agent.shared, &mut teller).await?;
+    send(&messages, from_agent::What::Hello(hello)).await?;
+    send_report(&messages, &agent.shared, &mut teller).await?;
     let mut incoming = open(agent, channel, outgoing).await?;
-    let _open = Open::new(&agent.shared);
+    let _open = OpenStreamCount::new(&agent.shared);
     tracing::info!(%provider, address = %replica.1, "stream open");
 
     let mut ticks = interval(REPORT);
@@ -155,15 +155,15 @@ async fn session(agent: &Arc<Agent>, provider: &Provider, replica: Replica) -> R
             message = message => {
                 next = tokio::time::Instant::now() + APART;
                 match message.map_err(refused)? {
-                    Some(message) => take(agent, replica, message, &messages, &asked).await?,
+                    Some(message) => handle(agent, replica, message, &messages, &asked).await?,
                     None => return Ok(()),
                 }
             }
-            _ = ticks.tick() => tell(&messages, &agent.shared, &mut teller).await?,
+            _ = ticks.tick() => send_report(&messages, &agent.shared, &mut teller).await?,
             told = urged => {
                 told?;
                 hurry = tokio::time::Instant::now() + URGENT;
-                tell(&messages, &agent.shared, &mut teller).await?;
+                send_report(&messages, &agent.shared, &mut teller).await?;
             }
             told = changed.changed(), if renew.is_none() => {
                 told?;
@@ -178,16 +178,20 @@ fn refused(status: tonic::Status) -> anyhow::Error {
     anyhow!("the replica says {:?}: {}", status.code(), status.message())
 }
 
-async fn tell(messages: &Sender<FromAgent>, shared: &Shared, teller: &mut Teller) -> Result<()> {
+async fn send_report(
+    messages: &Sender<FromAgent>,
+    shared: &Shared,
+    teller: &mut DeltaReporter,
+) -> Result<()> {
     let reports = teller.messages(&shared.pairs.lock(), Instant::now());
     for pairs in reports {
         let counts = Some(shared.metrics.counts());
-        say(messages, from_agent::What::Report(Report { pairs, counts })).await?;
+        send(messages, from_agent::What::Report(Report { pairs, counts })).await?;
     }
     Ok(())
 }
 
-async fn say(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()> {
+async fn send(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()> {
     let message = FromAgent { what: Some(what) };
     match timeout(DEADLINE, messages.send(message)).await {
         Ok(Ok(())) => Ok(()),
@@ -196,8 +200,8 @@ async fn say(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()>
     }
 }
 
-async fn take(
-    agent: &Arc<Agent>,
+async fn handle(
+    agent: &Arc<StreamContext>,
     replica: Replica,
     message: ToAgent,
     messages: &Sender<FromAgent>,
@@ -206,18 +210,18 @@ async fn take(
     let (agent, messages) = (Arc::clone(agent), messages.clone());
     let answer = async move |what| {
         // Whoever asked is gone, or hangs: the stream finds out.
-        _ = say(&messages, what).await;
+        _ = send(&messages, what).await;
     };
     match message.what {
         // Of a later version, say.
         None => {}
         Some(to_agent::What::Targets(targets)) => {
-            let order = Order::Measure(replica, List::from(targets));
+            let order = Command::Measure(replica, TargetList::from(targets));
             agent.orders.send(order).await?;
         }
         Some(to_agent::What::Probe(probe)) => {
             let probed = async move {
-                for message in fitting(agent.prober.run(probe).await) {
+                for message in split_answer(agent.prober.run(probe).await) {
                     answer(message).await;
                 }
             };
@@ -232,9 +236,9 @@ async fn take(
 }
 
 /// An answer, and reports before it of the pairs that do not fit into it.
-fn fitting(mut probed: Probed) -> Vec<from_agent::What> {
+fn split_answer(mut probed: Probed) -> Vec<from_agent::What> {
     let mut messages = Vec::new();
-    while let Some(pairs) = excess(&mut probed.pairs) {
+    while let Some(pairs) = split_message(&mut probed.pairs) {
         let counts = None;
         messages.push(from_agent::What::Report(Report { pairs, counts }));
     }
@@ -242,7 +246,7 @@ fn fitting(mut probed: Probed) -> Vec<from_agent::What> {
     messages
 }
 
-async fn transferred(agent: &Agent, test: Throughput) -> from_agent::What {
+async fn transferred(agent: &StreamContext, test: Throughput) -> from_agent::What {
     let id = test.id;
     let figure = async {
         let target = test.target.as_ref().context("no target")?;
@@ -294,7 +298,7 @@ mod tests {
             pairs: (0..1_024).map(pair).collect(),
         };
         let (mut sizes, mut pairs) = (Vec::new(), Vec::new());
-        for what in fitting(probed) {
+        for what in split_answer(probed) {
             let message = FromAgent { what: Some(what) };
             sizes.push(message.encoded_len());
             match message.what {

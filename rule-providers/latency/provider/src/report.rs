@@ -16,10 +16,10 @@ mod top;
 
 use serde::{Deserialize, Serialize};
 
-pub use facts::{Demand, Facts, Place, Way};
+pub use facts::{NodeZone, ReportSource, RttFrom, RuleOnPair};
 pub use matrix::{By, Cell, MatrixReport};
 pub use pages::Pages;
-pub use pair::{Direction, End, Estimated, NamedBy, PairReport, State};
+pub use pair::{ActiveRule, Direction, End, Estimated, PairReport, State};
 pub use top::{TopPair, TopReport};
 
 /// The source of a figure.
@@ -46,14 +46,14 @@ pub enum Basis {
 /// The round-trip time that a rule uses for a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct EffectiveRtt {
     pub basis: Basis,
     /// Round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
 
-impl Told {
+impl EffectiveRtt {
     pub fn new(basis: Basis, micros: u64) -> Self {
         Self {
             basis,

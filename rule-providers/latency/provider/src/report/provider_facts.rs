@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Instant};
 
 use tautline_sdk::Compliance;
 
-use super::{Basis, Demand, Direction, End, Estimated, Facts, Place, State, Told};
+use super::{
+    Basis, Direction, EffectiveRtt, End, Estimated, NodeZone, ReportSource, RuleOnPair, State,
+};
 use crate::{
     format::micros,
     location::{ZONE, location},
@@ -17,12 +19,12 @@ use crate::{
     },
 };
 
-impl Facts for Latency {
-    fn places(&self) -> Vec<Place> {
+impl ReportSource for Latency {
+    fn nodes(&self) -> Vec<NodeZone> {
         let snapshot = self.store.snapshot();
-        let mut places: Vec<Place> = snapshot
+        let mut places: Vec<NodeZone> = snapshot
             .nodes()
-            .map(|n| Place {
+            .map(|n| NodeZone {
                 node: n.name.to_string(),
                 zone: n.labels.get(ZONE).map(str::to_owned),
             })
@@ -45,7 +47,7 @@ impl Facts for Latency {
         })
     }
 
-    fn ways(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> Told)) {
+    fn with_rtts_to(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
         let (snapshot, tables) = (self.store.snapshot(), self.tables.load());
         let row = Some(self.network.row(to));
         let rtts = PeerRtts::new(location(&snapshot, to), tables.for_namespace(None), row);
@@ -118,22 +120,22 @@ impl Facts for Latency {
         id.map(|id| store.measured_nodes(id)).unwrap_or_default()
     }
 
-    fn demands(&self) -> Vec<Demand> {
+    fn active_rules(&self) -> Vec<RuleOnPair> {
         let active = self.states.active(Instant::now());
-        let mut demands: Vec<Demand> = active.into_iter().map(demand).collect();
+        let mut demands: Vec<RuleOnPair> = active.into_iter().map(demand).collect();
         demands.sort_unstable();
         demands
     }
 }
 
-fn told(rtt: PairRtt) -> Told {
+fn told(rtt: PairRtt) -> EffectiveRtt {
     match rtt {
-        PairRtt::SameNode => Told::new(Basis::Same, 0),
-        PairRtt::Unreachable { .. } => Told {
+        PairRtt::SameNode => EffectiveRtt::new(Basis::Same, 0),
+        PairRtt::Unreachable { .. } => EffectiveRtt {
             basis: Basis::Unreachable,
             rtt_micros: None,
         },
-        PairRtt::Unknown => Told::default(),
+        PairRtt::Unknown => EffectiveRtt::default(),
         PairRtt::Rtt { micros, basis } => {
             let basis = match basis {
                 RuleBasis::Configured => Basis::Configured,
@@ -141,13 +143,13 @@ fn told(rtt: PairRtt) -> Told {
                 RuleBasis::Estimated { .. } => Basis::Estimated,
                 RuleBasis::Old { .. } => Basis::Old,
             };
-            Told::new(basis, micros)
+            EffectiveRtt::new(basis, micros)
         }
     }
 }
 
-fn demand(active: ActivePair) -> Demand {
-    Demand {
+fn demand(active: ActivePair) -> RuleOnPair {
+    RuleOnPair {
         from: active.a,
         to: active.b,
         rule: active.quantity.rule().to_owned(),
@@ -225,7 +227,7 @@ mod tests {
     async fn reports_show_measurements_and_active_rules() {
         let provider = provider();
         let pair = PairReport::of(&provider, "a1", "b1").unwrap();
-        assert_eq!(pair.told, Told::new(Basis::Measured, 15_000));
+        assert_eq!(pair.told, EffectiveRtt::new(Basis::Measured, 15_000));
         assert_eq!(
             (pair.from.uid.as_str(), pair.from.boot.as_deref()),
             ("uid-a1", Some("boot"))
@@ -248,18 +250,21 @@ mod tests {
         );
 
         let other = PairReport::of(&provider, "a2", "a1").unwrap();
-        assert_eq!(other.told, Told::new(Basis::Configured, 200));
+        assert_eq!(other.told, EffectiveRtt::new(Basis::Configured, 200));
         assert_eq!(
             (other.from.agent, other.configured_micros),
             (false, Some(200))
         );
         let nothing = PairReport::of(&provider, "a2", "b1").unwrap();
-        assert_eq!(nothing.told, Told::default());
+        assert_eq!(nothing.told, EffectiveRtt::default());
 
         let zones = MatrixReport::by_zone(&provider).unwrap();
         assert_eq!(zones.cells[0][1].measured_pairs, 1);
         assert_eq!(zones.cells[0][1].told.rtt_micros, Some(15_000));
-        assert_eq!(zones.cells[0][0].told, Told::new(Basis::Configured, 200));
+        assert_eq!(
+            zones.cells[0][0].told,
+            EffectiveRtt::new(Basis::Configured, 200)
+        );
 
         assert_eq!(TopReport::of(&provider, 9), TopReport::default());
         for targets in [["a1", "b1"], ["a1", "a2"]] {

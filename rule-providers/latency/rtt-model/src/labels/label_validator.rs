@@ -3,12 +3,12 @@
 //! Losses are negative log likelihoods, cut off, so that a sample that is
 //! plainly wrong counts the same however wrong it is.
 
-use super::atlas::{Atlas, Spot};
-use super::candidates::{CUT, Tables, loss};
-use super::classes::{Chart, total};
-use super::offsets::{Links, Offsets};
+use super::candidates::{CUT, CandidateTables, loss};
+use super::classes::{PairClasses, total};
+use super::offsets::{NodeSamples, Offsets};
+use super::placements::{NodePlacements, Placement};
 use super::robust::{Weighed, median, spread, weighted_median};
-use super::{NodeId, Sample, Standing};
+use super::{LabelStatus, NodeId, Sample};
 
 /// Samples this far off in their logarithm are usual at least.
 const USUAL_MISS: f32 = 0.25;
@@ -28,36 +28,37 @@ const OWN_WRONG: f32 = 0.6;
 const OTHERS_WRONG: f32 = 0.3;
 const FEWEST: usize = 3;
 
-pub(super) struct Court<'a> {
+pub(super) struct LabelValidator<'a> {
     /// Where labels say nodes are, and where they are taken to be.
-    pub labels: &'a Atlas,
-    pub atlas: &'a Atlas,
-    pub chart: &'a Chart,
+    pub labels: &'a NodePlacements,
+    pub atlas: &'a NodePlacements,
+    pub chart: &'a PairClasses,
     pub offsets: &'a Offsets,
     pub samples: &'a [Sample],
-    pub links: &'a Links,
+    pub links: &'a NodeSamples,
 }
 
 /// A sample as one of its nodes sees it.
-pub(super) struct Seen {
+pub(super) struct Observation {
     id: u32,
-    pub other: Spot,
+    pub other: Placement,
     reported: bool,
     /// Without the other's offset, microseconds.
     pub micros: f32,
 }
 
-impl Court<'_> {
+impl LabelValidator<'_> {
     /// Where each node is better taken to be, and how it stands.
-    pub fn judge(&self, before: &[Standing]) -> (Atlas, Vec<Standing>) {
-        let usual = self.usual_miss();
-        let mut tables = Tables::default();
+    pub fn validate(&self, before: &[LabelStatus]) -> (NodePlacements, Vec<LabelStatus>) {
+        let usual = self.typical_residual();
+        let mut tables = CandidateTables::default();
         let mut atlas = self.labels.clone();
         let mut standings = before.to_vec();
         let mut seen = Vec::new();
         for (node, standing) in standings.iter_mut().enumerate() {
             let id = NodeId(node as u32);
-            let (Some(label), Some(now)) = (self.labels.spot(id), self.atlas.spot(id)) else {
+            let (Some(label), Some(now)) = (self.labels.placement(id), self.atlas.placement(id))
+            else {
                 continue;
             };
             seen.clear();
@@ -65,48 +66,49 @@ impl Court<'_> {
                 self.links
                     .of(node)
                     .iter()
-                    .filter_map(|&s| self.seen(id, s, before)),
+                    .filter_map(|&s| self.observation(id, s, before)),
             );
             let misreports = self.misreports(now, &seen);
             let mut place = None;
             if !misreports {
                 place = self.better_place(id, label, now, &seen, usual, &mut tables);
-                place = place.filter(|place| !self.slow(label, *place, &seen));
+                place = place.filter(|place| !self.is_slow_line(label, *place, &seen));
             }
             // Wrong labels may hide wrong reports: ask the others alone.
             if place.is_none() {
                 seen.retain(|s| !s.reported);
                 place = self.better_place(id, label, now, &seen, usual, &mut tables);
-                place = place.filter(|place| misreports || !self.slow(label, *place, &seen));
+                place =
+                    place.filter(|place| misreports || !self.is_slow_line(label, *place, &seen));
             }
             if let Some(place) = place {
                 atlas.put(id, place);
             }
             *standing = match place {
-                _ if misreports => Standing::Misreports,
+                _ if misreports => LabelStatus::Misreports,
                 Some(place)
                     if self.labels.is_zone(label.place)
                         || self.labels.region(place) != label.region =>
                 {
-                    Standing::Misplaced(self.labels.labels(place))
+                    LabelStatus::Misplaced(self.labels.labels(place))
                 }
                 // Only a region was named, and the zone in it is found.
-                _ => Standing::Fits,
+                _ => LabelStatus::Fits,
             };
         }
         (atlas, standings)
     }
 
     /// `None` for a report that is left out, unless it is the node's own.
-    fn seen(&self, node: NodeId, id: u32, standings: &[Standing]) -> Option<Seen> {
+    fn observation(&self, node: NodeId, id: u32, standings: &[LabelStatus]) -> Option<Observation> {
         let s = &self.samples[id as usize];
         let reported = s.from == node;
         let other = if reported { s.to } else { s.from };
-        let left_out = !reported && standings[other.0 as usize] == Standing::Misreports;
+        let left_out = !reported && standings[other.0 as usize] == LabelStatus::Misreports;
         let rest = s.micros - self.offsets.of(other).micros;
-        let seen = Seen {
+        let seen = Observation {
             id,
-            other: self.atlas.spot(other)?,
+            other: self.atlas.placement(other)?,
             reported,
             micros: rest.max(0.3 * s.micros),
         };
@@ -114,7 +116,7 @@ impl Court<'_> {
     }
 
     /// The usual miss of a sample, as a standard deviation of its logarithm.
-    fn usual_miss(&self) -> f32 {
+    fn typical_residual(&self) -> f32 {
         let mut misses: Vec<f32> = (0u32..)
             .zip(self.samples)
             .filter_map(|(id, s)| {
@@ -130,19 +132,19 @@ impl Court<'_> {
     }
 
     /// The class's usual time for a node in `spot`, microseconds.
-    pub fn base(&self, spot: Spot, other: Spot) -> Option<f32> {
+    pub fn base(&self, spot: Placement, other: Placement) -> Option<f32> {
         let class = self.chart.class_of(self.atlas, spot, other)?;
         Some(self.chart.class(class).base)
     }
 
-    fn base_now(&self, spot: Spot, now: Spot, seen: &Seen) -> Option<f32> {
+    fn base_now(&self, spot: Placement, now: Placement, seen: &Observation) -> Option<f32> {
         let leaf = (spot == now).then(|| self.chart.leaf(seen.id)).flatten();
         leaf.map(|c| c.base).or_else(|| self.base(spot, seen.other))
     }
 
     /// Whether its reports are wrong where those of it are not, by the offset
     /// that the others' reports give it.
-    fn misreports(&self, now: Spot, seen: &[Seen]) -> bool {
+    fn misreports(&self, now: Placement, seen: &[Observation]) -> bool {
         let rests = |reported: bool| -> Vec<(f32, f32)> {
             let side = seen.iter().filter(|s| s.reported == reported);
             side.filter_map(|s| Some((s.micros, self.base_now(now, now, s)?)))
@@ -172,11 +174,11 @@ impl Court<'_> {
     fn better_place(
         &self,
         node: NodeId,
-        label: Spot,
-        now: Spot,
-        seen: &[Seen],
+        label: Placement,
+        now: Placement,
+        seen: &[Observation],
         usual: f32,
-        tables: &mut Tables,
+        tables: &mut CandidateTables,
     ) -> Option<u32> {
         let scale = 0.5 / usual.powi(2);
         let offset = self.offsets.of(node).micros;
@@ -202,23 +204,24 @@ impl Court<'_> {
         let zone = if tables.by_region {
             self.nearest_zone(whole, seen, scale)
         } else {
-            self.finest(tables.within(best + PROOF), seen)
+            self.best_zone(tables.within(best + PROOF), seen)
         };
         Some(zone.unwrap_or(whole))
     }
 
     /// Whether a node is where it is labelled, on a slow line: as far from its own
     /// zone as a node of the next zone is, but not from the others.
-    fn slow(&self, label: Spot, place: u32, seen: &[Seen]) -> bool {
+    fn is_slow_line(&self, label: Placement, place: u32, seen: &[Observation]) -> bool {
         let zones = self.labels.is_zone(label.place) && self.atlas.is_zone(place);
         let near = zones && self.atlas.region(place) == label.region;
-        near && self.in_fine(label, seen) < self.in_fine(self.atlas.spot_in(place), seen) + GAIN
+        near && self.class_loss(label, seen)
+            < self.class_loss(self.atlas.placement_in(place), seen) + GAIN
     }
 
     /// What speaks against a node in this spot by each class's own spread, its
     /// offset the one that fits there.
-    fn in_fine(&self, spot: Spot, seen: &[Seen]) -> f32 {
-        let weighed = |s: &Seen| {
+    fn class_loss(&self, spot: Placement, seen: &[Observation]) -> f32 {
+        let weighed = |s: &Observation| {
             let class = self.chart.class_of(self.atlas, spot, s.other)?;
             let class = self.chart.class(class);
             Some(Weighed {
@@ -234,11 +237,11 @@ impl Court<'_> {
     }
 
     /// The zone that fits best by each class's own spread, if by a margin.
-    fn finest(&self, zones: impl Iterator<Item = u32>, seen: &[Seen]) -> Option<u32> {
+    fn best_zone(&self, zones: impl Iterator<Item = u32>, seen: &[Observation]) -> Option<u32> {
         let (mut best, mut least, mut second) = (None, f32::INFINITY, f32::INFINITY);
         for zone in zones {
-            let spot = self.atlas.spot_in(zone);
-            let against = |s: &Seen| {
+            let spot = self.atlas.placement_in(zone);
+            let against = |s: &Observation| {
                 let class = self
                     .chart
                     .class_of(self.atlas, spot, s.other)
@@ -256,7 +259,7 @@ impl Court<'_> {
     }
 
     /// The zone of a near peer in this region, if samples speak for it.
-    fn nearest_zone(&self, region: u32, seen: &[Seen], scale: f32) -> Option<u32> {
+    fn nearest_zone(&self, region: u32, seen: &[Observation], scale: f32) -> Option<u32> {
         let mut nearest: Vec<(f32, u32)> = seen.iter().map(|s| (s.micros, s.other.place)).collect();
         nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut zones: Vec<u32> = Vec::with_capacity(NEAREST);
@@ -268,8 +271,8 @@ impl Court<'_> {
             }
         }
         let against = |place| -> f32 {
-            let spot = self.atlas.spot_in(place);
-            let one = |s: &Seen| {
+            let spot = self.atlas.placement_in(place);
+            let one = |s: &Observation| {
                 self.base(spot, s.other)
                     .map_or(CUT, |base| loss((s.micros / base).ln(), scale))
             };

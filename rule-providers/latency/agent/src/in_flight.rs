@@ -21,7 +21,7 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 const MANY: usize = 16_384;
 
 #[derive(Debug)]
-struct Flight<T> {
+struct InFlightRequest<T> {
     sent: Instant,
     /// How long sending took.
     unsure: Duration,
@@ -32,7 +32,7 @@ struct Flight<T> {
 
 /// A request's end.
 #[derive(Debug)]
-pub enum Landing<T> {
+pub enum ReplyOutcome<T> {
     Reply {
         what: T,
         sent: Instant,
@@ -48,7 +48,7 @@ pub enum Landing<T> {
 
 /// A request that nobody answered.
 #[derive(Debug)]
-pub struct Lost<T> {
+pub struct LostRequest<T> {
     pub what: T,
     pub sent: Instant,
 }
@@ -56,9 +56,9 @@ pub struct Lost<T> {
 type Id = (SocketAddr, u64);
 
 #[derive(Debug)]
-pub struct Flights<T> {
+pub struct InFlight<T> {
     session: u64,
-    on_way: HashMap<Id, Flight<T>>,
+    on_way: HashMap<Id, InFlightRequest<T>>,
     /// In the order of sending.
     waiting: VecDeque<(Instant, Id)>,
     late: VecDeque<(Instant, Id)>,
@@ -66,7 +66,7 @@ pub struct Flights<T> {
     last: u64,
 }
 
-impl<T> Flights<T> {
+impl<T> InFlight<T> {
     pub fn new(session: u64) -> Self {
         Self {
             session,
@@ -98,7 +98,7 @@ impl<T> Flights<T> {
         what: T,
     ) {
         self.waiting.push_back((sent, (to, sequence)));
-        let flight = Flight {
+        let flight = InFlightRequest {
             sent,
             unsure,
             key,
@@ -108,27 +108,32 @@ impl<T> Flights<T> {
     }
 
     /// Takes a reply.
-    pub fn land(&mut self, from: SocketAddr, packet: &Packet, bytes: &PacketBytes) -> Landing<T> {
+    pub fn match_reply(
+        &mut self,
+        from: SocketAddr,
+        packet: &Packet,
+        bytes: &PacketBytes,
+    ) -> ReplyOutcome<T> {
         let id = (from, packet.sequence);
         let Some(flight) = self.on_way.get(&id) else {
-            return Landing::Unknown;
+            return ReplyOutcome::Unknown;
         };
         if packet.session != self.session || !is_authentic(bytes, &flight.key) {
-            return Landing::Forged;
+            return ReplyOutcome::Forged;
         }
         match self.on_way.remove(&id) {
-            Some(Flight {
+            Some(InFlightRequest {
                 what: Some(what),
                 sent,
                 unsure,
                 ..
-            }) => Landing::Reply { what, sent, unsure },
-            _ => Landing::Late,
+            }) => ReplyOutcome::Reply { what, sent, unsure },
+            _ => ReplyOutcome::Late,
         }
     }
 
     /// Gives up what has been on its way for too long.
-    pub fn expire(&mut self, now: Instant) -> Vec<Lost<T>> {
+    pub fn expire(&mut self, now: Instant) -> Vec<LostRequest<T>> {
         let mut lost = Vec::new();
         let past = |queue: &VecDeque<(Instant, Id)>, after: Duration| {
             queue
@@ -140,7 +145,7 @@ impl<T> Flights<T> {
             self.waiting.pop_front();
             if let Some(flight) = self.on_way.get_mut(&id) {
                 self.late.push_back((sent, id));
-                lost.extend(flight.what.take().map(|what| Lost { what, sent }));
+                lost.extend(flight.what.take().map(|what| LostRequest { what, sent }));
             }
         }
         while let Some((_, id)) = past(&self.late, REMEMBERED) {
@@ -163,14 +168,14 @@ mod tests {
     use super::*;
 
     struct World {
-        flights: Flights<&'static str>,
+        flights: InFlight<&'static str>,
         key: Arc<hmac::Key>,
         now: Instant,
     }
 
     fn world() -> World {
         World {
-            flights: Flights::new(7),
+            flights: InFlight::new(7),
             key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"k")),
             now: Instant::now(),
         }
@@ -190,7 +195,7 @@ mod tests {
             from: SocketAddr,
             session: u64,
             sequence: u64,
-        ) -> Landing<&'static str> {
+        ) -> ReplyOutcome<&'static str> {
             let key = Arc::clone(&self.key);
             self.sealed(from, session, sequence, &key)
         }
@@ -201,7 +206,7 @@ mod tests {
             session: u64,
             sequence: u64,
             key: &hmac::Key,
-        ) -> Landing<&'static str> {
+        ) -> ReplyOutcome<&'static str> {
             let packet = Packet {
                 kind: Kind::Reply,
                 source: 1,
@@ -209,7 +214,7 @@ mod tests {
                 sequence,
                 dwell: Duration::ZERO,
             };
-            self.flights.land(from, &packet, &packet.seal(key))
+            self.flights.match_reply(from, &packet, &packet.seal(key))
         }
     }
 
@@ -222,21 +227,30 @@ mod tests {
         let mut w = world();
         let sequence = w.ask(address(1));
         let other = hmac::Key::new(hmac::HMAC_SHA256, b"other");
-        assert!(matches!(w.reply(address(2), 7, sequence), Landing::Unknown));
-        assert!(matches!(w.reply(address(1), 8, sequence), Landing::Forged));
+        assert!(matches!(
+            w.reply(address(2), 7, sequence),
+            ReplyOutcome::Unknown
+        ));
+        assert!(matches!(
+            w.reply(address(1), 8, sequence),
+            ReplyOutcome::Forged
+        ));
         assert!(matches!(
             w.sealed(address(1), 7, sequence, &other),
-            Landing::Forged
+            ReplyOutcome::Forged
         ));
         assert!(matches!(
             w.reply(address(1), 7, sequence + 1),
-            Landing::Unknown
+            ReplyOutcome::Unknown
         ));
         assert!(matches!(
             w.reply(address(1), 7, sequence),
-            Landing::Reply { .. }
+            ReplyOutcome::Reply { .. }
         ));
-        assert!(matches!(w.reply(address(1), 7, sequence), Landing::Unknown));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Unknown
+        ));
         assert!(w.flights.expire(w.now + REMEMBERED).is_empty());
     }
 
@@ -248,8 +262,14 @@ mod tests {
         assert!(w.flights.expire(w.now + TIMEOUT / 2).is_empty());
         assert_eq!(w.flights.expire(w.now + TIMEOUT).len(), 1);
         assert!(w.flights.expire(w.now + TIMEOUT).is_empty());
-        assert!(matches!(w.reply(address(1), 7, sequence), Landing::Late));
-        assert!(matches!(w.reply(address(1), 7, sequence), Landing::Unknown));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Late
+        ));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Unknown
+        ));
         w.ask(address(1));
         w.flights.expire(w.now + REMEMBERED);
         assert!(w.flights.on_way.is_empty() && w.flights.late.is_empty());

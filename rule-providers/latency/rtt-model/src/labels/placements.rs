@@ -8,7 +8,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Where a node is taken to be. `place` is a (region, zone), `rack` is unique
 /// over all zones; `NONE` where unknown, all three for a node without labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct Placement {
     pub place: u32,
     pub region: u32,
     pub rack: u32,
@@ -16,13 +16,13 @@ pub(super) struct Spot {
 
 /// Each node's spot, and each place's region and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Atlas {
-    spots: Vec<Spot>,
+pub(super) struct NodePlacements {
+    spots: Vec<Placement>,
     places: Vec<Place>,
     regions: Vec<u32>,
 }
 
-impl Atlas {
+impl NodePlacements {
     pub fn new(nodes: &[Place]) -> Self {
         let known = || nodes.iter().filter(|p| **p != Place::default());
         // A region as a whole is a place too, for nodes whose zone is not known.
@@ -36,17 +36,17 @@ impl Atlas {
         let spots = nodes
             .iter()
             .map(|p| match number(&places, &Place { rack: None, ..*p }) {
-                NONE => Spot {
+                NONE => Placement {
                     place: NONE,
                     region: NONE,
                     rack: NONE,
                 },
-                _ if *p == Place::default() => Spot {
+                _ if *p == Place::default() => Placement {
                     place: NONE,
                     region: NONE,
                     rack: NONE,
                 },
-                place => Spot {
+                place => Placement {
                     place,
                     region: number(&regions, &p.region),
                     rack: number(&racks, p),
@@ -62,7 +62,7 @@ impl Atlas {
     }
 
     /// `None` for a node without labels.
-    pub fn spot(&self, node: NodeId) -> Option<Spot> {
+    pub fn placement(&self, node: NodeId) -> Option<Placement> {
         self.spots
             .get(node.0 as usize)
             .copied()
@@ -71,15 +71,15 @@ impl Atlas {
 
     /// Treats the node as in a place, rack unknown.
     pub fn put(&mut self, node: NodeId, place: u32) {
-        let there = self.spot_in(place);
+        let there = self.placement_in(place);
         if let Some(spot) = self.spots.get_mut(node.0 as usize) {
             *spot = there;
         }
     }
 
     /// Somewhere in a place, rack unknown.
-    pub fn spot_in(&self, place: u32) -> Spot {
-        Spot {
+    pub fn placement_in(&self, place: u32) -> Placement {
+        Placement {
             place,
             region: self.region(place),
             rack: NONE,
