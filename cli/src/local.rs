@@ -16,15 +16,17 @@ use tautline_core::{
     trust::TrustedNamespaces,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
-use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL};
-use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
+use tautline_latency::{
+    BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL, tables_of,
+};
+use tautline_runtime::{cluster_store::ClusterStore, folder, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
 use tautline_sdk::{RuleProvider, Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{http::Http, provider::tables_of};
+use crate::http::Http;
 
 /// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
@@ -75,8 +77,8 @@ impl LocalScheduler {
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
-        let latency = Latency::new(feed.clone()).trusting(trusted.clone());
-        scripted.set_costs(collect(&items, |i| match i {
+        let latency = Latency::new(feed.clone()).with_trusted(trusted.clone());
+        scripted.set_costs(of(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,
         }));

@@ -1,8 +1,7 @@
 //! `tautline provider`
 
-mod echo_key;
+mod claims;
 mod latency;
-mod tables;
 mod trust;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -17,8 +16,6 @@ use tautline_runtime::{
     watch::{self, WatchMetrics},
 };
 use tautline_sdk::{Config, RuleProvider, Server};
-
-pub(crate) use tables::tables_of;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 

@@ -5,7 +5,7 @@ pub(super) mod fixtures;
 
 use std::{fmt::Write, io::IsTerminal};
 
-use tautline_latency::report::{Basis, By, Cell, MatrixReport, Told};
+use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
 use unicode_width::UnicodeWidthStr;
 
 use super::{
@@ -92,8 +92,8 @@ impl Canvas {
     }
 }
 
-/// The figure with a mark for its source.
-pub(super) fn marked_figure(told: Told) -> String {
+/// The figure with the mark of where it comes from.
+pub(super) fn words(told: EffectiveRtt) -> String {
     let mark = match told.basis {
         Basis::Same => return String::new(),
         Basis::Unreachable => return "x".to_owned(),

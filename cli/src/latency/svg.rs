@@ -200,7 +200,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tautline_latency::report::Told;
+    use tautline_latency::report::EffectiveRtt;
 
     use super::*;
     use crate::latency::heat::fixtures::{nodes, zones};
@@ -217,7 +217,7 @@ mod tests {
             "&lt;a b=&quot;c&quot;&gt;&amp;&apos; "
         );
         let mut report = nodes(&["<script>", "b&b"]);
-        report.cells[0][1].told = Told::new(Basis::Measured, 5);
+        report.cells[0][1].told = EffectiveRtt::new(Basis::Measured, 5);
         let svg = svg(&report);
         assert!(!svg.contains("<script>"), "{svg}");
         assert!(

@@ -98,7 +98,7 @@ fn row(pair: &TopPair) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use tautline_latency::report::Told;
+    use tautline_latency::report::EffectiveRtt;
 
     use super::*;
 
@@ -109,7 +109,7 @@ mod tests {
             rule: "latency".to_owned(),
             request_micros: Some(5_000),
             limit_micros: Some(20_000),
-            told: Told {
+            told: EffectiveRtt {
                 basis,
                 rtt_micros: micros,
             },

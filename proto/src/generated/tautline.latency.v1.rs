@@ -17,12 +17,6 @@ pub struct Hello {
     /// Speed of the slowest interface that leads out; 0 if unknown.
     #[prost(uint64, tag = "4")]
     pub nic_bits_per_second: u64,
-    /// It does as Park says.
-    #[prost(bool, tag = "5")]
-    pub parks: bool,
-    /// The key of the Park that it comes back from; 0: it comes from nowhere.
-    #[prost(uint64, tag = "6")]
-    pub parked: u64,
 }
 /// What an agent knows of the way to one target, as it is now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -182,20 +176,9 @@ pub struct Throughput {
     #[prost(uint32, tag = "4")]
     pub max_millis: u32,
 }
-/// Nothing is wanted of the agent for now: it ends the stream, measures on, and
-/// opens another after so long, varied by a fifth, or at once when it is woken. The
-/// last list of targets holds until the next.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Park {
-    #[prost(uint32, tag = "1")]
-    pub seconds: u32,
-    /// Which wake is meant: another random number each time.
-    #[prost(uint64, tag = "2")]
-    pub key: u64,
-}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToAgent {
-    #[prost(oneof = "to_agent::What", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "to_agent::What", tags = "1, 2, 3")]
     pub what: ::core::option::Option<to_agent::What>,
 }
 /// Nested message and enum types in `ToAgent`.
@@ -208,8 +191,6 @@ pub mod to_agent {
         Probe(super::Probe),
         #[prost(message, tag = "3")]
         Throughput(super::Throughput),
-        #[prost(message, tag = "4")]
-        Park(super::Park),
     }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -1,14 +1,14 @@
 //! Matrices for tests.
 
-use tautline_latency::report::{Basis, By, Cell, MatrixReport, Told};
+use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
 
 /// Nodes of which nothing is known.
 pub(crate) fn nodes(names: &[&str]) -> MatrixReport {
     let cell = |same: bool| Cell {
         told: if same {
-            Told::new(Basis::Same, 0)
+            EffectiveRtt::new(Basis::Same, 0)
         } else {
-            Told::default()
+            EffectiveRtt::default()
         },
         ..Cell::default()
     };
@@ -35,7 +35,7 @@ pub(crate) fn zones() -> MatrixReport {
         (2, 2, Basis::Old, 999, 0),
     ] {
         let cell = Cell {
-            told: Told::new(basis, micros),
+            told: EffectiveRtt::new(basis, micros),
             p10_micros: Some(micros * 8 / 10),
             p90_micros: Some(micros * 13 / 10),
             measured_pairs: measured,
@@ -47,7 +47,7 @@ pub(crate) fn zones() -> MatrixReport {
     report.cells[3][3] = Cell::default();
     for (i, j) in [(1, 3), (3, 1)] {
         report.cells[i][j] = Cell {
-            told: Told {
+            told: EffectiveRtt {
                 basis: Basis::Unreachable,
                 rtt_micros: None,
             },

@@ -1,7 +1,7 @@
 //! A pair as text.
 
 use tautline_latency::report::{
-    Basis, Direction, End, Estimated, NamedBy, PairReport, State, Told,
+    ActiveRule, Basis, Direction, EffectiveRtt, End, Estimated, PairReport, State,
 };
 
 use crate::{
@@ -72,8 +72,8 @@ fn end(end: &End) -> String {
     text
 }
 
-/// The figure and its source.
-fn figure_and_basis(told: Told) -> String {
+/// The figure and where it comes from.
+fn told(told: EffectiveRtt) -> String {
     let figure = told.rtt_micros.map(exact).unwrap_or_default();
     match told.basis {
         Basis::Same => "0, it is one node".to_owned(),
@@ -221,7 +221,7 @@ fn estimate(e: Estimated) -> String {
     )
 }
 
-fn rule_row(by: &NamedBy) -> Vec<String> {
+fn named(by: &ActiveRule) -> Vec<String> {
     let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
     vec![
         by.rule.clone(),
@@ -273,7 +273,7 @@ mod tests {
         PairReport {
             from: end_of("a", true),
             to: end_of("b", true),
-            told: Told::new(basis, micros),
+            told: EffectiveRtt::new(basis, micros),
             directions: directions.into(),
             ..PairReport::default()
         }
@@ -291,7 +291,7 @@ mod tests {
                 low_micros: 11_700,
                 high_micros: 15_600,
             }),
-            named_by: vec![NamedBy {
+            named_by: vec![ActiveRule {
                 rule: "latency".to_owned(),
                 request_micros: Some(5_000),
                 limit_micros: Some(20_000),
@@ -312,7 +312,7 @@ mod tests {
     fn text_of_an_unknown_pair() {
         let report = PairReport {
             to: end_of("b", false),
-            told: Told::default(),
+            told: EffectiveRtt::default(),
             ..pair(Basis::Nothing, 0, [unknown("a", "b"), unknown("b", "a")])
         };
         insta::assert_snapshot!("pair_unknown", text(&report));
@@ -390,7 +390,7 @@ mod tests {
         let report = PairReport {
             from: end_of("a", true),
             to: end_of("a", true),
-            told: Told::new(Basis::Same, 0),
+            told: EffectiveRtt::new(Basis::Same, 0),
             ..PairReport::default()
         };
         let said = text(&report);

@@ -19,13 +19,13 @@ use crate::{
     dial::{Dialer, Provider, Token},
     echo::Echo,
     identity::Identity,
-    measure::{CONNECTS, Errand, Inbox, Measuring, Shared},
+    measure::{CONNECTS, Inbox, MeasureTask, ProbeContext, Shared},
     metrics::Metrics,
     probe::Prober,
     replicas,
-    stream::Agent,
+    stream::StreamContext,
     tcp,
-    throughput::{Sink, Source},
+    throughput::{ThroughputInitiator, ThroughputResponder},
 };
 
 /// Ports tried when any will do: one number must be free for UDP and TCP alike.
@@ -147,7 +147,7 @@ impl App {
             served.context("the echo's socket")
         });
 
-        let measuring = Measuring::new(Arc::clone(&self.shared), connected, fastrand::u64(..));
+        let measuring = MeasureTask::new(Arc::clone(&self.shared), connected, fastrand::u64(..));
         let inbox = Inbox {
             orders: order,
             replies,
@@ -155,15 +155,15 @@ impl App {
         };
         tasks.spawn("measure", measuring.run(inbox, stop.clone()));
         let sink = self.config.throughput_tests;
-        let sink = sink.then(|| Arc::new(Sink::new(Arc::clone(&self.shared.echo))));
+        let sink = sink.then(|| Arc::new(ThroughputResponder::new(Arc::clone(&self.shared.echo))));
         tasks.spawn("tcp", tcp::serve(self.listener, sink, stop.clone()));
 
-        let agent = Arc::new(Agent {
+        let agent = Arc::new(StreamContext {
             identity: self.identity,
             dialer: self.dialer,
             prober: Prober::new(Arc::clone(&self.shared)),
             shared: self.shared,
-            source: Source::new(self.config.throughput_tests),
+            source: ThroughputInitiator::new(self.config.throughput_tests),
             orders,
         });
         for (index, provider) in self.config.providers.into_iter().enumerate() {
@@ -181,12 +181,12 @@ impl App {
     }
 }
 
-fn spawn_files(agent: Arc<Agent>, tasks: &mut Tasks, stop: CancellationToken) {
+fn spawn_files(agent: Arc<StreamContext>, tasks: &mut Tasks, stop: CancellationToken) {
     tasks.spawn("files", async move { agent.dialer.follow(stop).await });
 }
 
 /// UDP and TCP on one port number.
-async fn bind(listen: SocketAddr, metrics: &Metrics) -> Result<(Echo<Errand>, TcpListener)> {
+async fn bind(listen: SocketAddr, metrics: &Metrics) -> Result<(Echo<ProbeContext>, TcpListener)> {
     let tries = if listen.port() == 0 { TRIES } else { 1 };
     let mut last = anyhow!("no port");
     for _ in 0..tries {

@@ -12,7 +12,7 @@ const DRIVER: Duration = Duration::from_millis(10);
 
 /// Both clocks at one moment, to within `apart`.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub struct ClockSample {
     pub mono: Instant,
     /// Since the epoch.
     pub real: Duration,
@@ -23,7 +23,7 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stepped;
 
-impl Reading {
+impl ClockSample {
     pub fn now() -> Self {
         let once = || {
             let mono = Instant::now();
@@ -68,8 +68,8 @@ mod tests {
 
     const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
-    fn pair(later: Duration, stepped_micros: i64) -> (Reading, Reading) {
-        let before = Reading {
+    fn pair(later: Duration, stepped_micros: i64) -> (ClockSample, ClockSample) {
+        let before = ClockSample {
             mono: Instant::now(),
             real: EPOCH,
             apart: Duration::ZERO,
@@ -79,7 +79,7 @@ mod tests {
             0.. => EPOCH + later + step,
             _ => EPOCH + later - step,
         };
-        let now = Reading {
+        let now = ClockSample {
             mono: before.mono + later,
             real,
             apart: Duration::ZERO,
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn readings_of_this_machine_agree() {
-        let before = Reading::now();
-        let now = Reading::now();
+        let before = ClockSample::now();
+        let now = ClockSample::now();
         assert!(now.waited(now.real, &before).is_ok());
     }
 }

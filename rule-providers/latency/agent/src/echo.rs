@@ -27,15 +27,16 @@ use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
 };
+use tautline_latency_protocol::{
+    Kind, PACKET_BYTES, Packet, PacketBytes, is_authentic, pair_key, signing_key,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock::{Reading, Stepped},
-    flight::{Flights, Landing, Lost},
-    limit::{self, Sources, Verdict},
+    clock::{ClockSample, Stepped},
+    in_flight::{InFlight, LostRequest, ReplyOutcome},
+    limit::{self, RequestDecision, RequestLimiter},
     metrics::Metrics,
-    wake::Wakes,
-    wire::{self, Bytes, Kind, Packet},
 };
 
 /// How long the thread waits for a packet before it looks whether to stop.
@@ -50,7 +51,7 @@ const UNKNOWN_DWELL: Duration = Duration::from_nanos(u64::MAX);
 
 /// Why a reply is no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RejectedSample {
     /// The real-time clock was set.
     Clock,
     /// The dwell cannot be, or leaves next to nothing of the time.
@@ -66,12 +67,12 @@ pub enum Refused {
 pub struct Reply<T> {
     pub what: T,
     pub sent: Instant,
-    pub round_trip: Result<Duration, Refused>,
+    pub round_trip: Result<Duration, RejectedSample>,
 }
 
 /// A request could not be sent.
 #[derive(Debug, thiserror::Error)]
-pub enum NotSent {
+pub enum SendError {
     #[error("too many requests on their way")]
     TooMany,
     #[error("the provider has not named this agent yet")]
@@ -88,8 +89,7 @@ pub struct Echo<T> {
     /// 0: not told yet.
     id: AtomicU64,
     keys: ArcSwap<Vec<hmac::Key>>,
-    pub wakes: Wakes,
-    flights: Mutex<Flights<T>>,
+    flights: Mutex<InFlight<T>>,
     metrics: Metrics,
 }
 
@@ -112,8 +112,7 @@ impl<T> Echo<T> {
             session,
             id: AtomicU64::new(0),
             keys: ArcSwap::default(),
-            wakes: Wakes::default(),
-            flights: Mutex::new(Flights::new(session)),
+            flights: Mutex::new(InFlight::new(session)),
             metrics,
         })
     }
@@ -124,11 +123,11 @@ impl<T> Echo<T> {
 
     /// The keys that this agent answers by, the one in use first, and its number on
     /// the wire if that is new.
-    pub fn name(&self, id: Option<u64>, keys: &[Vec<u8>]) {
+    pub fn set_identity(&self, id: Option<u64>, keys: &[Vec<u8>]) {
         if let Some(id) = id {
             self.id.store(id, Ordering::Relaxed);
         }
-        let keys = keys.iter().map(|k| hmac::Key::new(hmac::HMAC_SHA256, k));
+        let keys = keys.iter().map(|key| signing_key(key));
         self.keys.store(Arc::new(keys.collect()));
     }
 
@@ -140,19 +139,24 @@ impl<T> Echo<T> {
     /// The key of an initiator that `proves`.
     pub fn key_of(&self, source: u64, proves: impl Fn(&hmac::Key) -> bool) -> Option<hmac::Key> {
         let keys = self.keys.load();
-        let mut keys = keys.iter().map(|key| wire::pair_key(key, source));
+        let mut keys = keys.iter().map(|key| pair_key(key, source).signing_key());
         keys.find(proves)
     }
 
     /// Sends a request; its end comes by [`Self::serve`] or [`Self::expire`].
-    pub fn ask(&self, to: SocketAddr, key: &Arc<hmac::Key>, what: T) -> Result<(), NotSent> {
+    pub fn send_request(
+        &self,
+        to: SocketAddr,
+        key: &Arc<hmac::Key>,
+        what: T,
+    ) -> Result<(), SendError> {
         let source = self.id();
         if source == 0 {
-            return Err(NotSent::Nameless);
+            return Err(SendError::Nameless);
         }
         let mut flights = self.flights.lock();
         if flights.is_full() {
-            return Err(NotSent::TooMany);
+            return Err(SendError::TooMany);
         }
         let sequence = flights.sequence();
         let packet = Packet {
@@ -177,7 +181,7 @@ impl<T> Echo<T> {
     }
 
     /// Requests that nobody answered.
-    pub fn expire(&self, now: Instant) -> Vec<Lost<T>> {
+    pub fn expire(&self, now: Instant) -> Vec<LostRequest<T>> {
         let lost = self.flights.lock().expire(now);
         self.metrics.lost.inc_by(lost.len() as u64);
         lost
@@ -198,11 +202,11 @@ impl<T> Echo<T> {
         stop: &CancellationToken,
         mut take: impl FnMut(Reply<T>),
     ) -> io::Result<()> {
-        let mut buffer = [0; 2 * wire::LEN];
-        let mut empty = Reading::now();
-        let mut sources = Sources::new(empty.mono);
+        let mut buffer = [0; 2 * PACKET_BYTES];
+        let mut empty = ClockSample::now();
+        let mut sources = RequestLimiter::new(empty.mono);
         while !stop.is_cancelled() {
-            let before = Reading::now();
+            let before = ClockSample::now();
             let received = match self.receive(&mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Err(Errno::EAGAIN) => {
                     // Whatever comes now, comes after this.
@@ -216,7 +220,7 @@ impl<T> Echo<T> {
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let now = Reading::now();
+            let now = ClockSample::now();
             let waited = stamp.map_or(Ok(Duration::ZERO), |stamp| now.waited(stamp, &empty));
             let Some((from, (packet, bytes))) =
                 from.zip(Packet::parse(&buffer[..length.min(buffer.len())]).ok())
@@ -226,7 +230,6 @@ impl<T> Echo<T> {
             };
             match packet.kind {
                 Kind::Request => self.answer(from, &packet, bytes, &mut sources, now.mono, waited),
-                Kind::Wake => self.wake(&packet, bytes),
                 Kind::Reply => {
                     if let Some(reply) = self.reply(from, &packet, bytes, now.mono, waited) {
                         take(reply);
@@ -241,22 +244,22 @@ impl<T> Echo<T> {
         &self,
         from: SocketAddr,
         packet: &Packet,
-        bytes: &Bytes,
-        sources: &mut Sources,
+        bytes: &PacketBytes,
+        sources: &mut RequestLimiter,
         now: Instant,
         waited: Result<Duration, Stepped>,
     ) {
-        let Some(key) = self.key_of(packet.source, |key| wire::genuine(bytes, key)) else {
+        let Some(key) = self.key_of(packet.source, |key| is_authentic(bytes, key)) else {
             self.metrics.forged.inc();
             return;
         };
-        match sources.judge(packet.source, packet.session, packet.sequence, now) {
-            Verdict::Answer => {}
-            Verdict::Replayed => {
+        match sources.decide(packet.source, packet.session, packet.sequence, now) {
+            RequestDecision::Answer => {}
+            RequestDecision::Replayed => {
                 self.metrics.replayed.inc();
                 return;
             }
-            Verdict::Limited => {
+            RequestDecision::Limited => {
                 self.metrics.limited.inc();
                 return;
             }
@@ -273,38 +276,26 @@ impl<T> Echo<T> {
         }
     }
 
-    /// Wakes the stream that waits for it: who may say so, says it once.
-    fn wake(&self, packet: &Packet, bytes: &Bytes) {
-        if !self.wakes.has(packet.session) {
-            self.metrics.replayed.inc();
-        } else if self.key_of(0, |key| wire::genuine(bytes, key)).is_none() {
-            self.metrics.forged.inc();
-        } else {
-            self.metrics.woken.inc();
-            self.wakes.wake(packet.session);
-        }
-    }
-
     fn reply(
         &self,
         from: SocketAddr,
         packet: &Packet,
-        bytes: &Bytes,
+        bytes: &PacketBytes,
         now: Instant,
         waited: Result<Duration, Stepped>,
     ) -> Option<Reply<T>> {
-        let landing = self.flights.lock().land(from, packet, bytes);
+        let landing = self.flights.lock().match_reply(from, packet, bytes);
         let (what, sent, unsure) = match landing {
-            Landing::Reply { what, sent, unsure } => (what, sent, unsure),
-            Landing::Late => {
+            ReplyOutcome::Reply { what, sent, unsure } => (what, sent, unsure),
+            ReplyOutcome::Late => {
                 self.metrics.late.inc();
                 return None;
             }
-            Landing::Unknown => {
+            ReplyOutcome::Unknown => {
                 self.metrics.replayed.inc();
                 return None;
             }
-            Landing::Forged => {
+            ReplyOutcome::Forged => {
                 self.metrics.forged.inc();
                 return None;
             }
@@ -313,7 +304,7 @@ impl<T> Echo<T> {
         let round_trip = round_trip(until_now, waited, packet.dwell, unsure);
         match round_trip {
             Ok(_) => {}
-            Err(Refused::Dishonest) => _ = self.metrics.dishonest.inc(),
+            Err(RejectedSample::Dishonest) => _ = self.metrics.dishonest.inc(),
             Err(_) => _ = self.metrics.refused.inc(),
         }
         Some(Reply {
@@ -343,7 +334,7 @@ impl<T> Echo<T> {
         Ok((message.bytes, from, stamp))
     }
 
-    fn send(&self, bytes: &Bytes, to: SocketAddr) -> Result<(), Errno> {
+    fn send(&self, bytes: &PacketBytes, to: SocketAddr) -> Result<(), Errno> {
         let to = match to {
             SocketAddr::V4(v4) if self.wide => {
                 SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
@@ -373,23 +364,23 @@ fn round_trip(
     waited: Result<Duration, Stepped>,
     dwell: Duration,
     unsure: Duration,
-) -> Result<Duration, Refused> {
-    let waited = waited.map_err(|Stepped| Refused::Clock)?;
+) -> Result<Duration, RejectedSample> {
+    let waited = waited.map_err(|Stepped| RejectedSample::Clock)?;
     if dwell == UNKNOWN_DWELL {
-        return Err(Refused::Clock);
+        return Err(RejectedSample::Clock);
     }
-    let elapsed = until_now.checked_sub(waited).ok_or(Refused::Clock)?;
+    let elapsed = until_now.checked_sub(waited).ok_or(RejectedSample::Clock)?;
     // A busy node holds a request for long; nobody holds it for that long.
     let nearly_all = elapsed > Duration::from_millis(100) && dwell > elapsed / 100 * 99;
     if nearly_all || dwell > elapsed {
-        return Err(Refused::Dishonest);
+        return Err(RejectedSample::Dishonest);
     }
     let rtt = elapsed - dwell;
     if rtt.is_zero() || rtt > LONGEST {
-        return Err(Refused::Range);
+        return Err(RejectedSample::Range);
     }
     if unsure > UNSURE.max(rtt / 10) {
-        return Err(Refused::Unsure);
+        return Err(RejectedSample::Unsure);
     }
     Ok(rtt)
 }

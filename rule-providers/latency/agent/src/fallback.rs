@@ -11,12 +11,12 @@ use crate::targets::Key;
 type Connect = (Duration, Instant);
 
 #[derive(Debug, Default)]
-pub struct Fallbacks {
+pub struct ConnectFallbacks {
     /// When the first loss of a row was noted, and a connect begun since.
     by_key: HashMap<Key, (Instant, Option<Connect>)>,
 }
 
-impl Fallbacks {
+impl ConnectFallbacks {
     /// Notes the first loss of a row; what was kept is of no use any more.
     pub fn want(&mut self, key: &Key, now: Instant) {
         self.by_key.insert(key.clone(), (now, None));
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_connect_since_the_first_loss_is_used_once() {
-        let (mut kept, start) = (Fallbacks::default(), Instant::now());
+        let (mut kept, start) = (ConnectFallbacks::default(), Instant::now());
         let key = Key {
             node: "n".into(),
             instance: "i".into(),

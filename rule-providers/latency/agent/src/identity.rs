@@ -20,15 +20,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// `parked` is the key of the park that it comes back from, or 0.
-    pub fn hello(&self, parked: u64) -> Hello {
+    pub fn hello(&self) -> Hello {
         Hello {
             node: self.node.clone(),
             boot_id: self.boot_id.clone(),
             address: self.address.to_string(),
             nic_bits_per_second: self.nic_bits_per_second,
-            parks: true,
-            parked,
         }
     }
 }

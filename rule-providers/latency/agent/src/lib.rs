@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! echo      one socket and a thread: answers requests, times replies
-//!   wire, limit, flight, clock, wake
+//!   limit, flight, clock
 //! measure   one task: visits targets when due, notes samples and losses
 //!   schedule, targets, pairs, pair, tcp, fallback
 //! stream    one task for each replica of the provider: orders down, changes up
@@ -13,12 +13,12 @@
 mod app;
 mod clock;
 #[cfg(test)]
-mod dashboard;
+mod dashboard_tests;
 mod dial;
 mod echo;
 mod fallback;
-mod flight;
 pub mod identity;
+mod in_flight;
 mod limit;
 mod measure;
 mod metrics;
@@ -32,8 +32,6 @@ mod stream;
 mod targets;
 mod tcp;
 mod throughput;
-mod wake;
-mod wire;
 
 pub use app::{App, Config};
 pub use dial::{Provider, Token};

@@ -35,7 +35,7 @@ pub fn session(start: SystemTime, random: u64) -> u64 {
 
 /// What to do with a genuine request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RequestDecision {
     Answer,
     /// It was seen before, or is too old to tell.
     Replayed,
@@ -133,13 +133,13 @@ impl Source {
 
 /// All sources.
 #[derive(Debug)]
-pub struct Sources {
+pub struct RequestLimiter {
     known: HashMap<u64, Source>,
     all: Bucket,
     swept: Instant,
 }
 
-impl Sources {
+impl RequestLimiter {
     pub fn new(now: Instant) -> Self {
         Self {
             known: HashMap::new(),
@@ -149,7 +149,13 @@ impl Sources {
     }
 
     /// Judges a request that is genuine; replays do not count against the source.
-    pub fn judge(&mut self, source: u64, session: u64, sequence: u64, now: Instant) -> Verdict {
+    pub fn decide(
+        &mut self,
+        source: u64,
+        session: u64,
+        sequence: u64,
+        now: Instant,
+    ) -> RequestDecision {
         let full = self.known.len() >= SOURCES;
         if full && now.saturating_duration_since(self.swept) > FORGET / 6 {
             self.swept = now;
@@ -159,19 +165,19 @@ impl Sources {
         let full = self.known.len() >= SOURCES;
         let known = match self.known.entry(source) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if full => return Verdict::Limited,
+            Entry::Vacant(_) if full => return RequestDecision::Limited,
             Entry::Vacant(free) => free.insert(Source {
                 bucket: Bucket::new(RATE, BURST, now),
                 windows: Default::default(),
             }),
         };
         if !known.first(session, sequence, now) {
-            return Verdict::Replayed;
+            return RequestDecision::Replayed;
         }
         if known.bucket.take(1.0, now) && self.all.take(1.0, now) {
-            Verdict::Answer
+            RequestDecision::Answer
         } else {
-            Verdict::Limited
+            RequestDecision::Limited
         }
     }
 }
@@ -200,34 +206,37 @@ mod tests {
     #[test]
     fn a_session_of_before_stays_replayed() {
         let now = Instant::now();
-        let mut sources = Sources::new(now);
-        assert_eq!(sources.judge(1, 10, 1, now), Verdict::Answer);
-        assert_eq!(sources.judge(1, 11, 1, now), Verdict::Answer);
-        assert_eq!(sources.judge(1, 10, 1, now), Verdict::Replayed);
-        assert_eq!(sources.judge(1, 11, 1, now), Verdict::Replayed);
-        assert_eq!(sources.judge(2, 10, 1, now), Verdict::Answer);
+        let mut sources = RequestLimiter::new(now);
+        assert_eq!(sources.decide(1, 10, 1, now), RequestDecision::Answer);
+        assert_eq!(sources.decide(1, 11, 1, now), RequestDecision::Answer);
+        assert_eq!(sources.decide(1, 10, 1, now), RequestDecision::Replayed);
+        assert_eq!(sources.decide(1, 11, 1, now), RequestDecision::Replayed);
+        assert_eq!(sources.decide(2, 10, 1, now), RequestDecision::Answer);
     }
 
     #[test]
     fn of_four_sessions_the_two_newest_pass_until_all_are_silent() {
         let now = Instant::now();
-        let mut sources = Sources::new(now);
+        let mut sources = RequestLimiter::new(now);
         for session in 11..=14 {
-            assert_eq!(sources.judge(1, session, 1, now), Verdict::Answer);
+            assert_eq!(sources.decide(1, session, 1, now), RequestDecision::Answer);
         }
         // Captured before, and never seen here.
         for session in [10, 11, 12] {
-            assert_eq!(sources.judge(1, session, 2, now), Verdict::Replayed);
+            assert_eq!(
+                sources.decide(1, session, 2, now),
+                RequestDecision::Replayed
+            );
         }
         for session in [13, 14] {
-            assert_eq!(sources.judge(1, session, 2, now), Verdict::Answer);
+            assert_eq!(sources.decide(1, session, 2, now), RequestDecision::Answer);
         }
         // What is replayed does not keep the rest in memory.
         let half = now + FORGET / 2;
-        assert_eq!(sources.judge(1, 5, 3, half), Verdict::Replayed);
+        assert_eq!(sources.decide(1, 5, 3, half), RequestDecision::Replayed);
         let later = now + FORGET;
-        assert_eq!(sources.judge(1, 5, 3, later), Verdict::Answer);
-        assert_eq!(sources.judge(1, 4, 3, later), Verdict::Replayed);
+        assert_eq!(sources.decide(1, 5, 3, later), RequestDecision::Answer);
+        assert_eq!(sources.decide(1, 4, 3, later), RequestDecision::Replayed);
     }
 
     #[test]
@@ -242,36 +251,45 @@ mod tests {
     #[test]
     fn a_source_at_100_times_its_rate_gets_its_burst_and_its_rate() {
         let start = Instant::now();
-        let mut sources = Sources::new(start);
+        let mut sources = RequestLimiter::new(start);
         let mut answered = 0;
         // 2,000 a second for 5 s.
         for n in 0..10_000 {
             let now = start + Duration::from_micros(500) * n;
-            match sources.judge(1, 1, u64::from(n) + 1, now) {
-                Verdict::Answer => answered += 1,
-                verdict => assert_eq!(verdict, Verdict::Limited),
+            match sources.decide(1, 1, u64::from(n) + 1, now) {
+                RequestDecision::Answer => answered += 1,
+                verdict => assert_eq!(verdict, RequestDecision::Limited),
             }
         }
         assert!((499..=501).contains(&answered), "{answered}");
         // Another source is not held back by it.
         let later = start + Duration::from_secs(5);
-        assert_eq!(sources.judge(2, 1, 1, later), Verdict::Answer);
+        assert_eq!(sources.decide(2, 1, 1, later), RequestDecision::Answer);
     }
 
     #[test]
     fn the_table_has_a_bound_and_makes_room_for_new_sources() {
         let start = Instant::now();
-        let mut sources = Sources::new(start);
+        let mut sources = RequestLimiter::new(start);
         for source in 0..SOURCES as u64 {
             // Within the rate of all together.
             let now = start + Duration::from_micros(250) * source as u32;
-            assert_eq!(sources.judge(source + 1, 1, 1, now), Verdict::Answer);
+            assert_eq!(
+                sources.decide(source + 1, 1, 1, now),
+                RequestDecision::Answer
+            );
         }
         let late = start + Duration::from_secs(5);
-        assert_eq!(sources.judge(1 << 40, 1, 1, late), Verdict::Limited);
+        assert_eq!(
+            sources.decide(1 << 40, 1, 1, late),
+            RequestDecision::Limited
+        );
         assert_eq!(sources.known.len(), SOURCES);
         let later = start + FORGET * 2;
-        assert_eq!(sources.judge(1 << 40, 1, 1, later), Verdict::Answer);
+        assert_eq!(
+            sources.decide(1 << 40, 1, 1, later),
+            RequestDecision::Answer
+        );
         assert!(sources.known.len() < SOURCES);
     }
 }

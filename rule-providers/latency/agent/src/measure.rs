@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     echo::{Echo, Reply},
-    fallback::Fallbacks,
-    flight::Lost,
+    fallback::ConnectFallbacks,
+    in_flight::LostRequest,
     metrics::Metrics,
     pair::{Pair, UNREACHABLE},
     pairs::Pairs,
     probe::Ticket,
     schedule::Schedule,
-    targets::{Key, List, Lists, Target},
+    targets::{Key, ReplicaLists, Target, TargetList},
     tcp,
 };
 
@@ -42,7 +42,7 @@ pub const CONNECTS: usize = 256;
 
 /// What a request was sent for.
 #[derive(Debug)]
-pub struct Errand {
+pub struct ProbeContext {
     pub key: Key,
     pub visit: u64,
     /// Of a live probe, which waits until all its tickets are gone.
@@ -54,14 +54,14 @@ pub type Replica = (usize, SocketAddr);
 
 /// What a stream tells the measuring task.
 #[derive(Debug)]
-pub enum Order {
-    Measure(Replica, List),
+pub enum Command {
+    Measure(Replica, TargetList),
     Forget(Replica),
 }
 
 /// What all parts of the agent share.
 pub struct Shared {
-    pub echo: Arc<Echo<Errand>>,
+    pub echo: Arc<Echo<ProbeContext>>,
     pub pairs: Mutex<Pairs>,
     pub metrics: Metrics,
     /// Changes when a pair became unreachable, or is so no longer.
@@ -70,7 +70,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(echo: Echo<Errand>, metrics: Metrics) -> Self {
+    pub fn new(echo: Echo<ProbeContext>, metrics: Metrics) -> Self {
         Self {
             echo: Arc::new(echo),
             pairs: Mutex::default(),
@@ -85,10 +85,10 @@ impl Shared {
         self.visits.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub fn ask(&self, target: &Target, errand: Errand) {
+    pub fn ask(&self, target: &Target, errand: ProbeContext) {
         let to: (SocketAddr, &Arc<hmac::Key>) = (target.address, &target.secret);
         // A full buffer, say: the next visit tries again.
-        if let Err(error) = self.echo.ask(to.0, to.1, errand) {
+        if let Err(error) = self.echo.send_request(to.0, to.1, errand) {
             tracing::debug!(?target, %error, "an echo request was not sent");
         }
     }
@@ -110,7 +110,7 @@ impl Shared {
 
 /// The end of a TCP connect.
 #[derive(Debug)]
-pub struct Connected {
+pub struct ConnectResult {
     key: Key,
     visit: u64,
     sent: Instant,
@@ -119,34 +119,34 @@ pub struct Connected {
 
 /// What the task hears.
 pub struct Inbox {
-    pub orders: Receiver<Order>,
+    pub orders: Receiver<Command>,
     /// No more than there are requests on their way, which have a bound.
-    pub replies: UnboundedReceiver<Reply<Errand>>,
-    pub connected: Receiver<Connected>,
+    pub replies: UnboundedReceiver<Reply<ProbeContext>>,
+    pub connected: Receiver<ConnectResult>,
 }
 
-pub struct Measuring {
+pub struct MeasureTask {
     shared: Arc<Shared>,
     schedule: Schedule<Key>,
-    lists: Lists<Replica>,
+    lists: ReplicaLists<Replica>,
     targets: HashMap<Key, Target>,
     /// Re-probes to come.
     retries: Vec<(Instant, Key)>,
-    connects: Fallbacks,
-    connected: Sender<Connected>,
+    connects: ConnectFallbacks,
+    connected: Sender<ConnectResult>,
     tidied: Instant,
 }
 
-impl Measuring {
-    pub fn new(shared: Arc<Shared>, connected: Sender<Connected>, seed: u64) -> Self {
+impl MeasureTask {
+    pub fn new(shared: Arc<Shared>, connected: Sender<ConnectResult>, seed: u64) -> Self {
         let now = Instant::now();
         Self {
             shared,
             schedule: Schedule::new(seed, now),
-            lists: Lists::default(),
+            lists: ReplicaLists::default(),
             targets: HashMap::new(),
             retries: Vec::new(),
-            connects: Fallbacks::default(),
+            connects: ConnectFallbacks::default(),
             connected,
             tidied: now,
         }
@@ -163,19 +163,23 @@ impl Measuring {
                 Some(order) = inbox.orders.recv() => self.ordered(order),
                 () = tokio::time::sleep_until(wake) => {}
             }
-            self.turn(Instant::now());
+            self.run_due(Instant::now());
         }
     }
 
     fn wake(&self) -> Instant {
         let retry = self.retries.iter().map(|(at, _)| *at).min();
-        let others = [self.schedule.wake(), self.shared.echo.earliest(), retry];
+        let others = [
+            self.schedule.next_visit_at(),
+            self.shared.echo.earliest(),
+            retry,
+        ];
         let tidy = self.tidied + TIDY;
         others.into_iter().flatten().fold(tidy, Instant::min)
     }
 
     /// All that is due.
-    fn turn(&mut self, now: Instant) {
+    fn run_due(&mut self, now: Instant) {
         for lost in self.shared.echo.expire(now) {
             self.lost(lost, now);
         }
@@ -210,7 +214,7 @@ impl Measuring {
             self.connect(target, visit);
         }
         let ticket = None;
-        self.shared.ask(target, Errand { key, visit, ticket });
+        self.shared.ask(target, ProbeContext { key, visit, ticket });
     }
 
     fn connect(&self, target: &Target, visit: u64) {
@@ -218,7 +222,7 @@ impl Measuring {
         let (connected, sent) = (self.connected.clone(), Instant::now());
         tokio::spawn(async move {
             let rtt = tcp::connect(address).await;
-            let end = Connected {
+            let end = ConnectResult {
                 key,
                 visit,
                 sent,
@@ -229,9 +233,9 @@ impl Measuring {
         });
     }
 
-    fn replied(&mut self, reply: Reply<Errand>) {
+    fn replied(&mut self, reply: Reply<ProbeContext>) {
         // The ticket is given back when the sample is noted.
-        let Errand {
+        let ProbeContext {
             key,
             visit,
             ticket: _ticket,
@@ -247,8 +251,8 @@ impl Measuring {
         self.schedule.failing(&key, failing);
     }
 
-    fn lost(&mut self, lost: Lost<Errand>, now: Instant) {
-        let Errand { key, visit, .. } = &lost.what;
+    fn lost(&mut self, lost: LostRequest<ProbeContext>, now: Instant) {
+        let ProbeContext { key, visit, .. } = &lost.what;
         let Some(target) = self.targets.get(key) else {
             let mut pairs = self.shared.pairs.lock();
             pairs.of(key, now).lost(*visit, lost.sent);
@@ -277,8 +281,8 @@ impl Measuring {
         }
     }
 
-    fn connected(&mut self, end: Connected) {
-        let Connected {
+    fn connected(&mut self, end: ConnectResult) {
+        let ConnectResult {
             key,
             visit,
             sent,
@@ -303,14 +307,14 @@ impl Measuring {
         }
     }
 
-    fn ordered(&mut self, order: Order) {
+    fn ordered(&mut self, order: Command) {
         match order {
-            Order::Measure(replica, list) => {
+            Command::Measure(replica, list) => {
                 let id = list.echo_id;
                 self.lists.set(replica, list);
                 self.take(Some(id));
             }
-            Order::Forget(replica) => {
+            Command::Forget(replica) => {
                 self.lists.forget(replica);
                 self.take(None);
             }
@@ -318,8 +322,8 @@ impl Measuring {
     }
 
     fn take(&mut self, id: Option<u64>) {
-        let (union, now) = (self.lists.union(), Instant::now());
-        self.shared.echo.name(id, &union.keys);
+        let (union, now) = (self.lists.merge(), Instant::now());
+        self.shared.echo.set_identity(id, &union.keys);
         let each = union.targets.iter();
         self.schedule
             .set(each.map(|t| (t.key.clone(), t.demand)), now);
@@ -327,10 +331,10 @@ impl Measuring {
         let targets: HashMap<_, _> = each.map(|t| (t.key.clone(), t)).collect();
         let before = std::mem::replace(&mut self.targets, targets);
         for (key, target) in &self.targets {
-            if before.get(key).is_some_and(|t| !t.same_way(target)) {
+            if before.get(key).is_some_and(|t| !t.same_endpoint(target)) {
                 self.shared.change(key, now, |pair| pair.moved(now));
                 self.connects.forget(key);
-                self.schedule.hurry(key, now);
+                self.schedule.prioritize(key, now);
             }
         }
         self.connects.retain(|key| self.targets.contains_key(key));

@@ -19,7 +19,6 @@ pub struct Metrics {
     pub malformed: Counter,
     pub answered: Counter,
     pub limited: Counter,
-    pub woken: Counter,
     pub fallback: Counter,
     pub probes_limited: Counter,
     pub streams: Gauge,
@@ -67,11 +66,6 @@ impl Metrics {
                 &self.limited,
             ),
             (
-                "woken",
-                "Times that the provider had it connect before its time",
-                &self.woken,
-            ),
-            (
                 "fallback",
                 "Samples by TCP connect, where UDP is lost and TCP is not",
                 &self.fallback,
@@ -88,7 +82,7 @@ impl Metrics {
         let gauges = [
             (
                 "streams",
-                "Replicas of the provider that are connected, or have sent it away for half a minute",
+                "Replicas of the provider that are connected",
                 &self.streams,
             ),
             ("targets", "Nodes measured in turn", &self.targets),

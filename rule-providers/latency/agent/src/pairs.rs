@@ -17,11 +17,11 @@ const KEEP: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub struct Pairs {
-    by_key: HashMap<Key, Kept>,
+    by_key: HashMap<Key, StoredPair>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredPair {
     pair: Pair,
     used: Instant,
 }
@@ -38,10 +38,13 @@ impl Pairs {
                 self.by_key.remove(&oldest);
             }
         }
-        let kept = self.by_key.entry(key.clone()).or_insert_with(|| Kept {
-            pair: Pair::default(),
-            used: now,
-        });
+        let kept = self
+            .by_key
+            .entry(key.clone())
+            .or_insert_with(|| StoredPair {
+                pair: Pair::default(),
+                used: now,
+            });
         kept.used = now;
         &mut kept.pair
     }
@@ -75,7 +78,7 @@ impl Pairs {
 }
 
 /// A pair as the provider is told it.
-pub fn told(key: &Key, figures: Figures) -> latency::Pair {
+pub fn to_report(key: &Key, figures: Figures) -> latency::Pair {
     let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
     latency::Pair {
         node: key.node.to_string(),

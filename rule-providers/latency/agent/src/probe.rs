@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     limit::Bucket,
-    measure::{Errand, Shared},
+    measure::{ProbeContext, Shared},
     pairs,
     targets::{self, Target},
 };
@@ -73,7 +73,7 @@ impl Prober {
         let (pairs, now) = (self.shared.pairs.lock(), Instant::now());
         let known = targets
             .iter()
-            .filter_map(|t| Some(pairs::told(&t.key, pairs.get(&t.key)?.figures(now))));
+            .filter_map(|t| Some(pairs::to_report(&t.key, pairs.get(&t.key)?.figures(now))));
         Probed {
             id: probe.id,
             pairs: known.collect(),
@@ -88,7 +88,7 @@ impl Prober {
             for some in targets.chunks(PACE) {
                 sleep_until(step).await;
                 for target in some {
-                    let errand = Errand {
+                    let errand = ProbeContext {
                         key: target.key.clone(),
                         visit,
                         ticket: Some(Ticket {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     dial::Provider,
-    stream::{self, Agent},
+    stream::{self, StreamContext},
 };
 
 const LOOK_UP: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ struct Replica {
 /// # Errors
 /// A stream's task panicked.
 pub async fn follow(
-    agent: Arc<Agent>,
+    agent: Arc<StreamContext>,
     index: usize,
     provider: Provider,
     stop: CancellationToken,

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 const MESSAGE: usize = 500;
 
 #[derive(Clone, Debug)]
-struct Told {
+struct ReportedPair {
     windows: Vec<u64>,
     state: State,
     refresh: Option<Duration>,
@@ -32,17 +32,17 @@ struct Told {
 
 /// What one stream has told. A new one tells all.
 #[derive(Debug, Default)]
-pub struct Teller {
-    told: HashMap<Key, Told>,
+pub struct DeltaReporter {
+    told: HashMap<Key, ReportedPair>,
 }
 
-impl Teller {
+impl DeltaReporter {
     /// The pairs to tell now, a message each; they count as told. One message at
     /// the least: it says that what was told still holds.
     pub fn messages(&mut self, pairs: &Pairs, now: Instant) -> Vec<Vec<latency::Pair>> {
         let (mut changes, mut messages) = (self.changes(pairs, now), Vec::new());
-        while let Some(excess) = excess(&mut changes) {
-            messages.push(excess);
+        while let Some(message) = split_message(&mut changes) {
+            messages.push(message);
         }
         messages.push(changes);
         messages
@@ -63,7 +63,7 @@ impl Teller {
                     && now.saturating_duration_since(told.at) <= AGAIN
             });
             if !same {
-                let told = Told {
+                let told = ReportedPair {
                     windows: pair.windows().collect(),
                     state,
                     refresh: pair.refresh,
@@ -71,7 +71,7 @@ impl Teller {
                     at: now,
                 };
                 self.told.insert(key.clone(), told);
-                changes.push(pairs::told(key, pair.figures(now)));
+                changes.push(pairs::to_report(key, pair.figures(now)));
             }
         }
         changes
@@ -79,7 +79,7 @@ impl Teller {
 }
 
 /// A message's pairs, taken from those that do not fit into one more.
-pub fn excess(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair>> {
+pub fn split_message(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair>> {
     (pairs.len() > MESSAGE).then(|| pairs.split_off(pairs.len() - MESSAGE))
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn probed_pairs_are_not_told_and_no_message_has_more_than_500() {
-        let (mut pairs, mut teller) = (Pairs::default(), Teller::default());
+        let (mut pairs, mut teller) = (Pairs::default(), DeltaReporter::default());
         let now = Instant::now();
         let key = |n: usize| Key {
             node: format!("n{n}").into(),
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn that_a_figure_is_a_connects_is_told_though_it_is_as_large() {
-        let (mut pairs, mut teller) = (Pairs::default(), Teller::default());
+        let (mut pairs, mut teller) = (Pairs::default(), DeltaReporter::default());
         let now = Instant::now();
         let key = Key {
             node: "n".into(),
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_told_and_all_again_after_30_s() {
-        let (mut pairs, mut teller) = (Pairs::default(), Teller::default());
+        let (mut pairs, mut teller) = (Pairs::default(), DeltaReporter::default());
         let start = Instant::now();
         let at = |visit: u64| start + 1_000 * MS * visit as u32;
         let mut now = start;

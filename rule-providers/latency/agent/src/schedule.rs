@@ -91,7 +91,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     /// Puts a target first in turn, as if it were never visited.
-    pub fn hurry(&mut self, key: &K, now: Instant) {
+    pub fn prioritize(&mut self, key: &K, now: Instant) {
         if let Some(target) = self.targets.get_mut(key) {
             target.visited = None;
             target.due = now;
@@ -121,7 +121,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     /// When [`Self::next`] has somebody again, unless the targets change.
-    pub fn wake(&self) -> Option<Instant> {
+    pub fn next_visit_at(&self) -> Option<Instant> {
         if let Some((1.., due)) = self.burst {
             return Some(due);
         }
@@ -213,7 +213,7 @@ mod tests {
             while let Some(key) = schedule.next(now) {
                 visits.push(((now - start).as_millis() as u64, key));
             }
-            let wake = schedule.wake().unwrap_or(start + span);
+            let wake = schedule.next_visit_at().unwrap_or(start + span);
             now = wake.max(now + MS);
         }
         visits
@@ -311,7 +311,7 @@ mod tests {
         run(&mut schedule, start, 60_000 * MS);
         let now = start + 60_000 * MS;
         for key in [7, 1_003] {
-            schedule.hurry(&key, now);
+            schedule.prioritize(&key, now);
         }
         let visits = run(&mut schedule, now, 1_200 * MS);
         let first = |demand| {
@@ -351,12 +351,12 @@ mod tests {
         let mut now = start;
         for _ in 0..2_000 {
             while schedule.next(now).is_some() {}
-            let wake = schedule.wake().unwrap();
+            let wake = schedule.next_visit_at().unwrap();
             assert!(wake > now, "it would spin");
             assert!(schedule.next(wake - MS / 1000).is_none());
             now = wake;
         }
         let mut empty = Schedule::<u32>::new(1, start);
-        assert_eq!((empty.next(start), empty.wake()), (None, None));
+        assert_eq!((empty.next(start), empty.next_visit_at()), (None, None));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use tautline_proto::latency::{
-    FromAgent, Park, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
+    FromAgent, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
     from_agent, to_agent,
 };
 use tokio::{
@@ -22,11 +22,11 @@ use tonic::{Request, Streaming, transport::Channel};
 use crate::{
     dial::{Dialer, Provider},
     identity::Identity,
-    measure::{Order, Replica, Shared},
+    measure::{Command, Replica, Shared},
     probe::Prober,
-    report::{Teller, excess},
-    targets::{List, Target},
-    throughput::{Source, Test},
+    report::{DeltaReporter, split_message},
+    targets::{Target, TargetList},
+    throughput::{Test, ThroughputInitiator},
 };
 
 const REPORT: Duration = Duration::from_secs(2);
@@ -39,109 +39,73 @@ const APART: Duration = Duration::from_millis(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// A stream that lasted so long was a good one.
 const GOOD: Duration = Duration::from_secs(30);
-/// A replica cannot send us away for longer.
-const LONGEST_PARK: Duration = Duration::from_secs(120);
-/// Between two wakes of a replica that are obeyed.
-const WAKE: Duration = Duration::from_secs(1);
-/// For a replica to hear that an agent that it has sent away ends.
-const FAREWELL: Duration = Duration::from_secs(2);
 /// Within how long all streams are opened anew after a file has changed.
 const RENEW: Duration = Duration::from_secs(5);
 
 /// What every stream needs.
-pub struct Agent {
+pub struct StreamContext {
     pub identity: Identity,
     pub shared: Arc<Shared>,
     pub dialer: Dialer,
     pub prober: Prober,
-    pub source: Source,
-    pub orders: Sender<Order>,
+    pub source: ThroughputInitiator,
+    pub orders: Sender<Command>,
 }
 
 /// Follows a replica until told to stop, with ever longer pauses while it fails.
 pub async fn follow(
-    agent: Arc<Agent>,
+    agent: Arc<StreamContext>,
     provider: Provider,
     replica: Replica,
     stop: CancellationToken,
 ) {
     let address = replica.1;
     let mut pause = BACKOFF.0;
-    // The key of the park that we are to come back from, or 0.
-    let mut parked = 0;
-    let mut wakes_from = tokio::time::Instant::now();
     loop {
         let start = Instant::now();
         let ended = tokio::select! {
             () = stop.cancelled() => break,
-            ended = session(&agent, &provider, replica, &mut parked) => ended,
+            ended = session(&agent, &provider, replica) => ended,
         };
         if start.elapsed() > GOOD {
             pause = BACKOFF.0;
         }
-        let mut wait = pause.mul_f64(0.5 + fastrand::f64());
+        let wait = pause.mul_f64(0.5 + fastrand::f64());
         pause = (pause * 2).min(BACKOFF.1);
-        let mut counted = None;
         match ended {
-            Ok(Ended::Parked(park, open)) => {
-                counted = Some(open);
-                (parked, pause) = (park.key, BACKOFF.0);
-                let away = Duration::from_secs(park.seconds.into()).min(LONGEST_PARK);
-                wait = away.mul_f64(0.8 + 0.4 * fastrand::f64()).max(BACKOFF.0);
-            }
-            Ok(Ended::Closed) => {
-                tracing::debug!(%provider, %address, "stream ended; opening another");
-            }
+            Ok(()) => tracing::debug!(%provider, %address, "stream ended; opening another"),
             Err(error) => {
                 tracing::warn!(%provider, %address, error = %format!("{error:#}"), "no stream");
             }
         }
-        let mut waits = agent.shared.echo.wakes.wait(parked);
-        let woken = async {
-            waits.woken().await;
-            sleep_until(wakes_from).await;
-        };
         tokio::select! {
             () = stop.cancelled() => break,
             () = sleep(wait) => {}
-            () = woken => wakes_from = tokio::time::Instant::now() + WAKE,
         }
-        drop(counted);
-    }
-    if parked != 0 {
-        // Else others' losses on the way to us would look like a cut network.
-        _ = timeout(FAREWELL, farewell(&agent, &provider, replica, parked)).await;
     }
     // The measuring task may have ended first.
-    _ = agent.orders.send(Order::Forget(replica)).await;
+    _ = agent.orders.send(Command::Forget(replica)).await;
 }
 
-/// Counts a replica while a stream to it is open, or it has sent us away.
-struct Open<'a>(&'a Shared);
+/// Counts a replica while a stream to it is open.
+struct OpenStreamCount<'a>(&'a Shared);
 
-impl<'a> Open<'a> {
+impl<'a> OpenStreamCount<'a> {
     fn new(shared: &'a Shared) -> Self {
         shared.metrics.streams.inc();
         Self(shared)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenStreamCount<'_> {
     fn drop(&mut self) {
         self.0.metrics.streams.dec();
     }
 }
 
-/// How a stream ended that was opened.
-enum Ended<'a> {
-    Closed,
-    /// The replica wants nothing for a while.
-    Parked(Park, Open<'a>),
-}
-
 /// Opens the stream; `outgoing` begins with a Hello.
 async fn open(
-    agent: &Agent,
+    agent: &StreamContext,
     channel: Channel,
     outgoing: Receiver<FromAgent>,
 ) -> Result<Streaming<ToAgent>> {
@@ -155,38 +119,18 @@ async fn open(
     Ok(opened.map_err(refused)?.into_inner())
 }
 
-/// Comes back to end in good order.
-async fn farewell(agent: &Agent, provider: &Provider, replica: Replica, parked: u64) -> Result<()> {
-    let channel = agent.dialer.channel(provider, replica.1).await?;
-    let (messages, outgoing) = mpsc::channel(1);
-    let hello = agent.identity.hello(parked);
-    say(&messages, from_agent::What::Hello(hello)).await?;
-    drop(messages);
-    let mut incoming = open(agent, channel, outgoing).await?;
-    while incoming.message().await?.is_some() {}
-    Ok(())
-}
-
-async fn session<'a>(
-    agent: &'a Arc<Agent>,
-    provider: &Provider,
-    replica: Replica,
-    parked: &mut u64,
-) -> Result<Ended<'a>> {
+async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Replica) -> Result<()> {
     let mut changed = agent.dialer.changed.subscribe();
     let mut urgent = agent.shared.urgent.subscribe();
     let channel = agent.dialer.channel(provider, replica.1).await?;
     let (messages, outgoing) = mpsc::channel(32);
-    let mut teller = Teller::default();
-    let hello = agent.identity.hello(*parked);
-    say(&messages, from_agent::What::Hello(hello)).await?;
-    tell(&messages, &agent.shared, &mut teller).await?;
+    let mut teller = DeltaReporter::default();
+    let hello = agent.identity.hello();
+    send(&messages, from_agent::What::Hello(hello)).await?;
+    send_report(&messages, &agent.shared, &mut teller).await?;
     let mut incoming = open(agent, channel, outgoing).await?;
-    let open = Open::new(&agent.shared);
-    match std::mem::take(parked) {
-        0 => tracing::info!(%provider, address = %replica.1, "stream open"),
-        _ => tracing::debug!(%provider, address = %replica.1, "stream open again"),
-    }
+    let _open = OpenStreamCount::new(&agent.shared);
+    tracing::info!(%provider, address = %replica.1, "stream open");
 
     let mut ticks = interval(REPORT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -211,24 +155,21 @@ async fn session<'a>(
             message = message => {
                 next = tokio::time::Instant::now() + APART;
                 match message.map_err(refused)? {
-                    Some(ToAgent { what: Some(to_agent::What::Park(park)) }) => {
-                        return Ok(Ended::Parked(park, open));
-                    }
-                    Some(message) => take(agent, replica, message, &messages, &asked).await?,
-                    None => return Ok(Ended::Closed),
+                    Some(message) => handle(agent, replica, message, &messages, &asked).await?,
+                    None => return Ok(()),
                 }
             }
-            _ = ticks.tick() => tell(&messages, &agent.shared, &mut teller).await?,
+            _ = ticks.tick() => send_report(&messages, &agent.shared, &mut teller).await?,
             told = urged => {
                 told?;
                 hurry = tokio::time::Instant::now() + URGENT;
-                tell(&messages, &agent.shared, &mut teller).await?;
+                send_report(&messages, &agent.shared, &mut teller).await?;
             }
             told = changed.changed(), if renew.is_none() => {
                 told?;
                 renew = Some(tokio::time::Instant::now() + RENEW.mul_f64(fastrand::f64()));
             }
-            () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(Ended::Closed),
+            () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(()),
         }
     }
 }
@@ -237,16 +178,20 @@ fn refused(status: tonic::Status) -> anyhow::Error {
     anyhow!("the replica says {:?}: {}", status.code(), status.message())
 }
 
-async fn tell(messages: &Sender<FromAgent>, shared: &Shared, teller: &mut Teller) -> Result<()> {
+async fn send_report(
+    messages: &Sender<FromAgent>,
+    shared: &Shared,
+    teller: &mut DeltaReporter,
+) -> Result<()> {
     let reports = teller.messages(&shared.pairs.lock(), Instant::now());
     for pairs in reports {
         let counts = Some(shared.metrics.counts());
-        say(messages, from_agent::What::Report(Report { pairs, counts })).await?;
+        send(messages, from_agent::What::Report(Report { pairs, counts })).await?;
     }
     Ok(())
 }
 
-async fn say(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()> {
+async fn send(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()> {
     let message = FromAgent { what: Some(what) };
     match timeout(DEADLINE, messages.send(message)).await {
         Ok(Ok(())) => Ok(()),
@@ -255,8 +200,8 @@ async fn say(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()>
     }
 }
 
-async fn take(
-    agent: &Arc<Agent>,
+async fn handle(
+    agent: &Arc<StreamContext>,
     replica: Replica,
     message: ToAgent,
     messages: &Sender<FromAgent>,
@@ -265,18 +210,18 @@ async fn take(
     let (agent, messages) = (Arc::clone(agent), messages.clone());
     let answer = async move |what| {
         // Whoever asked is gone, or hangs: the stream finds out.
-        _ = say(&messages, what).await;
+        _ = send(&messages, what).await;
     };
     match message.what {
-        // Of a later version, say; a Park ends the stream.
-        None | Some(to_agent::What::Park(_)) => {}
+        // Of a later version, say.
+        None => {}
         Some(to_agent::What::Targets(targets)) => {
-            let order = Order::Measure(replica, List::from(targets));
+            let order = Command::Measure(replica, TargetList::from(targets));
             agent.orders.send(order).await?;
         }
         Some(to_agent::What::Probe(probe)) => {
             let probed = async move {
-                for message in fitting(agent.prober.run(probe).await) {
+                for message in split_answer(agent.prober.run(probe).await) {
                     answer(message).await;
                 }
             };
@@ -291,9 +236,9 @@ async fn take(
 }
 
 /// An answer, and reports before it of the pairs that do not fit into it.
-fn fitting(mut probed: Probed) -> Vec<from_agent::What> {
+fn split_answer(mut probed: Probed) -> Vec<from_agent::What> {
     let mut messages = Vec::new();
-    while let Some(pairs) = excess(&mut probed.pairs) {
+    while let Some(pairs) = split_message(&mut probed.pairs) {
         let counts = None;
         messages.push(from_agent::What::Report(Report { pairs, counts }));
     }
@@ -301,7 +246,7 @@ fn fitting(mut probed: Probed) -> Vec<from_agent::What> {
     messages
 }
 
-async fn transferred(agent: &Agent, test: Throughput) -> from_agent::What {
+async fn transferred(agent: &StreamContext, test: Throughput) -> from_agent::What {
     let id = test.id;
     let figure = async {
         let target = test.target.as_ref().context("no target")?;
@@ -353,7 +298,7 @@ mod tests {
             pairs: (0..1_024).map(pair).collect(),
         };
         let (mut sizes, mut pairs) = (Vec::new(), Vec::new());
-        for what in fitting(probed) {
+        for what in split_answer(probed) {
             let message = FromAgent { what: Some(what) };
             sizes.push(message.encoded_len());
             match message.what {

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
 use hashbrown::HashMap;
 use ring::hmac;
+use tautline_latency_protocol::signing_key;
 use tautline_proto::latency;
 
 /// Targets in turn; the provider knows the number and chooses.
@@ -41,7 +42,7 @@ impl fmt::Debug for Target {
 
 impl Target {
     /// Whether it is reached at the same address, by the same key.
-    pub fn same_way(&self, other: &Self) -> bool {
+    pub fn same_endpoint(&self, other: &Self) -> bool {
         let mark = |target: &Self| hmac::sign(&target.secret, b"same");
         self.address == other.address && mark(self).as_ref() == mark(other).as_ref()
     }
@@ -80,7 +81,7 @@ impl TryFrom<&latency::Target> for Target {
                 instance: row.instance.as_str().into(),
             },
             address,
-            secret: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &row.key)),
+            secret: Arc::new(signing_key(&row.key)),
             demand: row.demand,
         })
     }
@@ -106,14 +107,14 @@ pub fn usable(rows: &[latency::Target]) -> (Vec<Target>, usize) {
 
 /// A list of one replica.
 #[derive(Debug, Default)]
-pub struct List {
+pub struct TargetList {
     pub targets: Vec<Target>,
     pub refused: usize,
     pub echo_id: u64,
     pub keys: Vec<Vec<u8>>,
 }
 
-impl From<latency::Targets> for List {
+impl From<latency::Targets> for TargetList {
     fn from(message: latency::Targets) -> Self {
         let (targets, refused) = usable(&message.targets);
         let mut keys = message.responder_keys;
@@ -130,13 +131,13 @@ impl From<latency::Targets> for List {
 
 /// The lists of all replicas, by whatever names them.
 #[derive(Debug)]
-pub struct Lists<R> {
-    of: BTreeMap<R, List>,
+pub struct ReplicaLists<R> {
+    of: BTreeMap<R, TargetList>,
     /// The last replica, gone, whose list stays until there is another.
     gone: Option<R>,
 }
 
-impl<R> Default for Lists<R> {
+impl<R> Default for ReplicaLists<R> {
     fn default() -> Self {
         Self {
             of: BTreeMap::new(),
@@ -147,7 +148,7 @@ impl<R> Default for Lists<R> {
 
 /// All lists as one.
 #[derive(Debug, Default)]
-pub struct Union {
+pub struct MergedTargets {
     pub targets: Vec<Target>,
     /// Not measured: beyond the bounds, or not usable.
     pub refused: usize,
@@ -155,9 +156,9 @@ pub struct Union {
     pub keys: Vec<Vec<u8>>,
 }
 
-impl<R: Ord> Lists<R> {
+impl<R: Ord> ReplicaLists<R> {
     /// Takes a replica's list in place of its last one.
-    pub fn set(&mut self, replica: R, list: List) {
+    pub fn set(&mut self, replica: R, list: TargetList) {
         if let Some(gone) = self.gone.take() {
             self.of.remove(&gone);
         }
@@ -176,10 +177,10 @@ impl<R: Ord> Lists<R> {
 
     /// What to measure: in demand if any replica says so; of those in turn, the
     /// first of each list before the second of any.
-    pub fn union(&self) -> Union {
+    pub fn merge(&self) -> MergedTargets {
         let mut all: HashMap<Key, Target> = HashMap::new();
         let mut order = Vec::new();
-        let mut union = Union::default();
+        let mut union = MergedTargets::default();
         let longest = self.of.values().map(|l| l.targets.len().max(l.keys.len()));
         for row in 0..longest.max().unwrap_or(0) {
             for list in self.of.values() {
@@ -234,49 +235,49 @@ mod tests {
         }
     }
 
-    fn list(rows: &[latency::Target], keys: &[u8]) -> List {
-        List::from(latency::Targets {
+    fn list(rows: &[latency::Target], keys: &[u8]) -> TargetList {
+        TargetList::from(latency::Targets {
             targets: rows.to_vec(),
             echo_id: 1,
             responder_keys: keys.iter().map(|k| vec![*k; 16]).collect(),
         })
     }
 
-    fn names(union: &Union) -> Vec<(&str, bool)> {
+    fn names(union: &MergedTargets) -> Vec<(&str, bool)> {
         let targets = union.targets.iter();
         targets.map(|t| (&*t.key.node, t.demand)).collect()
     }
 
     #[test]
     fn replicas_are_heard_alike_and_demand_of_any_counts() {
-        let mut lists = Lists::default();
+        let mut lists = ReplicaLists::default();
         lists.set(1, list(&[row("a", false), row("b", false)], &[1, 2]));
         lists.set(2, list(&[row("c", false), row("a", true)], &[3, 1]));
-        let union = lists.union();
+        let union = lists.merge();
         assert_eq!(names(&union), [("a", true), ("c", false), ("b", false)]);
         assert_eq!(
             union.keys.iter().map(|k| k[0]).collect::<Vec<_>>(),
             [1, 3, 2]
         );
         lists.set(2, list(&[], &[]));
-        assert_eq!(names(&lists.union()), [("a", false), ("b", false)]);
+        assert_eq!(names(&lists.merge()), [("a", false), ("b", false)]);
         lists.forget(2);
         lists.forget(1);
-        assert_eq!(names(&lists.union()), [("a", false), ("b", false)]);
+        assert_eq!(names(&lists.merge()), [("a", false), ("b", false)]);
         lists.set(3, list(&[row("d", true)], &[]));
-        assert_eq!(names(&lists.union()), [("d", true)]);
+        assert_eq!(names(&lists.merge()), [("d", true)]);
     }
 
     #[test]
     fn no_more_than_32_are_in_turn_and_the_rest_is_counted() {
         let rows: Vec<_> = (0..40).map(|n| row(&format!("n{n}"), n >= 36)).collect();
-        let mut lists = Lists::default();
+        let mut lists = ReplicaLists::default();
         lists.set(1, list(&rows, &[]));
-        let union = lists.union();
+        let union = lists.merge();
         assert_eq!((union.targets.len(), union.refused), (36, 4));
         let many: Vec<_> = (0..2_000).map(|n| row(&format!("n{n}"), true)).collect();
         lists.set(1, list(&many, &[]));
-        let union = lists.union();
+        let union = lists.merge();
         assert_eq!((union.targets.len(), union.refused), (ROWS, 2_000 - ROWS));
     }
 
@@ -288,9 +289,9 @@ mod tests {
             Target::try_from(&row).unwrap()
         };
         let known = target(|_| {});
-        assert!(known.same_way(&target(|r| r.demand = true)));
-        assert!(!known.same_way(&target(|r| r.address = "10.0.0.2:5310".into())));
-        assert!(!known.same_way(&target(|r| r.key = vec![2; 32])));
+        assert!(known.same_endpoint(&target(|r| r.demand = true)));
+        assert!(!known.same_endpoint(&target(|r| r.address = "10.0.0.2:5310".into())));
+        assert!(!known.same_endpoint(&target(|r| r.key = vec![2; 32])));
     }
 
     #[test]
@@ -299,10 +300,10 @@ mod tests {
             let rows = (0..BASE).map(|n| row(&format!("{name}{n}"), false));
             list(&rows.collect::<Vec<_>>(), &[])
         };
-        let mut lists = Lists::default();
+        let mut lists = ReplicaLists::default();
         lists.set(1, of("a"));
         lists.set(2, of("b"));
-        let union = lists.union();
+        let union = lists.merge();
         let count = |name| {
             names(&union)
                 .iter()

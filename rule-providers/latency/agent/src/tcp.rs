@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{flight::TIMEOUT, throughput::Sink};
+use crate::{in_flight::TIMEOUT, throughput::ThroughputResponder};
 
 /// Connections under way at once, where they are more than accepted and closed.
 const MANY: usize = 16;
@@ -28,7 +28,7 @@ pub async fn connect(to: SocketAddr) -> Option<Duration> {
 /// Accepts and closes; with a sink, takes throughput tests in between.
 pub async fn serve(
     listener: TcpListener,
-    sink: Option<Arc<Sink>>,
+    sink: Option<Arc<ThroughputResponder>>,
     stop: CancellationToken,
 ) -> Result<()> {
     let places = Arc::new(Semaphore::new(MANY));

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{echo::Echo, flight::TIMEOUT, measure::Errand};
+use crate::{echo::Echo, in_flight::TIMEOUT, measure::ProbeContext};
 
 /// Bounds of this end, whatever the provider says.
 const MOST_BYTES: u64 = 256 << 20;
@@ -33,7 +33,7 @@ const TAG: usize = 32;
 
 /// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum ThroughputError {
     #[error("throughput tests are off; start the agent with --throughput-tests")]
     Off,
     #[error("one a minute at the most")]
@@ -49,13 +49,13 @@ pub enum Failed {
 }
 
 /// Takes tests of others, one at a time.
-pub struct Sink {
-    echo: Arc<Echo<Errand>>,
+pub struct ThroughputResponder {
+    echo: Arc<Echo<ProbeContext>>,
     busy: Mutex<()>,
 }
 
-impl Sink {
-    pub fn new(echo: Arc<Echo<Errand>>) -> Self {
+impl ThroughputResponder {
+    pub fn new(echo: Arc<Echo<ProbeContext>>) -> Self {
         Self {
             echo,
             busy: Mutex::const_new(()),
@@ -63,7 +63,7 @@ impl Sink {
     }
 
     /// Serves a connection, to whose other end nothing is owed before its proof.
-    pub async fn take(&self, mut stream: TcpStream) -> Result<(), Failed> {
+    pub async fn take(&self, mut stream: TcpStream) -> Result<(), ThroughputError> {
         let mut challenge = [0; 16];
         random(&mut challenge)?;
         let hello = async {
@@ -74,16 +74,19 @@ impl Sink {
         };
         let head = timeout(TIMEOUT, hello)
             .await
-            .map_err(|_| Failed::Deadline)??;
+            .map_err(|_| ThroughputError::Deadline)??;
         let (said, tag) = head.split_at(16);
         let (source, bytes) = (number(&said[..8]), number(&said[8..]));
         let message = [&challenge[..], said].concat();
         let proven = |key: &hmac::Key| hmac::verify(key, &message, tag).is_ok();
-        let key = self.echo.key_of(source, proven).ok_or(Failed::Forged)?;
+        let key = self
+            .echo
+            .key_of(source, proven)
+            .ok_or(ThroughputError::Forged)?;
 
         // Two tests at once would each see half.
         let Ok(_alone) = self.busy.try_lock() else {
-            return Err(Failed::TooSoon);
+            return Err(ThroughputError::TooSoon);
         };
         let (deadline, mut buffer) = (Instant::now() + LONGEST + TIMEOUT, vec![0; CHUNK]);
         let (mut taken, mut first, mut last) = (0_u64, None, Instant::now());
@@ -103,12 +106,12 @@ impl Sink {
         let tag = hmac::sign(&key, &answer);
         let answer = [&answer, tag.as_ref()].concat();
         let sent = timeout(TIMEOUT, stream.write_all(&answer)).await;
-        Ok(sent.map_err(|_| Failed::Deadline)??)
+        Ok(sent.map_err(|_| ThroughputError::Deadline)??)
     }
 }
 
 /// Starts tests, when they are allowed.
-pub struct Source {
+pub struct ThroughputInitiator {
     allowed: bool,
     last: parking_lot::Mutex<Option<Instant>>,
 }
@@ -122,7 +125,7 @@ pub struct Test {
     pub max_millis: u32,
 }
 
-impl Source {
+impl ThroughputInitiator {
     pub fn new(allowed: bool) -> Self {
         Self {
             allowed,
@@ -134,14 +137,14 @@ impl Source {
     ///
     /// # Errors
     /// Not allowed, too soon after the last, or the target fails.
-    pub async fn run(&self, test: Test) -> Result<u64, Failed> {
+    pub async fn run(&self, test: Test) -> Result<u64, ThroughputError> {
         if !self.allowed {
-            return Err(Failed::Off);
+            return Err(ThroughputError::Off);
         }
         {
             let (mut last, now) = (self.last.lock(), Instant::now());
             if last.is_some_and(|last| now.saturating_duration_since(last) < APART) {
-                return Err(Failed::TooSoon);
+                return Err(ThroughputError::TooSoon);
             }
             *last = Some(now);
         }
@@ -149,16 +152,16 @@ impl Source {
         let all = within + 3 * TIMEOUT;
         timeout(all, send(test, within))
             .await
-            .map_err(|_| Failed::Deadline)?
+            .map_err(|_| ThroughputError::Deadline)?
     }
 }
 
-async fn send(test: Test, within: Duration) -> Result<u64, Failed> {
+async fn send(test: Test, within: Duration) -> Result<u64, ThroughputError> {
     let connected = timeout(TIMEOUT, TcpStream::connect(test.to)).await;
-    let mut stream = connected.map_err(|_| Failed::Deadline)??;
+    let mut stream = connected.map_err(|_| ThroughputError::Deadline)??;
     let mut challenge = [0; 16];
     let heard = timeout(TIMEOUT, stream.read_exact(&mut challenge)).await;
-    heard.map_err(|_| Failed::Deadline)??;
+    heard.map_err(|_| ThroughputError::Deadline)??;
     let bytes = test.max_bytes.min(MOST_BYTES);
     let said = [test.echo_id.to_be_bytes(), bytes.to_be_bytes()].concat();
     let tag = hmac::sign(&test.key, &[&challenge[..], &said].concat());
@@ -177,10 +180,10 @@ async fn send(test: Test, within: Duration) -> Result<u64, Failed> {
     let mut answer = [0; 16 + TAG];
     stream.read_exact(&mut answer).await?;
     let (said, tag) = answer.split_at(16);
-    hmac::verify(&test.key, said, tag).map_err(|_| Failed::Forged)?;
+    hmac::verify(&test.key, said, tag).map_err(|_| ThroughputError::Forged)?;
     let (taken, nanos) = (number(&said[..8]), number(&said[8..]));
     if taken == 0 || nanos == 0 || taken > bytes {
-        return Err(Failed::Nothing);
+        return Err(ThroughputError::Nothing);
     }
     let bits = u128::from(taken) * 8 * 1_000_000_000 / u128::from(nanos);
     Ok(u64::try_from(bits).unwrap_or(u64::MAX))
@@ -197,8 +200,10 @@ fn number(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tautline_latency_protocol::{pair_key, signing_key};
+
     use super::*;
-    use crate::{metrics::Metrics, wire};
+    use crate::metrics::Metrics;
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
@@ -206,17 +211,17 @@ mod tests {
     async fn responder() -> (SocketAddr, impl Fn(u64) -> Test, CancellationToken) {
         let secret = [b'k'; 32];
         let echo = Echo::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Metrics::default()).unwrap();
-        echo.name(Some(3), &[secret.to_vec()]);
+        echo.set_identity(Some(3), &[secret.to_vec()]);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let sink = Arc::new(Sink::new(Arc::new(echo)));
+        let sink = Arc::new(ThroughputResponder::new(Arc::new(echo)));
         tokio::spawn(crate::tcp::serve(listener, Some(sink), stop.clone()));
         let test = move |echo_id| {
-            let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+            let key = pair_key(&signing_key(&secret), 7);
             Test {
                 to,
-                key: Arc::new(wire::pair_key(&key, 7)),
+                key: Arc::new(key.signing_key()),
                 echo_id,
                 max_bytes: 4 << 20,
                 max_millis: 2_000,
@@ -228,9 +233,12 @@ mod tests {
     #[tokio::test]
     async fn a_test_gives_a_figure_and_another_must_wait() {
         let (to, test, stop) = responder().await;
-        let source = Source::new(true);
+        let source = ThroughputInitiator::new(true);
         assert!(source.run(test(7)).await.unwrap() > 0);
-        assert!(matches!(source.run(test(7)).await, Err(Failed::TooSoon)));
+        assert!(matches!(
+            source.run(test(7)).await,
+            Err(ThroughputError::TooSoon)
+        ));
         assert!(crate::tcp::connect(to).await.is_some());
         stop.cancel();
     }
@@ -239,9 +247,15 @@ mod tests {
     async fn without_the_key_or_leave_nothing_is_sent() {
         let (_, test, stop) = responder().await;
         // Another's name: the responder closes without a word.
-        let error = Source::new(true).run(test(8)).await.unwrap_err();
-        assert!(matches!(error, Failed::Io(_)), "{error}");
-        let error = Source::new(false).run(test(7)).await.unwrap_err();
+        let error = ThroughputInitiator::new(true)
+            .run(test(8))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ThroughputError::Io(_)), "{error}");
+        let error = ThroughputInitiator::new(false)
+            .run(test(7))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("--throughput-tests"), "{error}");
         stop.cancel();
     }

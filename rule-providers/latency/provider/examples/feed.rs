@@ -1,4 +1,4 @@
-//! Feeds the measuring side as a cluster of agents would, and says what it took.
+//! Load of a cluster of agents on the provider, and the memory and CPU that it takes.
 //!
 //! ```text
 //! cargo run --release -p tautline-latency --example feed -- serve 5000 127.0.0.1:5309 &
@@ -19,9 +19,11 @@ use std::{
 };
 
 use tautline_core::{index::Object, model};
-use tautline_latency::{Identity, Keys, Latency, Measuring, Network, STREAMS, Settings, ZONE};
+use tautline_latency::{
+    AGENTS_WITHIN, AgentAuth, EchoKeys, FitSettings, Latency, Measuring, Network, ZONE,
+};
 use tautline_proto::latency::{
-    FromAgent, Hello, Pair, Park, Report, State, Target, agents_client::AgentsClient, from_agent,
+    FromAgent, Hello, Pair, Report, State, Target, agents_client::AgentsClient, from_agent,
     to_agent,
 };
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
@@ -34,16 +36,12 @@ async fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["serve", nodes, at] => serve(nodes.parse().unwrap(), at.parse().unwrap(), STREAMS).await,
-        ["serve", nodes, at, streams] => {
-            let streams = streams.parse().unwrap();
-            serve(nodes.parse().unwrap(), at.parse().unwrap(), streams).await;
-        }
+        ["serve", nodes, at] => serve(nodes.parse().unwrap(), at.parse().unwrap()).await,
         ["agents", nodes, at, seconds] => {
             let seconds = Duration::from_secs(seconds.parse().unwrap());
             agents(nodes.parse().unwrap(), at.parse().unwrap(), seconds).await;
         }
-        _ => eprintln!("feed serve NODES ADDRESS [STREAMS] | feed agents NODES ADDRESS SECONDS"),
+        _ => eprintln!("feed serve NODES ADDRESS | feed agents NODES ADDRESS SECONDS"),
     }
 }
 
@@ -51,8 +49,8 @@ fn name(i: usize) -> String {
     format!("node-{i:05}")
 }
 
-async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
-    let feed = ClusterStore::default();
+async fn serve(nodes: usize, listen: SocketAddr) {
+    let store = ClusterStore::default();
     let all = (0..nodes).map(|i| {
         let zone = format!("zone-{}", i % 9);
         Object::Node(model::Node {
@@ -62,28 +60,28 @@ async fn serve(nodes: usize, listen: SocketAddr, streams: usize) {
             ..model::Node::default()
         })
     });
-    feed.reset(tautline_core::index::Kind::Node, all.collect());
+    store.reset(tautline_core::index::Kind::Node, all.collect());
     let config = Config {
         listen,
+        connections: 8192,
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await.unwrap(), Tasks::default());
-    let settings = Settings {
-        streams,
-        ..Settings::default()
-    };
-    let network = Network::new(feed.clone(), settings);
+    let network = Network::new(store.clone(), false);
     let measuring = Measuring {
+        store: store.clone(),
         network: network.clone(),
-        identity: Identity {
-            trust: true,
-            ..Identity::default()
+        auth: AgentAuth {
+            trust_all: true,
+            ..AgentAuth::default()
         },
-        keys: Keys::random().unwrap(),
+        keys: EchoKeys::random().unwrap(),
         key_file: None,
+        fit: FitSettings::default(),
+        agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(feed).measuring(network.clone());
+    let provider = Latency::new(store).with_network(network.clone());
     server.spawn(Arc::new(provider), &mut tasks).unwrap();
     println!("at first: {}", usage());
     let watch = async move {
@@ -134,10 +132,7 @@ fn usage() -> String {
 
 #[derive(Default)]
 struct Counts {
-    /// Streams that are open.
     connected: AtomicU64,
-    /// Streams that were opened.
-    opened: AtomicU64,
     frames: AtomicU64,
     pairs: AtomicU64,
     targets: AtomicU64,
@@ -152,6 +147,7 @@ async fn agents(nodes: usize, at: SocketAddr, time: Duration) {
             if let Err(status) = agent(i, at, &counts, &connecting).await {
                 eprintln!("agent {i}: {status}");
             }
+            counts.connected.fetch_sub(1, Ordering::Relaxed);
         });
     }
     let began = Instant::now();
@@ -159,10 +155,9 @@ async fn agents(nodes: usize, at: SocketAddr, time: Duration) {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         println!(
-            "{:>4} s: {} of {} streams, {} frames, {} pairs sent, {} lists of targets",
+            "{:>4} s: {} agents, {} frames, {} pairs sent, {} lists of targets",
             began.elapsed().as_secs(),
             get(&counts.connected),
-            get(&counts.opened),
             get(&counts.frames),
             get(&counts.pairs),
             get(&counts.targets),
@@ -177,37 +172,15 @@ fn nanos(a: usize, b: usize, now: u64) -> u64 {
     50_000 + zones * 400_000 + noise * 20
 }
 
-/// Follows the provider, and does as it is told to park.
+/// Follows the provider until it ends the stream.
 async fn agent(
     i: usize,
     at: SocketAddr,
     counts: &Counts,
     connecting: &Semaphore,
 ) -> Result<(), tonic::Status> {
-    let (mut targets, mut parked) = (Vec::new(), 0);
-    loop {
-        let ended = stream(i, at, counts, connecting, &mut targets, parked).await;
-        counts.connected.fetch_sub(1, Ordering::Relaxed);
-        let Some(park) = ended? else { return Ok(()) };
-        parked = park.key;
-        // Varied by a fifth.
-        let fifth = f64::from(u32::try_from(park.key % 400).unwrap_or(0)) / 1_000.0;
-        let away = Duration::from_secs(park.seconds.into());
-        tokio::time::sleep(away.mul_f64(0.8 + fifth)).await;
-    }
-}
-
-/// One stream, until the provider ends it.
-async fn stream(
-    i: usize,
-    at: SocketAddr,
-    counts: &Counts,
-    connecting: &Semaphore,
-    targets: &mut Vec<Target>,
-    parked: u64,
-) -> Result<Option<Park>, tonic::Status> {
+    let mut targets: Vec<Target> = Vec::new();
     counts.connected.fetch_add(1, Ordering::Relaxed);
-    counts.opened.fetch_add(1, Ordering::Relaxed);
     let unavailable = |e: &dyn std::fmt::Display| tonic::Status::unavailable(e.to_string());
     let permit = connecting.acquire().await.map_err(|e| unavailable(&e))?;
     let mut client = AgentsClient::connect(format!("http://{at}"))
@@ -223,8 +196,6 @@ async fn stream(
         boot_id: format!("boot-{i}"),
         address: format!("10.{}.{}.1:5310", i / 250, i % 250),
         nic_bits_per_second: 10_000_000_000,
-        parks: true,
-        parked,
     }))
     .await?;
     let mut stream = client
@@ -239,11 +210,10 @@ async fn stream(
             message = stream.message() => match message?.and_then(|m| m.what) {
                 Some(to_agent::What::Targets(list)) => {
                     counts.targets.fetch_add(1, Ordering::Relaxed);
-                    *targets = list.targets;
+                    targets = list.targets;
                 }
-                Some(to_agent::What::Park(park)) => return Ok(Some(park)),
                 Some(_) => {}
-                None => return Ok(None),
+                None => return Ok(()),
             },
             _ = tick.tick() => {
                 frame += 1;

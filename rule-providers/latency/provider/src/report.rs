@@ -1,28 +1,28 @@
-//! What the provider shows of the network, as JSON on its admin port:
+//! Reports of the network, as JSON on the admin port:
 //! `/latency/pair`, `/latency/matrix` and `/latency/top`.
 //!
 //! Names are in camelCase; durations are whole microseconds and their names end
-//! in `Micros`. What is not known is absent. Wrong questions get a line of text:
-//! 400 with what to write, 404 with names that are near.
+//! in `Micros`. Unknown values are absent. A wrong request gets a line of text: 400 with the
+//! fix, 404 with similar names.
 
 mod facts;
 mod matrix;
 mod names;
-mod own;
 mod pages;
 mod pair;
+mod provider_facts;
 mod query;
 mod top;
 
 use serde::{Deserialize, Serialize};
 
-pub use facts::{Demand, Facts, Place, Way};
+pub use facts::{NodeZone, ReportSource, RttFrom, RuleOnPair};
 pub use matrix::{By, Cell, MatrixReport};
 pub use pages::Pages;
-pub use pair::{Direction, End, Estimated, NamedBy, PairReport, State};
+pub use pair::{ActiveRule, Direction, End, Estimated, PairReport, State};
 pub use top::{TopPair, TopReport};
 
-/// Where a figure comes from.
+/// The source of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Basis {
@@ -30,11 +30,11 @@ pub enum Basis {
     Same,
     /// Measured, and fresh.
     Measured,
-    /// From a table that people wrote.
+    /// From a table.
     Configured,
     /// Predicted.
     Estimated,
-    /// Measured, but not lately, and nothing is predicted.
+    /// Measured, but not lately, and not predicted.
     Old,
     /// Echoes are lost.
     Unreachable,
@@ -43,18 +43,17 @@ pub enum Basis {
     Nothing,
 }
 
-/// What a rule would be told of a pair.
+/// The round-trip time that a rule uses for a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct EffectiveRtt {
     pub basis: Basis,
     /// Round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
 
-impl Told {
-    /// A figure and where it comes from.
+impl EffectiveRtt {
     pub fn new(basis: Basis, micros: u64) -> Self {
         Self {
             basis,
@@ -63,7 +62,7 @@ impl Told {
     }
 }
 
-/// A question that has no answer.
+/// A request that has no answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
     #[error("there is no {what} {name}{}", names::near_text(near))]
@@ -84,7 +83,7 @@ pub enum ReportError {
 }
 
 impl ReportError {
-    /// Of HTTP.
+    /// The HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Self::Unknown { .. } => 404,
@@ -94,6 +93,6 @@ impl ReportError {
 }
 
 #[cfg(test)]
-mod dashboard;
+mod dashboard_tests;
 #[cfg(test)]
 mod tests;

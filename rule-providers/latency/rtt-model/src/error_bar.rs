@@ -15,23 +15,23 @@ pub(crate) const FOUR_OF_FIVE: f32 = 1.2816;
 
 /// A measured pair, as calibration sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Miss {
+pub(crate) struct Residual {
     pub predicted: f32,
     /// Logarithm of measured over predicted, its size.
     pub log: f32,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bars {
+pub(crate) struct ErrorBars {
     /// Upper ends of all bins but the last, rising.
     edges: Vec<f32>,
     /// Each bin's 80 % quantile of the miss, inflated.
     widths: Vec<f32>,
 }
 
-impl Bars {
+impl ErrorBars {
     /// From misses of nodes with `degree` measured pairs each on average.
-    pub fn new(misses: &mut [Miss], degree: f32) -> Self {
+    pub fn new(misses: &mut [Residual], degree: f32) -> Self {
         misses.sort_by(|a, b| a.predicted.total_cmp(&b.predicted));
         let usual = quantile(misses.iter().map(|m| m.log).collect(), 0.8).unwrap_or(1.0);
         let inflation = inflation(FOLLOWED, degree);

@@ -3,9 +3,9 @@
 use crate::{
     Estimate, NodeId,
     coords::{Axes, Coords, Pair},
-    error_bar::{Bars, FOUR_OF_FIVE, Miss, WIDEST, inflation, quantile},
-    labels::{LabelFit, Standing},
-    near,
+    error_bar::{ErrorBars, FOUR_OF_FIVE, Residual, WIDEST, inflation, quantile},
+    labels::{LabelFit, LabelStatus},
+    neighbours,
     smooth::{self, Sample, Shrink},
     sparse::Sparse,
 };
@@ -39,7 +39,7 @@ pub struct Fit {
     samples: Sparse<Sample>,
     kernels: Sparse<[f32; 2]>,
     shrink: Shrink,
-    bars: Bars,
+    bars: ErrorBars,
     labels: Option<LabelFit>,
     /// What to multiply the labels' errors by for half an 80 % bar.
     label_bar: f32,
@@ -60,7 +60,7 @@ impl Fit {
             (p.a, p.b, Sample::new(p.log, fitted))
         });
         let mut samples = Sparse::new(n, cells);
-        let kernels = near::kernels(&axes, &samples, measured);
+        let kernels = neighbours::kernels(&axes, &samples, measured);
         smooth::second_step(&mut samples, &kernels, smooth::NARROW, n);
         let mut fit = Self {
             scale,
@@ -69,7 +69,7 @@ impl Fit {
             samples,
             kernels,
             shrink: smooth::NARROW,
-            bars: Bars::default(),
+            bars: ErrorBars::default(),
             labels,
             label_bar: FOUR_OF_FIVE,
         };
@@ -154,7 +154,7 @@ impl Fit {
 
     /// What a node's measurements contradict, if anything.
     pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
-        contradiction(self.labels.as_ref()?.standing(node))
+        contradiction(self.labels.as_ref()?.status(node))
     }
 
     /// The nodes whose measurements contradict their labels or reports, in order.
@@ -167,7 +167,7 @@ impl Fit {
     /// measured of how their times' logarithms differ; 1 without such a node.
     pub(crate) fn unlikeness(&self, node: NodeId) -> impl Iterator<Item = f32> {
         let mut sums = vec![[0.0f32; 2]; self.measured.len()];
-        near::unlikeness(&self.samples, node.slot(), &mut sums);
+        neighbours::unlikeness(&self.samples, node.slot(), &mut sums);
         let mean = |[sum, count]: [f32; 2]| if count > 0.0 { sum / count } else { 1.0 };
         sums.into_iter().map(mean)
     }
@@ -215,7 +215,7 @@ impl Fit {
         Some(usual.clamp(0.5 * FOUR_OF_FIVE, 2.0 * FOUR_OF_FIVE))
     }
 
-    fn calibrate(&self, rows: &[usize], degree: f32) -> Bars {
+    fn calibrate(&self, rows: &[usize], degree: f32) -> ErrorBars {
         let mut misses = Vec::new();
         for &from in rows {
             let nodes = self.measured.len();
@@ -224,18 +224,18 @@ impl Fit {
             misses.extend(others.map(|(to, sample, correction)| {
                 let predicted = self.axes.distance(from, to as usize) * correction.exp();
                 let log = (sample.log - predicted.ln()).abs();
-                Miss { predicted, log }
+                Residual { predicted, log }
             }));
         }
-        Bars::new(&mut misses, degree)
+        ErrorBars::new(&mut misses, degree)
     }
 }
 
-fn contradiction(standing: Standing) -> Option<Contradiction> {
+fn contradiction(standing: LabelStatus) -> Option<Contradiction> {
     match standing {
-        Standing::Unlabelled | Standing::Fits => None,
-        Standing::Misplaced(_) => Some(Contradiction::Labels),
-        Standing::Misreports => Some(Contradiction::Reports),
+        LabelStatus::Unlabelled | LabelStatus::Fits => None,
+        LabelStatus::Misplaced(_) => Some(Contradiction::Labels),
+        LabelStatus::Misreports => Some(Contradiction::Reports),
     }
 }
 

@@ -8,19 +8,19 @@
 //! everybody else contradicts are left out. All tables are sparse: memory is
 //! O(nodes + samples). The order of the samples does not matter.
 
-mod atlas;
 mod candidates;
 mod classes;
 mod index;
-mod judge;
+mod label_validator;
 mod offsets;
+mod placements;
 mod robust;
 
 use crate::NodeId;
-use atlas::{Atlas, NONE};
-use classes::Chart;
-use index::Index;
-use offsets::{Links, Offsets};
+use classes::PairClasses;
+use index::ClassIndex;
+use offsets::{NodeSamples, Offsets};
+use placements::{NONE, NodePlacements};
 
 /// How often nodes are judged again by the fit that the last judgement gave.
 const JUDGEMENTS: usize = 3;
@@ -50,7 +50,7 @@ pub struct Sample {
 
 /// What the samples say about a node's labels and reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum LabelStatus {
     /// Without labels, or not a node of this fit.
     #[default]
     Unlabelled,
@@ -67,7 +67,7 @@ pub enum Standing {
 /// `ln(truth / micros)`: in four of five cases the truth is within a factor of
 /// `exp(1.28 * error)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Guess {
+pub struct LabelEstimate {
     pub micros: f32,
     pub error: f32,
 }
@@ -75,11 +75,11 @@ pub struct Guess {
 /// The fitted classes and offsets; immutable, for any number of readers.
 #[derive(Clone, Debug, Default)]
 pub struct LabelFit {
-    atlas: Atlas,
-    chart: Chart,
-    index: Index,
+    atlas: NodePlacements,
+    chart: PairClasses,
+    index: ClassIndex,
     offsets: Offsets,
-    standings: Vec<Standing>,
+    standings: Vec<LabelStatus>,
 }
 
 impl LabelFit {
@@ -93,15 +93,15 @@ impl LabelFit {
             .collect();
         // Sums then do not depend on the order in which samples came.
         samples.sort_unstable_by_key(|s| (s.from, s.to, s.micros.to_bits()));
-        let links = Links::new(places.len(), &samples);
-        let labels = Atlas::new(places);
-        let mut standings: Vec<Standing> = places.iter().map(at_first).collect();
+        let links = NodeSamples::new(places.len(), &samples);
+        let labels = NodePlacements::new(places);
+        let mut standings: Vec<LabelStatus> = places.iter().map(at_first).collect();
         let mut atlas = labels.clone();
         let mut offsets = Offsets::new(places.len());
-        let mut chart = Chart::new(&atlas, &samples, counts(&standings));
+        let mut chart = PairClasses::new(&atlas, &samples, counts(&standings));
         offsets.fit(&mut chart, &samples, &links, FIRST_SWEEPS);
         for _ in 0..JUDGEMENTS {
-            let court = judge::Court {
+            let court = label_validator::LabelValidator {
                 labels: &labels,
                 atlas: &atlas,
                 chart: &chart,
@@ -109,11 +109,11 @@ impl LabelFit {
                 samples: &samples,
                 links: &links,
             };
-            let (next, verdicts) = court.judge(&standings);
+            let (next, verdicts) = court.validate(&standings);
             let changed: Vec<NodeId> = (0u32..)
                 .zip(standings.iter().zip(&verdicts))
                 .filter(|(n, (was, is))| {
-                    was != is || atlas.spot(NodeId(*n)) != next.spot(NodeId(*n))
+                    was != is || atlas.placement(NodeId(*n)) != next.placement(NodeId(*n))
                 })
                 .map(|(n, _)| NodeId(n))
                 .collect();
@@ -121,7 +121,7 @@ impl LabelFit {
                 break;
             }
             (atlas, standings) = (next, verdicts);
-            chart = Chart::new(&atlas, &samples, counts(&standings));
+            chart = PairClasses::new(&atlas, &samples, counts(&standings));
             offsets.forget(&changed);
             offsets.fit(&mut chart, &samples, &links, SWEEPS);
         }
@@ -129,7 +129,7 @@ impl LabelFit {
         chart.measure_errors(&samples, &offsets);
         chart.forget_samples();
         Self {
-            index: Index::new(&chart),
+            index: ClassIndex::new(&chart),
             atlas,
             chart,
             offsets,
@@ -140,23 +140,23 @@ impl LabelFit {
     /// The pair's prediction; `None` where labels and samples say nothing, and
     /// for a node with itself.
     #[cfg(test)]
-    pub fn estimate(&self, a: NodeId, b: NodeId) -> Option<Guess> {
-        let (p, q) = (self.atlas.spot(a)?, self.atlas.spot(b)?);
+    pub fn estimate(&self, a: NodeId, b: NodeId) -> Option<LabelEstimate> {
+        let (p, q) = (self.atlas.placement(a)?, self.atlas.placement(b)?);
         let class = self.chart.class_of(&self.atlas, p, q)?;
         (a != b).then(|| self.guess(class, a, b))
     }
 
     /// [`LabelFit::estimate`] of `peer` with each candidate, in their order,
     /// appended to `out`; made for thousands of candidates.
-    pub fn row(&self, peer: NodeId, candidates: &[NodeId], out: &mut Vec<Option<Guess>>) {
-        let Some(p) = self.atlas.spot(peer) else {
+    pub fn row(&self, peer: NodeId, candidates: &[NodeId], out: &mut Vec<Option<LabelEstimate>>) {
+        let Some(p) = self.atlas.placement(peer) else {
             out.extend(candidates.iter().map(|_| None));
             return;
         };
         let rack = self.chart.rack_class(p);
         let classes = self.index.classes_from(&self.atlas, &self.chart, p);
         out.extend(candidates.iter().map(|&c| {
-            let q = self.atlas.spot(c)?;
+            let q = self.atlas.placement(c)?;
             let class = match rack {
                 Some(class) if p.rack == q.rack => class,
                 _ => *classes.get(q.place as usize)?,
@@ -167,7 +167,7 @@ impl LabelFit {
 
     /// What the samples say about a node.
     #[must_use]
-    pub fn standing(&self, node: NodeId) -> Standing {
+    pub fn status(&self, node: NodeId) -> LabelStatus {
         self.standings
             .get(node.0 as usize)
             .copied()
@@ -175,19 +175,19 @@ impl LabelFit {
     }
 
     /// The nodes that neither fit nor lack labels, in order.
-    pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Standing)> + '_ {
+    pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, LabelStatus)> + '_ {
         (0u32..)
             .zip(&self.standings)
-            .filter(|(_, s)| !matches!(s, Standing::Fits | Standing::Unlabelled))
+            .filter(|(_, s)| !matches!(s, LabelStatus::Fits | LabelStatus::Unlabelled))
             .map(|(n, s)| (NodeId(n), *s))
     }
 
-    fn guess(&self, class: u32, a: NodeId, b: NodeId) -> Guess {
+    fn guess(&self, class: u32, a: NodeId, b: NodeId) -> LabelEstimate {
         let class = self.chart.class(class);
         let (a, b) = (self.offsets.of(a), self.offsets.of(b));
         let micros = classes::total(class.base, a.micros, b.micros);
         let error = (class.error.powi(2) + (a.variance + b.variance) / micros.powi(2)).sqrt();
-        Guess { micros, error }
+        LabelEstimate { micros, error }
     }
 }
 
@@ -197,17 +197,17 @@ fn labelled(places: &[Place], node: NodeId) -> bool {
         .is_some_and(|p| *p != Place::default())
 }
 
-fn at_first(place: &Place) -> Standing {
+fn at_first(place: &Place) -> LabelStatus {
     if *place == Place::default() {
-        Standing::Unlabelled
+        LabelStatus::Unlabelled
     } else {
-        Standing::Fits
+        LabelStatus::Fits
     }
 }
 
 /// Whether a sample counts: its reporter is believed.
-fn counts(standings: &[Standing]) -> impl Fn(&Sample) -> bool {
-    |s| standings.get(s.from.0 as usize) != Some(&Standing::Misreports)
+fn counts(standings: &[LabelStatus]) -> impl Fn(&Sample) -> bool {
+    |s| standings.get(s.from.0 as usize) != Some(&LabelStatus::Misreports)
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ mod fit;
 mod hash;
 mod labels;
 mod model;
-mod near;
+mod neighbours;
 mod smooth;
 mod snapshot;
 mod sparse;

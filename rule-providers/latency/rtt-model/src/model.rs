@@ -7,7 +7,7 @@ use crate::{
     coords::{CLIP, Coords, NOISY_CLIP, Pace, Pair},
     fit::Fit,
     hash,
-    labels::{LabelFit, Place, Sample, Standing},
+    labels::{LabelFit, LabelStatus, Place, Sample},
 };
 
 /// Round-trip times beyond ten seconds are garbage.
@@ -357,8 +357,8 @@ impl Model {
     fn pairs(&self, scale: f32, labels: Option<&LabelFit>) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = Vec::new();
         for (from, samples) in self.samples.iter().enumerate() {
-            let standing = labels.map(|fit| fit.standing(NodeId(from as u32)));
-            if standing == Some(Standing::Misreports) {
+            let standing = labels.map(|fit| fit.status(NodeId(from as u32)));
+            if standing == Some(LabelStatus::Misreports) {
                 continue;
             }
             pairs.extend(samples.iter().map(|&(to, micros)| Pair {

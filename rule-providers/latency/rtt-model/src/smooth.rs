@@ -49,7 +49,12 @@ fn correction(sums: &Sums, shrink: Shrink) -> f32 {
 }
 
 /// What pairs (l, m) say to (from, m), as l is near from.
-fn heard(samples: &Sparse<Sample>, kernels: &Sparse<[f32; 2]>, from: usize, out: &mut [Sums]) {
+fn evidence_from(
+    samples: &Sparse<Sample>,
+    kernels: &Sparse<[f32; 2]>,
+    from: usize,
+    out: &mut [Sums],
+) {
     out.fill(Sums::default());
     for &(l, weight) in kernels.row(from) {
         for &(m, sample) in samples.row(l as usize) {
@@ -63,7 +68,7 @@ fn heard(samples: &Sparse<Sample>, kernels: &Sparse<[f32; 2]>, from: usize, out:
 }
 
 /// What (from, to) was told, as m is near to.
-fn told(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
+fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     let mut sums = Sums::default();
     for &(m, weight) in kernels.row(to) {
         for step in 0..2 {
@@ -83,9 +88,9 @@ pub(crate) fn second_step(
 ) {
     let mut sums = vec![Sums::default(); nodes];
     for from in 0..nodes {
-        heard(samples, kernels, from, &mut sums);
+        evidence_from(samples, kernels, from, &mut sums);
         for (to, sample) in samples.row_mut(from) {
-            let first = told(kernels, &sums, *to as usize)[0];
+            let first = evidence_for(kernels, &sums, *to as usize)[0];
             sample.left[1] = sample.left[0] - first[0] / (first[1] + shrink[0]);
         }
     }
@@ -121,7 +126,7 @@ pub(crate) fn corrections(
     nodes: usize,
 ) -> impl Iterator<Item = f32> {
     let mut sums = vec![Sums::default(); nodes];
-    heard(samples, kernels, from, &mut sums);
+    evidence_from(samples, kernels, from, &mut sums);
     let mut all = vec![Sums::default(); nodes];
     for (m, heard) in sums.iter().enumerate().filter(|(_, h)| h[0][1] > 0.0) {
         for &(to, weight) in kernels.row(m) {
@@ -144,9 +149,9 @@ pub(crate) fn without_own<'a>(
     nodes: usize,
 ) -> impl Iterator<Item = (u32, Sample, f32)> + 'a {
     let mut sums = vec![Sums::default(); nodes];
-    heard(samples, kernels, from, &mut sums);
+    evidence_from(samples, kernels, from, &mut sums);
     samples.row(from).iter().map(move |&(to, sample)| {
-        let mut told = told(kernels, &sums, to as usize);
+        let mut told = evidence_for(kernels, &sums, to as usize);
         let near = kernels.get(from, to).unwrap_or_default();
         for step in 0..2 {
             // As (from, to), and as (to, from).

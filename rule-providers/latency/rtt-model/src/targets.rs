@@ -22,7 +22,7 @@ const UNLIKE: f32 = 16.0;
 const NEARER: f32 = 0.5;
 
 /// A node that could be near.
-struct Look {
+struct NearCandidate {
     rank: f32,
     node: NodeId,
     micros: f32,
@@ -111,7 +111,7 @@ impl Model {
         if missing > 0 && 2 * seen.count() < kept.len() {
             return kept;
         }
-        let mut looks = self.looks(fit, node, out, &kept);
+        let mut looks = self.near_candidates(fit, node, out, &kept);
         looks.sort_unstable_by(|a, b| a.rank.total_cmp(&b.rank).then(a.node.cmp(&b.node)));
         if missing > 0 {
             let step = near.div_ceil(STEPS).min(missing);
@@ -127,7 +127,13 @@ impl Model {
 
     /// The nodes that could be near and that neither side has measured. Of a pair,
     /// one side alone looks at the other.
-    fn looks(&self, fit: &Fit, node: NodeId, out: &[NodeId], kept: &[NodeId]) -> Vec<Look> {
+    fn near_candidates(
+        &self,
+        fit: &Fit,
+        node: NodeId,
+        out: &[NodeId],
+        kept: &[NodeId],
+    ) -> Vec<NearCandidate> {
         let key = self.nodes[node.slot()].key;
         let mine = |other: u64| {
             let (low, high) = (key.min(other), key.max(other));
@@ -135,11 +141,13 @@ impl Model {
         };
         let predictions = fit.predictions(node.slot());
         let both = predictions.into_iter().zip(fit.unlikeness(node));
-        let looks = (0u32..).zip(both).map(|(i, (micros, unlike))| Look {
-            rank: micros * (UNLIKE * unlike).exp(),
-            node: NodeId(i),
-            micros,
-        });
+        let looks = (0u32..)
+            .zip(both)
+            .map(|(i, (micros, unlike))| NearCandidate {
+                rank: micros * (UNLIKE * unlike).exp(),
+                node: NodeId(i),
+                micros,
+            });
         let open = looks.filter(|look| {
             let other = look.node;
             let known = self.nodes.get(other.slot()).filter(|n| n.present());

@@ -25,7 +25,8 @@ use tautline_core::{
     planning::RuleOutcome, selector::Selector,
 };
 use tautline_latency::{
-    BandwidthTable, Identity, Keys, Latency, Measuring, Network, Settings, Table, ZONE,
+    AGENTS_WITHIN, AgentAuth, BandwidthTable, EchoKeys, FitSettings, Latency, Measuring, Network,
+    Table, ZONE,
 };
 use tautline_provider_client::{
     ClientConfig as DiscoveryConfig, Metrics, PlanningQuestion, ProviderClient,
@@ -240,21 +241,25 @@ fn print(what: &str, mut times: Vec<Duration>, usable: usize) {
 async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
     let config = Config {
         listen,
+        connections: 8192,
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await?, Tasks::default());
-    let network = Network::new(feed.clone(), Settings::default());
+    let network = Network::new(feed.clone(), false);
     let measuring = Measuring {
+        store: feed.clone(),
         network: network.clone(),
-        identity: Identity {
-            trust: true,
-            ..Identity::default()
+        auth: AgentAuth {
+            trust_all: true,
+            ..AgentAuth::default()
         },
-        keys: Keys::random()?,
+        keys: EchoKeys::random()?,
         key_file: None,
+        fit: FitSettings::default(),
+        agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(feed).measuring(network.clone());
+    let provider = Latency::new(feed).with_network(network.clone());
     server.spawn(Arc::new(Unprobed(provider.clone())), &mut tasks)?;
     // Every target is told once in 30 s; a fit comes every 10 s.
     let deadline = Instant::now() + Duration::from_secs(180);

@@ -27,7 +27,7 @@ impl Running {
         let metrics = Metrics::default();
         let echo = Echo::bind(listen.parse().unwrap(), metrics.clone())?;
         let echo = Arc::new(echo);
-        echo.name(Some(id), &[b"new".to_vec(), b"old".to_vec()]);
+        echo.set_identity(Some(id), &[b"new".to_vec(), b"old".to_vec()]);
         let stop = CancellationToken::new();
         let (sender, replies) = mpsc::channel();
         let thread = std::thread::spawn({
@@ -58,8 +58,7 @@ impl Drop for Running {
 }
 
 fn key_of(responder: &[u8], initiator: u64) -> Arc<hmac::Key> {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, responder);
-    Arc::new(wire::pair_key(&key, initiator))
+    Arc::new(pair_key(&signing_key(responder), initiator).signing_key())
 }
 
 fn until(what: &str, mut check: impl FnMut() -> bool) {
@@ -91,7 +90,7 @@ fn an_echo_gives_a_sample_by_either_key() {
     let (a, b) = (Running::start(1), Running::start(2));
     for (n, key) in [b"new", b"old"].into_iter().enumerate() {
         let key = key_of(key, 1);
-        a.echo.ask(b.address(), &key, n as u32).unwrap();
+        a.echo.send_request(b.address(), &key, n as u32).unwrap();
         let reply = a.replies.recv_timeout(PATIENCE).unwrap();
         assert_eq!(reply.what, n as u32);
         // On a busy machine the sender may have been put aside: refused, no sample.
@@ -112,7 +111,7 @@ fn a_socket_of_both_families_asks_and_answers_either() {
     };
     for ip in ["127.0.0.1", "::1"] {
         let to = SocketAddr::new(ip.parse().unwrap(), b.address().port());
-        a.echo.ask(to, &key_of(b"new", 1), 1).unwrap();
+        a.echo.send_request(to, &key_of(b"new", 1), 1).unwrap();
         assert_eq!(a.replies.recv_timeout(PATIENCE).unwrap().what, 1);
     }
 }
@@ -143,12 +142,12 @@ fn replays_and_forgeries_are_counted_and_not_answered() {
         let mut buffer = [0; 200];
         let (length, _) = socket.recv_from(&mut buffer).unwrap();
         let (reply, bytes) = Packet::parse(&buffer[..length]).unwrap();
-        assert_eq!((length, reply.kind), (wire::LEN, Kind::Reply));
+        assert_eq!((length, reply.kind), (PACKET_BYTES, Kind::Reply));
         assert_eq!(
             (reply.source, reply.session, reply.sequence),
             (9, 3, sequence)
         );
-        assert!(wire::genuine(bytes, &key));
+        assert!(is_authentic(bytes, &key));
     }
     let metrics = &responder.metrics;
     assert_eq!((metrics.replayed.get(), metrics.forged.get()), (2, 2));
@@ -163,9 +162,9 @@ fn replies_count_once_and_from_whom_was_asked() {
     let key = key_of(b"new", 1);
     asker
         .echo
-        .ask(responder.local_addr().unwrap(), &key, 5)
+        .send_request(responder.local_addr().unwrap(), &key, 5)
         .unwrap();
-    let mut buffer = [0; wire::LEN];
+    let mut buffer = [0; PACKET_BYTES];
     let (_, from) = responder.recv_from(&mut buffer).unwrap();
     let (request, _) = Packet::parse(&buffer).unwrap();
     let reply = Packet {
@@ -210,8 +209,10 @@ fn who_asks_100_times_too_often_is_limited_and_counted() {
 #[test]
 fn an_agent_without_a_name_asks_nobody() {
     let asker = Running::start(0);
-    let error = asker.echo.ask(asker.address(), &key_of(b"new", 0), 1);
-    assert!(matches!(error, Err(NotSent::Nameless)));
+    let error = asker
+        .echo
+        .send_request(asker.address(), &key_of(b"new", 0), 1);
+    assert!(matches!(error, Err(SendError::Nameless)));
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -222,19 +223,19 @@ fn the_dwell_and_the_wait_are_no_part_of_the_time() {
     assert_eq!(round_trip(5 * MS, Ok(MS), 2 * MS, zero), Ok(2 * MS));
     assert_eq!(
         round_trip(5 * MS, Err(Stepped), zero, zero),
-        Err(Refused::Clock)
+        Err(RejectedSample::Clock)
     );
     assert_eq!(
         round_trip(5 * MS, Ok(6 * MS), zero, zero),
-        Err(Refused::Clock)
+        Err(RejectedSample::Clock)
     );
     assert_eq!(
         round_trip(5 * MS, Ok(zero), UNKNOWN_DWELL, zero),
-        Err(Refused::Clock)
+        Err(RejectedSample::Clock)
     );
     assert_eq!(
         round_trip(1_000 * MS, Ok(zero), 991 * MS, zero),
-        Err(Refused::Dishonest)
+        Err(RejectedSample::Dishonest)
     );
     // A busy node, near by.
     assert_eq!(
@@ -245,17 +246,23 @@ fn the_dwell_and_the_wait_are_no_part_of_the_time() {
         round_trip(MS / 2, Ok(zero), MS * 48 / 100, zero),
         Ok(MS / 50)
     );
-    assert_eq!(round_trip(MS, Ok(zero), MS, zero), Err(Refused::Range));
+    assert_eq!(
+        round_trip(MS, Ok(zero), MS, zero),
+        Err(RejectedSample::Range)
+    );
     assert_eq!(
         round_trip(MS, Ok(zero), 2 * MS, zero),
-        Err(Refused::Dishonest)
+        Err(RejectedSample::Dishonest)
     );
     assert_eq!(
         round_trip(10_001 * MS, Ok(zero), zero, zero),
-        Err(Refused::Range)
+        Err(RejectedSample::Range)
     );
     let unsure = MS * 4 / 10;
-    assert_eq!(round_trip(MS, Ok(zero), zero, unsure), Err(Refused::Unsure));
+    assert_eq!(
+        round_trip(MS, Ok(zero), zero, unsure),
+        Err(RejectedSample::Unsure)
+    );
     assert_eq!(round_trip(5 * MS, Ok(zero), zero, unsure), Ok(5 * MS));
 }
 

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod figures;
-mod parking;
 mod provider;
 // The one of the end-to-end tests; depending on their crate would build a control
 // plane's clients.

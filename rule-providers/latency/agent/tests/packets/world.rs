@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ring::hmac;
 use tautline_latency_agent::{App, Config};
+use tautline_latency_protocol::{pair_key, signing_key};
 use tautline_proto::latency::{Pair, Probe, Target, Targets, to_agent::What as Order};
 use tautline_runtime::tasks::Tasks;
 use tokio::{
@@ -147,13 +147,12 @@ impl World {
     }
 
     pub fn target(&self, from: usize, to: usize, demand: bool) -> Target {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret(to));
-        let key = hmac::sign(&key, &echo_id(from).to_be_bytes());
+        let key = pair_key(&signing_key(&secret(to)), echo_id(from));
         Target {
             node: name(to),
             instance: format!("boot-{to}"),
             address: self.relay.address(to).unwrap().to_string(),
-            key: key.as_ref().to_vec(),
+            key: key.as_bytes().to_vec(),
             demand,
         }
     }

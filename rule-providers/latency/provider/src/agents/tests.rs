@@ -1,33 +1,40 @@
 //! The stream over real gRPC, with scripted agents.
 
 mod orders;
-mod parking;
 mod real;
 mod streams;
 mod trust;
 mod verification;
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use tautline_core::{index::Object, model};
+use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
-    Hello, Pair, Probed, Report, State, Targets, Transferred, agents_client::AgentsClient,
-    from_agent::What as Says, to_agent::What as Told,
+    FromAgent, Hello, Pair, Probed, Report, State, Targets, ToAgent, Transferred,
+    agents_client::AgentsClient, from_agent::What as Says, to_agent::What as Told,
 };
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{Server, TlsFiles, testkit};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{
-    Code,
+    Code, Request, Status, Streaming,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as Pem},
 };
 
-use super::*;
 use crate::{
-    Latency, Measuring, Reading, Reviewed, Settings, Tokens,
-    keys::echo_id,
-    tokens::{AUDIENCE, Review},
+    FitSettings, Latency, Measurement, Measuring,
+    agents::{
+        auth::AgentAuth,
+        keys::EchoKeys,
+        tokens::{AUDIENCE, Review, Reviewed, TokenReviewer},
+    },
+    network::Network,
 };
 
 /// Nobody waits longer for anything here.
@@ -37,8 +44,8 @@ const MILLI: u64 = 1_000_000;
 struct Running {
     address: SocketAddr,
     network: Network,
-    keys: Keys,
-    feed: ClusterStore,
+    keys: EchoKeys,
+    store: ClusterStore,
     stop: CancellationToken,
 }
 
@@ -48,58 +55,50 @@ impl Drop for Running {
     }
 }
 
-fn trusting() -> Identity {
-    Identity {
-        trust: true,
-        ..Identity::default()
+fn trusting() -> AgentAuth {
+    AgentAuth {
+        trust_all: true,
+        ..AgentAuth::default()
     }
 }
 
-async fn start(identity: Identity, tls: Option<TlsFiles>) -> Running {
-    keeping(Settings::default().streams, identity, tls).await
-}
-
-/// Keeps so many streams.
-async fn keeping(streams: usize, identity: Identity, tls: Option<TlsFiles>) -> Running {
-    let feed = ClusterStore::default();
+async fn start(auth: AgentAuth, tls: Option<TlsFiles>) -> Running {
+    let store = ClusterStore::default();
     for name in ["a", "b", "c", "d"] {
-        apply(&feed, name, &format!("uid-{name}"));
+        apply(&store, name, &format!("uid-{name}"));
     }
     let config = tautline_sdk::Config {
         tls,
         ..testkit::loopback()
     };
     let (mut server, mut tasks) = (Server::bind(config).await.unwrap(), Tasks::default());
-    let settings = Settings {
-        transfers: true,
-        agents_within: Duration::ZERO,
-        streams,
-        ..Settings::default()
-    };
-    let network = Network::new(feed.clone(), settings);
-    let keys = Keys::random().unwrap();
+    let network = Network::new(store.clone(), true);
+    let keys = EchoKeys::random().unwrap();
     let measuring = Measuring {
+        store: store.clone(),
         network: network.clone(),
-        identity,
+        auth,
         keys: keys.clone(),
         key_file: None,
+        fit: FitSettings::default(),
+        agents_within: Duration::ZERO,
     };
     measuring.serve(&mut server, &mut tasks);
     let (address, stop) = (server.address(), tasks.stop_token());
-    let provider = Latency::new(feed.clone()).measuring(network.clone());
+    let provider = Latency::new(store.clone()).with_network(network.clone());
     server.spawn(Arc::new(provider), &mut tasks).unwrap();
     tokio::spawn(tasks.run(std::future::pending()));
     Running {
         address,
         network,
         keys,
-        feed,
+        store,
         stop,
     }
 }
 
-fn apply(feed: &ClusterStore, name: &str, uid: &str) {
-    feed.apply(Object::Node(model::Node {
+fn apply(store: &ClusterStore, name: &str, uid: &str) {
+    store.apply(Object::Node(model::Node {
         name: name.into(),
         uid: uid.into(),
         ..model::Node::default()
@@ -134,23 +133,6 @@ impl Agent {
         let stream = client.follow(request).await.unwrap().into_inner();
         let agent = Self { send, stream };
         agent.say(Says::Hello(hello(node))).await;
-        agent
-    }
-
-    /// Says hello as one that does as Park says.
-    async fn parking(endpoint: Endpoint, node: &str, address: SocketAddr, parked: u64) -> Self {
-        let (send, messages) = mpsc::channel(64);
-        let mut client = AgentsClient::new(endpoint.connect().await.unwrap());
-        let stream = client.follow(ReceiverStream::new(messages)).await;
-        let stream = stream.unwrap().into_inner();
-        let agent = Self { send, stream };
-        let hello = Hello {
-            address: address.to_string(),
-            parks: true,
-            parked,
-            ..hello(node)
-        };
-        agent.say(Says::Hello(hello)).await;
         agent
     }
 
@@ -227,7 +209,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn fresh(network: &Network, a: &str, b: &str) -> bool {
-    matches!(network.reading(a, b), Reading::Fresh(_))
+    matches!(network.measurement(a, b), Measurement::Fresh(_))
 }
 
 fn named(targets: &Targets) -> Vec<&str> {
@@ -237,7 +219,7 @@ fn named(targets: &Targets) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_is_reported_is_known_and_targets_are_told() {
+async fn reports_are_stored_and_targets_are_sent() {
     let running = start(trusting(), None).await;
     let mut a = running.agent("a").await;
     let _b = running.agent("b").await;
@@ -245,14 +227,14 @@ async fn what_is_reported_is_known_and_targets_are_told() {
     assert_eq!(targets.echo_id, echo_id("uid-a/boot"));
     assert_eq!(
         targets.responder_keys,
-        running.keys.of_responder("uid-a/boot")
+        running.keys.responder_keys("uid-a/boot")
     );
     let b = &targets.targets[0];
     assert_eq!(
         (b.instance.as_str(), b.address.as_str()),
         ("uid-b/boot", "127.0.0.1:5310")
     );
-    assert_eq!(b.key, running.keys.between("uid-a/boot", "uid-b/boot"));
+    assert_eq!(b.key, running.keys.pair_key("uid-a/boot", "uid-b/boot"));
     assert!(!b.demand);
 
     assert!(running.network.is_measuring());
@@ -264,7 +246,7 @@ async fn what_is_reported_is_known_and_targets_are_told() {
     })
     .await;
 
-    // New keys are told at once, the old ones accepted still.
-    Service::rekeyed(&running.network);
+    // New keys are sent at once.
+    running.network.lists.keys_changed();
     a.targets(|t| named(t) == ["b"]).await;
 }

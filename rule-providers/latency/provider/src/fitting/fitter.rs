@@ -1,4 +1,4 @@
-//! What the thread does at each step.
+//! The steps of the fitting thread.
 
 use std::{
     collections::BTreeMap,
@@ -10,80 +10,82 @@ use hashbrown::HashMap;
 use tautline_core::{Snapshot, model};
 use tautline_rtt_model::{Contradiction, Fit, Labels, Model, NodeId, Options};
 
-use super::{Fitted, state};
+use super::{context::FitContext, state_file};
 use crate::{
-    ZONE,
-    ledger::{Changes, Id, KEPT},
-    network::Network,
+    location::ZONE,
+    network::{
+        estimates::PublishedFit,
+        pair_store::{Changes, InstanceId, RETENTION},
+    },
 };
 
 const REGION: &str = "topology.kubernetes.io/region";
-/// Between two fits; the first ones come sooner, each twice as late as the last.
-const FIT: Duration = Duration::from_secs(10);
+/// Between two fits; the first pauses double from [`FIRST_FIT`].
+const FIT_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_FIT: Duration = Duration::from_secs(1);
-/// A fit that takes long leaves the machine so many times as long to others.
-const REST: u32 = 4;
-/// All targets are chosen anew as often, beside after a change of nodes.
-const CHOOSE: Duration = Duration::from_secs(60);
-const SAVE: Duration = Duration::from_secs(300);
+/// A fit is followed by a pause of at least so many times its duration.
+const PAUSE_FACTOR: u32 = 4;
+/// How often all targets are chosen again, if no node has changed.
+const CHOOSE_INTERVAL: Duration = Duration::from_secs(60);
+const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 
 pub(super) struct Fitter {
-    network: Network,
+    context: FitContext,
     model: Model,
-    ids: HashMap<Id, Known>,
-    by_node: HashMap<NodeId, Id>,
+    ids: HashMap<InstanceId, ModelNode>,
+    by_node: HashMap<NodeId, InstanceId>,
     fit: Option<Arc<Fit>>,
     /// Samples have changed since the last fit.
-    stale: bool,
+    samples_changed: bool,
     /// Nodes have changed since all targets were chosen.
-    moved: bool,
+    nodes_changed: bool,
     pause: Duration,
     next_fit: Option<Instant>,
-    chosen: Option<Instant>,
-    saved: Option<Instant>,
-    /// When samples of the last run that were not measured again are forgotten.
-    forget: Option<Instant>,
+    chosen_at: Option<Instant>,
+    saved_at: Option<Instant>,
+    /// When restored samples are dropped that were not measured again.
+    drop_restored_at: Option<Instant>,
     flagged: BTreeMap<Arc<str>, Contradiction>,
 }
 
-struct Known {
+struct ModelNode {
     node: NodeId,
     targets: Vec<NodeId>,
 }
 
 impl Fitter {
-    pub fn new(network: Network) -> Self {
-        Self::with(network, Model::new(Options::default()))
+    pub fn new(context: FitContext) -> Self {
+        Self::with(context, Model::new(Options::default()))
     }
 
-    /// Goes on with a model; its nodes are known once the ledger names them.
-    pub fn with(network: Network, model: Model) -> Self {
+    /// Continues with the model of an earlier process.
+    pub fn restored(context: FitContext, model: Model, now: Instant) -> Self {
+        let mut fitter = Self::with(context, model);
+        fitter.drop_restored_at = Some(now + RETENTION);
+        fitter
+    }
+
+    fn with(context: FitContext, model: Model) -> Self {
         Self {
-            network,
+            context,
             model,
             ids: HashMap::new(),
             by_node: HashMap::new(),
             fit: None,
-            stale: true,
-            moved: false,
+            samples_changed: true,
+            nodes_changed: false,
             pause: FIRST_FIT,
             next_fit: None,
-            chosen: None,
-            saved: None,
-            forget: None,
+            chosen_at: None,
+            saved_at: None,
+            drop_restored_at: None,
             flagged: BTreeMap::new(),
         }
     }
 
-    /// What the model knows is of an earlier run.
-    pub fn restored(mut self, now: Instant) -> Self {
-        self.forget = Some(now + KEPT);
-        self
-    }
-
     pub fn step(&mut self, now: Instant) {
-        let changes = self.network.0.ledger.lock().changes();
-        let new = self.take(changes);
+        let changes = self.context.pairs.lock().take_changes();
+        let new = self.apply(changes);
         if !new.is_empty() {
             for id in new {
                 self.choose(id);
@@ -91,40 +93,42 @@ impl Fitter {
             self.publish_targets();
         }
         let due = *self.next_fit.get_or_insert(now + self.pause) <= now;
-        if due && self.stale {
+        if due && self.samples_changed {
             self.fit(now);
         }
-        if due && (self.moved || self.chosen.is_none_or(|at| now >= at + CHOOSE)) {
-            let all: Vec<Id> = self.ids.keys().copied().collect();
+        if due
+            && (self.nodes_changed || self.chosen_at.is_none_or(|at| now >= at + CHOOSE_INTERVAL))
+        {
+            let all: Vec<InstanceId> = self.ids.keys().copied().collect();
             for id in all {
                 self.choose(id);
             }
-            (self.moved, self.chosen) = (false, Some(now));
+            (self.nodes_changed, self.chosen_at) = (false, Some(now));
             self.publish_targets();
         }
-        if self.forget.is_some_and(|at| now >= at) {
-            self.forget = None;
-            self.forget_unheard();
+        if self.drop_restored_at.is_some_and(|at| now >= at) {
+            self.drop_restored_at = None;
+            self.drop_unmeasured();
         }
-        if now >= *self.saved.get_or_insert(now) + SAVE {
-            self.saved = Some(now);
+        if now >= *self.saved_at.get_or_insert(now) + SAVE_INTERVAL {
+            self.saved_at = Some(now);
             self.save();
         }
     }
 
-    /// Puts changes into the model; says which instances are new.
-    fn take(&mut self, changes: Changes) -> Vec<Id> {
-        self.moved |= !changes.joined.is_empty() || !changes.left.is_empty();
+    /// Applies changes to the model; returns the new instances.
+    fn apply(&mut self, changes: Changes) -> Vec<InstanceId> {
+        self.nodes_changed |= !changes.joined.is_empty() || !changes.left.is_empty();
         let only_nodes = changes.samples.is_empty() && changes.dropped.is_empty();
-        self.stale |= !only_nodes || !changes.left.is_empty();
-        let snapshot = self.network.0.feed.snapshot();
+        self.samples_changed |= !only_nodes || !changes.left.is_empty();
+        let snapshot = self.context.store.snapshot();
         let mut new = Vec::new();
         for (id, name, node) in changes.joined {
-            let labels = labels(&snapshot, &node, &self.network.0.settings.rack_label);
+            let labels = labels(&snapshot, &node, &self.context.settings.rack_label);
             let node = self.model.insert(&name, labels);
             let targets = Vec::new();
             self.by_node.insert(node, id);
-            self.ids.insert(id, Known { node, targets });
+            self.ids.insert(id, ModelNode { node, targets });
             new.push(id);
         }
         for id in changes.left {
@@ -147,16 +151,16 @@ impl Fitter {
         new
     }
 
-    /// Forgets samples that the ledger does not hold.
-    fn forget_unheard(&mut self) {
+    /// Drops samples that are not in the pair store.
+    fn drop_unmeasured(&mut self) {
         for (from, source) in &self.ids {
-            let known = self.network.0.ledger.lock().measured(*from);
+            let known = self.context.pairs.lock().targets(*from);
             for (to, target) in &self.ids {
                 if known.binary_search(to).is_err()
                     && self.model.sample(source.node, target.node).is_some()
                 {
                     self.model.forget(source.node, target.node);
-                    self.stale = true;
+                    self.samples_changed = true;
                 }
             }
         }
@@ -165,73 +169,73 @@ impl Fitter {
     fn fit(&mut self, now: Instant) {
         self.relabel();
         let fit = Arc::new(self.model.fit());
-        self.stale = false;
+        self.samples_changed = false;
         let took = now.elapsed();
-        self.pause = (self.pause * 2).min(FIT);
-        self.next_fit = Some(now + self.pause.max(took * REST));
-        let ids: HashMap<Id, NodeId> = self.ids.iter().map(|(id, k)| (*id, k.node)).collect();
+        self.pause = (self.pause * 2).min(FIT_INTERVAL);
+        self.next_fit = Some(now + self.pause.max(took * PAUSE_FACTOR));
+        let ids: HashMap<InstanceId, NodeId> =
+            self.ids.iter().map(|(id, k)| (*id, k.node)).collect();
         let known = ids.values().filter(|node| fit.knows(**node)).count();
-        let metrics = &self.network.0.metrics;
+        let metrics = &self.context.metrics;
         metrics.fit_seconds.set(took.as_secs_f64());
         metrics.fit_nodes.set(known as i64);
         self.flag(&fit);
         self.fit = Some(Arc::clone(&fit));
-        let fitted = Fitted::new(fit, ids, now);
-        self.network.0.fitted.store(Some(Arc::new(fitted)));
+        let published = PublishedFit::new(fit, ids, now);
+        self.context.estimates.store(Some(Arc::new(published)));
     }
 
     /// Labels may change while a node lives.
     fn relabel(&mut self) {
-        let snapshot = self.network.0.feed.snapshot();
+        let snapshot = self.context.store.snapshot();
         let nodes: Vec<(NodeId, Arc<str>)> = {
-            let ledger = self.network.0.ledger.lock();
+            let store = self.context.pairs.lock();
             let all = self.ids.iter();
-            all.filter_map(|(id, known)| Some((known.node, ledger.get(*id)?.node.clone())))
+            all.filter_map(|(id, known)| Some((known.node, store.get(*id)?.node.clone())))
                 .collect()
         };
         for (id, node) in nodes {
-            let labels = labels(&snapshot, &node, &self.network.0.settings.rack_label);
+            let labels = labels(&snapshot, &node, &self.context.settings.rack_label);
             self.model.relabel(id, labels);
         }
     }
 
-    fn choose(&mut self, id: Id) {
+    fn choose(&mut self, id: InstanceId) {
         if let Some(known) = self.ids.get_mut(&id) {
-            let k = self.network.0.settings.targets;
+            let k = self.context.settings.targets;
             let fit = self.fit.as_deref();
             self.model.targets(fit, known.node, k, &mut known.targets);
         }
     }
 
     fn publish_targets(&self) {
-        let before = self.network.0.targets.load();
+        let before = self.context.lists.chosen();
         let by_node = &self.by_node;
         let all = self.ids.iter().map(|(id, known)| {
             let targets = known.targets.iter().filter_map(|t| by_node.get(t).copied());
-            let targets: Arc<[Id]> = targets.collect();
+            let targets: Arc<[InstanceId]> = targets.collect();
             match before.get(id) {
                 Some(same) if *same == targets => (*id, Arc::clone(same)),
                 _ => (*id, targets),
             }
         });
-        self.network.0.targets.store(Arc::new(all.collect()));
-        self.network.0.assign.notify_one();
+        self.context.lists.set_chosen(all.collect());
     }
 
-    /// Counts the nodes that the fit finds something against, and names the new ones.
+    /// Counts the nodes that the fit contradicts, and logs the new ones.
     fn flag(&mut self, fit: &Fit) {
-        let ledger = self.network.0.ledger.lock();
+        let store = self.context.pairs.lock();
         let mut flagged = BTreeMap::new();
         for (node, what) in fit.contradicted() {
             let id = self.by_node.get(&node);
-            if let Some(instance) = id.and_then(|id| ledger.get(*id)) {
+            if let Some(instance) = id.and_then(|id| store.get(*id)) {
                 flagged.insert(Arc::clone(&instance.node), what);
             }
         }
-        drop(ledger);
+        drop(store);
         let count = |of| flagged.values().filter(|what| **what == of).count();
-        let metrics = &self.network.0.metrics;
-        metrics.flagged(count(Contradiction::Labels), count(Contradiction::Reports));
+        let metrics = &self.context.metrics;
+        metrics.set_flagged(count(Contradiction::Labels), count(Contradiction::Reports));
         for (node, what) in &flagged {
             if self.flagged.get(node) == Some(what) {
                 continue;
@@ -250,14 +254,16 @@ impl Fitter {
         self.flagged = flagged;
     }
 
-    /// Keeps the model in the state file, if there is to be one.
+    /// Writes the state file, if one is configured.
     pub fn save(&self) {
-        let Some(path) = &self.network.0.settings.state else {
+        let Some(path) = &self.context.settings.state_file else {
             return;
         };
-        match state::write(path, &self.network, &self.model) {
+        match state_file::write(path, &self.context.pairs, &self.model) {
             Ok(()) => {}
-            Err(error) => tracing::warn!(path = %path.display(), %error, "state is not kept"),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the state file cannot be written")
+            }
         }
     }
 }

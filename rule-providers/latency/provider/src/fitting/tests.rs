@@ -1,33 +1,40 @@
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tautline_core::{index::Object, model};
 use tautline_proto::latency::{Hello, Pair, State};
 use tautline_runtime::cluster_store::ClusterStore;
 
-use super::*;
-use crate::Settings;
+use super::{FitContext, FitSettings, background::step_caught, fitter::Fitter, state_file};
+use crate::network::{Network, pair_store::InstanceId};
 
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-fn network(state: Option<&Path>) -> Network {
-    let feed = ClusterStore::default();
+/// A network of six nodes, and its fits.
+fn network(state_file: Option<&Path>) -> (Network, FitContext) {
+    let store = ClusterStore::default();
     for name in NODES {
-        feed.apply(Object::Node(model::Node {
+        store.apply(Object::Node(model::Node {
             name: name.into(),
             uid: format!("uid-{name}").into(),
             ..model::Node::default()
         }));
     }
-    let settings = Settings {
-        state: state.map(Into::into),
-        ..Settings::default()
+    let settings = FitSettings {
+        state_file: state_file.map(Into::into),
+        ..FitSettings::default()
     };
-    Network::new(feed, settings)
+    let network = Network::new(store.clone(), false);
+    let context = FitContext::new(store, settings, &network);
+    (network, context)
 }
 
 /// All nodes but the last measure each other: they are on a line, 1 ms apart.
 fn measure(network: &Network) {
-    let mut ledger = network.0.ledger.lock();
+    let mut store = network.pairs.lock();
     let join = |node: &&str| {
         let hello = Hello {
             node: (*node).into(),
@@ -35,11 +42,9 @@ fn measure(network: &Network) {
             address: "10.0.0.1:5310".into(),
             ..Hello::default()
         };
-        ledger
-            .join(&format!("uid-{node}"), &hello, Duration::ZERO)
-            .0
+        store.join(&format!("uid-{node}"), &hello, Duration::ZERO).0
     };
-    let ids: Vec<Id> = NODES[..5].iter().map(join).collect();
+    let ids: Vec<InstanceId> = NODES[..5].iter().map(join).collect();
     for (i, from) in ids.iter().enumerate() {
         for (j, to) in NODES[..5]
             .iter()
@@ -57,7 +62,7 @@ fn measure(network: &Network) {
                 samples: 5,
                 ..Pair::default()
             };
-            ledger.report(*from, &[pair], Duration::from_secs(1));
+            store.report(*from, &[pair], Duration::from_secs(1));
         }
     }
 }
@@ -70,9 +75,9 @@ fn fit(fitter: &mut Fitter, minutes: u64) {
 }
 
 #[test]
-fn what_was_not_measured_is_estimated_and_targets_are_chosen() {
-    let network = network(None);
-    let mut fitter = Fitter::new(network.clone());
+fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
+    let (network, context) = network(None);
+    let mut fitter = Fitter::new(context);
     fit(&mut fitter, 1);
     assert!(network.row("a").estimate("e").is_none());
     measure(&network);
@@ -81,46 +86,47 @@ fn what_was_not_measured_is_estimated_and_targets_are_chosen() {
     let (near, far) = (row.estimate("b").unwrap(), row.estimate("e").unwrap());
     assert!(near.micros < far.micros, "{near:?} {far:?}");
     assert!(row.estimate("a").is_none() && row.estimate("f").is_none());
-    let ledger = network.0.ledger.lock();
-    let targets = network.0.targets.load();
-    let of_a = &targets[&ledger.id("a").unwrap()];
+    let store = network.pairs.lock();
+    let targets = network.lists.chosen();
+    let of_a = &targets[&store.id("a").unwrap()];
     assert_eq!(of_a.len(), 4, "all others that have an agent");
-    drop(ledger);
+    drop(store);
 
-    // A node that goes leaves estimates of the others, and comes back unknown.
-    network.0.ledger.lock().keep(|name, _| name != "e");
+    // After a node is gone the others keep their estimates.
+    network.pairs.lock().retain_nodes(|name, _| name != "e");
     fit(&mut fitter, 3);
     assert!(network.row("a").estimate("e").is_none());
     assert!(network.row("a").estimate("d").is_some());
 }
 
 #[test]
-fn what_was_learned_outlives_the_process() {
+fn state_file_restores_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state");
-    let before = network(Some(&path));
+    let (before, context) = network(Some(&path));
     measure(&before);
-    let mut fitter = Fitter::new(before.clone());
+    let mut fitter = Fitter::new(context);
     fit(&mut fitter, 1);
     fitter.save();
 
-    let after = network(Some(&path));
-    after.0.feed.apply(Object::Node(model::Node {
+    let (after, context) = network(Some(&path));
+    context.store.apply(Object::Node(model::Node {
         name: "e".into(),
         uid: "another".into(),
         ..model::Node::default()
     }));
-    let mut fitter = state::restore(&after).unwrap();
+    let model = state_file::restore(&context).unwrap();
+    let mut fitter = Fitter::restored(context, model, Instant::now());
     fit(&mut fitter, 2);
     let row = after.row("a");
     assert!(row.estimate("d").is_some());
     assert!(row.estimate("e").is_none(), "another node of that name");
     assert_eq!(
-        row.reading("b"),
-        crate::Reading::Nothing,
+        row.measurement("b"),
+        crate::Measurement::Missing,
         "nothing is measured now"
     );
-    // What was not measured again is forgotten in the end.
+    // Restored samples expire if they are not measured again.
     let late = Instant::now() + Duration::from_secs(1200);
     fitter.step(late);
     fitter.step(late + Duration::from_secs(60));
@@ -132,21 +138,26 @@ fn what_was_learned_outlives_the_process() {
         "tautline-latency-state 1\na uid-a boot\n\nshort",
     ] {
         std::fs::write(&path, bad).unwrap();
-        assert!(state::restore(&network(Some(&path))).is_none(), "{bad}");
+        assert!(
+            state_file::restore(&network(Some(&path)).1).is_none(),
+            "{bad}"
+        );
     }
 }
 
 #[test]
-fn a_panic_leaves_the_last_fit_and_begins_anew() {
-    let network = network(None);
+fn panic_keeps_the_last_fit() {
+    let (network, context) = network(None);
     measure(&network);
-    let mut fitter = Fitter::new(network.clone());
+    let mut fitter = Fitter::new(context.clone());
     fit(&mut fitter, 1);
-    assert!(!contained(&network, &mut fitter, |_| panic!("on purpose")));
-    assert_eq!(network.0.metrics.fit_panics.get(), 1);
+    assert!(!step_caught(&context, &mut fitter, |_| panic!(
+        "on purpose"
+    )));
+    assert_eq!(network.metrics.fit_panics.get(), 1);
     assert!(network.row("a").estimate("d").is_some());
-    let last = network.0.fitted.load_full().unwrap();
-    assert!(contained(&network, &mut fitter, |f| fit(f, 2)));
-    assert!(!Arc::ptr_eq(&last, &network.0.fitted.load_full().unwrap()));
+    let last = network.estimates.load_full().unwrap();
+    assert!(step_caught(&context, &mut fitter, |f| fit(f, 2)));
+    assert!(!Arc::ptr_eq(&last, &network.estimates.load_full().unwrap()));
     assert!(network.row("a").estimate("d").is_some());
 }

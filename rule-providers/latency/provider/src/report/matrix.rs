@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, Facts, Place, ReportError, Told, names, query::Query};
+use super::{Basis, EffectiveRtt, NodeZone, ReportError, ReportSource, names, query::Query};
 
 /// Rows and columns at most.
 pub(super) const MOST: usize = 200;
@@ -47,7 +47,7 @@ pub struct MatrixReport {
 pub struct Cell {
     /// Of zones: where most of the figures come from.
     #[serde(flatten)]
-    pub told: Told,
+    pub told: EffectiveRtt,
     /// A tenth of the pairs of nodes is below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p10_micros: Option<u64>,
@@ -67,7 +67,7 @@ fn is_zero(n: &usize) -> bool {
 }
 
 impl MatrixReport {
-    pub(super) fn asked(facts: &impl Facts, query: &str) -> Result<Self, ReportError> {
+    pub(super) fn asked(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
         let query = Query::parse(query, &["by", "zone", "nodes"])?;
         let error = |field: &str, what: &str| ReportError::Query {
             field: field.to_owned(),
@@ -97,11 +97,11 @@ impl MatrixReport {
     /// # Errors
     /// A name that is not there, or more than 200 nodes.
     pub fn by_node(
-        facts: &impl Facts,
+        facts: &impl ReportSource,
         zone: Option<&str>,
         nodes: &[&str],
     ) -> Result<Self, ReportError> {
-        let places = facts.places();
+        let places = facts.nodes();
         let unknown = |what, name: &str, near| ReportError::Unknown {
             what,
             name: name.to_owned(),
@@ -131,7 +131,7 @@ impl MatrixReport {
         )?;
         let mut cells = vec![Vec::with_capacity(names.len()); names.len()];
         for to in &names {
-            facts.ways(to, &mut |way| {
+            facts.with_rtts_to(to, &mut |way| {
                 for (from, row) in names.iter().zip(&mut cells) {
                     row.push(Cell {
                         told: way(from),
@@ -151,8 +151,8 @@ impl MatrixReport {
     ///
     /// # Errors
     /// There are more than 200.
-    pub fn by_zone(facts: &impl Facts) -> Result<Self, ReportError> {
-        let places = facts.places();
+    pub fn by_zone(facts: &impl ReportSource) -> Result<Self, ReportError> {
+        let places = facts.nodes();
         let mut members: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for place in &places {
             members.entry(zone_of(place)).or_default().push(&place.node);
@@ -170,9 +170,9 @@ impl MatrixReport {
             }
         }
         let count = members.len();
-        let mut pools = vec![Pool::default(); count * count];
+        let mut pools = vec![ZonePairs::default(); count * count];
         let mut seen: HashSet<(usize, usize)> = HashSet::new();
-        let mut add = |a: &str, b: &str, way: &dyn Fn(&str) -> Told| {
+        let mut add = |a: &str, b: &str, way: &dyn Fn(&str) -> EffectiveRtt| {
             let (Some(&(x, i)), Some(&(y, j))) = (number.get(a), number.get(b)) else {
                 return;
             };
@@ -183,7 +183,7 @@ impl MatrixReport {
         for place in &places {
             let others = facts.measured_with(&place.node);
             if !others.is_empty() {
-                facts.ways(&place.node, &mut |way| {
+                facts.with_rtts_to(&place.node, &mut |way| {
                     for other in &others {
                         add(other, &place.node, way);
                     }
@@ -195,7 +195,7 @@ impl MatrixReport {
         for (j, theirs) in all.iter().enumerate() {
             for peer in 0..peers {
                 let to = theirs[peer * theirs.len() / peers];
-                facts.ways(to, &mut |way| {
+                facts.with_rtts_to(to, &mut |way| {
                     for ours in &all[..=j] {
                         // Other nodes for each peer, evenly over the zone.
                         let at = |from| (from * peers + peer) * ours.len() / (FROM * peers);
@@ -217,7 +217,7 @@ impl MatrixReport {
     }
 }
 
-fn zone_of(place: &Place) -> &str {
+fn zone_of(place: &NodeZone) -> &str {
     place.zone.as_deref().unwrap_or(NO_ZONE)
 }
 
@@ -235,13 +235,13 @@ fn bounded(count: usize, what: &'static str, mend: &'static str) -> Result<(), R
 
 /// What is known of the pairs of nodes of two zones.
 #[derive(Clone, Debug, Default)]
-struct Pool {
+struct ZonePairs {
     figures: Vec<(u64, Basis)>,
     unreachable: usize,
 }
 
-impl Pool {
-    fn add(&mut self, told: Told) {
+impl ZonePairs {
+    fn add(&mut self, told: EffectiveRtt) {
         match (told.basis, told.rtt_micros) {
             (Basis::Unreachable, _) => self.unreachable += 1,
             (Basis::Nothing | Basis::Same, _) | (_, None) => {}
@@ -267,7 +267,7 @@ impl Pool {
         let known = basis != Basis::Unreachable;
         let at = |percent| known.then(|| quantile(&sorted, percent)).flatten();
         Cell {
-            told: Told {
+            told: EffectiveRtt {
                 basis,
                 rtt_micros: at(50),
             },
@@ -305,6 +305,6 @@ mod tests {
     fn nothing_has_no_quantile() {
         assert_eq!(quantile(&[], 50), None);
         assert_eq!(quantile(&[7], 90), Some(7));
-        assert_eq!(Pool::default().cell(), Cell::default());
+        assert_eq!(ZonePairs::default().cell(), Cell::default());
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tautline_sdk::AdminPage;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{Facts, MatrixReport, PairReport, ReportError, TopReport, query::Query};
+use super::{MatrixReport, PairReport, ReportError, ReportSource, TopReport, query::Query};
 
 /// Who waits longer for a turn is told to come again.
 const WAIT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ impl<F> Clone for Pages<F> {
     }
 }
 
-impl<F: Facts + Send + Sync + 'static> Pages<F> {
+impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
     /// Pages of these facts.
     pub fn new(facts: F) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl<F: Facts + Send + Sync + 'static> Pages<F> {
     }
 }
 
-fn page(facts: &impl Facts, path: &str, query: &str) -> Option<AdminPage> {
+fn page(facts: &impl ReportSource, path: &str, query: &str) -> Option<Page> {
     let page = match path {
         "/latency/pair" => json(pair(facts, query)),
         "/latency/matrix" => json(MatrixReport::asked(facts, query)),
@@ -68,7 +68,7 @@ fn page(facts: &impl Facts, path: &str, query: &str) -> Option<AdminPage> {
     Some(page)
 }
 
-fn pair(facts: &impl Facts, query: &str) -> Result<PairReport, ReportError> {
+fn pair(facts: &impl ReportSource, query: &str) -> Result<PairReport, ReportError> {
     let query = Query::parse(query, &["from", "to"])?;
     PairReport::of(facts, query.need("from")?, query.need("to")?)
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Facts, ReportError, Told, facts::Demand, names};
+use super::{EffectiveRtt, ReportError, ReportSource, facts::RuleOnPair, names};
 
 /// All that is known of the way between two nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -11,7 +11,7 @@ pub struct PairReport {
     pub from: End,
     pub to: End,
     /// What a rule would be told now.
-    pub told: Told,
+    pub told: EffectiveRtt,
     /// As asked, then the other way.
     pub directions: Vec<Direction>,
     /// Both directions taken together: the larger median of the fresh ones.
@@ -26,7 +26,7 @@ pub struct PairReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured_micros: Option<u64>,
     /// Active rules that name the pair: it is then visited every two seconds.
-    pub named_by: Vec<NamedBy>,
+    pub named_by: Vec<ActiveRule>,
 }
 
 /// A node of a pair.
@@ -105,7 +105,7 @@ pub struct Estimated {
 /// What an active rule asks of the pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NamedBy {
+pub struct ActiveRule {
     pub rule: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_micros: Option<u64>,
@@ -116,10 +116,10 @@ pub struct NamedBy {
 impl PairReport {
     /// # Errors
     /// A node that is not there.
-    pub fn of(facts: &impl Facts, from: &str, to: &str) -> Result<Self, ReportError> {
+    pub fn of(facts: &impl ReportSource, from: &str, to: &str) -> Result<Self, ReportError> {
         let end = |name: &str| {
             facts.end(name).ok_or_else(|| {
-                let places = facts.places();
+                let places = facts.nodes();
                 ReportError::Unknown {
                     what: "node",
                     name: name.to_owned(),
@@ -132,25 +132,25 @@ impl PairReport {
             true => Vec::new(),
             false => vec![facts.direction(from, to), facts.direction(to, from)],
         };
-        let demands = facts.demands().into_iter();
+        let demands = facts.active_rules().into_iter();
         Ok(Self {
             from: a,
             to: b,
-            told: facts.told(from, to),
+            told: facts.effective_rtt(from, to),
             combined_micros: facts.combined_micros(from, to),
             apart: apart(&directions),
             estimate: facts.estimate(from, to),
             configured_micros: facts.configured_micros(from, to),
             named_by: demands
                 .filter(|d| names_pair(d, from, to))
-                .map(NamedBy::from)
+                .map(ActiveRule::from)
                 .collect(),
             directions,
         })
     }
 }
 
-fn names_pair(demand: &Demand, from: &str, to: &str) -> bool {
+fn names_pair(demand: &RuleOnPair, from: &str, to: &str) -> bool {
     let names = (demand.from.as_str(), demand.to.as_str());
     names == (from, to) || names == (to, from)
 }
@@ -168,8 +168,8 @@ pub(super) fn apart(directions: &[Direction]) -> Option<f64> {
     (low > 0).then(|| high as f64 / low as f64 - 1.0)
 }
 
-impl From<Demand> for NamedBy {
-    fn from(demand: Demand) -> Self {
+impl From<RuleOnPair> for ActiveRule {
+    fn from(demand: RuleOnPair) -> Self {
         Self {
             rule: demand.rule,
             request_micros: demand.request_micros,

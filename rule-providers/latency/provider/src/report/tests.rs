@@ -17,7 +17,7 @@ struct World {
     medians: BTreeMap<(String, String), u64>,
     lost: BTreeSet<(String, String)>,
     estimates: Option<fn(&str, &str) -> u64>,
-    demands: Vec<Demand>,
+    demands: Vec<RuleOnPair>,
     asked: AtomicUsize,
     rows: AtomicUsize,
 }
@@ -50,7 +50,7 @@ impl World {
     }
 
     fn named(mut self, a: &str, b: &str, request: Option<u64>, limit: Option<u64>) -> Self {
-        self.demands.push(Demand {
+        self.demands.push(RuleOnPair {
             from: a.to_owned(),
             to: b.to_owned(),
             rule: "latency".to_owned(),
@@ -62,9 +62,9 @@ impl World {
     }
 }
 
-impl Facts for World {
-    fn places(&self) -> Vec<Place> {
-        let place = |(node, zone): (&String, &Option<String>)| Place {
+impl ReportSource for World {
+    fn nodes(&self) -> Vec<NodeZone> {
+        let place = |(node, zone): (&String, &Option<String>)| NodeZone {
             node: node.clone(),
             zone: zone.clone(),
         };
@@ -82,24 +82,24 @@ impl Facts for World {
         })
     }
 
-    fn ways(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> Told)) {
+    fn with_rtts_to(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
         self.rows.fetch_add(1, Ordering::Relaxed);
         ask(&|from| {
             self.asked.fetch_add(1, Ordering::Relaxed);
             if from == to {
-                return Told::new(Basis::Same, 0);
+                return EffectiveRtt::new(Basis::Same, 0);
             }
             if self.lost.contains(&pair(from, to)) {
-                return Told {
+                return EffectiveRtt {
                     basis: Basis::Unreachable,
                     rtt_micros: None,
                 };
             }
             let measured = self.combined_micros(from, to);
-            let measured = measured.map(|m| Told::new(Basis::Measured, m));
+            let measured = measured.map(|m| EffectiveRtt::new(Basis::Measured, m));
             let estimated = || {
                 let estimate = self.estimate(from, to);
-                estimate.map(|e| Told::new(Basis::Estimated, e.rtt_micros))
+                estimate.map(|e| EffectiveRtt::new(Basis::Estimated, e.rtt_micros))
             };
             measured.or_else(estimated).unwrap_or_default()
         });
@@ -158,7 +158,7 @@ impl Facts for World {
         from.map(|(_, b)| b.as_str().into()).collect()
     }
 
-    fn demands(&self) -> Vec<Demand> {
+    fn active_rules(&self) -> Vec<RuleOnPair> {
         self.demands.clone()
     }
 }
@@ -172,7 +172,7 @@ fn two_zones() -> World {
 }
 
 async fn answer(
-    world: impl Facts + Send + Sync + 'static,
+    world: impl ReportSource + Send + Sync + 'static,
     path: &str,
     query: &str,
 ) -> (u16, String) {
@@ -231,7 +231,7 @@ fn zones_of_thousands_of_nodes_ask_for_few_pairs() {
     let cell = &report.cells[0][1];
     assert_eq!(
         (cell.told, cell.measured_pairs),
-        (Told::new(Basis::Estimated, 1000), 1)
+        (EffectiveRtt::new(Basis::Estimated, 1000), 1)
     );
     assert_eq!(report.cells[1][0], *cell);
     assert_eq!(report.cells[3][3].told.rtt_micros, Some(100));
@@ -267,7 +267,7 @@ fn worlds_that_are_empty_or_have_one_node() {
         [[Cell::default()]]
     );
     let by_node = MatrixReport::by_node(&one, None, &[]).unwrap();
-    assert_eq!(by_node.cells[0][0].told, Told::new(Basis::Same, 0));
+    assert_eq!(by_node.cells[0][0].told, EffectiveRtt::new(Basis::Same, 0));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, Facts, ReportError, State, Told, facts::Demand, pair, query::Query};
+use super::{
+    Basis, EffectiveRtt, ReportError, ReportSource, State, facts::RuleOnPair, pair, query::Query,
+};
 
 /// Of jitter and bandwidth there is no such list.
 const LATENCY: &str = "latency";
@@ -33,7 +35,7 @@ pub struct TopPair {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_micros: Option<u64>,
     #[serde(flatten)]
-    pub told: Told,
+    pub told: EffectiveRtt,
     /// The figure over the limit, where there are both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
@@ -49,7 +51,7 @@ pub struct TopPair {
 }
 
 impl TopReport {
-    pub(super) fn asked(facts: &impl Facts, query: &str) -> Result<Self, ReportError> {
+    pub(super) fn asked(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
         let query = Query::parse(query, &["limit"])?;
         let Some(text) = query.get("limit") else {
             return Ok(Self::of(facts, DEFAULT));
@@ -64,17 +66,17 @@ impl TopReport {
     }
 
     /// The worst `limit` of them.
-    pub fn of(facts: &impl Facts, limit: usize) -> Self {
-        let mut demands = facts.demands();
+    pub fn of(facts: &impl ReportSource, limit: usize) -> Self {
+        let mut demands = facts.active_rules();
         demands.retain(|d| d.rule == LATENCY);
         demands.sort_unstable_by(|a, b| a.to.cmp(&b.to));
         let mut pairs = Vec::with_capacity(demands.len());
         for to_one in demands.chunk_by(|a, b| a.to == b.to) {
-            let Some(Demand { to, .. }) = to_one.first() else {
+            let Some(RuleOnPair { to, .. }) = to_one.first() else {
                 continue;
             };
-            facts.ways(to, &mut |way| {
-                let of = |demand: &Demand| TopPair::of(facts, demand, way(&demand.from));
+            facts.with_rtts_to(to, &mut |way| {
+                let of = |demand: &RuleOnPair| TopPair::of(facts, demand, way(&demand.from));
                 pairs.extend(to_one.iter().map(of));
             });
         }
@@ -86,7 +88,7 @@ impl TopReport {
 }
 
 impl TopPair {
-    fn of(facts: &impl Facts, demand: &Demand, told: Told) -> Self {
+    fn of(facts: &impl ReportSource, demand: &RuleOnPair, told: EffectiveRtt) -> Self {
         let directions = [
             facts.direction(&demand.from, &demand.to),
             facts.direction(&demand.to, &demand.from),
@@ -110,7 +112,7 @@ impl TopPair {
 
 /// Of measured and configured figures only: an estimate is no proof. A judgement
 /// that was given counts while there still is a figure.
-fn compliance(told: Told, demand: &Demand) -> &'static str {
+fn compliance(told: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     let figure = match told.basis {
         Basis::Unreachable => return "Violation",
         Basis::Estimated | Basis::Old | Basis::Nothing => return "Error",

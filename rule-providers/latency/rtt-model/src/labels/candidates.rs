@@ -1,6 +1,6 @@
 //! The places that a node may be in, and what its samples say against each.
 
-use super::judge::{Court, Seen};
+use super::label_validator::{LabelValidator, Observation};
 
 /// With up to so many zones all are tried, else so many regions.
 const CANDIDATES: usize = 256;
@@ -15,7 +15,7 @@ pub(super) fn loss(miss: f32, scale: f32) -> f32 {
 /// The logarithms of the usual times between candidate places (all zones, or
 /// whole regions where zones are many) and any other; made when first asked for.
 #[derive(Default)]
-pub(super) struct Tables {
+pub(super) struct CandidateTables {
     made: bool,
     candidates: Vec<u32>,
     /// Whether a row is for a region rather than for a place.
@@ -25,8 +25,8 @@ pub(super) struct Tables {
     losses: Vec<f32>,
 }
 
-impl Tables {
-    pub fn of(&mut self, court: &Court<'_>) -> &mut Self {
+impl CandidateTables {
+    pub fn of(&mut self, court: &LabelValidator<'_>) -> &mut Self {
         if !std::mem::replace(&mut self.made, true) {
             let atlas = court.atlas;
             let all = || 0..atlas.places();
@@ -49,7 +49,7 @@ impl Tables {
             let pairs = others
                 .iter()
                 .flat_map(|other| self.candidates.iter().map(move |place| (*place, *other)));
-            let base = |(a, b)| court.base(atlas.spot_in(a), atlas.spot_in(b));
+            let base = |(a, b)| court.base(atlas.placement_in(a), atlas.placement_in(b));
             self.logs = pairs
                 .map(|pair| base(pair).map_or(f32::MAX, f32::ln))
                 .collect();
@@ -58,7 +58,7 @@ impl Tables {
     }
 
     /// The best candidate and what speaks against it.
-    pub fn best(&mut self, seen: &[Seen], scale: f32) -> Option<(u32, f32)> {
+    pub fn best(&mut self, seen: &[Observation], scale: f32) -> Option<(u32, f32)> {
         let candidates = self.candidates.len();
         self.losses.clear();
         self.losses.resize(candidates, 0.0);

@@ -2,8 +2,8 @@
 //! round-trip times.
 
 use super::Sample;
-use super::atlas::{Atlas, NONE, Spot};
 use super::offsets::Offsets;
+use super::placements::{NONE, NodePlacements, Placement};
 use super::robust::{four_of_five, median, median_with_prior, spread};
 
 /// From this many samples on, a class stands by its own median and spread.
@@ -58,7 +58,7 @@ pub(super) struct Class {
 
 /// All classes that have samples, by key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Chart {
+pub(super) struct PairClasses {
     pub keys: Vec<u64>,
     classes: Vec<Class>,
     /// A sample's most particular class, `NONE` if it does not count.
@@ -73,13 +73,17 @@ pub(super) fn total(base: f32, a: f32, b: f32) -> f32 {
     (base + (a + b)).max(base * LEAST_PART).max(1.0)
 }
 
-impl Chart {
+impl PairClasses {
     /// The classes of the samples that count.
-    pub fn new(atlas: &Atlas, samples: &[Sample], counts: impl Fn(&Sample) -> bool) -> Self {
+    pub fn new(
+        atlas: &NodePlacements,
+        samples: &[Sample],
+        counts: impl Fn(&Sample) -> bool,
+    ) -> Self {
         // Worked out twice rather than kept: there are many samples.
         let pair = |s: &Sample| -> Option<(u64, Option<u64>)> {
             counts(s)
-                .then(|| leaf(atlas, atlas.spot(s.from)?, atlas.spot(s.to)?))
+                .then(|| leaf(atlas, atlas.placement(s.from)?, atlas.placement(s.to)?))
                 .flatten()
         };
         let mut keys: Vec<u64> = Vec::new();
@@ -173,7 +177,7 @@ impl Chart {
     }
 
     /// The most particular class with samples for two spots.
-    pub fn class_of(&self, atlas: &Atlas, a: Spot, b: Spot) -> Option<u32> {
+    pub fn class_of(&self, atlas: &NodePlacements, a: Placement, b: Placement) -> Option<u32> {
         let rack = (a.rack == b.rack).then(|| self.rack_class(a)).flatten();
         let zones = || {
             let zoned = atlas.is_zone(a.place) && atlas.is_zone(b.place);
@@ -184,7 +188,7 @@ impl Chart {
     }
 
     /// The class of two nodes in this spot's rack.
-    pub fn rack_class(&self, spot: Spot) -> Option<u32> {
+    pub fn rack_class(&self, spot: Placement) -> Option<u32> {
         let rack = || self.find(key(Kind::Rack, spot.rack, spot.rack));
         let racks = || self.find(key(Kind::Racks, spot.place, spot.place));
         (spot.rack != NONE).then(|| rack().or_else(racks)).flatten()
@@ -289,7 +293,7 @@ impl Chart {
 }
 
 /// The most particular class that labels give a pair, and its parent.
-fn leaf(atlas: &Atlas, a: Spot, b: Spot) -> Option<(u64, Option<u64>)> {
+fn leaf(atlas: &NodePlacements, a: Placement, b: Placement) -> Option<(u64, Option<u64>)> {
     let regions = key(Kind::Regions, a.region, b.region);
     let zoned = atlas.is_zone(a.place) && atlas.is_zone(b.place);
     Some(if a.rack != NONE && a.rack == b.rack {

@@ -1,14 +1,14 @@
 //! Classes by place, as a row of many candidates asks for them.
 
-use super::atlas::{Atlas, NONE, Spot};
-use super::classes::{Chart, HIGH_SHIFT, KIND_SHIFT, Kind, ordered_key};
+use super::classes::{HIGH_SHIFT, KIND_SHIFT, Kind, PairClasses, ordered_key};
+use super::placements::{NONE, NodePlacements, Placement};
 
 /// Pair classes from either side, to read those of one place in a row.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Index(Vec<(u64, u32)>);
+pub(super) struct ClassIndex(Vec<(u64, u32)>);
 
-impl Index {
-    pub fn new(chart: &Chart) -> Self {
+impl ClassIndex {
+    pub fn new(chart: &PairClasses) -> Self {
         let low = (1u64 << HIGH_SHIFT) - 1;
         let both = (0u32..).zip(&chart.keys).flat_map(|(class, key)| {
             let turned = (key >> KIND_SHIFT) << KIND_SHIFT
@@ -33,7 +33,12 @@ impl Index {
 
     /// The class of a node in `spot` with one in each place, racks apart;
     /// `NONE` where there is none.
-    pub fn classes_from(&self, atlas: &Atlas, chart: &Chart, spot: Spot) -> Vec<u32> {
+    pub fn classes_from(
+        &self,
+        atlas: &NodePlacements,
+        chart: &PairClasses,
+        spot: Placement,
+    ) -> Vec<u32> {
         let mut regions = vec![NONE; atlas.places() as usize];
         for (region, class) in self.row(Kind::Regions, spot.region) {
             regions[region] = class;

@@ -1,6 +1,6 @@
 //! Each node's own part of its round-trip times: its card, hypervisor, load.
 
-use super::classes::Chart;
+use super::classes::PairClasses;
 use super::robust::{Weighed, median, spread, weighted_median};
 use super::{NodeId, Sample};
 
@@ -14,12 +14,12 @@ const LEAST_SPREAD: f32 = 1.0;
 
 /// The samples of each node, as either end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Links {
+pub(super) struct NodeSamples {
     starts: Vec<u32>,
     samples: Vec<u32>,
 }
 
-impl Links {
+impl NodeSamples {
     /// Of samples whose nodes are all below `nodes`.
     pub fn new(nodes: usize, samples: &[Sample]) -> Self {
         let mut starts = vec![0u32; nodes + 1];
@@ -106,7 +106,13 @@ impl Offsets {
     }
 
     /// Classes and offsets in turns, ending with the classes.
-    pub fn fit(&mut self, chart: &mut Chart, samples: &[Sample], links: &Links, sweeps: usize) {
+    pub fn fit(
+        &mut self,
+        chart: &mut PairClasses,
+        samples: &[Sample],
+        links: &NodeSamples,
+        sweeps: usize,
+    ) {
         for _ in 0..sweeps {
             chart.fit(samples, self);
             self.sweep(chart, samples, links);
@@ -117,7 +123,7 @@ impl Offsets {
     /// Every node's offset given the classes and the others' offsets. Anew: a
     /// median, so that a slow node is found however slow it is; else by weights
     /// that fall with the residual, drawn towards 0.
-    fn sweep(&mut self, chart: &Chart, samples: &[Sample], links: &Links) {
+    fn sweep(&mut self, chart: &PairClasses, samples: &[Sample], links: &NodeSamples) {
         let mut near: Vec<Weighed> = Vec::new();
         let mut anew: Vec<usize> = Vec::new();
         for node in 0..self.nodes.len() {
@@ -185,7 +191,7 @@ impl Offsets {
         offset
     }
 
-    fn measure_spread(&mut self, links: &Links) {
+    fn measure_spread(&mut self, links: &NodeSamples) {
         let measured = || {
             (0..self.nodes.len())
                 .filter(|n| !links.of(*n).is_empty())

@@ -137,7 +137,7 @@ fn a_slow_node_has_its_offset_and_fits() {
     let fit = LabelFit::new(&world.places, world.samples().into_iter());
     let slow = world.misses(&fit, |a, b| b == 0 && same_zone(a, b));
     assert!(at(&slow, 0.5) < 0.1, "{slow:?}");
-    assert_eq!(fit.standing(NodeId(0)), Standing::Fits);
+    assert_eq!(fit.status(NodeId(0)), LabelStatus::Fits);
 }
 
 #[test]
@@ -150,12 +150,16 @@ fn wrong_labels_are_found_and_the_right_place_too() {
     }
     let fit = LabelFit::new(&world.places, samples.iter().copied());
     for node in 0..240 {
-        let right = Standing::Misplaced(Place {
+        let right = LabelStatus::Misplaced(Place {
             rack: None,
             ..place(node)
         });
-        let expected = if wrong(node) { right } else { Standing::Fits };
-        assert_eq!(fit.standing(NodeId(node)), expected, "node {node}");
+        let expected = if wrong(node) {
+            right
+        } else {
+            LabelStatus::Fits
+        };
+        assert_eq!(fit.status(NodeId(node)), expected, "node {node}");
     }
     let near = world.misses(&fit, |a, b| same_zone(a, b) && !wrong(a) && !wrong(b));
     assert!(at(&near, 0.5) < 0.07, "{}", at(&near, 0.5));
@@ -175,11 +179,11 @@ fn liars_are_found_and_left_out() {
     let fit = LabelFit::new(&world.places, samples.iter().copied());
     for node in 0..240 {
         let expected = if lies(node) {
-            Standing::Misreports
+            LabelStatus::Misreports
         } else {
-            Standing::Fits
+            LabelStatus::Fits
         };
-        assert_eq!(fit.standing(NodeId(node)), expected, "node {node}");
+        assert_eq!(fit.status(NodeId(node)), expected, "node {node}");
     }
     let near = world.misses(&fit, same_zone);
     assert!(at(&near, 0.5) < 0.07, "{}", at(&near, 0.5));
@@ -197,7 +201,7 @@ fn a_slow_line_is_not_taken_for_the_next_zone() {
             s.micros += 780.0;
         }
         let fit = LabelFit::new(&world.places, samples.iter().copied());
-        fit.standing(NodeId(*slow)) == Standing::Fits
+        fit.status(NodeId(*slow)) == LabelStatus::Fits
     };
     let found = (1..240).step_by(8).filter(fits).count();
     assert!(found >= 28, "{found} of 30");
@@ -214,7 +218,7 @@ fn a_liar_with_wrong_labels_is_found_out_in_both() {
     let fit = LabelFit::new(&world.places, samples.iter().copied());
     assert_eq!(
         fit.contradicted().collect::<Vec<_>>(),
-        [(NodeId(50), Standing::Misreports)]
+        [(NodeId(50), LabelStatus::Misreports)]
     );
     let near = world.misses(&fit, |a, b| same_zone(a, b) && (a == 50 || b == 50));
     assert!(at(&near, 0.5) < 0.2, "{near:?}");
@@ -228,7 +232,7 @@ fn a_node_without_labels_is_not_estimated_and_harms_nobody() {
     let fit = LabelFit::new(&world.places, samples.iter().copied());
     assert_eq!(fit.estimate(NodeId(9), NodeId(15)), None);
     assert_eq!(fit.estimate(NodeId(15), NodeId(9)), None);
-    assert_eq!(fit.standing(NodeId(9)), Standing::Unlabelled);
+    assert_eq!(fit.status(NodeId(9)), LabelStatus::Unlabelled);
     let near = world.misses(&fit, |a, b| same_zone(a, b) && a != 9 && b != 9);
     assert!(at(&near, 0.5) < 0.06);
 }
@@ -298,7 +302,7 @@ fn the_zone_of_a_node_that_names_only_its_region_is_found() {
     world.places[10].zone = None;
     world.places[10].rack = None;
     let fit = LabelFit::new(&world.places, samples.iter().copied());
-    assert_eq!(fit.standing(NodeId(10)), Standing::Fits);
+    assert_eq!(fit.status(NodeId(10)), LabelStatus::Fits);
     let near = world.misses(&fit, |a, b| same_zone(a, b) && (a == 10 || b == 10));
     assert!(at(&near, 0.5) < 0.25, "{near:?}");
 }
@@ -318,7 +322,7 @@ fn only_the_region_is_believed_where_its_zones_fit_alike() {
         region: place(50).region,
         ..Place::default()
     };
-    assert_eq!(fit.standing(NodeId(50)), Standing::Misplaced(region));
+    assert_eq!(fit.status(NodeId(50)), LabelStatus::Misplaced(region));
     // As far from its zone as from the other: nearness is not claimed unseen.
     assert!(fit.estimate(NodeId(50), NodeId(56)).unwrap().micros > 500.0);
 }

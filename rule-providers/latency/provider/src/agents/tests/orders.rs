@@ -3,33 +3,45 @@
 use super::*;
 
 #[tokio::test]
-async fn pairs_that_rules_name_come_first() {
+async fn demanded_pairs_come_first() {
     let running = start(trusting(), None).await;
     let (mut a, mut b) = (running.agent("a").await, running.agent("b").await);
-    running
-        .network
-        .demand(crate::demand::Asker::TRUSTED, "a", "b", DEADLINE);
-    running
-        .network
-        .demand(crate::demand::Asker::TRUSTED, "a", "nobody", DEADLINE);
-    assert_eq!(running.network.0.demand.lock().pairs(0).count(), 1);
+    running.network.demand(
+        crate::network::demanded_pairs::Requester::TRUSTED,
+        "a",
+        "b",
+        DEADLINE,
+    );
+    running.network.demand(
+        crate::network::demanded_pairs::Requester::TRUSTED,
+        "a",
+        "nobody",
+        DEADLINE,
+    );
+    assert_eq!(running.network.demand.lock().pairs(0).count(), 1);
     let by = |of: &Targets, node: &str| of.targets.iter().any(|t| t.node == node && t.demand);
     a.targets(|t| by(t, "b")).await;
     b.targets(|t| by(t, "a")).await;
-    until("counted", || running.network.0.metrics.demand.get() == 1).await;
-    running
-        .network
-        .demand(crate::demand::Asker::TRUSTED, "a", "c", Duration::ZERO);
+    until("counted", || {
+        running.network.metrics.demanded_pairs.get() == 1
+    })
+    .await;
+    running.network.demand(
+        crate::network::demanded_pairs::Requester::TRUSTED,
+        "a",
+        "c",
+        Duration::ZERO,
+    );
     let _c = running.agent("c").await;
     let targets = a.targets(|t| named(t) == ["b", "c"]).await;
     assert!(by(&targets, "b") && !by(&targets, "c"), "{targets:?}");
 }
 
 #[tokio::test]
-async fn probes_go_to_the_peer_or_else_to_the_others() {
+async fn probes_go_to_the_peer_or_else_to_the_nodes() {
     let running = start(trusting(), None).await;
     let (mut a, mut b) = (running.agent("a").await, running.agent("b").await);
-    until("both", || running.network.0.metrics.agents.get() == 2).await;
+    until("both", || running.network.metrics.agents.get() == 2).await;
     let answer = async |agent: &mut Agent, to: &str| {
         loop {
             if let Told::Probe(probe) = agent.hear().await.unwrap() {
@@ -49,7 +61,7 @@ async fn probes_go_to_the_peer_or_else_to_the_others() {
     let within = DEADLINE;
     let probe = running.network.probe("a", &["b", "x", "a"], 3, within);
     let ((), found) = tokio::join!(answer(&mut a, "b"), probe);
-    let [(node, Reading::Fresh(figure))] = &found[..] else {
+    let [(node, Measurement::Fresh(figure))] = &found[..] else {
         panic!("{found:?}");
     };
     assert_eq!(
@@ -58,13 +70,13 @@ async fn probes_go_to_the_peer_or_else_to_the_others() {
     );
     // The peer's agent goes; the other one measures.
     drop(a);
-    until("one", || running.network.0.metrics.agents.get() == 1).await;
+    until("one", || running.network.metrics.agents.get() == 1).await;
     let probe = running.network.probe("a", &["b"], 3, within);
     let ((), found) = tokio::join!(answer(&mut b, "a"), probe);
     assert_eq!(found.len(), 1);
     // Nobody answers: no longer than said.
     drop(b);
-    until("none", || running.network.0.metrics.agents.get() == 0).await;
+    until("none", || running.network.metrics.agents.get() == 0).await;
     assert!(
         running
             .network
@@ -72,19 +84,18 @@ async fn probes_go_to_the_peer_or_else_to_the_others() {
             .await
             .is_empty()
     );
-    assert_eq!(running.network.0.metrics.probes_answered.get(), 2);
+    assert_eq!(running.network.metrics.probes_answered.get(), 2);
 }
 
 #[tokio::test]
-async fn an_order_for_nobody_is_answered_and_not_sent() {
+async fn order_without_targets_is_answered_and_not_sent() {
     let running = start(trusting(), None).await;
     let mut a = running.agent("a").await;
-    until("a", || running.network.0.metrics.agents.get() == 1).await;
+    until("a", || running.network.metrics.agents.get() == 1).await;
     // Known from a report of old, but its agent has not come.
     let b = running
         .network
-        .0
-        .ledger
+        .pairs
         .lock()
         .instance("b", "uid-b", "boot", Duration::ZERO);
     let asked = running.network.order_probe("a", vec![b], DEADLINE);
@@ -97,10 +108,10 @@ async fn an_order_for_nobody_is_answered_and_not_sent() {
 }
 
 #[tokio::test]
-async fn a_transfer_is_asked_for_once() {
+async fn second_transfer_is_refused() {
     let running = start(trusting(), None).await;
     let (mut a, _b) = (running.agent("a").await, running.agent("b").await);
-    until("both", || running.network.0.metrics.agents.get() == 2).await;
+    until("both", || running.network.metrics.agents.get() == 2).await;
     let answer = async {
         loop {
             if let Told::Throughput(order) = a.hear().await.unwrap() {

@@ -3,17 +3,17 @@
 use super::*;
 
 #[tokio::test]
-async fn without_proof_an_agent_is_refused_and_told_the_mend() {
-    let running = start(Identity::default(), None).await;
+async fn agent_without_proof_is_refused_with_the_fix() {
+    let running = start(AgentAuth::default(), None).await;
     let refused = running.agent("a").await.end().await;
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert!(refused.message().contains("--trust-agents"), "{refused}");
-    assert_eq!(running.network.0.metrics.turned_away.get(), 1);
+    assert_eq!(running.network.metrics.agents_refused.get(), 1);
     assert!(!running.network.is_measuring());
 }
 
 #[tokio::test]
-async fn malformed_beginnings_are_refused_by_field() {
+async fn malformed_hello_is_refused_by_field() {
     let running = start(trusting(), None).await;
     for (bad, field) in [
         (
@@ -89,14 +89,14 @@ fn ca(dir: &Path) -> Ca {
 }
 
 #[tokio::test]
-async fn a_certificate_speaks_for_its_node_only() {
+async fn certificate_is_valid_for_its_node_only() {
     let dir = tempfile::tempdir().unwrap();
     let ca = ca(dir.path());
-    let identity = Identity {
+    let auth = AgentAuth {
         certificates: true,
-        ..Identity::default()
+        ..AgentAuth::default()
     };
-    let running = start(identity, Some(ca.files.clone())).await;
+    let running = start(auth, Some(ca.files.clone())).await;
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     params
@@ -121,7 +121,7 @@ async fn a_certificate_speaks_for_its_node_only() {
 }
 
 #[tokio::test]
-async fn a_token_speaks_for_its_node_only() {
+async fn token_is_valid_for_its_node_only() {
     let review: Review = Arc::new(|token| {
         let reviewed = Reviewed {
             authenticated: token == "good",
@@ -131,11 +131,11 @@ async fn a_token_speaks_for_its_node_only() {
         };
         Box::pin(async { Ok(reviewed) })
     });
-    let identity = Identity {
-        tokens: Some(Arc::new(Tokens::new("ns", "agent", review))),
-        ..Identity::default()
+    let auth = AgentAuth {
+        tokens: Some(Arc::new(TokenReviewer::new("ns", "agent", review))),
+        ..AgentAuth::default()
     };
-    let running = start(identity, None).await;
+    let running = start(auth, None).await;
     let with = |node: &'static str, token| Agent::connect(running.endpoint(), node, token);
     with("a", Some("good")).await.targets(|_| true).await;
     for (node, token) in [("b", Some("good")), ("a", Some("bad")), ("a", None)] {

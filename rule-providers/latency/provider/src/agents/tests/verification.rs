@@ -28,10 +28,7 @@ async fn predicted() -> (Running, Agent, [Agent; 3]) {
     let (a, b) = (running.agent("a").await, running.agent("b").await);
     // They must be there before figures about them count, and to be measured.
     let (c, d) = (running.agent("c").await, running.agent("d").await);
-    until("four agents", || {
-        running.network.0.metrics.agents.get() == 4
-    })
-    .await;
+    until("four agents", || running.network.metrics.agents.get() == 4).await;
     a.report(vec![pair("b", MILLI)]).await;
     b.report(vec![pair("c", MILLI), pair("d", 2 * MILLI)]).await;
     until("estimates", || {
@@ -140,7 +137,7 @@ async fn a_pair_without_a_figure_is_measured_before_it_is_judged() {
     let answers = answer_probes(a, |_| 3_000);
     answers.may.add_permits(8);
     for (name, node) in [("x", "a"), ("y", "c")] {
-        running.feed.apply(Object::Pod(model::Pod {
+        running.store.apply(Object::Pod(model::Pod {
             namespace: "shop".into(),
             name: name.into(),
             node: Some(node.into()),

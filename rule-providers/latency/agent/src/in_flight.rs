@@ -1,0 +1,277 @@
+//! Requests on their way: a reply counts once, from the address that was asked,
+//! within a second.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hashbrown::HashMap;
+use ring::hmac;
+
+use tautline_latency_protocol::{Packet, PacketBytes, is_authentic};
+
+/// After so long without a reply a request is lost.
+pub const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a reply that comes too late is known as one of ours.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// Requests on their way at once.
+const MANY: usize = 16_384;
+
+#[derive(Debug)]
+struct InFlightRequest<T> {
+    sent: Instant,
+    /// How long sending took.
+    unsure: Duration,
+    key: Arc<hmac::Key>,
+    /// `None` once it is lost.
+    what: Option<T>,
+}
+
+/// A request's end.
+#[derive(Debug)]
+pub enum ReplyOutcome<T> {
+    Reply {
+        what: T,
+        sent: Instant,
+        unsure: Duration,
+    },
+    /// Ours, after it was given up.
+    Late,
+    /// Of nothing on its way: another reply, a replay.
+    Unknown,
+    /// Not made by the responder.
+    Forged,
+}
+
+/// A request that nobody answered.
+#[derive(Debug)]
+pub struct LostRequest<T> {
+    pub what: T,
+    pub sent: Instant,
+}
+
+type Id = (SocketAddr, u64);
+
+#[derive(Debug)]
+pub struct InFlight<T> {
+    session: u64,
+    on_way: HashMap<Id, InFlightRequest<T>>,
+    /// In the order of sending.
+    waiting: VecDeque<(Instant, Id)>,
+    late: VecDeque<(Instant, Id)>,
+    /// The last sequence, to whomever.
+    last: u64,
+}
+
+impl<T> InFlight<T> {
+    pub fn new(session: u64) -> Self {
+        Self {
+            session,
+            on_way: HashMap::new(),
+            waiting: VecDeque::new(),
+            late: VecDeque::new(),
+            last: 0,
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= MANY
+    }
+
+    /// The next sequence. One responder may have several addresses: it must not
+    /// see a number twice.
+    pub fn sequence(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Notes a request that was sent at `sent`, give or take `unsure`.
+    pub fn add(
+        &mut self,
+        (to, sequence): Id,
+        sent: Instant,
+        unsure: Duration,
+        key: Arc<hmac::Key>,
+        what: T,
+    ) {
+        self.waiting.push_back((sent, (to, sequence)));
+        let flight = InFlightRequest {
+            sent,
+            unsure,
+            key,
+            what: Some(what),
+        };
+        self.on_way.insert((to, sequence), flight);
+    }
+
+    /// Takes a reply.
+    pub fn match_reply(
+        &mut self,
+        from: SocketAddr,
+        packet: &Packet,
+        bytes: &PacketBytes,
+    ) -> ReplyOutcome<T> {
+        let id = (from, packet.sequence);
+        let Some(flight) = self.on_way.get(&id) else {
+            return ReplyOutcome::Unknown;
+        };
+        if packet.session != self.session || !is_authentic(bytes, &flight.key) {
+            return ReplyOutcome::Forged;
+        }
+        match self.on_way.remove(&id) {
+            Some(InFlightRequest {
+                what: Some(what),
+                sent,
+                unsure,
+                ..
+            }) => ReplyOutcome::Reply { what, sent, unsure },
+            _ => ReplyOutcome::Late,
+        }
+    }
+
+    /// Gives up what has been on its way for too long.
+    pub fn expire(&mut self, now: Instant) -> Vec<LostRequest<T>> {
+        let mut lost = Vec::new();
+        let past = |queue: &VecDeque<(Instant, Id)>, after: Duration| {
+            queue
+                .front()
+                .copied()
+                .filter(|(sent, _)| *sent + after <= now)
+        };
+        while let Some((sent, id)) = past(&self.waiting, TIMEOUT) {
+            self.waiting.pop_front();
+            if let Some(flight) = self.on_way.get_mut(&id) {
+                self.late.push_back((sent, id));
+                lost.extend(flight.what.take().map(|what| LostRequest { what, sent }));
+            }
+        }
+        while let Some((_, id)) = past(&self.late, REMEMBERED) {
+            self.late.pop_front();
+            self.on_way.remove(&id);
+        }
+        lost
+    }
+
+    /// When the next request is lost unless it is answered.
+    pub fn earliest(&self) -> Option<Instant> {
+        self.waiting.front().map(|(sent, _)| *sent + TIMEOUT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_latency_protocol::Kind;
+
+    use super::*;
+
+    struct World {
+        flights: InFlight<&'static str>,
+        key: Arc<hmac::Key>,
+        now: Instant,
+    }
+
+    fn world() -> World {
+        World {
+            flights: InFlight::new(7),
+            key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"k")),
+            now: Instant::now(),
+        }
+    }
+
+    impl World {
+        fn ask(&mut self, to: SocketAddr) -> u64 {
+            let sequence = self.flights.sequence();
+            let key = Arc::clone(&self.key);
+            self.flights
+                .add((to, sequence), self.now, Duration::ZERO, key, "it");
+            sequence
+        }
+
+        fn reply(
+            &mut self,
+            from: SocketAddr,
+            session: u64,
+            sequence: u64,
+        ) -> ReplyOutcome<&'static str> {
+            let key = Arc::clone(&self.key);
+            self.sealed(from, session, sequence, &key)
+        }
+
+        fn sealed(
+            &mut self,
+            from: SocketAddr,
+            session: u64,
+            sequence: u64,
+            key: &hmac::Key,
+        ) -> ReplyOutcome<&'static str> {
+            let packet = Packet {
+                kind: Kind::Reply,
+                source: 1,
+                session,
+                sequence,
+                dwell: Duration::ZERO,
+            };
+            self.flights.match_reply(from, &packet, &packet.seal(key))
+        }
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn a_reply_counts_once_and_only_from_whom_was_asked() {
+        let mut w = world();
+        let sequence = w.ask(address(1));
+        let other = hmac::Key::new(hmac::HMAC_SHA256, b"other");
+        assert!(matches!(
+            w.reply(address(2), 7, sequence),
+            ReplyOutcome::Unknown
+        ));
+        assert!(matches!(
+            w.reply(address(1), 8, sequence),
+            ReplyOutcome::Forged
+        ));
+        assert!(matches!(
+            w.sealed(address(1), 7, sequence, &other),
+            ReplyOutcome::Forged
+        ));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence + 1),
+            ReplyOutcome::Unknown
+        ));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Reply { .. }
+        ));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Unknown
+        ));
+        assert!(w.flights.expire(w.now + REMEMBERED).is_empty());
+    }
+
+    #[test]
+    fn a_late_reply_is_neither_a_sample_nor_a_forgery() {
+        let mut w = world();
+        let sequence = w.ask(address(1));
+        assert_eq!(w.flights.earliest(), Some(w.now + TIMEOUT));
+        assert!(w.flights.expire(w.now + TIMEOUT / 2).is_empty());
+        assert_eq!(w.flights.expire(w.now + TIMEOUT).len(), 1);
+        assert!(w.flights.expire(w.now + TIMEOUT).is_empty());
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Late
+        ));
+        assert!(matches!(
+            w.reply(address(1), 7, sequence),
+            ReplyOutcome::Unknown
+        ));
+        w.ask(address(1));
+        w.flights.expire(w.now + REMEMBERED);
+        assert!(w.flights.on_way.is_empty() && w.flights.late.is_empty());
+    }
+}

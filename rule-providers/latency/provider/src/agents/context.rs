@@ -1,0 +1,23 @@
+//! What every stream needs.
+
+use std::sync::Arc;
+
+use tautline_proto::latency::ToAgent;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{auth::AgentAuth, keys::EchoKeys};
+use crate::network::Network;
+
+/// A message to an agent; the status that ends the stream comes last. Boxed, as a channel
+/// allocates room for 32 messages.
+pub(super) type Outgoing = Box<Result<ToAgent, Status>>;
+
+#[derive(Clone, Debug)]
+pub(super) struct StreamContext {
+    pub network: Network,
+    pub auth: Arc<AgentAuth>,
+    pub keys: EchoKeys,
+    /// Ends the streams.
+    pub stop: CancellationToken,
+}

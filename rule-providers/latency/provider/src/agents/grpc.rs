@@ -1,0 +1,131 @@
+//! gRPC of the service, written by hand: a generated server would keep 16 KiB of buffers for
+//! each stream, and a buffer of the longest message, which is much for thousands of streams.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{BufMut, Bytes};
+use http_body::Frame;
+use prost::Message;
+use tautline_proto::latency::{FromAgent, ToAgent, agents_server::SERVICE_NAME};
+use tokio::sync::mpsc;
+use tonic::{
+    Request, Status, Streaming,
+    body::Body,
+    codec::{BufferSettings, DecodeBuf, Decoder},
+    codegen::{Service as HttpService, http},
+    metadata::GRPC_CONTENT_TYPE,
+    server::NamedService,
+};
+
+use super::{context::Outgoing, service::AgentService};
+
+const METHOD: &str = "Follow";
+/// Holds a report of all targets of an agent.
+const MAX_BYTES: usize = 256 << 10;
+/// Holds a report of some targets; grows for larger ones.
+const BUFFER_BYTES: usize = 512;
+
+impl NamedService for AgentService {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl HttpService<http::Request<Body>> for AgentService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let messages = decoded(request).and_then(|request| self.follow(request));
+        ready(Ok(match messages {
+            Ok(messages) => {
+                let mut response = http::Response::new(Body::new(Messages(Some(messages))));
+                let headers = response.headers_mut();
+                headers.insert(http::header::CONTENT_TYPE, GRPC_CONTENT_TYPE);
+                response
+            }
+            Err(status) => status.into_http(),
+        }))
+    }
+}
+
+/// The messages of an agent.
+fn decoded(request: http::Request<Body>) -> Result<Request<Streaming<FromAgent>>, Status> {
+    let method = request.uri().path().rsplit('/').next();
+    if method != Some(METHOD) {
+        let why = format!("{SERVICE_NAME} has one method, {METHOD}");
+        return Err(Status::unimplemented(why));
+    }
+    let encoding = request.headers().get("grpc-encoding");
+    if encoding.is_some_and(|e| e != "identity") {
+        return Err(Status::unimplemented("messages must not be compressed"));
+    }
+    Ok(Request::from_http(request.map(|body| {
+        Streaming::new_request(MessageDecoder, body, None, Some(MAX_BYTES))
+    })))
+}
+
+struct MessageDecoder;
+
+impl Decoder for MessageDecoder {
+    type Item = FromAgent;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<FromAgent>, Status> {
+        let message = FromAgent::decode(from);
+        let message = message.map_err(|e| Status::invalid_argument(format!("FromAgent: {e}")))?;
+        Ok(Some(message))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER_BYTES, BUFFER_BYTES)
+    }
+}
+
+/// The messages to an agent, then the status.
+struct Messages(Option<mpsc::Receiver<Outgoing>>);
+
+impl http_body::Body for Messages {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let Some(messages) = &mut this.0 else {
+            return Poll::Ready(None);
+        };
+        let ended = match ready!(messages.poll_recv(context)).map(|message| *message) {
+            Some(Ok(message)) => {
+                return Poll::Ready(Some(Ok(Frame::data(encoded(&message)))));
+            }
+            Some(Err(status)) => status,
+            None => Status::ok(""),
+        };
+        this.0 = None;
+        let mut trailers = http::HeaderMap::new();
+        let added = ended.add_header(&mut trailers);
+        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+    }
+}
+
+/// A message after its gRPC prefix: not compressed, and its length.
+fn encoded(message: &ToAgent) -> Bytes {
+    let length = message.encoded_len();
+    let mut out = Vec::with_capacity(5 + length);
+    out.put_u8(0);
+    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    // A Vec grows: encoding cannot fail.
+    _ = message.encode(&mut out);
+    out.into()
+}

@@ -1,0 +1,50 @@
+//! The rate of an agent's messages.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Messages per second in the long run: an agent sends one every 2 s, and answers.
+const PER_SECOND: u32 = 5;
+/// Messages at once.
+const BURST: u32 = 20;
+
+/// A leaky bucket.
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    empty_at: Instant,
+}
+
+impl RateLimit {
+    pub fn new(now: Instant) -> Self {
+        Self { empty_at: now }
+    }
+
+    /// Records a message; returns how long the next one has to wait.
+    pub fn record(&mut self, now: Instant) -> Duration {
+        self.empty_at = self.empty_at.max(now) + Duration::from_secs(1) / PER_SECOND;
+        let full = Duration::from_secs(1) / PER_SECOND * BURST;
+        self.empty_at.duration_since(now).saturating_sub(full)
+    }
+}
+
+#[test]
+fn bursts_pass_and_floods_wait() {
+    let now = Instant::now();
+    let mut limit = RateLimit::new(now);
+    assert!((0..BURST).all(|_| limit.record(now).is_zero()));
+    assert_eq!(limit.record(now), Duration::from_millis(200));
+    assert_eq!(limit.record(now), Duration::from_millis(400));
+    let later = now + Duration::from_secs(10);
+    assert!(limit.record(later).is_zero());
+
+    // One every two seconds never waits; fifty per second are held to five.
+    let mut honest = RateLimit::new(now);
+    assert!((0..1000).all(|i| honest.record(now + Duration::from_secs(2 * i)).is_zero()));
+    let (mut flood, mut at, mut sent) = (RateLimit::new(now), now, 0);
+    while at < now + Duration::from_secs(60) {
+        at += flood.record(at).max(Duration::from_millis(20));
+        sent += 1;
+    }
+    assert!((300..=330).contains(&sent), "{sent}");
+}

@@ -1,0 +1,4 @@
+//! Calls of the API server.
+
+pub(crate) mod echo_key;
+pub(crate) mod token_review;

@@ -1,0 +1,81 @@
+//! The Secret of the echo key, which the replicas share; the first replica creates it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, Client, api::PostParams};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::agents::keys::EchoKeys;
+
+/// The Secret's field.
+const FIELD: &str = "key";
+const BYTES: usize = 32;
+/// For one call.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The keys of the Secret `namespace/name`, which is created if it does not exist.
+///
+/// # Errors
+/// A call fails, or the Secret has no valid key.
+pub(crate) async fn shared(client: &Client, namespace: &str, name: &str) -> Result<EchoKeys> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let at = format!("Secret {namespace}/{name}");
+    let find = async || match timely(secrets.get_opt(name)).await? {
+        Some(found) => anyhow::Ok(found),
+        None => match timely(secrets.create(&PostParams::default(), &new_secret(name)?)).await {
+            // Another replica was faster.
+            Err(error) if is_conflict(&error) => timely(secrets.get(name)).await,
+            created => created,
+        },
+    };
+    keys_of(find().await.with_context(|| at.clone())?, &at)
+}
+
+fn keys_of(secret: Secret, at: &str) -> Result<EchoKeys> {
+    let key = secret.data.and_then(|mut data| data.remove(FIELD));
+    let key = key.map(|k| k.0).unwrap_or_default();
+    EchoKeys::from_bytes(&key, &format!("{at}, data.{FIELD}"))
+        .context("delete the Secret and restart, and a new one is created")
+}
+
+fn new_secret(name: &str) -> Result<Secret> {
+    let mut key = vec![0; BYTES];
+    SystemRandom::new()
+        .fill(&mut key)
+        .map_err(|_| anyhow!("the system has no random numbers"))?;
+    let mut secret = Secret {
+        data: Some([(FIELD.to_owned(), ByteString(key))].into()),
+        ..Secret::default()
+    };
+    secret.metadata.name = Some(name.to_owned());
+    Ok(secret)
+}
+
+fn is_conflict(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
+}
+
+async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    let answer = tokio::time::timeout(DEADLINE, call).await;
+    Ok(answer.with_context(|| format!("no answer within {DEADLINE:?}"))??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn created_secret_has_a_valid_key_and_an_empty_one_is_refused() {
+        assert!(keys_of(new_secret("echo").unwrap(), "Secret a/echo").is_ok());
+        assert_ne!(new_secret("a").unwrap().data, new_secret("a").unwrap().data);
+        let error = keys_of(Secret::default(), "Secret a/echo").unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("delete the Secret")
+                && error.contains("Secret a/echo, data.key: 0 bytes"),
+            "{error}"
+        );
+    }
+}

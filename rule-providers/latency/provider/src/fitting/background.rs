@@ -1,0 +1,52 @@
+//! The fitting thread.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{context::FitContext, fitter::Fitter, state_file};
+
+/// Changes wait at most this long.
+const MAX_WAIT: Duration = Duration::from_millis(500);
+/// The pause after a panic.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+/// Fits until stopped. After a panic it starts from the pair store; requests keep the last
+/// fit.
+pub(crate) fn run(context: FitContext, stop: &CancellationToken) {
+    let mut fitter = match state_file::restore(&context) {
+        Some(model) => Fitter::restored(context.clone(), model, Instant::now()),
+        None => Fitter::new(context.clone()),
+    };
+    while !stop.is_cancelled() {
+        context.signals.fit.wait(MAX_WAIT);
+        if !step_caught(&context, &mut fitter, |fitter| fitter.step(Instant::now())) {
+            let until = Instant::now() + RECOVERY;
+            while Instant::now() < until && !stop.is_cancelled() {
+                context.signals.fit.wait(MAX_WAIT);
+            }
+        }
+    }
+    fitter.save();
+}
+
+/// Runs a step. If it panics, replaces the fitter and returns false.
+pub(super) fn step_caught(
+    context: &FitContext,
+    fitter: &mut Fitter,
+    step: impl FnOnce(&mut Fitter),
+) -> bool {
+    if catch_unwind(AssertUnwindSafe(|| step(fitter))).is_ok() {
+        return true;
+    }
+    context.metrics.fit_panics.inc();
+    tracing::error!(
+        "a fit panicked; the last estimates stay, and the next fit starts from nothing"
+    );
+    *fitter = Fitter::new(context.clone());
+    context.pairs.lock().mark_all_changed();
+    false
+}

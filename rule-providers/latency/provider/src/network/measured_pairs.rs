@@ -1,0 +1,49 @@
+//! The pair store as requests and tasks share it, and the clock of its times.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::pair_store::PairStore;
+use crate::measurement::Measurement;
+
+#[derive(Debug)]
+pub(crate) struct MeasuredPairs {
+    start: Instant,
+    store: Mutex<PairStore>,
+}
+
+impl Default for MeasuredPairs {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            store: Mutex::default(),
+        }
+    }
+}
+
+impl MeasuredPairs {
+    /// The time since the start: all times in the store are such durations.
+    pub fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Locked after the sessions, where both are.
+    pub fn lock(&self) -> MutexGuard<'_, PairStore> {
+        self.store.lock()
+    }
+
+    pub fn measurement(&self, a: &str, b: &str) -> Measurement {
+        let store = self.lock();
+        match (store.id(a), store.id(b)) {
+            (Some(a), Some(b)) => store.measurement(a, b, self.now()),
+            _ => Measurement::Missing,
+        }
+    }
+
+    /// The speed of the slowest interface that leads out of the node, as its agent reports.
+    pub fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
+        let store = self.lock();
+        store.get(store.id(node)?)?.nic_bits_per_second
+    }
+}

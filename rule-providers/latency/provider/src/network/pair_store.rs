@@ -1,0 +1,16 @@
+//! What agents report, pair by pair. Synchronous; times are given, as durations since the
+//! store began. Sparse: only pairs that were measured.
+
+mod changes;
+mod pair;
+mod read;
+mod store;
+mod sweep;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use changes::Changes;
+pub(crate) use pair::RETENTION;
+pub(crate) use store::{Directory, Instance, InstanceId, PairStore, Refusal};
+pub(crate) use sweep::PairCounts;

@@ -1,0 +1,57 @@
+//! Changes since the last fit.
+
+use std::sync::Arc;
+
+use super::store::{InstanceId, PairStore};
+
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Instance, its name, its node.
+    pub joined: Vec<(InstanceId, Arc<str>, Arc<str>)>,
+    pub left: Vec<InstanceId>,
+    /// From, to, microseconds.
+    pub samples: Vec<(InstanceId, InstanceId, f32)>,
+    pub dropped: Vec<(InstanceId, InstanceId)>,
+}
+
+impl PairStore {
+    /// Takes the changes since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes {
+            left: std::mem::take(&mut self.left),
+            dropped: std::mem::take(&mut self.dropped),
+            ..Changes::default()
+        };
+        for id in std::mem::take(&mut self.joined) {
+            if let Some(i) = self.instances.get(&id) {
+                let (name, node) = (Arc::clone(&i.name), Arc::clone(&i.node));
+                changes.joined.push((id, name, node));
+            }
+        }
+        for (from, to) in std::mem::take(&mut self.changed) {
+            let Some(source) = self.instances.get_mut(&from) else {
+                continue;
+            };
+            if let Ok(at) = source.targets.binary_search_by_key(&to, |t| t.0) {
+                let pair = &mut source.targets[at].1;
+                pair.changed = false;
+                let sample = pair.sample_micros().map(|micros| (from, to, micros));
+                changes.samples.extend(sample);
+            }
+        }
+        changes
+    }
+
+    /// Marks everything as changed, for a fit that starts from nothing.
+    pub fn mark_all_changed(&mut self) {
+        (self.left, self.dropped) = (Vec::new(), Vec::new());
+        self.joined = self.ids();
+        self.changed.clear();
+        for (from, instance) in &mut self.instances {
+            for (to, pair) in &mut instance.targets {
+                pair.changed = true;
+                self.changed.push((*from, *to));
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! One direction of a pair, as the agent of the first node reports it.
+
+use std::{cmp::Reverse, time::Duration};
+
+use tautline_proto::latency::{Pair, State};
+
+use crate::measurement::{Measurement, RttStats};
+
+/// Longer samples are malformed.
+const MAX_RTT: Duration = Duration::from_secs(10);
+/// The first losses of a session may be from before the network was repaired, and an agent
+/// that has just connected could not answer before.
+const SETTLING_TIME: Duration = Duration::from_secs(5);
+/// An unreachable pair that is visited less often is probed again when a request needs it.
+const RARE_VISITS: Duration = Duration::from_secs(5);
+/// An agent sends a frame every 2 s; after this it counts as silent.
+pub(super) const FRAME_TIMEOUT: Duration = Duration::from_secs(6);
+/// An agent reports a pair that it still measures every 30 s.
+pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(45);
+/// The assumed visit interval of a pair that was measured once, for a probe.
+const PROBED_INTERVAL: Duration = Duration::from_secs(15);
+/// Such a pair is kept for so long: the request has been answered.
+const PROBED_RETENTION: Duration = Duration::from_secs(60);
+/// Agents with far too many targets have longer intervals.
+const MAX_INTERVAL: Duration = Duration::from_secs(120);
+/// A pair is kept for so long after its last sample.
+pub(crate) const RETENTION: Duration = Duration::from_secs(600);
+/// A ratio of the directions' p50 above this is flagged.
+const ASYMMETRY: f64 = 1.2;
+
+/// A round-trip time in units of 10 ns, to save memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct CompactRtt(u32);
+
+impl CompactRtt {
+    const UNIT_NANOS: u64 = 10;
+
+    /// `None` for 0, and above ten seconds.
+    fn new(nanos: u64) -> Option<Self> {
+        if nanos == 0 || u128::from(nanos) > MAX_RTT.as_nanos() {
+            return None;
+        }
+        u32::try_from(nanos.div_ceil(Self::UNIT_NANOS))
+            .ok()
+            .map(Self)
+    }
+
+    fn duration(self) -> Duration {
+        Duration::from_nanos(u64::from(self.0) * Self::UNIT_NANOS)
+    }
+}
+
+/// A time since the store began in units of 20 ms, rounded up; it overflows after 2.7 years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CompactTime(u32);
+
+impl CompactTime {
+    const UNIT: Duration = Duration::from_millis(20);
+
+    fn new(at: Duration) -> Self {
+        let units = at.as_micros().div_ceil(Self::UNIT.as_micros());
+        Self(u32::try_from(units).unwrap_or(u32::MAX))
+    }
+
+    pub fn time(self) -> Duration {
+        Self::UNIT * self.0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirectedPair {
+    state: State,
+    /// Newest first; 0: no window.
+    windows: [CompactRtt; 3],
+    p50: CompactRtt,
+    p95: CompactRtt,
+    samples: u16,
+    interval_millis: u32,
+    /// The last sample.
+    sampled: CompactTime,
+    /// The last report.
+    pub reported: CompactTime,
+    /// The last change of `state`.
+    since: CompactTime,
+    /// Already among the store's changes.
+    pub changed: bool,
+    /// The times are of TCP connects.
+    connect: bool,
+}
+
+/// The session of the agent that measures a pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reporter {
+    /// Its start.
+    pub since: Duration,
+    pub last_frame: Duration,
+    /// It was open at the last frame, and the agent has not closed it.
+    pub connected: bool,
+}
+
+impl DirectedPair {
+    /// A pair of a report; `None` if it is malformed. `before`: the pair as reported last.
+    pub fn from_report(report: &Pair, before: Option<&Self>, now: Duration) -> Option<Self> {
+        let state = State::try_from(report.state).ok()?;
+        let age = Duration::from_millis(report.age_millis.into());
+        if report.window_nanos.len() > 3 {
+            return None;
+        }
+        let mut pair = Self {
+            state,
+            windows: [CompactRtt::default(); 3],
+            p50: CompactRtt::default(),
+            p95: CompactRtt::default(),
+            samples: u16::try_from(report.samples).unwrap_or(u16::MAX),
+            interval_millis: report.refresh_millis.min(MAX_INTERVAL.as_millis() as u32),
+            sampled: CompactTime::new(now.saturating_sub(age)),
+            reported: CompactTime::new(now),
+            since: match before {
+                Some(before) if before.state == state => before.since,
+                _ => CompactTime::new(now),
+            },
+            changed: before.is_some_and(|b| b.changed),
+            connect: report.connect,
+        };
+        if state != State::Measured && report.window_nanos.is_empty() {
+            // No new times: the old ones stay, with their age.
+            if let Some(before) = before {
+                pair = Self {
+                    state,
+                    interval_millis: pair.interval_millis,
+                    reported: pair.reported,
+                    since: pair.since,
+                    ..*before
+                };
+            } else {
+                pair.samples = 0;
+            }
+            return Some(pair);
+        }
+        for (window, nanos) in pair.windows.iter_mut().zip(&report.window_nanos) {
+            *window = CompactRtt::new(*nanos)?;
+        }
+        (pair.p50, pair.p95) = (
+            CompactRtt::new(report.p50_nanos)?,
+            CompactRtt::new(report.p95_nanos)?,
+        );
+        let valid = pair.windows[0].0 > 0 && pair.p50 <= pair.p95 && pair.samples > 0;
+        (valid && (age <= RETENTION || state != State::Measured)).then_some(pair)
+    }
+
+    /// The median of the windows, in microseconds: the sample of a fit.
+    pub fn sample_micros(&self) -> Option<f32> {
+        let mut known: Vec<CompactRtt> = self.windows.into_iter().filter(|w| w.0 > 0).collect();
+        known.sort_unstable();
+        let middle = known.get(known.len() / 2)?;
+        Some(middle.0 as f32 * CompactRtt::UNIT_NANOS as f32 / 1e3)
+    }
+
+    /// Whether it was measured for a probe, and is not visited in turn.
+    pub fn is_probed(&self) -> bool {
+        self.interval_millis == 0
+    }
+
+    /// Whether it has neither times nor losses.
+    pub fn is_empty(&self) -> bool {
+        self.windows[0].0 == 0 && self.state != State::Unreachable
+    }
+
+    fn retention(&self) -> Duration {
+        if self.is_probed() {
+            PROBED_RETENTION
+        } else {
+            RETENTION
+        }
+    }
+
+    pub fn visit_interval(&self) -> Duration {
+        match self.interval_millis {
+            0 => PROBED_INTERVAL,
+            millis => Duration::from_millis(millis.into()),
+        }
+    }
+
+    /// The end of its freshness, if no report comes before.
+    fn fresh_until(&self, reporter: Reporter) -> Duration {
+        let tried = match self.state {
+            State::Unreachable => self.reported,
+            _ => self.sampled,
+        };
+        let by_sample = tried.time() + self.visit_interval() * 2;
+        // Frames without the pair mean that it was visited and did not change.
+        let visited =
+            reporter.last_frame < self.reported.time() + REPORT_TIMEOUT && self.interval_millis > 0;
+        let silence = match reporter.connected {
+            true => FRAME_TIMEOUT,
+            false => Duration::ZERO,
+        };
+        match visited {
+            true => by_sample.max(reporter.last_frame + self.visit_interval().max(silence)),
+            false => by_sample,
+        }
+    }
+
+    pub fn is_expired(&self, now: Duration) -> bool {
+        let seen = match self.state {
+            State::Unreachable => self.sampled.max(self.reported),
+            _ => self.sampled,
+        };
+        now >= seen.time() + self.retention()
+    }
+
+    /// `target_since`: the start of the session of the target's agent; `None` if it left.
+    pub fn measurement(
+        &self,
+        reporter: Reporter,
+        target_since: Option<Duration>,
+        now: Duration,
+    ) -> Measurement {
+        if self.is_expired(now) {
+            return Measurement::Missing;
+        }
+        let fresh = now < self.fresh_until(reporter);
+        match self.state {
+            State::Measured if fresh => Measurement::Fresh(self.stats(reporter, now)),
+            State::Unreachable if fresh && self.losses_count(reporter, target_since, now) => {
+                Measurement::Unreachable {
+                    since: now.saturating_sub(self.since.time()),
+                    rarely_probed: self.visit_interval() > RARE_VISITS,
+                }
+            }
+            _ if self.windows[0].0 > 0 && now < self.sampled.time() + self.retention() => {
+                Measurement::Stale(self.stats(reporter, now))
+            }
+            _ => Measurement::Missing,
+        }
+    }
+
+    /// Whether the losses are the network's: the target has an agent, and that agent has
+    /// been there for a visit and its outcome.
+    fn losses_count(
+        &self,
+        reporter: Reporter,
+        target_since: Option<Duration>,
+        now: Duration,
+    ) -> bool {
+        let Some(target) = target_since else {
+            return false;
+        };
+        let new_in_session = self.since.time() >= reporter.since;
+        self.reported.time() >= target
+            && reporter.last_frame >= target + self.visit_interval() + SETTLING_TIME
+            && (!new_in_session || now >= reporter.since + SETTLING_TIME)
+    }
+
+    /// Whether its last sample is from after the losses of the other direction.
+    pub fn sampled_after(&self, lost: &Self) -> bool {
+        self.sampled > lost.since
+    }
+
+    fn stats(&self, reporter: Reporter, now: Duration) -> RttStats {
+        let age = now.saturating_sub(self.sampled.time());
+        let alive = reporter.connected
+            && now < reporter.last_frame + FRAME_TIMEOUT
+            && self.state == State::Measured;
+        let known = self.windows.into_iter().filter(|w| w.0 > 0);
+        RttStats {
+            median: self.windows[0].duration(),
+            windows: known.map(CompactRtt::duration).collect(),
+            p50: self.p50.duration(),
+            p95: self.p95.duration(),
+            samples: self.samples.into(),
+            // An older pair would have been reported as stale.
+            age: if alive {
+                age.min(self.visit_interval() * 2)
+            } else {
+                age
+            },
+            asymmetric: false,
+            connect: self.connect,
+        }
+    }
+}
+
+/// Both directions combined: losses first, then the fresher direction, then echoes before
+/// connects, then the larger time.
+pub(super) fn combined(there: Measurement, back: Measurement) -> Measurement {
+    use Measurement::{Fresh, Missing, Stale, Unreachable};
+    match (there, back) {
+        (
+            Unreachable {
+                since: a,
+                rarely_probed: a_rarely,
+            },
+            Unreachable {
+                since: b,
+                rarely_probed: b_rarely,
+            },
+        ) => Unreachable {
+            since: a.max(b),
+            rarely_probed: a_rarely && b_rarely,
+        },
+        (lost @ Unreachable { .. }, _) | (_, lost @ Unreachable { .. }) => lost,
+        // Times of connects and of echoes do not compare.
+        (Fresh(echo), Fresh(other)) | (Fresh(other), Fresh(echo))
+            if other.connect && !echo.connect =>
+        {
+            Fresh(echo)
+        }
+        (Fresh(a), Fresh(b)) => {
+            let (low, high) = (a.p50.min(b.p50), a.p50.max(b.p50));
+            let asymmetric = high.as_secs_f64() > low.as_secs_f64() * ASYMMETRY;
+            // Of equals the younger one, so that the order does not matter.
+            let size = |s: &RttStats| (s.median, Reverse(s.age), s.p95, s.samples);
+            let larger = if size(&a) >= size(&b) { a } else { b };
+            Fresh(RttStats {
+                asymmetric,
+                ..larger
+            })
+        }
+        (fresh @ Fresh(_), _) | (_, fresh @ Fresh(_)) => fresh,
+        (Stale(a), Stale(b)) => {
+            let age = |s: &RttStats| (s.age, Reverse(s.median), Reverse(s.p95), s.samples);
+            Stale(if age(&a) <= age(&b) { a } else { b })
+        }
+        (stale @ Stale(_), Missing) | (Missing, stale) => stale,
+    }
+}

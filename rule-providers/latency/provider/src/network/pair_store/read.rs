@@ -1,0 +1,101 @@
+//! Reads of measurements.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    pair::{DirectedPair, combined},
+    store::{InstanceId, PairStore},
+};
+use crate::measurement::Measurement;
+
+impl PairStore {
+    fn pair(&self, from: InstanceId, to: InstanceId) -> Option<&DirectedPair> {
+        let targets = &self.instances.get(&from)?.targets;
+        let at = targets.binary_search_by_key(&to, |t| t.0).ok()?;
+        targets.get(at).map(|t| &t.1)
+    }
+
+    /// The targets that an instance has reported, sorted.
+    pub fn targets(&self, from: InstanceId) -> Vec<InstanceId> {
+        let targets = self.instances.get(&from).map(|i| i.targets.as_slice());
+        targets.unwrap_or_default().iter().map(|t| t.0).collect()
+    }
+
+    /// What the agent of `from` measured, and how often it visits the pair.
+    pub fn direction(
+        &self,
+        from: InstanceId,
+        to: InstanceId,
+        now: Duration,
+    ) -> (Measurement, Option<Duration>) {
+        let interval = self.pair(from, to).map(DirectedPair::visit_interval);
+        (self.one_way(from, to, now), interval)
+    }
+
+    fn one_way(&self, from: InstanceId, to: InstanceId, now: Duration) -> Measurement {
+        let (Some(source), Some(target)) = (self.instances.get(&from), self.instances.get(&to))
+        else {
+            return Measurement::Missing;
+        };
+        let target_since = target.reporter.connected.then_some(target.reporter.since);
+        match self.pair(from, to) {
+            Some(pair) => pair.measurement(source.reporter, target_since, now),
+            None => Measurement::Missing,
+        }
+    }
+
+    /// Both directions combined.
+    pub fn measurement(&self, a: InstanceId, b: InstanceId, now: Duration) -> Measurement {
+        let (there, back) = (self.one_way(a, b, now), self.one_way(b, a, now));
+        match (&there, &back) {
+            (Measurement::Fresh(_), Measurement::Unreachable { .. }) if self.outdates(a, b) => {
+                there
+            }
+            (Measurement::Unreachable { .. }, Measurement::Fresh(_)) if self.outdates(b, a) => back,
+            _ => combined(there, back),
+        }
+    }
+
+    /// Whether this direction has a sample from after the losses of the other one: an echo
+    /// goes both ways, so the network is not cut.
+    fn outdates(&self, from: InstanceId, to: InstanceId) -> bool {
+        let pairs = self.pair(from, to).zip(self.pair(to, from));
+        pairs.is_some_and(|(fresh, lost)| fresh.sampled_after(lost))
+    }
+
+    /// The measurements of an instance's pairs.
+    pub fn row(&self, of: InstanceId, now: Duration) -> Vec<(InstanceId, Measurement)> {
+        let Some(instance) = self.instances.get(&of) else {
+            return Vec::new();
+        };
+        let mut others: Vec<InstanceId> = instance.targets.iter().map(|t| t.0).collect();
+        others.extend(&instance.sources);
+        others.sort_unstable();
+        others.dedup();
+        let measured = |other| (other, self.measurement(of, other, now));
+        others.into_iter().map(measured).collect()
+    }
+
+    /// Whether either agent has reported the pair since then.
+    pub fn reported_since(&self, a: InstanceId, b: InstanceId, since: Duration) -> bool {
+        let reported = |from, to| {
+            self.pair(from, to)
+                .is_some_and(|pair| pair.reported.time() >= since)
+        };
+        reported(a, b) || reported(b, a)
+    }
+
+    /// The nodes that an instance has measured, or that have measured it.
+    pub fn measured_nodes(&self, of: InstanceId) -> Vec<Arc<str>> {
+        let Some(instance) = self.instances.get(&of) else {
+            return Vec::new();
+        };
+        let others = instance
+            .targets
+            .iter()
+            .map(|t| &t.0)
+            .chain(&instance.sources);
+        let known = others.filter_map(|id| self.instances.get(id));
+        known.map(|i| Arc::clone(&i.node)).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! When losses make a pair unreachable.
+
+use super::*;
+
+#[test]
+fn losses_count_while_someone_is_there_to_answer() {
+    let (mut store, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    store.report(a, &[pair("b", MILLI)], SECOND * 41);
+    store.report(b, &[pair("a", MILLI)], SECOND * 41);
+    store.report(a, &[lost("b")], SECOND * 42);
+    store.report(a, &[lost("b")], SECOND * 43);
+    let (since, rarely_probed) = (SECOND * 2, true);
+    assert_eq!(
+        store.measurement(a, b, SECOND * 44),
+        Measurement::Unreachable {
+            since,
+            rarely_probed
+        }
+    );
+    // Silent: the node may have gone with its network.
+    let mut silent = with(&["a", "b"]).0;
+    silent.report(a, &[lost("b")], SECOND * 60);
+    silent.leave(b, of[1].1, true, SECOND * 61);
+    assert_eq!(state(&silent.measurement(a, b, SECOND * 62)), "unreachable");
+    // Closed: only the agent has gone; what it measured itself still holds.
+    store.leave(b, of[1].1, true, SECOND * 44);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 44)), "fresh");
+    // Come again: what was lost meanwhile does not count, nor what is told before
+    // there was time for a visit; what is lost then does.
+    store.join("uid-b", &hello("b", "boot"), SECOND * 110);
+    store.report(a, &[], SECOND * 110);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 110)), "stale");
+    store.report(a, &[lost("b")], SECOND * 111);
+    store.report(a, &[], SECOND * 144);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 144)), "stale");
+    store.report(a, &[], SECOND * 145);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 145)), "unreachable");
+}
+
+#[test]
+fn a_cut_link_that_a_rule_names_is_unreachable_as_soon_as_it_is_told() {
+    let (mut store, of) = with(&["a", "b"]);
+    let named = |p: Pair| Pair {
+        refresh_millis: 2_000,
+        ..p
+    };
+    store.report(of[0].0, &[named(pair("b", MILLI))], SECOND * 10);
+    store.report(of[0].0, &[named(lost("b"))], SECOND * 14);
+    let (since, rarely_probed) = (Duration::ZERO, false);
+    assert_eq!(
+        store.measurement(of[0].0, of[1].0, SECOND * 14),
+        Measurement::Unreachable {
+            since,
+            rarely_probed
+        }
+    );
+}
+
+#[test]
+fn old_losses_are_no_news_until_the_stream_has_settled() {
+    let (mut store, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    let at = |store: &PairStore, s: u32| state(&store.measurement(a, b, SECOND * s)).to_owned();
+    store.report(b, &[], SECOND * 99);
+    store.join("uid-a", &hello("a", "boot"), SECOND * 100);
+    store.report(a, &[lost("b")], SECOND * 101);
+    assert_eq!(at(&store, 104), "missing");
+    assert_eq!(at(&store, 105), "unreachable", "it still says so");
+    // What was known before is known in the next stream too.
+    store.join("uid-a", &hello("a", "boot"), SECOND * 106);
+    store.report(a, &[lost("b")], SECOND * 106);
+    assert_eq!(at(&store, 106), "unreachable");
+}
+
+#[test]
+fn an_echo_since_the_other_direction_was_lost_shows_that_nothing_is_cut() {
+    let (mut store, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    let read = |store: &PairStore, s: u32| {
+        let there = store.measurement(a, b, SECOND * s);
+        assert_eq!(there, store.measurement(b, a, SECOND * s));
+        state(&there).to_owned()
+    };
+    store.report(b, &[pair("a", MILLI)], SECOND * 49);
+    store.report(a, &[lost("b")], SECOND * 50);
+    assert_eq!(read(&store, 51), "unreachable");
+    let before = Pair {
+        age_millis: 1_500,
+        ..pair("a", MILLI)
+    };
+    store.report(b, &[before], SECOND * 51);
+    assert_eq!(read(&store, 51), "unreachable", "sampled before");
+    store.report(b, &[pair("a", MILLI)], SECOND * 52);
+    assert_eq!(read(&store, 52), "fresh");
+    // It does not flap when the losses are told again.
+    store.report(a, &[lost("b")], SECOND * 80);
+    assert_eq!(read(&store, 80), "fresh");
+}

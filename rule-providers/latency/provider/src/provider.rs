@@ -1,0 +1,155 @@
+//! The rule provider: hands each question to its rule.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tautline_core::TrustedNamespaces;
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::{
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
+};
+
+use crate::{
+    network::Network,
+    rules::{
+        answer_metrics::AnswerMetrics,
+        bandwidth::{Bandwidth as BandwidthRule, RULE as BANDWIDTH},
+        context::RuleContext,
+        evaluation, jitter_cost, latency_cost,
+        pair_state::{PairStates, Quantity},
+        pod_demand::{PodDemand, names_all_pod_nodes},
+        verify::Verifier,
+    },
+    tables::{
+        namespaces::Tables,
+        table::{Bandwidth, RoundTrip},
+    },
+};
+
+/// The provider. Clones share all state.
+#[derive(Clone, Debug)]
+pub struct Latency {
+    pub(crate) store: ClusterStore,
+    pods: PodDemand,
+    trusted: Arc<TrustedNamespaces>,
+    pub(crate) tables: Arc<ArcSwap<Tables<RoundTrip>>>,
+    pub(crate) bandwidth: Arc<BandwidthRule>,
+    pub(crate) network: Network,
+    verifier: Verifier,
+    pub(crate) states: Arc<PairStates>,
+    metrics: AnswerMetrics,
+}
+
+impl Latency {
+    /// A provider that knows nodes and pods from `store`, and for bandwidth offers and
+    /// policies. It has no measurements.
+    pub fn new(store: ClusterStore) -> Self {
+        let (network, metrics) = (Network::default(), AnswerMetrics::default());
+        Self {
+            store,
+            pods: PodDemand::default(),
+            trusted: Arc::default(),
+            tables: Arc::default(),
+            bandwidth: Arc::default(),
+            verifier: Verifier::new(network.clone(), metrics.clone()),
+            network,
+            states: Arc::default(),
+            metrics,
+        }
+    }
+
+    /// Answers from measurements too.
+    #[must_use]
+    pub fn with_network(mut self, network: Network) -> Self {
+        self.verifier = Verifier::new(network.clone(), self.metrics.clone());
+        self.network = network;
+        self
+    }
+
+    /// The store has pods only once they are requested.
+    #[must_use]
+    pub fn with_pods(mut self, pods: PodDemand) -> Self {
+        self.pods = pods;
+        self
+    }
+
+    /// Trusts these namespaces: their bindings reserve bandwidth and have pairs measured
+    /// for objects of any kind that are named like nodes, and their number of demanded
+    /// pairs is not bounded.
+    #[must_use]
+    pub fn with_trusted(mut self, trusted: TrustedNamespaces) -> Self {
+        self.bandwidth = Arc::new(BandwidthRule::trusting(trusted.clone()));
+        self.trusted = Arc::new(trusted);
+        self
+    }
+
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Replaces the tables of round-trip times. A [`Table`](crate::Table) counts for all
+    /// namespaces.
+    pub fn set_table(&self, tables: impl Into<Tables<RoundTrip>>) {
+        let tables = tables.into();
+        self.metrics.set_rows_left_out("latency", tables.left_out);
+        self.tables.store(Arc::new(tables));
+    }
+
+    /// Replaces the tables of bandwidth. A [`BandwidthTable`](crate::BandwidthTable) counts
+    /// for all namespaces.
+    pub fn set_bandwidth_table(&self, tables: impl Into<Tables<Bandwidth>>) {
+        let tables = tables.into();
+        self.metrics.set_rows_left_out(BANDWIDTH, tables.left_out);
+        self.bandwidth.set_tables(tables);
+    }
+
+    /// The metrics of answers, to be registered.
+    pub fn metrics(&self) -> &AnswerMetrics {
+        &self.metrics
+    }
+
+    pub(crate) fn context(&self) -> RuleContext<'_> {
+        RuleContext {
+            store: &self.store,
+            trusted: &self.trusted,
+            tables: &self.tables,
+            network: &self.network,
+            metrics: &self.metrics,
+        }
+    }
+
+    pub(crate) async fn evaluate_rtt(
+        &self,
+        ask: EvaluationRequest,
+        quantity: Quantity,
+    ) -> Result<Evaluation, ProviderError> {
+        evaluation::evaluate(self.context(), &self.verifier, &self.states, ask, quantity).await
+    }
+}
+
+impl RuleProvider for Latency {
+    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+        match ask.rule.name.as_str() {
+            "jitter" => jitter_cost::cost(self.context(), ask),
+            BANDWIDTH => {
+                self.pods.listed(&self.store, ask.deadline).await?;
+                self.bandwidth.cost(self.context(), ask)
+            }
+            _ => latency_cost::cost(self.context(), &self.verifier, ask).await,
+        }
+    }
+
+    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        if ask.rule.name == BANDWIDTH || !names_all_pod_nodes(&ask) {
+            self.pods.listed(&self.store, ask.deadline).await?;
+        }
+        match ask.rule.name.as_str() {
+            "jitter" => self.evaluate_rtt(ask, Quantity::Jitter).await,
+            BANDWIDTH => self.bandwidth.evaluate(self.context(), ask),
+            _ => self.evaluate_rtt(ask, Quantity::Latency).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! The rules `latency`, `jitter` and `bandwidth`: costs for placing, evaluations of bindings.
+
+pub(crate) mod answer_metrics;
+pub(crate) mod bandwidth;
+pub(crate) mod context;
+pub(crate) mod cost_matrix;
+mod deadline;
+pub(crate) mod evaluation;
+pub(crate) mod hysteresis;
+pub(crate) mod jitter_cost;
+pub(crate) mod latency_cost;
+mod limits;
+pub(crate) mod pair_rtt;
+pub(crate) mod pair_state;
+pub(crate) mod pod_demand;
+mod probe_selection;
+pub(crate) mod verify;

@@ -1,0 +1,90 @@
+//! Metrics of answers.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    rule: &'static str,
+    basis: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabel {
+    rule: &'static str,
+}
+
+/// Clones share all values.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerMetrics {
+    answers: Family<AnswerLabels, Counter>,
+    verifications: Family<OutcomeLabel, Counter>,
+    rows_left_out: Family<RuleLabel, Gauge>,
+}
+
+impl AnswerMetrics {
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "latency_answers",
+            "Costs of nodes and evaluations of pairs, by rule and by the source of the figure",
+            self.answers.clone(),
+        );
+        registry.register(
+            "latency_verifications",
+            "Pairs that a question needed measured: asked and answered, or why not (out_of_time, left_out)",
+            self.verifications.clone(),
+        );
+        registry.register(
+            "latency_table_rows_left_out",
+            "Rows of ConfigMaps above the bounds of their namespaces",
+            self.rows_left_out.clone(),
+        );
+    }
+
+    pub(crate) fn set_rows_left_out(&self, rule: &'static str, rows: usize) {
+        let gauge = self.rows_left_out.get_or_create(&RuleLabel { rule });
+        gauge.set(i64::try_from(rows).unwrap_or(i64::MAX));
+    }
+
+    /// Counts answers by the source of each.
+    pub(crate) fn answered(
+        &self,
+        rule: &'static str,
+        bases: impl IntoIterator<Item = &'static str>,
+    ) {
+        // One look-up for each basis, not for each node.
+        let mut counts: Vec<(&'static str, u64)> = Vec::with_capacity(8);
+        for basis in bases {
+            match counts.iter_mut().find(|(b, _)| *b == basis) {
+                Some((_, n)) => *n += 1,
+                None => counts.push((basis, 1)),
+            }
+        }
+        for (basis, n) in counts {
+            let labels = AnswerLabels { rule, basis };
+            self.answers.get_or_create(&labels).inc_by(n);
+        }
+    }
+
+    pub(crate) fn verification(&self, outcome: &'static str, pairs: usize) {
+        if pairs > 0 {
+            let counter = self.verifications.get_or_create(&OutcomeLabel { outcome });
+            counter.inc_by(pairs as u64);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn verifications(&self, outcome: &'static str) -> u64 {
+        self.verifications
+            .get_or_create(&OutcomeLabel { outcome })
+            .get()
+    }
+}

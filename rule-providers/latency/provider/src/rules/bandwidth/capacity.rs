@@ -1,0 +1,120 @@
+//! The rate that a pair of nodes has left, and what limits it.
+
+use hashbrown::HashMap;
+
+use super::{
+    quantity::push_bits,
+    reservations::{Reservation, ReservedView, RowKey, row_key},
+};
+use crate::tables::table::Row;
+
+/// What limits a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bottleneck {
+    NodeNic,
+    PeerNic,
+    Table,
+}
+
+/// A NIC or a row of a table: its rate, the reservations of others, and the number of the
+/// question's own pairs that share it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub bits: u64,
+    pub reserved: u64,
+    pub own_pairs: u64,
+}
+
+impl Link {
+    /// The rate left for one pair if the question's other pairs have the wanted rate.
+    fn left(self, wanted: u64) -> u64 {
+        let others = wanted.saturating_mul(self.own_pairs.saturating_sub(1));
+        self.bits
+            .saturating_sub(self.reserved)
+            .saturating_sub(others)
+    }
+}
+
+/// The rate that a pair has left, and its bottleneck; `None` unless both NICs or the row are
+/// known.
+pub(super) fn left(
+    node: Option<Link>,
+    peer: Option<Link>,
+    row: Option<Link>,
+    wanted: u64,
+) -> Option<(u64, Bottleneck)> {
+    if row.is_none() && (node.is_none() || peer.is_none()) {
+        return None;
+    }
+    [
+        (node, Bottleneck::NodeNic),
+        (peer, Bottleneck::PeerNic),
+        (row, Bottleneck::Table),
+    ]
+    .into_iter()
+    .filter_map(|(link, by)| Some((link?.left(wanted), by)))
+    .min_by_key(|(left, _)| *left)
+}
+
+/// Reservations, less those of the question's own bindings.
+pub(super) struct OthersReservations<'a> {
+    reserved: &'a ReservedView,
+    own_nodes: HashMap<&'a str, u64>,
+    own_rows: HashMap<RowKey<'a>, u64>,
+}
+
+impl<'a> OthersReservations<'a> {
+    pub fn of_node(&self, node: &str) -> u64 {
+        let own = self.own_nodes.get(node).copied().unwrap_or(0);
+        self.reserved.of_node(node).saturating_sub(own)
+    }
+
+    pub fn of_row(&self, row: RowKey<'a>) -> u64 {
+        let own = self.own_rows.get(&row).copied().unwrap_or(0);
+        self.reserved.of_row(row).saturating_sub(own)
+    }
+}
+
+pub(super) fn push_left(out: &mut String, left: u64, to: &str, by: Bottleneck) {
+    push_bits(out, left);
+    out.extend([" left to ", to, ", by "]);
+    out.push_str(match by {
+        Bottleneck::NodeNic => "the node's NIC",
+        Bottleneck::PeerNic => "the peer's NIC",
+        Bottleneck::Table => "the table",
+    });
+}
+
+impl Bottleneck {
+    pub fn basis(self) -> &'static str {
+        match self {
+            Self::NodeNic | Self::PeerNic => "measured",
+            Self::Table => "configured",
+        }
+    }
+}
+
+/// `row_of`: the row of a pair of nodes.
+pub(super) fn others_reservations<'a>(
+    reserved: &'a ReservedView,
+    own: impl Iterator<Item = &'a Reservation>,
+    row_of: impl Fn(&'a str, &'a str) -> Option<Row<'a>>,
+) -> OthersReservations<'a> {
+    let mut others = OthersReservations {
+        reserved,
+        own_nodes: HashMap::new(),
+        own_rows: HashMap::new(),
+    };
+    for reservation in own {
+        for (a, b) in &reservation.pairs {
+            let add = |sum: &mut u64| *sum = sum.saturating_add(reservation.bits);
+            for node in [a, b] {
+                add(others.own_nodes.entry(node).or_default());
+            }
+            if let Some(row) = row_of(a, b) {
+                add(others.own_rows.entry(row_key(&row)).or_default());
+            }
+        }
+    }
+    others
+}

@@ -1,0 +1,284 @@
+//! EndpointCost and Evaluate of `bandwidth`.
+
+use std::fmt::Write;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use tautline_core::TrustedNamespaces;
+use tautline_sdk::{
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
+};
+
+use super::{
+    capacity::{Bottleneck, Link, left, others_reservations, push_left},
+    quantity::{RULE, push_bits, requested_rates},
+    reservations::{Reservations, RowKey, row_key},
+    transfers::Transfers,
+};
+use crate::{
+    location::{Location, location},
+    rules::{context::RuleContext, limits::check_size},
+    tables::{
+        namespaces::Tables,
+        table::{Bandwidth as BandwidthUnit, Row},
+    },
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Bandwidth {
+    tables: ArcSwap<Tables<BandwidthUnit>>,
+    reservations: Reservations,
+    transfers: Transfers,
+}
+
+/// A node with peers, and their number.
+struct PeerNode<'a> {
+    node: &'a str,
+    count: u64,
+}
+
+fn peers(ask: &CostRequest) -> Vec<PeerNode<'_>> {
+    let mut counts: Vec<PeerNode<'_>> = Vec::new();
+    let one_by_one: Vec<&str> = ask.peers.iter().filter_map(|p| p.node.as_deref()).collect();
+    let mut nodes: Vec<&str> = match one_by_one.is_empty() {
+        true => ask.peer_nodes.iter().map(String::as_str).collect(),
+        false => one_by_one,
+    };
+    nodes.sort_unstable();
+    for node in nodes {
+        match counts.last_mut() {
+            Some(last) if last.node == node => last.count += 1,
+            _ => counts.push(PeerNode { node, count: 1 }),
+        }
+    }
+    counts
+}
+
+impl Bandwidth {
+    /// Bindings of `trusted` namespaces reserve for objects of any kind.
+    pub(crate) fn trusting(trusted: TrustedNamespaces) -> Self {
+        Self {
+            reservations: Reservations::new(trusted),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn set_tables(&self, tables: Tables<BandwidthUnit>) {
+        self.tables.store(Arc::new(tables));
+    }
+
+    pub(crate) fn cost(
+        &self,
+        context: RuleContext<'_>,
+        ask: CostRequest,
+    ) -> Result<CostAnswer, ProviderError> {
+        let rates = requested_rates(&ask.rule)?;
+        check_size(&ask)?;
+        let (snapshot, tables) = (context.store.snapshot(), self.tables.load_full());
+        let namespace = Some(ask.source.namespace.as_str());
+        let reserved = self.reservations.at(&snapshot, &tables, namespace);
+        let rows = tables.for_namespace(namespace);
+        let at = |node| match rows.is_empty() {
+            true => Location { node, zone: None },
+            false => location(&snapshot, node),
+        };
+        let row_of = |a, b| rows.rows_to(at(b)).from(at(a));
+        // A pod that is already placed is placed again: its own reservations are free.
+        let own = reserved.by_object(&ask.source.namespace, &ask.source.name);
+        let others = others_reservations(&reserved, own, row_of);
+        let peers = peers(&ask);
+        let links: Vec<_> = peers
+            .iter()
+            .map(|peer| {
+                let nic = context
+                    .network
+                    .nic_bits_per_second(peer.node)
+                    .map(|bits| Link {
+                        bits,
+                        reserved: others.of_node(peer.node),
+                        own_pairs: peer.count,
+                    });
+                (peer, nic, rows.rows_to(at(peer.node)))
+            })
+            .collect();
+        let total: u64 = peers.iter().map(|p| p.count).sum();
+        let nodes = ask.eligible_nodes.len();
+        // Not valid for other questions: reservations change with each pod, and each pod's own
+        // reservations are free to it.
+        let mut answer = CostAnswer::with_capacity(nodes);
+        let mut detail = String::new();
+        let mut bases = Vec::with_capacity(ask.eligible_nodes.len());
+        let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
+        for node in &ask.eligible_nodes {
+            let here = at(node);
+            let on_node: u64 = peers
+                .iter()
+                .filter(|p| p.node == node)
+                .map(|p| p.count)
+                .sum();
+            let nic = context.network.nic_bits_per_second(node).map(|bits| Link {
+                bits,
+                reserved: others.of_node(node),
+                own_pairs: total - on_node,
+            });
+            let remote = || links.iter().filter(|(peer, ..)| peer.node != node);
+            shared.clear();
+            if !rows.is_empty() {
+                for (peer, _, to_peer) in remote() {
+                    if let Some(row) = to_peer.from(here) {
+                        *shared.entry(row_key(&row)).or_default() += peer.count;
+                    }
+                }
+            }
+            let mut worst: Option<(u64, Bottleneck, &str)> = None;
+            let mut unknown = None;
+            for (peer, peer_nic, to_peer) in remote() {
+                let row = to_peer.from(here).map(|row: Row<'_>| {
+                    let key = row_key(&row);
+                    Link {
+                        bits: row.value,
+                        reserved: others.of_row(key),
+                        own_pairs: shared.get(&key).copied().unwrap_or(1),
+                    }
+                });
+                match left(nic, *peer_nic, row, rates.wanted) {
+                    None => unknown = unknown.or(Some(peer.node)),
+                    Some((left, by)) if worst.is_none_or(|(least, ..)| left < least) => {
+                        worst = Some((left, by, peer.node));
+                    }
+                    Some(_) => {}
+                }
+            }
+            detail.clear();
+            match (worst, unknown) {
+                (Some((left, by, peer)), _) if rates.least.is_some_and(|l| left < l) => {
+                    push_left(&mut detail, left, peer, by);
+                    detail.push_str("; the least is ");
+                    push_bits(&mut detail, rates.least.unwrap_or(0));
+                    answer.unusable(node, "TooLittle", &detail, false);
+                    bases.push(by.basis());
+                }
+                (_, Some(peer)) => {
+                    detail.extend(["no speed to ", peer, " is known, of NICs or by a table"]);
+                    answer.unusable(node, "NoData", &detail, false);
+                    bases.push("nothing");
+                }
+                (None, None) => {
+                    let why = if peers.is_empty() {
+                        "no peer is placed yet"
+                    } else {
+                        "the same node"
+                    };
+                    answer.usable(node, 0, why);
+                    bases.push("same-node");
+                }
+                (Some((left, by, peer)), None) => {
+                    push_left(&mut detail, left, peer, by);
+                    let kilobits = rates.wanted.saturating_sub(left).div_ceil(1_000);
+                    answer.usable(node, i64::try_from(kilobits).unwrap_or(i64::MAX), &detail);
+                    bases.push(by.basis());
+                }
+            }
+        }
+        context.metrics.answered(RULE, bases);
+        Ok(answer)
+    }
+
+    pub(crate) fn evaluate(
+        &self,
+        context: RuleContext<'_>,
+        ask: EvaluationRequest,
+    ) -> Result<Evaluation, ProviderError> {
+        let rates = requested_rates(&ask.rule)?;
+        let nodes = match context.nodes_of_targets(&ask) {
+            Ok(nodes) => nodes,
+            Err(evaluation) => return Ok(evaluation),
+        };
+        let (snapshot, tables) = (context.store.snapshot(), self.tables.load_full());
+        let reserved = self.reservations.at(&snapshot, &tables, ask.namespace());
+        let rows = tables.for_namespace(ask.namespace());
+        let row_of = |a, b| {
+            rows.rows_to(location(&snapshot, b))
+                .from(location(&snapshot, a))
+        };
+        let targets: Vec<_> = ask.targets.values().collect();
+        let own = reserved.of_binding(&targets, rates.wanted);
+        let others = others_reservations(&reserved, own.into_iter(), row_of);
+        let each = nodes.len() as u64 - 1;
+        let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
+        let mut between = Vec::new();
+        for (i, a) in nodes.iter().enumerate() {
+            for b in &nodes[i + 1..] {
+                let row = row_of(a.as_str(), b.as_str());
+                if let Some(row) = &row {
+                    *shared.entry(row_key(row)).or_default() += 1;
+                }
+                between.push((a.as_str(), b.as_str(), row));
+            }
+        }
+        let nic = |node| {
+            let bits = context.network.nic_bits_per_second(node)?;
+            let reserved = others.of_node(node);
+            Some(Link {
+                bits,
+                reserved,
+                own_pairs: each,
+            })
+        };
+        let mut worst: Option<(u64, Bottleneck, &str, &str)> = None;
+        let mut carried: Option<(u64, &str, &str)> = None;
+        for (a, b, row) in between {
+            let row = row.map(|row| Link {
+                bits: row.value,
+                reserved: others.of_row(row_key(&row)),
+                own_pairs: shared.get(&row_key(&row)).copied().unwrap_or(1),
+            });
+            let Some((left, by)) = left(nic(a), nic(b), row, rates.wanted) else {
+                context.metrics.answered(RULE, ["nothing"]);
+                return Ok(Evaluation::new(
+                    Compliance::Error,
+                    format!(
+                        "no speed between {a} and {b} is known: of NICs by agents on both nodes, or by a table"
+                    ),
+                ));
+            };
+            context.metrics.answered(RULE, [by.basis()]);
+            if let Some(bits) = self.transfers.result(&context.network, a, b)
+                && carried.is_none_or(|(least, ..)| bits < least)
+            {
+                carried = Some((bits, a, b));
+            }
+            if worst.is_none_or(|(least, ..)| left < least) {
+                worst = Some((left, by, a, b));
+            }
+        }
+        let Some((left, by, a, b)) = worst else {
+            return Ok(Evaluation::compliant("all on the same node"));
+        };
+        let mut reason = String::new();
+        push_bits(&mut reason, left);
+        let by = match by {
+            Bottleneck::NodeNic => format!("the NIC of {a}"),
+            Bottleneck::PeerNic => format!("the NIC of {b}"),
+            Bottleneck::Table => "the table".to_owned(),
+        };
+        _ = write!(reason, " for it between {a} and {b}, by {by}");
+        // A transfer competes with the binding's own traffic, so it gives no Violation.
+        if let Some((bits, a, b)) = carried.filter(|c| c.0 < rates.wanted && left >= rates.wanted) {
+            let mut reason = "a transfer carried ".to_owned();
+            push_bits(&mut reason, bits);
+            _ = write!(reason, " between {a} and {b}, next to other traffic");
+            return Ok(Evaluation::new(Compliance::Limit, reason));
+        }
+        let level = if left >= rates.wanted {
+            Compliance::Compliant
+        } else if rates.least.is_some_and(|l| left < l) {
+            Compliance::Violation
+        } else {
+            Compliance::Limit
+        };
+        Ok(Evaluation::new(level, reason))
+    }
+}

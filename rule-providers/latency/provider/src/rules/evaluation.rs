@@ -1,0 +1,251 @@
+//! Evaluate of `latency` and `jitter`: fresh measurements or a table, never an estimate. A
+//! pair without data is an Error, never Compliant.
+
+use std::time::Instant;
+
+use futures::future::join_all;
+use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, ProviderError};
+
+use super::{
+    context::RuleContext,
+    deadline::measuring_deadline,
+    hysteresis::{Bounds, Level},
+    pair_state::{PairRule, PairStates, Quantity},
+    verify::Verifier,
+};
+use crate::{
+    format::{micros, show_micros},
+    location::location,
+    measurement::{Measurement, RttStats},
+};
+
+/// Samples of a probe: as many as a median takes.
+const SAMPLES: u32 = 5;
+
+/// The evaluation of one pair, ordered by severity.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PairEvaluation {
+    /// Level, microseconds, source.
+    Level(Level, u64, &'static str),
+    /// A Violation, worse than any time.
+    Unreachable,
+    Error(String),
+}
+
+/// A pair of a binding's nodes.
+struct BindingPair<'a> {
+    a: &'a str,
+    b: &'a str,
+    /// From a table, in microseconds.
+    configured: Option<u64>,
+    /// From a table that counts only for the binding's namespace.
+    own_table: bool,
+    measurement: Measurement,
+}
+
+/// The namespace of all targets; "" if they are of several.
+fn namespace_of_all(ask: &EvaluationRequest) -> &str {
+    let mut namespaces = ask.targets.values().map(|t| t.namespace.as_str());
+    let first = namespaces.next().unwrap_or_default();
+    match namespaces.all(|n| n == first) {
+        true => first,
+        false => "",
+    }
+}
+
+pub(crate) async fn evaluate(
+    context: RuleContext<'_>,
+    verifier: &Verifier,
+    states: &PairStates,
+    ask: EvaluationRequest,
+    quantity: Quantity,
+) -> Result<Evaluation, ProviderError> {
+    let bounds = Bounds::of_rule(&ask.rule)?;
+    let nodes = match context.nodes_of_targets(&ask) {
+        Ok(nodes) => nodes,
+        Err(evaluation) => return Ok(evaluation),
+    };
+    let mut pairs = pairs(context, &nodes, ask.namespace(), quantity);
+    let now = Instant::now();
+    let rule = |a, b| PairRule {
+        a,
+        b,
+        quantity,
+        bounds,
+    };
+    // A tenant's tables, and names that a tenant gives to objects other than pods, must not
+    // affect the state that all namespaces share.
+    let requester = context.requester(namespace_of_all(&ask));
+    let of_pods = context.nodes_of_pods(&ask);
+    let counts = |node: &str| requester.trusted || of_pods.contains(node);
+    for pair in pairs
+        .iter()
+        .filter(|p| !p.own_table && counts(p.a) && counts(p.b))
+    {
+        let keep = states.evaluated(rule(pair.a, pair.b), now);
+        if pair.configured.is_none() {
+            context.network.demand(requester, pair.a, pair.b, keep);
+        }
+    }
+    // A few echoes give no jitter.
+    if quantity == Quantity::Latency
+        && context.network.is_measuring()
+        && let Some(until) = measuring_deadline(ask.deadline, now)
+    {
+        probe(verifier, &mut pairs, until).await;
+    }
+    let evaluated = pairs
+        .iter()
+        .map(|pair| (evaluate_pair(states, pair, rule(pair.a, pair.b)), pair));
+    let evaluated: Vec<_> = evaluated.collect();
+    let bases = evaluated.iter().map(|(e, _)| match e {
+        PairEvaluation::Level(_, _, basis) => *basis,
+        PairEvaluation::Unreachable => "measured",
+        PairEvaluation::Error(_) => "nothing",
+    });
+    context.metrics.answered(quantity.rule(), bases);
+    let Some((worst, pair)) = evaluated.into_iter().max_by(|x, y| x.0.cmp(&y.0)) else {
+        return Ok(Evaluation::compliant("all on the same node"));
+    };
+    let (a, b) = (pair.a, pair.b);
+    Ok(match worst {
+        PairEvaluation::Level(level, micros, basis) => {
+            let mut reason = format!("{} between {a} and {b}, {basis}", show_micros(micros));
+            if matches!(&pair.measurement, Measurement::Fresh(s) if s.connect) {
+                reason += " by TCP connect";
+            }
+            if level == Level::Limit
+                && bounds.level(micros) > level
+                && let Measurement::Fresh(stats) = &pair.measurement
+            {
+                reason += match windows(stats).len() {
+                    1 => ", one window so far",
+                    2 => ", two windows so far",
+                    _ => "",
+                };
+            }
+            if matches!(&pair.measurement, Measurement::Fresh(s) if s.asymmetric) {
+                reason += ", the directions differ by over 20 %";
+            }
+            Evaluation::new(level.into(), reason)
+        }
+        PairEvaluation::Unreachable => {
+            Evaluation::violation(format!("no way between {a} and {b}: echoes are lost"))
+        }
+        PairEvaluation::Error(why) => {
+            Evaluation::new(Compliance::Error, format!("between {a} and {b}: {why}"))
+        }
+    })
+}
+
+fn pairs<'a>(
+    context: RuleContext<'_>,
+    nodes: &'a [String],
+    namespace: Option<&str>,
+    quantity: Quantity,
+) -> Vec<BindingPair<'a>> {
+    let (snapshot, tables) = (context.store.snapshot(), context.tables.load());
+    let tables = tables.for_namespace(namespace);
+    let mut pairs = Vec::new();
+    for (i, a) in nodes.iter().enumerate() {
+        for b in &nodes[i + 1..] {
+            let (rows, from) = (
+                tables.rows_to(location(&snapshot, b)),
+                location(&snapshot, a),
+            );
+            let row = rows.from(from).map(|row| row.value);
+            let configured = row.filter(|_| quantity == Quantity::Latency);
+            let own_table = configured.is_some() && rows.own_from(from).is_some();
+            let measurement = match configured {
+                Some(_) => Measurement::Missing,
+                None => context.network.measurement(a, b),
+            };
+            pairs.push(BindingPair {
+                a,
+                b,
+                configured,
+                own_table,
+                measurement,
+            });
+        }
+    }
+    pairs
+}
+
+/// Probes pairs that have no fresh measurement, or losses that may be over.
+async fn probe(verifier: &Verifier, pairs: &mut [BindingPair<'_>], until: Instant) {
+    let needs_probe = |p: &BindingPair<'_>| {
+        let open = match p.measurement {
+            Measurement::Stale(_) | Measurement::Missing => true,
+            Measurement::Unreachable { rarely_probed, .. } => rarely_probed,
+            Measurement::Fresh(_) => false,
+        };
+        p.configured.is_none() && open
+    };
+    // The pairs of a node are adjacent.
+    let probes = pairs.chunk_by_mut(|x, y| x.a == y.a).map(|of_a| {
+        let peer = of_a.first().map_or("", |p| p.a);
+        let nodes: Vec<&str> = of_a
+            .iter()
+            .filter(|p| needs_probe(p))
+            .map(|p| p.b)
+            .collect();
+        let probe = (!nodes.is_empty()).then(|| verifier.probe(peer, &nodes, SAMPLES, until));
+        async move {
+            let Some(probe) = probe else { return };
+            let mut found = probe.await;
+            for pair in of_a {
+                if let Some(measurement) = found.remove(pair.b) {
+                    pair.measurement = measurement;
+                }
+            }
+        }
+    });
+    join_all(probes).await;
+}
+
+fn evaluate_pair(
+    states: &PairStates,
+    pair: &BindingPair<'_>,
+    rule: PairRule<'_>,
+) -> PairEvaluation {
+    if let Some(micros) = pair.configured {
+        return PairEvaluation::Level(rule.bounds.level(micros), micros, "configured");
+    }
+    let stats = match &pair.measurement {
+        Measurement::Fresh(stats) => stats,
+        Measurement::Unreachable { .. } => {
+            states.reset(rule);
+            return PairEvaluation::Unreachable;
+        }
+        Measurement::Stale(_) => {
+            return PairEvaluation::Error("the last measurement is too old".to_owned());
+        }
+        Measurement::Missing => {
+            let why = "not measured; do both nodes run an agent (tautline agent latency)?";
+            return PairEvaluation::Error(why.to_owned());
+        }
+    };
+    let windows = match rule.quantity {
+        Quantity::Latency => windows(stats),
+        Quantity::Jitter => match stats.jitter_micros() {
+            // 60 samples need no windows.
+            Ok(micros) => vec![micros; 3],
+            Err(few) => return PairEvaluation::Error(few.to_string()),
+        },
+    };
+    match states.update(rule, &windows) {
+        Some((level, micros)) => PairEvaluation::Level(level, micros, "measured"),
+        None => PairEvaluation::Error("not measured".to_owned()),
+    }
+}
+
+fn windows(stats: &RttStats) -> Vec<u64> {
+    match stats.windows.as_slice() {
+        [] => vec![micros(stats.median)],
+        windows => windows.iter().map(|w| micros(*w)).collect(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,296 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use tautline_core::{index::Object, model};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_sdk::Reference;
+
+use super::*;
+use tautline_sdk::Rule;
+
+use crate::{Latency, Table, network::Network};
+
+pub(crate) fn pod(name: &str, node: &str) -> Object {
+    Object::Pod(model::Pod {
+        namespace: "shop".into(),
+        name: name.into(),
+        node: Some(node.into()),
+        ..model::Pod::default()
+    })
+}
+
+fn provider(network: &Network) -> Latency {
+    let store = ClusterStore::default();
+    for (name, node) in [("x", "a"), ("y", "b"), ("z", "c"), ("beside", "a")] {
+        store.apply(pod(name, node));
+    }
+    Latency::new(store).with_network(network.clone())
+}
+
+fn fresh(micros: [u64; 3]) -> Measurement {
+    let windows = micros.map(Duration::from_micros);
+    Measurement::Fresh(RttStats {
+        windows: windows.into_iter().collect(),
+        ..RttStats::of(windows[0])
+    })
+}
+
+async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance, String) {
+    let targets = targets
+        .iter()
+        .map(|t| ((*t).to_owned(), Reference::pod("shop", t)));
+    let ask = EvaluationRequest {
+        targets: targets.collect::<BTreeMap<_, _>>(),
+        rule: Rule {
+            name: rule.into(),
+            request: "1ms".into(),
+            limit: "4ms".into(),
+        },
+        ..EvaluationRequest::default()
+    };
+    let quantity = match rule {
+        "jitter" => Quantity::Jitter,
+        _ => Quantity::Latency,
+    };
+    let said = provider.evaluate_rtt(ask, quantity).await.unwrap();
+    (said.compliance, said.reason)
+}
+
+fn said(compliance: Compliance, reason: &str) -> (Compliance, String) {
+    (compliance, reason.to_owned())
+}
+
+const NOT: &str = "not measured; do both nodes run an agent (tautline agent latency)?";
+
+#[tokio::test]
+async fn worst_pair_decides_and_missing_data_is_an_error() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let all = ["x", "y", "z"];
+    let got = check(&provider, "latency", &all).await;
+    assert_eq!(got.0, Compliance::Error);
+    assert!(
+        got.1.starts_with("between ") && got.1.ends_with(NOT),
+        "{got:?}"
+    );
+    network.fixed.set("a", "b", fresh([900; 3]));
+    network.fixed.set("a", "c", fresh([2_000; 3]));
+    assert_eq!(
+        check(&provider, "latency", &all).await,
+        said(Compliance::Error, &format!("between b and c: {NOT}"))
+    );
+    network.fixed.set("b", "c", fresh([1_500; 3]));
+    assert_eq!(
+        check(&provider, "latency", &all).await,
+        said(Compliance::Limit, "2ms between a and c, measured")
+    );
+    let since = Duration::from_secs(9);
+    network.fixed.set(
+        "b",
+        "c",
+        Measurement::Unreachable {
+            since,
+            rarely_probed: false,
+        },
+    );
+    assert_eq!(
+        check(&provider, "latency", &all).await,
+        said(
+            Compliance::Violation,
+            "no way between b and c: echoes are lost"
+        )
+    );
+    assert_eq!(
+        check(&provider, "latency", &["x", "beside"]).await,
+        said(Compliance::Compliant, "all on the same node")
+    );
+}
+
+#[tokio::test]
+async fn estimates_do_not_count_and_probes_do() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let estimate = tautline_rtt_model::Estimate {
+        micros: 500.0,
+        low: 400.0,
+        high: 600.0,
+    };
+    network.fixed.set_estimate("a", "b", estimate);
+    let Measurement::Fresh(figure) = fresh([900; 3]) else {
+        unreachable!()
+    };
+    network.fixed.set("a", "b", Measurement::Stale(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Error,
+            "between a and b: the last measurement is too old"
+        )
+    );
+    network.fixed.set_probe("a", "b", fresh([5_000; 3]));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Violation, "5ms between a and b, measured")
+    );
+}
+
+#[tokio::test]
+async fn losses_of_rarely_visited_pairs_are_probed() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let since = Duration::from_secs(30);
+    for rarely_probed in [false, true] {
+        network.fixed.set(
+            "a",
+            "b",
+            Measurement::Unreachable {
+                since,
+                rarely_probed,
+            },
+        );
+        network.fixed.set_probe("a", "b", fresh([500; 3]));
+        let got = check(&provider, "latency", &["x", "y"]).await.0;
+        let expected = match rarely_probed {
+            true => Compliance::Compliant,
+            false => Compliance::Violation,
+        };
+        assert_eq!(got, expected);
+    }
+}
+
+#[tokio::test]
+async fn level_is_stable_and_a_moved_pod_starts_without_one() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let level = async |micros| {
+        network.fixed.set("a", "b", fresh(micros));
+        check(&provider, "latency", &["x", "y"]).await.0
+    };
+    assert_eq!(level([950; 3]).await, Compliance::Compliant);
+    assert_eq!(level([1_100, 1_100, 950]).await, Compliance::Compliant);
+    assert_eq!(level([1_100; 3]).await, Compliance::Limit);
+    assert_eq!(level([950; 3]).await, Compliance::Limit);
+    // On another node with the same figures it is judged for the first time.
+    network.fixed.set("a", "c", fresh([950; 3]));
+    provider.store.apply(pod("y", "c"));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Compliant, "950us between a and c, measured")
+    );
+    provider.store.apply(pod("y", "b"));
+    assert_eq!(level([900; 3]).await, Compliance::Compliant);
+    // An unreachable pair loses its level.
+    assert_eq!(level([1_100; 3]).await, Compliance::Limit);
+    let since = Duration::ZERO;
+    network.fixed.set(
+        "a",
+        "b",
+        Measurement::Unreachable {
+            since,
+            rarely_probed: false,
+        },
+    );
+    let got = check(&provider, "latency", &["x", "y"]).await;
+    assert_eq!(got.0, Compliance::Violation);
+    assert_eq!(level([950; 3]).await, Compliance::Compliant);
+}
+
+#[tokio::test]
+async fn reason_names_tcp_connects() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let figure = RttStats {
+        connect: true,
+        ..RttStats::of(Duration::from_micros(900))
+    };
+    network.fixed.set("a", "b", Measurement::Fresh(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Compliant,
+            "900us between a and b, measured by TCP connect"
+        )
+    );
+}
+
+#[tokio::test]
+async fn one_window_gives_no_violation() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let far = Duration::from_micros(5_000);
+    let figure = RttStats {
+        windows: [far].into_iter().collect(),
+        ..RttStats::of(far)
+    };
+    network.fixed.set("a", "b", Measurement::Fresh(figure));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(
+            Compliance::Limit,
+            "5ms between a and b, measured, one window so far"
+        )
+    );
+    network.fixed.set("a", "b", fresh([5_000; 3]));
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Violation, "5ms between a and b, measured")
+    );
+}
+
+#[tokio::test]
+async fn table_comes_before_measurements() {
+    let network = Network::default();
+    let provider = provider(&network);
+    network.fixed.set("a", "b", fresh([900; 3]));
+    let mut table = Table::default();
+    table.add("a,b,3ms").unwrap();
+    provider.set_table(table);
+    assert_eq!(
+        check(&provider, "latency", &["x", "y"]).await,
+        said(Compliance::Limit, "3ms between a and b, configured")
+    );
+}
+
+#[tokio::test]
+async fn jitter_needs_samples() {
+    let network = Network::default();
+    let provider = provider(&network);
+    let figure = |samples| RttStats {
+        samples,
+        asymmetric: true,
+        p95: Duration::from_micros(2_800),
+        ..RttStats::of(Duration::from_micros(1_300))
+    };
+    network.fixed.set("a", "b", Measurement::Fresh(figure(19)));
+    assert_eq!(
+        check(&provider, "jitter", &["x", "y"]).await,
+        said(
+            Compliance::Error,
+            "between a and b: jitter needs 20 samples, there are 19"
+        )
+    );
+    network.fixed.set("a", "b", Measurement::Fresh(figure(20)));
+    assert_eq!(
+        check(&provider, "jitter", &["x", "y"]).await,
+        said(
+            Compliance::Limit,
+            "1.5ms between a and b, measured, the directions differ by over 20 %"
+        )
+    );
+}
+
+#[tokio::test]
+async fn binding_with_too_many_nodes_is_an_error() {
+    let provider = provider(&Network::default());
+    let names: Vec<String> = (0..33).map(|i| format!("p{i}")).collect();
+    for name in &names {
+        provider.store.apply(pod(name, name));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(
+        check(&provider, "latency", &names).await,
+        said(
+            Compliance::Error,
+            "33 nodes in one binding; at most 32 are judged"
+        )
+    );
+}

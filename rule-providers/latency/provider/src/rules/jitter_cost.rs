@@ -1,0 +1,331 @@
+//! EndpointCost of `jitter`: the largest p95 - p50 of a pair's last samples. Only measured:
+//! one half of a pair's samples hardly predicts the other half (correlation 0.5 to 0.66), so
+//! other pairs cannot be predicted.
+
+use std::{collections::HashSet, fmt::Write, time::Duration};
+
+use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
+
+use super::{
+    context::RuleContext,
+    hysteresis::Bounds,
+    limits::{VALID_FOR, check_size},
+};
+use crate::{
+    format::{micros, push_micros},
+    location::is_pod,
+    measurement::{Measurement, TooFewSamples},
+    network::{
+        demanded_pairs::NODE_SLOTS,
+        view::{NodeRef, PeerRow},
+    },
+};
+
+/// The number of a peer's nearest candidates that are measured for the next question: a
+/// node visits no more pairs every 2 s.
+const DEMANDED: usize = NODE_SLOTS;
+/// How long after a question: twice the time that the samples take at a visit every 2 s.
+const DEMAND_TIME: Duration = Duration::from_secs(80);
+
+/// The jitter of a node; the worst peer decides.
+enum CandidateJitter<'a> {
+    Jitter {
+        micros: u64,
+        peer: &'a str,
+        connect: bool,
+    },
+    Unreachable {
+        peer: &'a str,
+    },
+    NoData {
+        few: TooFewSamples,
+        peer: &'a str,
+    },
+}
+
+fn candidate<'a>(name: &str, node: NodeRef, peers: &'a [(String, PeerRow)]) -> CandidateJitter<'a> {
+    let mut worst = CandidateJitter::Jitter {
+        micros: 0,
+        peer: "",
+        connect: false,
+    };
+    for (peer, row) in peers.iter().filter(|(peer, _)| peer != name) {
+        let jitter = match &*row.measurement_at(name, node) {
+            Measurement::Fresh(stats) => {
+                stats.jitter_micros().map(|micros| (micros, stats.connect))
+            }
+            Measurement::Unreachable { .. } => return CandidateJitter::Unreachable { peer },
+            Measurement::Stale(_) | Measurement::Missing => Err(TooFewSamples(0)),
+        };
+        worst = match (worst, jitter) {
+            (CandidateJitter::Jitter { .. }, Err(few)) => CandidateJitter::NoData { few, peer },
+            (CandidateJitter::Jitter { micros, .. }, Ok((jitter, connect))) if jitter >= micros => {
+                CandidateJitter::Jitter {
+                    micros: jitter,
+                    peer,
+                    connect,
+                }
+            }
+            (worst, _) => worst,
+        };
+    }
+    worst
+}
+
+/// The nearest candidates of a peer, by measurement or estimate, among those that lack
+/// samples.
+fn nearest_without_samples<'a>(
+    (peer, row): &(String, PeerRow),
+    nodes: impl Iterator<Item = (&'a str, NodeRef)>,
+) -> Vec<&'a str> {
+    let distances = nodes
+        .filter(|(name, _)| name != peer)
+        .filter_map(|(name, node)| {
+            let old = match &*row.measurement_at(name, node) {
+                Measurement::Fresh(stats) if stats.jitter_micros().is_ok() => return None,
+                Measurement::Unreachable { .. } => return None,
+                Measurement::Fresh(stats) | Measurement::Stale(stats) => Some(micros(stats.median)),
+                Measurement::Missing => None,
+            };
+            // Casts of floats saturate.
+            let estimate = || Some(row.estimate_at(name, node)?.micros.round() as u64);
+            Some((old.or_else(estimate).unwrap_or(u64::MAX), name))
+        });
+    let mut distances: Vec<(u64, &str)> = distances.collect();
+    if distances.len() > DEMANDED {
+        distances.select_nth_unstable(DEMANDED);
+        distances.truncate(DEMANDED);
+    }
+    distances.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Whether pairs with a peer's node are measured for the question. For an untrusted
+/// namespace a pod must be there: the author chooses the names of other peers.
+fn may_demand(ask: &CostRequest, trusted: bool) -> impl Fn(&str) -> bool + use<> {
+    let pods = ask.peers.iter().filter(|p| is_pod(&p.reference));
+    let of_pods: HashSet<String> = pods.filter_map(|p| p.node.clone()).collect();
+    // Some callers send only the nodes.
+    let all = trusted || ask.peers.is_empty();
+    move |node| all || of_pods.contains(node)
+}
+
+pub(crate) fn cost(
+    context: RuleContext<'_>,
+    ask: CostRequest,
+) -> Result<CostAnswer, ProviderError> {
+    let limit = Bounds::of_rule(&ask.rule)?.limit;
+    check_size(&ask)?;
+    let requester = context.requester(&ask.source.namespace);
+    let may_demand = may_demand(&ask, requester.trusted);
+    let CostRequest {
+        peer_nodes,
+        eligible_nodes,
+        ..
+    } = ask;
+    let view = context.network.view();
+    let peers: Vec<(String, PeerRow)> = peer_nodes
+        .into_iter()
+        .map(|peer| {
+            let row = view.row(&peer);
+            (peer, row)
+        })
+        .collect();
+    let candidates: Vec<CandidateJitter<'_>> = eligible_nodes
+        .iter()
+        .map(|n| candidate(n, view.find(n), &peers))
+        .collect();
+    for peer in peers.iter().filter(|(peer, _)| may_demand(peer)) {
+        let nodes = eligible_nodes.iter().map(|n| (n.as_str(), view.find(n)));
+        for node in nearest_without_samples(peer, nodes) {
+            context
+                .network
+                .demand(requester, &peer.0, node, DEMAND_TIME);
+        }
+    }
+    // The pod cannot be placed yet.
+    let no_samples = !candidates.is_empty()
+        && candidates
+            .iter()
+            .all(|c| matches!(c, CandidateJitter::NoData { .. }));
+    let bases = candidates.iter().map(|c| match c {
+        CandidateJitter::NoData { .. } => "nothing",
+        CandidateJitter::Jitter { peer: "", .. } => "same-node",
+        _ => "measured",
+    });
+    context.metrics.answered("jitter", bases);
+    let nodes = eligible_nodes.len();
+    let mut answer = CostAnswer::with_capacity(nodes).valid_for(VALID_FOR);
+    let mut detail = String::new();
+    for (node, candidate) in eligible_nodes.iter().zip(&candidates) {
+        detail.clear();
+        match *candidate {
+            CandidateJitter::Jitter { peer: "", .. } => {
+                answer.usable(
+                    node,
+                    0,
+                    if peers.is_empty() {
+                        "no peer is placed yet"
+                    } else {
+                        "the same node"
+                    },
+                );
+            }
+            CandidateJitter::Jitter {
+                micros,
+                peer,
+                connect,
+            } => {
+                push_micros(&mut detail, micros);
+                detail.extend([" of jitter to ", peer]);
+                if connect {
+                    detail.push_str(", by TCP connect");
+                }
+                match limit {
+                    Some(limit) if micros > limit => {
+                        detail.push_str(" > ");
+                        push_micros(&mut detail, limit);
+                        answer.unusable(node, "OverLimit", &detail, false);
+                    }
+                    _ => answer.usable(node, i64::try_from(micros).unwrap_or(i64::MAX), &detail),
+                }
+            }
+            CandidateJitter::Unreachable { peer } => {
+                detail.extend(["no way to ", peer]);
+                answer.unusable(node, "Unreachable", &detail, false);
+            }
+            CandidateJitter::NoData { few, peer } => {
+                _ = write!(detail, "to {peer}: {few}");
+                if no_samples {
+                    detail += "; no candidate has them yet, they come with time";
+                }
+                let code = if no_samples {
+                    "NothingMeasured"
+                } else {
+                    "NoData"
+                };
+                answer.unusable(node, code, &detail, false);
+            }
+        }
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tautline_core::{index::Object, model};
+    use tautline_runtime::cluster_store::ClusterStore;
+    use tautline_sdk::Rule;
+
+    use super::*;
+    use crate::{Latency, measurement::RttStats, network::Network};
+
+    fn stats(samples: u32, p50: u64, p95: u64) -> Measurement {
+        Measurement::Fresh(RttStats {
+            p50: Duration::from_micros(p50),
+            p95: Duration::from_micros(p95),
+            samples,
+            ..RttStats::of(Duration::from_micros(p50))
+        })
+    }
+
+    fn costs(network: &Network, peers: &[&str], nodes: &[&str]) -> Vec<(i64, String, String)> {
+        let ask = CostRequest {
+            rule: Rule {
+                name: "jitter".into(),
+                request: "1ms".into(),
+                limit: "3ms".into(),
+            },
+            peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
+            eligible_nodes: nodes.iter().map(|p| (*p).to_owned()).collect(),
+            ..CostRequest::default()
+        };
+        let provider = Latency::new(ClusterStore::default()).with_network(network.clone());
+        let answer = cost(provider.context(), ask).unwrap();
+        let row = |n: tautline_sdk::NodeCost<'_>| (n.cost, n.code.into(), n.detail.into());
+        answer.nodes().into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_worst_peer_decides() {
+        let network = Network::default();
+        network.fixed.set("p", "a", stats(60, 1_000, 1_200));
+        network.fixed.set("q", "a", stats(20, 1_000, 2_500));
+        network.fixed.set("p", "b", stats(60, 1_000, 4_001));
+        network.fixed.set("q", "b", stats(60, 1_000, 1_001));
+        network.fixed.set("p", "q", stats(19, 1_000, 1_001));
+        let since = Duration::from_secs(3);
+        network.fixed.set(
+            "q",
+            "c",
+            Measurement::Unreachable {
+                since,
+                rarely_probed: false,
+            },
+        );
+        let row = |cost, code: &str, detail: &str| (cost, code.to_owned(), detail.to_owned());
+        assert_eq!(
+            costs(&network, &["p", "q"], &["a", "b", "c", "p"]),
+            [
+                row(1_500, "", "1.5ms of jitter to q"),
+                row(-1, "OverLimit", "3.001ms of jitter to p > 3ms"),
+                row(-1, "Unreachable", "no way to q"),
+                row(-1, "NoData", "to q: jitter needs 20 samples, there are 19"),
+            ]
+        );
+        assert_eq!(
+            costs(&network, &["p"], &["p"]),
+            [row(0, "", "the same node")]
+        );
+        assert_eq!(
+            costs(&network, &[], &["a"]),
+            [row(0, "", "no peer is placed yet")]
+        );
+        let none = "to p: jitter needs 20 samples, there are 0; no candidate has them yet, they come with time";
+        assert_eq!(
+            costs(&network, &["p"], &["x", "y"]),
+            [
+                row(-1, "NothingMeasured", none),
+                row(-1, "NothingMeasured", none)
+            ]
+        );
+    }
+
+    #[test]
+    fn nearest_candidates_without_samples_are_demanded() {
+        let store = ClusterStore::default();
+        let names: Vec<String> = (0..30).map(|i| format!("n{i:02}")).collect();
+        for name in names.iter().map(String::as_str).chain(["p"]) {
+            store.apply(Object::Node(model::Node {
+                name: name.into(),
+                ..model::Node::default()
+            }));
+        }
+        let network = Network::new(store, false);
+        // n00 has enough samples, n01 is unreachable; the even ones of the others have some,
+        // the larger the nearer.
+        network.fixed.set("p", "n00", stats(60, 1_000, 1_200));
+        let (since, rarely_probed) = (Duration::from_secs(3), false);
+        network.fixed.set(
+            "p",
+            "n01",
+            Measurement::Unreachable {
+                since,
+                rarely_probed,
+            },
+        );
+        for i in (2..30).step_by(2) {
+            network
+                .fixed
+                .set("p", &names[i], stats(5, 9_000 - i as u64, 9_000));
+        }
+        let nodes: Vec<&str> = names.iter().map(String::as_str).chain(["p"]).collect();
+        costs(&network, &["p"], &nodes);
+        let demand = network.demand.lock();
+        let mut demanded: Vec<&str> = demand.pairs(0).map(|(node, _)| node).collect();
+        demanded.sort_unstable();
+        let expected: Vec<&str> = (10..30).step_by(2).map(|i| names[i].as_str()).collect();
+        assert_eq!(demanded, expected);
+    }
+}

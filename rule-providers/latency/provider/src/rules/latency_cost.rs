@@ -1,0 +1,62 @@
+//! EndpointCost of `latency`: the longest median round-trip time to the peers' nodes.
+
+use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
+
+use super::{
+    context::RuleContext,
+    cost_matrix::CostMatrix,
+    limits::{VALID_FOR, check_size},
+    pair_rtt::PeerRtts,
+    verify::Verifier,
+};
+use crate::{
+    format::micros,
+    location::{Location, location},
+};
+
+pub(crate) async fn cost(
+    context: RuleContext<'_>,
+    verifier: &Verifier,
+    ask: CostRequest,
+) -> Result<CostAnswer, ProviderError> {
+    ask.rule.request_duration()?;
+    let limit = ask.rule.limit_duration()?.map(micros);
+    check_size(&ask)?;
+    let namespace = &ask.source.namespace;
+    let mut matrix = matrix(context, namespace, ask.eligible_nodes, ask.peer_nodes);
+    verifier.verify(&mut matrix, limit, ask.deadline).await;
+    context.metrics.answered("latency", matrix.bases(limit));
+    Ok(matrix.into_answer(limit, VALID_FOR))
+}
+
+fn matrix(
+    context: RuleContext<'_>,
+    namespace: &str,
+    nodes: Vec<String>,
+    peers: Vec<String>,
+) -> CostMatrix {
+    let (snapshot, tables) = (context.store.snapshot(), context.tables.load());
+    let tables = tables.for_namespace(Some(namespace));
+    let locate = |node| match tables.is_empty() {
+        // Only tables need zones.
+        true => Location { node, zone: None },
+        false => location(&snapshot, node),
+    };
+    let measuring = context.network.is_measuring();
+    let view = measuring.then(|| context.network.view());
+    let columns: Vec<PeerRtts<'_>> = peers
+        .iter()
+        .map(|peer| {
+            let row = view.as_ref().map(|view| view.row(peer));
+            PeerRtts::new(locate(peer), tables, row)
+        })
+        .collect();
+    let mut rtts = Vec::with_capacity(nodes.len() * peers.len());
+    for node in &nodes {
+        let from = locate(node);
+        let found = view.as_ref().map(|view| view.find(node));
+        let found = found.unwrap_or_default();
+        rtts.extend(columns.iter().map(|column| column.from_found(from, found)));
+    }
+    CostMatrix::new(nodes, peers, rtts)
+}

@@ -1,0 +1,286 @@
+//! The last level of each pair of nodes under a rule, kept while the rule is evaluated.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::hysteresis::{Bounds, Level, next_level};
+
+const MAX_STATES: usize = 100_000;
+/// A state is dropped so long after its last evaluation.
+const RETENTION: Duration = Duration::from_secs(3_600);
+/// A pair is measured at least so long after an evaluation.
+const MIN_DEMAND: Duration = Duration::from_secs(300);
+
+/// The quantity that a rule bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Quantity {
+    Latency,
+    Jitter,
+}
+
+impl Quantity {
+    /// The rule's name.
+    pub(crate) fn rule(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Jitter => "jitter",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    a: String,
+    b: String,
+    quantity: Quantity,
+    bounds: Bounds,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PairState {
+    level: Option<Level>,
+    /// The time as reported last, in microseconds.
+    reported: u64,
+    evaluated: Instant,
+    /// The longest time between two evaluations in the last hour, and when it was seen.
+    longest_gap: (Duration, Instant),
+}
+
+/// A pod that moves has other pairs, and so starts without a level.
+#[derive(Debug, Default)]
+pub(crate) struct PairStates(Mutex<HashMap<Key, PairState>>);
+
+/// A pair of nodes under a rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairRule<'a> {
+    pub a: &'a str,
+    pub b: &'a str,
+    pub quantity: Quantity,
+    pub bounds: Bounds,
+}
+
+/// A pair whose rule was evaluated lately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ActivePair {
+    pub a: String,
+    pub b: String,
+    pub quantity: Quantity,
+    pub bounds: Bounds,
+    pub level: Option<Level>,
+}
+
+impl PairRule<'_> {
+    fn key(&self) -> Key {
+        let (a, b) = (self.a.min(self.b), self.a.max(self.b));
+        Key {
+            a: a.to_owned(),
+            b: b.to_owned(),
+            quantity: self.quantity,
+            bounds: self.bounds,
+        }
+    }
+}
+
+impl PairState {
+    /// How long its pair is measured after an evaluation.
+    fn demand_time(&self) -> Duration {
+        let time = self.longest_gap.0.mul_f64(2.5);
+        time.clamp(MIN_DEMAND, RETENTION)
+    }
+}
+
+impl PairStates {
+    /// Records an evaluation, and drops the level if the pair was no longer measured for
+    /// it. Returns how long the pair is to be measured: until well after the next
+    /// evaluation, if the interval stays the same.
+    pub(crate) fn evaluated(&self, pair: PairRule<'_>, now: Instant) -> Duration {
+        let mut states = self.0.lock();
+        if states.len() >= MAX_STATES {
+            evict(&mut states, now);
+        }
+        let state = states.entry(pair.key()).or_insert(PairState {
+            level: None,
+            reported: 0,
+            evaluated: now,
+            longest_gap: (Duration::ZERO, now),
+        });
+        let gap = now.saturating_duration_since(state.evaluated);
+        if gap > state.demand_time() {
+            state.level = None;
+        }
+        let (longest, seen) = state.longest_gap;
+        if gap >= longest || now.saturating_duration_since(seen) > RETENTION {
+            state.longest_gap = (gap, now);
+        }
+        state.evaluated = now;
+        state.demand_time()
+    }
+
+    /// The level by the windows, newest first, and the time to report, which changes only
+    /// with the level or by over a tenth, so that reasons are stable.
+    pub(crate) fn update(&self, pair: PairRule<'_>, windows: &[u64]) -> Option<(Level, u64)> {
+        let newest = *windows.first()?;
+        let mut states = self.0.lock();
+        let Some(state) = states.get_mut(&pair.key()) else {
+            return Some((next_level(None, windows, pair.bounds)?, newest));
+        };
+        let level = next_level(state.level, windows, pair.bounds)?;
+        if state.level != Some(level)
+            || newest.abs_diff(state.reported).saturating_mul(10) > state.reported
+        {
+            state.reported = newest;
+        }
+        state.level = Some(level);
+        Some((level, state.reported))
+    }
+
+    /// Drops the level: the pair was unreachable.
+    pub(crate) fn reset(&self, pair: PairRule<'_>) {
+        if let Some(state) = self.0.lock().get_mut(&pair.key()) {
+            state.level = None;
+        }
+    }
+
+    /// The pairs that are measured for evaluations, in no order.
+    pub(crate) fn active(&self, now: Instant) -> Vec<ActivePair> {
+        let states = self.0.lock();
+        let active = states
+            .iter()
+            .filter(|(_, s)| now.saturating_duration_since(s.evaluated) < s.demand_time());
+        let active = active.map(|(key, state)| ActivePair {
+            a: key.a.clone(),
+            b: key.b.clone(),
+            quantity: key.quantity,
+            bounds: key.bounds,
+            level: state.level,
+        });
+        active.collect()
+    }
+}
+
+/// Drops expired states, and if these are few, the half evaluated longest ago.
+fn evict(states: &mut HashMap<Key, PairState>, now: Instant) {
+    let since = |s: &PairState| now.saturating_duration_since(s.evaluated);
+    states.retain(|_, s| since(s) < RETENTION);
+    if states.len() > MAX_STATES / 2 {
+        let mut evaluated: Vec<Instant> = states.values().map(|s| s.evaluated).collect();
+        let middle = evaluated.len() / 2;
+        let (_, median, _) = evaluated.select_nth_unstable(middle);
+        let median = *median;
+        states.retain(|_, s| s.evaluated > median);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule<'a>(a: &'a str, b: &'a str) -> PairRule<'a> {
+        PairRule {
+            a,
+            b,
+            quantity: Quantity::Latency,
+            bounds: Bounds {
+                request: Some(1_000),
+                limit: None,
+            },
+        }
+    }
+
+    #[test]
+    fn level_and_reported_time_are_stable() {
+        let states = PairStates::default();
+        states.evaluated(rule("a", "b"), Instant::now());
+        let update = |windows: &[u64]| states.update(rule("b", "a"), windows);
+        assert_eq!(update(&[]), None);
+        assert_eq!(update(&[900]), Some((Level::Compliant, 900)));
+        assert_eq!(update(&[980, 900]), Some((Level::Compliant, 900)));
+        assert_eq!(update(&[995, 980, 900]), Some((Level::Compliant, 995)));
+        assert_eq!(update(&[1_010, 1_005, 1_002]), Some((Level::Limit, 1_010)));
+        states.reset(rule("a", "b"));
+        assert_eq!(update(&[950]), Some((Level::Compliant, 950)));
+        // Other nodes are another pair.
+        assert_eq!(
+            states.update(rule("a", "c"), &[2_000]),
+            Some((Level::Limit, 2_000))
+        );
+    }
+
+    #[test]
+    fn level_expires_without_evaluations() {
+        let (states, start) = (PairStates::default(), Instant::now());
+        let level_after = |after: Duration| {
+            states.evaluated(rule("a", "b"), start + after);
+            states.update(rule("a", "b"), &[950, 950, 950]).unwrap().0
+        };
+        states.evaluated(rule("a", "b"), start);
+        let bad = states.update(rule("a", "b"), &[2_000; 3]);
+        assert_eq!(bad, Some((Level::Limit, 2_000)));
+        assert_eq!(
+            level_after(MIN_DEMAND),
+            Level::Limit,
+            "a tenth better it is not"
+        );
+        // Asked every 5 minutes it is kept for 12.5.
+        assert_eq!(level_after(MIN_DEMAND * 2), Level::Limit);
+        assert_eq!(level_after(MIN_DEMAND * 10), Level::Compliant);
+    }
+
+    #[test]
+    fn demand_lasts_until_well_after_the_next_evaluation() {
+        let (states, start) = (PairStates::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let keep = |seconds| states.evaluated(rule("a", "b"), at(seconds)).as_secs();
+        assert_eq!(keep(0), 300);
+        assert_eq!(keep(60), 300);
+        assert_eq!(keep(660), 1_500, "2.5 x 10 minutes");
+        assert_eq!(keep(661), 1_500, "another binding asks in between");
+        assert_eq!(keep(3_661), 3_600, "an hour at the most");
+        for i in 1..=70 {
+            keep(3_661 + i * 60);
+        }
+        assert_eq!(keep(3_661 + 71 * 60), 300, "what was an hour ago is over");
+    }
+
+    #[test]
+    fn states_are_bounded() {
+        let (states, now) = (PairStates::default(), Instant::now());
+        for i in 0..MAX_STATES + 10 {
+            let name = format!("n{i}");
+            let later = now + Duration::from_millis(i as u64);
+            states.evaluated(rule("a", &name), later);
+        }
+        let kept = states.0.lock().len();
+        assert!(kept <= MAX_STATES && kept > MAX_STATES / 3, "{kept}");
+        let last = format!("n{}", MAX_STATES + 9);
+        assert!(states.0.lock().contains_key(&rule("a", &last).key()));
+    }
+
+    #[test]
+    fn pair_is_active_until_its_demand_ends() {
+        let (states, start) = (PairStates::default(), Instant::now());
+        let rule = PairRule {
+            a: "b",
+            b: "a",
+            quantity: Quantity::Latency,
+            bounds: Bounds {
+                request: Some(5),
+                limit: None,
+            },
+        };
+        states.evaluated(rule, start);
+        states.update(rule, &[4, 4, 4]);
+        let active = states.active(start + MIN_DEMAND / 2);
+        let expected = ActivePair {
+            a: "a".to_owned(),
+            b: "b".to_owned(),
+            quantity: Quantity::Latency,
+            bounds: rule.bounds,
+            level: Some(Level::Compliant),
+        };
+        assert_eq!(active, [expected]);
+        assert_eq!(states.active(start + MIN_DEMAND), []);
+    }
+}

@@ -1,0 +1,180 @@
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use tautline_core::{index::Object, model};
+use tautline_sdk::{Compliance, CostRequest, Reference, Rule, RuleProvider};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::{BandwidthTable, Latency, Table, rules::evaluation::tests::pod};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A provider whose pods come once they are requested, and how often it was said that
+/// they are not.
+struct LazyPods {
+    store: ClusterStore,
+    provider: Latency,
+    not_needed: Arc<AtomicUsize>,
+    requested: JoinHandle<()>,
+}
+
+impl LazyPods {
+    fn new() -> Self {
+        let (store, pods) = (ClusterStore::default(), PodDemand::on_request());
+        let not_needed = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&not_needed);
+        let requested = pods.clone().requested(store.clone(), move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let provider = Latency::new(store.clone()).with_pods(pods);
+        let mut table = Table::default();
+        table.add("a,b,12ms\n").unwrap();
+        provider.set_table(table);
+        let mut table = BandwidthTable::default();
+        table.add("a,b,1G\n").unwrap();
+        provider.set_bandwidth_table(table);
+        Self {
+            store,
+            provider,
+            not_needed,
+            requested: tokio::spawn(requested),
+        }
+    }
+
+    /// What a watch does once it is requested.
+    async fn pods_come(self) -> (ClusterStore, Latency) {
+        tokio::time::timeout(PATIENCE, self.requested)
+            .await
+            .expect("pods are requested")
+            .unwrap();
+        let mut listing = self.store.listing(Kind::Pod);
+        for (name, node) in [("x", "a"), ("y", "b")] {
+            listing.add(pod(name, node));
+        }
+        listing.done();
+        (self.store, self.provider)
+    }
+}
+
+fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluationRequest {
+    let target = |name: &str| (name.to_owned(), Reference::pod("shop", name));
+    let told = |(name, node): &(&str, Option<&str>)| ((*name).to_owned(), node.map(str::to_owned));
+    EvaluationRequest {
+        targets: ["x", "y"].map(target).into(),
+        target_nodes: nodes.iter().map(told).collect(),
+        rule: Rule {
+            name: rule.into(),
+            request: request.into(),
+            limit: String::new(),
+        },
+        deadline: Some(Instant::now() + PATIENCE),
+    }
+}
+
+fn policy(rule: &str) -> Object {
+    Object::Policy(model::Policy {
+        namespace: "shop".into(),
+        name: "p".into(),
+        rules: vec![model::Rule {
+            name: rule.into(),
+            request: "1M".into(),
+            ..model::Rule::default()
+        }],
+    })
+}
+
+#[tokio::test]
+async fn nodes_sent_by_the_caller_need_no_pods() {
+    let lazy = LazyPods::new();
+    let judge = async |nodes: &[_]| {
+        let said = lazy.provider.evaluate(of("latency", "15ms", nodes)).await;
+        said.unwrap().compliance
+    };
+    let both = [("x", Some("a")), ("y", Some("b"))];
+    assert_eq!(judge(&both).await, Compliance::Compliant);
+    // Of what is known here nothing counts.
+    lazy.store.apply(pod("y", "b"));
+    let one = [("x", Some("a")), ("y", None)];
+    assert_eq!(judge(&one).await, Compliance::Pending);
+    let listing = lazy.store.listing(Kind::Policy);
+    listing.done();
+    let look = async {
+        while lazy.not_needed.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look)
+        .await
+        .expect("no policy, no pods");
+    assert!(!lazy.requested.is_finished());
+}
+
+#[tokio::test]
+async fn missing_nodes_wait_for_pods() {
+    let lazy = LazyPods::new();
+    let asked = lazy.provider.clone();
+    let said = tokio::spawn(async move { asked.evaluate(of("latency", "15ms", &[])).await });
+    let (_, provider) = lazy.pods_come().await;
+    assert_eq!(
+        said.await.unwrap().unwrap().compliance,
+        Compliance::Compliant
+    );
+    // What the caller says counts before what is known here.
+    let moved = of("latency", "15ms", &[("x", Some("b")), ("y", Some("b"))]);
+    let said = provider.evaluate(moved).await.unwrap();
+    assert_eq!(said.reason, "all on the same node");
+}
+
+#[tokio::test]
+async fn short_deadline_is_not_ready() {
+    let lazy = LazyPods::new();
+    let mut ask = of("latency", "15ms", &[("x", Some("a"))]);
+    ask.deadline = Some(Instant::now());
+    let error = lazy.provider.evaluate(ask).await.unwrap_err().to_string();
+    assert_eq!(error, "not ready: pods are being listed; ask again");
+    let hurried = CostRequest {
+        deadline: Some(Instant::now()),
+        ..bandwidth()
+    };
+    let error = lazy.provider.endpoint_cost(hurried).await;
+    assert!(matches!(error, Err(ProviderError::NotReady(_))));
+    lazy.pods_come().await;
+}
+
+#[tokio::test]
+async fn bandwidth_policy_at_the_start_requests_pods() {
+    let lazy = LazyPods::new();
+    let mut listing = lazy.store.listing(Kind::Policy);
+    listing.take(policy("bandwidth"));
+    listing.done();
+    let not_needed = Arc::clone(&lazy.not_needed);
+    lazy.pods_come().await;
+    assert_eq!(not_needed.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn new_bandwidth_policy_requests_pods() {
+    let lazy = LazyPods::new();
+    lazy.store.apply(policy("latency"));
+    tokio::task::yield_now().await;
+    assert!(!lazy.requested.is_finished());
+    lazy.store.apply(policy("bandwidth"));
+    let (_, provider) = lazy.pods_come().await;
+    let answer = provider.endpoint_cost(bandwidth()).await.unwrap();
+    assert_eq!(answer.nodes()[0].cost, 0);
+    let both = [("x", Some("a")), ("y", Some("b"))];
+    let said = provider.evaluate(of("bandwidth", "1M", &both)).await;
+    assert_eq!(said.unwrap().compliance, Compliance::Compliant);
+}
+
+fn bandwidth() -> CostRequest {
+    CostRequest {
+        rule: of("bandwidth", "1M", &[]).rule,
+        peer_nodes: vec!["a".into()],
+        eligible_nodes: vec!["b".into()],
+        ..CostRequest::default()
+    }
+}

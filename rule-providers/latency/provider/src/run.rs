@@ -1,0 +1,139 @@
+//! `tautline provider latency`: its parts, put together.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use tautline_core::TrustedNamespaces;
+use tautline_runtime::{
+    cluster::Cluster,
+    cluster_store::ClusterStore,
+    tasks::{self, Tasks},
+    watch::{Watch, WatchMetrics},
+};
+use tautline_sdk::Server;
+
+use crate::{
+    agents::{auth::AgentAuth, keys::EchoKeys, tokens::TokenReviewer},
+    cluster_access::{echo_key, token_review},
+    fitting::FitSettings,
+    measuring::Measuring,
+    network::Network,
+    provider::Latency,
+    report::Pages,
+    rules::pod_demand::PodDemand,
+    tables::sources,
+};
+
+/// The source of the secret behind the echo keys.
+#[derive(Clone, Debug, Default)]
+pub enum EchoKeySource {
+    /// A secret of this process.
+    #[default]
+    Random,
+    /// A Secret (namespace, name) that the replicas share; the first replica creates it.
+    Secret(String, String),
+    /// A file, which is reloaded.
+    File(PathBuf),
+}
+
+/// How the provider runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub server: tautline_sdk::Config,
+    /// Namespaces whose tables and offers count for all namespaces.
+    pub trusted: TrustedNamespaces,
+    /// The table of round-trip times; without it tables come from ConfigMaps.
+    pub table: Option<PathBuf>,
+    /// Accepts agents with a token of this ServiceAccount (namespace, name).
+    pub agent_tokens: Option<(String, String)>,
+    /// Accepts agents with a client certificate that names their node.
+    pub agent_certificates: bool,
+    /// Accepts every agent.
+    pub trust_agents: bool,
+    pub echo_key: EchoKeySource,
+    pub fit: FitSettings,
+    /// The longest wait for agents before the provider is ready.
+    pub agents_within: Duration,
+    /// Agents may be asked for transfers.
+    pub allow_transfers: bool,
+}
+
+/// Runs the provider until the process is told to stop.
+///
+/// # Errors
+/// A port that is taken, a file that does not load, an API server that cannot be called.
+pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
+    let client = cluster.client();
+    let mut server = Server::bind(config.server).await?;
+    let mut tasks = Tasks::default();
+    let (keys, key_file) = match config.echo_key {
+        EchoKeySource::File(file) => {
+            let keys = EchoKeys::from_file(&file).context("--echo-key")?;
+            (keys, Some(file))
+        }
+        EchoKeySource::Secret(namespace, name) => {
+            (echo_key::shared(client, &namespace, &name).await?, None)
+        }
+        EchoKeySource::Random => (EchoKeys::random()?, None),
+    };
+    let pods = PodDemand::on_request();
+    let store = watch(cluster, &pods, &mut server, &mut tasks);
+    let network = Network::new(store.clone(), config.allow_transfers);
+    let tokens = config.agent_tokens.map(|(namespace, name)| {
+        let review = token_review::review(client.clone());
+        Arc::new(TokenReviewer::new(&namespace, &name, review))
+    });
+    let measuring = Measuring {
+        store: store.clone(),
+        network: network.clone(),
+        auth: AgentAuth {
+            trust_all: config.trust_agents,
+            certificates: config.agent_certificates,
+            tokens,
+        },
+        keys,
+        key_file,
+        fit: config.fit,
+        agents_within: config.agents_within,
+    };
+    measuring.serve(&mut server, &mut tasks);
+    let provider = Latency::new(store)
+        .with_pods(pods)
+        .with_network(network)
+        .with_trusted(config.trusted.clone());
+    provider.metrics().register(&mut server.registry);
+    let pages = Pages::new(provider.clone());
+    server.pages(move |path, query| pages.clone().answer(path, query));
+    match config.table {
+        Some(path) => sources::follow_file(&provider, path, &mut tasks)?,
+        None => {
+            let (trusted, readiness) = (config.trusted, &server.readiness);
+            sources::follow_config_maps(client, &provider, trusted, readiness, &mut tasks);
+        }
+    }
+    tracing::info!(address = %server.address(), "rule provider listening");
+    server.spawn(Arc::new(provider), &mut tasks)?;
+    tasks.run(tasks::signal()).await
+}
+
+/// Watches nodes, policies and offers, and pods once they are requested.
+fn watch(
+    cluster: &Cluster,
+    pods: &PodDemand,
+    server: &mut Server,
+    tasks: &mut Tasks,
+) -> ClusterStore {
+    let (store, metrics) = (ClusterStore::default(), WatchMetrics::default());
+    metrics.register(&mut server.registry);
+    let watch = Watch {
+        cluster,
+        feed: &store,
+        metrics: &metrics,
+        readiness: &server.readiness,
+    };
+    watch.nodes(tasks);
+    watch.rules(tasks);
+    let requested = |not_needed| pods.clone().requested(store.clone(), not_needed);
+    watch.placed_pods_once(requested, tasks);
+    store
+}

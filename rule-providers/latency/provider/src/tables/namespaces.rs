@@ -1,0 +1,108 @@
+//! Which tables apply to which workloads: a namespace's own table to its workloads, before
+//! the shared table, which applies to all.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::table::{PairTable, Pairs, Row, RowsTo, Unit};
+use crate::location::Location;
+
+/// The tables of one rule. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Tables<U> {
+    shared: Arc<PairTable<U>>,
+    by_namespace: Arc<HashMap<String, Arc<PairTable<U>>>>,
+    /// The number of rows above the bounds.
+    pub(crate) left_out: usize,
+}
+
+/// The tables that apply to one namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamespaceTables<'a> {
+    /// The namespace and its own table, if it has one.
+    own: Option<(&'a str, &'a Pairs)>,
+    shared: &'a Pairs,
+}
+
+/// The rows to one location that apply to one namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamespaceRowsTo<'a> {
+    own: Option<RowsTo<'a>>,
+    shared: RowsTo<'a>,
+}
+
+impl<U: Unit> Tables<U> {
+    pub(crate) fn set_shared(&mut self, table: Arc<PairTable<U>>) {
+        self.shared = table;
+    }
+
+    /// Sets the table of one namespace; an empty table removes it.
+    pub(crate) fn set_own(&mut self, namespace: String, table: Arc<PairTable<U>>) {
+        let by_namespace = Arc::make_mut(&mut self.by_namespace);
+        match table.is_empty() {
+            true => by_namespace.remove(&namespace),
+            false => by_namespace.insert(namespace, table),
+        };
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared_len(&self) -> usize {
+        self.shared.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn own_len(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).map_or(0, |t| t.len())
+    }
+
+    /// `None`: for reports, and for workloads of an unknown namespace.
+    pub(crate) fn for_namespace(&self, namespace: Option<&str>) -> NamespaceTables<'_> {
+        let own = namespace.and_then(|n| self.by_namespace.get_key_value(n));
+        NamespaceTables {
+            own: own.map(|(namespace, table)| (namespace.as_str(), table.pairs())),
+            shared: self.shared.pairs(),
+        }
+    }
+}
+
+impl<U: Unit> From<PairTable<U>> for Tables<U> {
+    /// A table that counts for all namespaces.
+    fn from(shared: PairTable<U>) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            ..Self::default()
+        }
+    }
+}
+
+impl<'a> NamespaceTables<'a> {
+    /// The namespace, if it has its own table.
+    pub(crate) fn owner(self) -> Option<&'a str> {
+        self.own.map(|(namespace, _)| namespace)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.shared.is_empty() && self.own.is_none()
+    }
+
+    /// For look-ups of many pairs with one destination.
+    pub(crate) fn rows_to(self, to: Location<'a>) -> NamespaceRowsTo<'a> {
+        NamespaceRowsTo {
+            own: self.own.map(|(_, pairs)| pairs.rows_to(to)),
+            shared: self.shared.rows_to(to),
+        }
+    }
+}
+
+impl<'a> NamespaceRowsTo<'a> {
+    /// The most specific row of the namespace's own table, else of the shared one.
+    pub(crate) fn from(&self, from: Location<'a>) -> Option<Row<'a>> {
+        self.own_from(from).or_else(|| self.shared.from(from))
+    }
+
+    /// The most specific row of the namespace's own table.
+    pub(crate) fn own_from(&self, from: Location<'a>) -> Option<Row<'a>> {
+        self.own.and_then(|own| own.from(from))
+    }
+}

@@ -1,0 +1,221 @@
+//! A table of values between nodes and zones:
+//!
+//! ```csv
+//! from,to,rtt
+//! zone-a,zone-b,12ms
+//! node-1,node-2,180us
+//! ```
+
+use std::{marker::PhantomData, time::Duration};
+
+use hashbrown::{HashMap, hash_map::Entry};
+use tautline_core::{duration, quantity};
+
+use crate::location::Location;
+
+/// Two names of up to 253 bytes each, and a value.
+const MAX_LINE_BYTES: usize = 600;
+
+/// The values of a table, and how people write them.
+pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
+    /// The optional first line.
+    const HEADER: &'static str;
+    /// The form of a row.
+    const FORM: &'static str;
+
+    /// # Errors
+    /// The text is not a value of this unit.
+    fn parse(text: &str) -> Result<u64, String>;
+}
+
+/// Microseconds of a round trip.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrip;
+
+/// Bits per second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth;
+
+impl Unit for RoundTrip {
+    const HEADER: &'static str = "from,to,rtt";
+    const FORM: &'static str = "FROM,TO,RTT with an RTT such as 12ms";
+
+    fn parse(text: &str) -> Result<u64, String> {
+        let rtt: Duration = duration::parse(text).map_err(|e| e.to_string())?;
+        Ok(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Unit for Bandwidth {
+    const HEADER: &'static str = "from,to,bits_per_second";
+    const FORM: &'static str = "FROM,TO,BITS_PER_SECOND with a number such as 10G";
+
+    fn parse(text: &str) -> Result<u64, String> {
+        let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
+        Ok(milli.unsigned_abs() / 1_000)
+    }
+}
+
+/// Values of pairs of nodes and zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairTable<U>(Pairs, PhantomData<U>);
+
+/// Round-trip times of pairs, in microseconds.
+pub type Table = PairTable<RoundTrip>;
+
+/// Bandwidths of pairs, in bits per second.
+pub type BandwidthTable = PairTable<Bandwidth>;
+
+/// A line of a table that cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}; write it as {form}")]
+pub struct TableError {
+    line: usize,
+    what: String,
+    form: &'static str,
+}
+
+/// Values by destination, then by source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pairs(HashMap<String, HashMap<String, Cell>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    value: u64,
+    /// From a row of this direction, not of the reverse one.
+    own: bool,
+}
+
+/// The rows to one location.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsTo<'a> {
+    to: Location<'a>,
+    node: Option<&'a HashMap<String, Cell>>,
+    zone: Option<&'a HashMap<String, Cell>>,
+}
+
+/// A row as it is written, or the row that applies to a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row<'a> {
+    pub from: &'a str,
+    pub to: &'a str,
+    pub value: u64,
+}
+
+/// The rows of a CSV text up to the first malformed line, which is the last item.
+pub(crate) fn rows<U: Unit>(csv: &str) -> impl Iterator<Item = Result<Row<'_>, TableError>> {
+    let mut failed = false;
+    let lines = csv.lines().enumerate().map(|(i, line)| (i, line.trim()));
+    let rows = lines.filter(|(_, line)| {
+        !(line.is_empty() || line.starts_with('#') || line.eq_ignore_ascii_case(U::HEADER))
+    });
+    rows.map(|(i, line)| row::<U>(i + 1, line))
+        .take_while(move |row| !std::mem::replace(&mut failed, row.is_err()))
+}
+
+fn row<U: Unit>(number: usize, line: &str) -> Result<Row<'_>, TableError> {
+    let error = |what: String| TableError {
+        line: number,
+        what,
+        form: U::FORM,
+    };
+    if line.len() > MAX_LINE_BYTES {
+        let what = format!("it is longer than {MAX_LINE_BYTES} bytes");
+        return Err(error(what));
+    }
+    let parts: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [from, to, text] = parts.as_slice() else {
+        return Err(error(format!("{} fields instead of 3", parts.len())));
+    };
+    if from.is_empty() || to.is_empty() {
+        return Err(error("a name is empty".into()));
+    }
+    let value = U::parse(text).map_err(error)?;
+    Ok(Row { from, to, value })
+}
+
+impl<U: Unit> PairTable<U> {
+    /// Adds the rows of a CSV text. Empty lines, comments (`#`) and the header are skipped.
+    ///
+    /// # Errors
+    /// The first line that is malformed.
+    pub fn add(&mut self, csv: &str) -> Result<(), TableError> {
+        for row in rows::<U>(csv) {
+            self.insert(row?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn insert(&mut self, row: Row<'_>) {
+        self.0.insert(row.from, row.to, row.value);
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn pairs(&self) -> &Pairs {
+        &self.0
+    }
+}
+
+impl Pairs {
+    fn insert(&mut self, from: &str, to: &str, value: u64) {
+        let mut cell = |to: &str, from: &str, own: bool| match self
+            .0
+            .entry_ref(to)
+            .or_default()
+            .entry(from.into())
+        {
+            Entry::Occupied(mut old) if own || !old.get().own => {
+                old.insert(Cell { value, own });
+            }
+            Entry::Occupied(_) => {}
+            Entry::Vacant(free) => _ = free.insert(Cell { value, own }),
+        };
+        cell(from, to, false);
+        cell(to, from, true);
+    }
+
+    fn len(&self) -> usize {
+        let cells = self.0.values().flat_map(HashMap::values);
+        cells.filter(|c| c.own).count()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// For look-ups of many pairs with one destination.
+    pub(crate) fn rows_to<'a>(&'a self, to: Location<'a>) -> RowsTo<'a> {
+        RowsTo {
+            to,
+            node: self.0.get(to.node),
+            zone: to.zone.and_then(|z| self.0.get(z)),
+        }
+    }
+}
+
+impl<'a> RowsTo<'a> {
+    /// The most specific row: node to node, node to zone, zone to node, zone to zone.
+    pub(crate) fn from(&self, from: Location<'a>) -> Option<Row<'a>> {
+        if self.node.is_none() && self.zone.is_none() {
+            return None;
+        }
+        let zone = self.to.zone.unwrap_or_default();
+        let row = |cells: Option<&HashMap<String, Cell>>, from: Option<&'a str>, to: &'a str| {
+            let from = from?;
+            let value = cells?.get(from)?.value;
+            Some(Row { from, to, value })
+        };
+        row(self.node, Some(from.node), self.to.node)
+            .or_else(|| row(self.zone, Some(from.node), zone))
+            .or_else(|| row(self.node, from.zone, self.to.node))
+            .or_else(|| row(self.zone, from.zone, zone))
+    }
+}

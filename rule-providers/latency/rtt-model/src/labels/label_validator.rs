@@ -1,0 +1,290 @@
+//! Which nodes' labels and reports the samples contradict.
+//!
+//! Losses are negative log likelihoods, cut off, so that a sample that is
+//! plainly wrong counts the same however wrong it is.
+
+use super::candidates::{CUT, CandidateTables, loss};
+use super::classes::{PairClasses, total};
+use super::offsets::{NodeSamples, Offsets};
+use super::placements::{NodePlacements, Placement};
+use super::robust::{Weighed, median, spread, weighted_median};
+use super::{LabelStatus, NodeId, Sample};
+
+/// Samples this far off in their logarithm are usual at least.
+const USUAL_MISS: f32 = 0.25;
+/// Another place must explain this much more: two samples plainly.
+const GAIN: f32 = 6.0;
+/// And leave at most this part of what speaks against the labels.
+const LEFT: f32 = 0.5;
+/// Zones that fit worse than the best by no more than this are looked at in
+/// fine; a zone must do as much better than its region as a whole.
+const PROOF: f32 = 2.0;
+/// And, in fine, this much better than any other, or only the region is believed.
+const MARGIN: f32 = 1.0;
+const NEAREST: usize = 8;
+/// Reports a factor of 2 off are wrong; a liar's are, and the others' of it not.
+const WRONG: f32 = std::f32::consts::LN_2;
+const OWN_WRONG: f32 = 0.6;
+const OTHERS_WRONG: f32 = 0.3;
+const FEWEST: usize = 3;
+
+pub(super) struct LabelValidator<'a> {
+    /// Where labels say nodes are, and where they are taken to be.
+    pub labels: &'a NodePlacements,
+    pub atlas: &'a NodePlacements,
+    pub chart: &'a PairClasses,
+    pub offsets: &'a Offsets,
+    pub samples: &'a [Sample],
+    pub links: &'a NodeSamples,
+}
+
+/// A sample as one of its nodes sees it.
+pub(super) struct Observation {
+    id: u32,
+    pub other: Placement,
+    reported: bool,
+    /// Without the other's offset, microseconds.
+    pub micros: f32,
+}
+
+impl LabelValidator<'_> {
+    /// Where each node is better taken to be, and how it stands.
+    pub fn validate(&self, before: &[LabelStatus]) -> (NodePlacements, Vec<LabelStatus>) {
+        let usual = self.typical_residual();
+        let mut tables = CandidateTables::default();
+        let mut atlas = self.labels.clone();
+        let mut standings = before.to_vec();
+        let mut seen = Vec::new();
+        for (node, standing) in standings.iter_mut().enumerate() {
+            let id = NodeId(node as u32);
+            let (Some(label), Some(now)) = (self.labels.placement(id), self.atlas.placement(id))
+            else {
+                continue;
+            };
+            seen.clear();
+            seen.extend(
+                self.links
+                    .of(node)
+                    .iter()
+                    .filter_map(|&s| self.observation(id, s, before)),
+            );
+            let misreports = self.misreports(now, &seen);
+            let mut place = None;
+            if !misreports {
+                place = self.better_place(id, label, now, &seen, usual, &mut tables);
+                place = place.filter(|place| !self.is_slow_line(label, *place, &seen));
+            }
+            // Wrong labels may hide wrong reports: ask the others alone.
+            if place.is_none() {
+                seen.retain(|s| !s.reported);
+                place = self.better_place(id, label, now, &seen, usual, &mut tables);
+                place =
+                    place.filter(|place| misreports || !self.is_slow_line(label, *place, &seen));
+            }
+            if let Some(place) = place {
+                atlas.put(id, place);
+            }
+            *standing = match place {
+                _ if misreports => LabelStatus::Misreports,
+                Some(place)
+                    if self.labels.is_zone(label.place)
+                        || self.labels.region(place) != label.region =>
+                {
+                    LabelStatus::Misplaced(self.labels.labels(place))
+                }
+                // Only a region was named, and the zone in it is found.
+                _ => LabelStatus::Fits,
+            };
+        }
+        (atlas, standings)
+    }
+
+    /// `None` for a report that is left out, unless it is the node's own.
+    fn observation(&self, node: NodeId, id: u32, standings: &[LabelStatus]) -> Option<Observation> {
+        let s = &self.samples[id as usize];
+        let reported = s.from == node;
+        let other = if reported { s.to } else { s.from };
+        let left_out = !reported && standings[other.0 as usize] == LabelStatus::Misreports;
+        let rest = s.micros - self.offsets.of(other).micros;
+        let seen = Observation {
+            id,
+            other: self.atlas.placement(other)?,
+            reported,
+            micros: rest.max(0.3 * s.micros),
+        };
+        (!left_out).then_some(seen)
+    }
+
+    /// The usual miss of a sample, as a standard deviation of its logarithm.
+    fn typical_residual(&self) -> f32 {
+        let mut misses: Vec<f32> = (0u32..)
+            .zip(self.samples)
+            .filter_map(|(id, s)| {
+                let (a, b) = (self.offsets.of(s.from).micros, self.offsets.of(s.to).micros);
+                Some(
+                    (s.micros / total(self.chart.leaf(id)?.base, a, b))
+                        .ln()
+                        .abs(),
+                )
+            })
+            .collect();
+        (1.5 * spread(&mut misses)).max(USUAL_MISS)
+    }
+
+    /// The class's usual time for a node in `spot`, microseconds.
+    pub fn base(&self, spot: Placement, other: Placement) -> Option<f32> {
+        let class = self.chart.class_of(self.atlas, spot, other)?;
+        Some(self.chart.class(class).base)
+    }
+
+    fn base_now(&self, spot: Placement, now: Placement, seen: &Observation) -> Option<f32> {
+        let leaf = (spot == now).then(|| self.chart.leaf(seen.id)).flatten();
+        leaf.map(|c| c.base).or_else(|| self.base(spot, seen.other))
+    }
+
+    /// Whether its reports are wrong where those of it are not, by the offset
+    /// that the others' reports give it.
+    fn misreports(&self, now: Placement, seen: &[Observation]) -> bool {
+        let rests = |reported: bool| -> Vec<(f32, f32)> {
+            let side = seen.iter().filter(|s| s.reported == reported);
+            side.filter_map(|s| Some((s.micros, self.base_now(now, now, s)?)))
+                .collect()
+        };
+        let (own, others) = (rests(true), rests(false));
+        if own.len() < FEWEST || others.len() < FEWEST {
+            return false;
+        }
+        let least = others
+            .iter()
+            .map(|(_, base)| *base)
+            .fold(f32::INFINITY, f32::min);
+        let near = others.iter().filter(|(_, base)| *base <= 2.0 * least);
+        let mut near: Vec<f32> = near.map(|(micros, base)| micros - base).collect();
+        let offset = median(&mut near);
+        let wrong = |side: &[(f32, f32)]| {
+            let off = |(micros, base): &&(f32, f32)| {
+                (micros / total(*base, offset, 0.0)).ln().abs() > WRONG
+            };
+            side.iter().filter(off).count() as f32 / side.len() as f32
+        };
+        wrong(&own) > OWN_WRONG && wrong(&others) < OTHERS_WRONG
+    }
+
+    /// A place that explains the samples far better than the labels do.
+    fn better_place(
+        &self,
+        node: NodeId,
+        label: Placement,
+        now: Placement,
+        seen: &[Observation],
+        usual: f32,
+        tables: &mut CandidateTables,
+    ) -> Option<u32> {
+        let scale = 0.5 / usual.powi(2);
+        let offset = self.offsets.of(node).micros;
+        // As labelled: with its offset, which is the less likely the larger
+        // it is, or without.
+        let (mut with, mut without) = ((1.0 + (offset / self.offsets.spread()).powi(2)).ln(), 0.0);
+        for s in seen {
+            let base = self.base_now(label, now, s)?;
+            with += loss((s.micros / total(base, offset, 0.0)).ln(), scale);
+            without += loss((s.micros / base).ln(), scale);
+        }
+        let labelled = with.min(without);
+        if labelled < GAIN {
+            return None;
+        }
+        let most = (labelled - GAIN).min(LEFT * labelled);
+        let tables = tables.of(self);
+        let (place, best) = tables.best(seen, scale)?;
+        if best > most {
+            return None;
+        }
+        let whole = self.atlas.whole_region(place);
+        let zone = if tables.by_region {
+            self.nearest_zone(whole, seen, scale)
+        } else {
+            self.best_zone(tables.within(best + PROOF), seen)
+        };
+        Some(zone.unwrap_or(whole))
+    }
+
+    /// Whether a node is where it is labelled, on a slow line: as far from its own
+    /// zone as a node of the next zone is, but not from the others.
+    fn is_slow_line(&self, label: Placement, place: u32, seen: &[Observation]) -> bool {
+        let zones = self.labels.is_zone(label.place) && self.atlas.is_zone(place);
+        let near = zones && self.atlas.region(place) == label.region;
+        near && self.class_loss(label, seen)
+            < self.class_loss(self.atlas.placement_in(place), seen) + GAIN
+    }
+
+    /// What speaks against a node in this spot by each class's own spread, its
+    /// offset the one that fits there.
+    fn class_loss(&self, spot: Placement, seen: &[Observation]) -> f32 {
+        let weighed = |s: &Observation| {
+            let class = self.chart.class_of(self.atlas, spot, s.other)?;
+            let class = self.chart.class(class);
+            Some(Weighed {
+                micros: s.micros - class.base,
+                precision: class.sigma.powi(-2),
+            })
+        };
+        let mut rests: Vec<Weighed> = seen.iter().filter_map(weighed).collect();
+        let unknown = CUT * (seen.len() - rests.len()) as f32;
+        let offset = weighted_median(&mut rests);
+        let against = |w: &Weighed| loss(w.micros - offset, 0.5 * w.precision);
+        unknown + rests.iter().map(against).sum::<f32>()
+    }
+
+    /// The zone that fits best by each class's own spread, if by a margin.
+    fn best_zone(&self, zones: impl Iterator<Item = u32>, seen: &[Observation]) -> Option<u32> {
+        let (mut best, mut least, mut second) = (None, f32::INFINITY, f32::INFINITY);
+        for zone in zones {
+            let spot = self.atlas.placement_in(zone);
+            let against = |s: &Observation| {
+                let class = self
+                    .chart
+                    .class_of(self.atlas, spot, s.other)
+                    .map(|c| self.chart.class(c));
+                class.map_or(CUT, |c| loss(s.micros - c.base, 0.5 * c.sigma.powi(-2)))
+            };
+            let sum: f32 = seen.iter().map(against).sum();
+            if sum < least {
+                (best, least, second) = (Some(zone), sum, least);
+            } else {
+                second = second.min(sum);
+            }
+        }
+        best.filter(|_| second >= least + MARGIN)
+    }
+
+    /// The zone of a near peer in this region, if samples speak for it.
+    fn nearest_zone(&self, region: u32, seen: &[Observation], scale: f32) -> Option<u32> {
+        let mut nearest: Vec<(f32, u32)> = seen.iter().map(|s| (s.micros, s.other.place)).collect();
+        nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut zones: Vec<u32> = Vec::with_capacity(NEAREST);
+        for zone in nearest.into_iter().map(|(_, place)| place) {
+            let here =
+                self.atlas.is_zone(zone) && self.atlas.region(zone) == self.atlas.region(region);
+            if zones.len() < NEAREST && here && !zones.contains(&zone) {
+                zones.push(zone);
+            }
+        }
+        let against = |place| -> f32 {
+            let spot = self.atlas.placement_in(place);
+            let one = |s: &Observation| {
+                self.base(spot, s.other)
+                    .map_or(CUT, |base| loss((s.micros / base).ln(), scale))
+            };
+            seen.iter().map(one).sum()
+        };
+        let most = against(region) - PROOF;
+        let zones = zones
+            .into_iter()
+            .map(|zone| (against(zone), zone))
+            .filter(|(loss, _)| *loss <= most);
+        zones
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, zone)| zone)
+    }
+}
