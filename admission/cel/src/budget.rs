@@ -1,10 +1,9 @@
-//! What the expressions of one invocation may spend: cost units, bytes, time.
+//! The budget of a group of evaluations: cost units, bytes, time.
 //!
-//! A unit is a node evaluated, an element passed over, or ten bytes of a string
-//! read or written, much as Kubernetes counts; its exact figures are not kept.
-//! Bytes are those of all strings, lists and maps ever made, never given back,
-//! so that they bound what is held at any moment. Once a bound is reached the
-//! budget stays exhausted.
+//! A unit is a node evaluated, an element visited, or ten bytes of a string read or
+//! written, similar to Kubernetes' units. Bytes are those of all strings, lists and maps
+//! allocated; they are never given back, so they bound the memory in use at any moment.
+//! An exhausted budget stays exhausted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,16 +12,16 @@ use std::time::Instant;
 use crate::error::{EvaluationError, Exhausted};
 use crate::pattern::Pattern;
 
-/// Bounds that an expression meets.
+/// The limits of a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Cost units of all expressions together.
     pub cost_units: u64,
-    /// Bytes of strings, lists and maps made by all expressions together.
+    /// Bytes of strings, lists and maps that all expressions allocate.
     pub memory_bytes: u64,
-    /// Bytes of one expression's result, counted as JSON without spaces.
+    /// Bytes of an expression's result as JSON without spaces.
     pub output_bytes: u64,
-    /// When everything must be done; never when absent.
+    /// The deadline of all expressions, if any.
     pub deadline: Option<Instant>,
 }
 
@@ -37,15 +36,15 @@ impl Default for Limits {
     }
 }
 
-/// Units between two looks at the clock.
+/// Units between two checks of the deadline.
 const DEADLINE_CHECK_UNITS: u64 = 1_000;
-/// Parts under way at once, those of the variables that they wait for included:
-/// what fits a stack of 2 MiB, unoptimised.
+/// Nested evaluations, those of variables included: as many as fit a stack of 2 MiB,
+/// unoptimised.
 const MAX_DEPTH: u32 = 250;
-/// Patterns kept compiled at once.
+/// Compiled patterns in the cache.
 const CACHED_PATTERNS: usize = 16;
 
-/// What was spent, and what may still be.
+/// Limits and what was spent so far.
 #[derive(Debug)]
 pub struct Budget {
     limits: Limits,
@@ -76,12 +75,12 @@ impl Budget {
         self.cost_units
     }
 
-    /// Bytes made so far.
+    /// Bytes allocated so far.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// The bound that was reached, if one was.
+    /// The limit that was reached.
     pub fn exhausted(&self) -> Option<Exhausted> {
         self.exhausted
     }
@@ -94,7 +93,7 @@ impl Budget {
     /// Spends cost units.
     ///
     /// # Errors
-    /// [`EvaluationError::Exhausted`] once there are none left or time is up.
+    /// [`EvaluationError::Exhausted`] at the limit or the deadline.
     pub fn charge(&mut self, units: u64) -> Result<(), EvaluationError> {
         if let Some(bound) = self.exhausted {
             return Err(EvaluationError::Exhausted(bound));
@@ -130,13 +129,12 @@ impl Budget {
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// Spends the units of reading `bytes` of a string.
+    /// Charges reading `bytes` of a string.
     pub(crate) fn charge_read(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.charge(1 + bytes as u64 / 10)
     }
 
-    /// Spends the units and bytes of making a value of `bytes`; call it before
-    /// making the value.
+    /// Charges an allocation of `bytes`, before it is made.
     pub(crate) fn charge_allocation(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.charge_read(bytes)?;
         self.memory_bytes = self.memory_bytes.saturating_add(bytes as u64);
@@ -157,7 +155,7 @@ impl Budget {
         self.patterns.get(source).cloned()
     }
 
-    /// Keeps a compiled pattern for later calls, a few at a time.
+    /// Caches a compiled pattern.
     pub(crate) fn cache_pattern(&mut self, source: Arc<str>, pattern: Arc<Pattern>) {
         if self.patterns.len() >= CACHED_PATTERNS {
             self.patterns.clear();

@@ -1,54 +1,40 @@
-//! What is wrong with an expression, and what went wrong in running one.
+//! Errors of compilation and of evaluation.
 
 use std::fmt;
 
-/// An expression that is refused. Display shows every finding, a line each.
+/// An expression that does not compile. Display shows an issue per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError {
-    /// Line of the first finding, counted from 1.
-    pub line: u32,
-    /// Column of the first finding in characters, counted from 1.
-    pub column: u32,
-    /// What is wrong there, and what would do.
-    pub message: String,
-    /// The findings after the first, in the order of the source.
-    pub more: Vec<Issue>,
+    /// The issues in the order of the source; at least one.
+    pub issues: Vec<Issue>,
 }
 
-/// One thing wrong with an expression.
+/// An issue of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
     /// Line, counted from 1.
     pub line: u32,
     /// Column in characters, counted from 1.
     pub column: u32,
-    /// What is wrong there.
+    /// The error and the fix.
     pub message: String,
 }
 
 impl CompileError {
-    /// The refusal for what was found at byte offsets of the source.
-    pub(crate) fn at(source: &str, mut found: Vec<(u32, String)>) -> Self {
-        found.sort();
-        found.dedup();
-        let mut all = found.into_iter().map(|(at, message)| {
+    /// An error from messages at byte offsets of the source.
+    pub(crate) fn at(source: &str, mut issues: Vec<(u32, String)>) -> Self {
+        issues.sort();
+        issues.dedup();
+        let issue = |(at, message)| {
             let (line, column) = position(source, at);
             Issue {
                 line,
                 column,
                 message,
             }
-        });
-        let first = all.next().unwrap_or_else(|| Issue {
-            line: 1,
-            column: 1,
-            message: "refused".to_owned(),
-        });
+        };
         Self {
-            line: first.line,
-            column: first.column,
-            message: first.message,
-            more: all.collect(),
+            issues: issues.into_iter().map(issue).collect(),
         }
     }
 }
@@ -67,9 +53,13 @@ fn position(source: &str, at: u32) -> (u32, u32) {
 
 impl fmt::Display for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.message)?;
-        for each in &self.more {
-            write!(f, "\n{}:{}: {}", each.line, each.column, each.message)?;
+        for (i, issue) in self.issues.iter().enumerate() {
+            let separator = if i > 0 { "\n" } else { "" };
+            write!(
+                f,
+                "{separator}{}:{}: {}",
+                issue.line, issue.column, issue.message
+            )?;
         }
         Ok(())
     }
@@ -77,35 +67,35 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// Why an expression has no value.
+/// Why an evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The expression itself: a missing key, a failed conversion, and so on.
     #[error("{0}")]
     Failed(String),
-    /// A bound of the [`Budget`](crate::Budget) is reached; nothing absorbs
-    /// this, and every later expression of the budget ends the same way.
+    /// A limit of the [`Budget`](crate::Budget) is reached. `||` and `exists` do not
+    /// absorb it, and every later evaluation with this budget fails with it.
     #[error("{0}")]
     Exhausted(Exhausted),
 }
 
-/// The bound that stopped an expression.
+/// The limit that stopped an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exhausted {
-    /// More cost units than allowed.
+    /// Cost units.
     #[error("the expression costs more than its budget of {0} units")]
     Cost(u64),
-    /// More bytes of strings, lists and maps made than allowed.
+    /// Bytes allocated.
     #[error("the expression makes more than {0} bytes of values")]
     Memory(u64),
-    /// A result larger than allowed.
+    /// Size of the result.
     #[error("the expression's result is larger than {0} bytes")]
     Output(u64),
-    /// A value nested deeper than allowed.
+    /// Depth of a value.
     #[error("the expression's value is nested deeper than {0} levels")]
     Depth(u32),
-    /// Not done in time.
-    #[error("the expression is not done by its deadline")]
+    /// The deadline.
+    #[error("the expression did not finish by its deadline")]
     Deadline,
 }
 
@@ -115,7 +105,7 @@ impl EvaluationError {
         Self::Failed(message.into())
     }
 
-    /// No function for these types: what the server says, too.
+    /// No overload for these types, in the words of Kubernetes.
     pub(crate) fn no_overload() -> Self {
         Self::failed("no such overload")
     }

@@ -27,7 +27,7 @@ pub(crate) enum Ir {
     },
     /// Condition, then, otherwise.
     Choice(Box<[Ir; 3]>),
-    /// `.or(..)`, or with `unwrap` `.orValue(..)`: the second only if the first is none.
+    /// `.or(..)`, or with `unwrap` `.orValue(..)`: the second if the first is empty.
     OrElse {
         both: Box<[Ir; 2]>,
         unwrap: bool,
@@ -48,7 +48,7 @@ pub(crate) enum Ir {
     },
 }
 
-/// An element of a literal, left out if optional and none.
+/// An element of a literal, left out if it is an empty optional.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub ir: Ir,

@@ -23,8 +23,8 @@
 //! assert!(matches!(value, Value::Bool(true)));
 //! assert!(budget.cost_units() < 100);
 //!
-//! let error = environment.compile("object.spec.replicas > 'five'.sise()", ResultType::Bool);
-//! assert!(error.is_err_and(|e| e.to_string().starts_with("1:31: undeclared reference")));
+//! let error = environment.compile("object.name.sise() > 5", ResultType::Bool).unwrap_err();
+//! assert!(error.issues[0].message.starts_with("undeclared reference to 'sise'"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

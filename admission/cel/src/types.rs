@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A static type, as the checker knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Known only when the expression runs.
+    /// Known only at evaluation.
     Dyn,
     /// `null`
     Null,
@@ -36,7 +36,8 @@ pub enum Type {
     Optional(Arc<Type>),
     /// A library's type without fields, by name.
     Opaque(&'static str),
-    /// A library's type that may be null, by name; one with fields is in `records`.
+    /// A named type that may be null. Its fields are declared with
+    /// [`Environment::with_record_fields`](crate::Environment::with_record_fields).
     Record(&'static str),
     /// `Object{..}` and the types below it.
     Object {
@@ -45,7 +46,7 @@ pub enum Type {
         /// In the spelling of 2024.
         legacy_spelling: bool,
     },
-    /// A type yet to be found, numbered; in declarations `A`, `B`.
+    /// A type variable; `A`, `B` in declarations.
     Unknown(u32),
 }
 
@@ -101,7 +102,7 @@ impl Type {
         }
     }
 
-    /// The same type with its parts changed.
+    /// The type with its parts changed.
     pub(crate) fn with(&self, change: &mut impl FnMut(&Self) -> Self) -> Self {
         match self {
             Self::List(of) => Self::list(change(of)),

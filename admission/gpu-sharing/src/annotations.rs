@@ -1,4 +1,4 @@
-//! What a pod says of itself.
+//! A pod's annotations.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Which containers ask cards, and the JSON Patch that gives them units instead.
+//! The containers that request cards, and the JSON Patch that replaces cards with units.
 
 use serde_json::{Value, json};
 use tautline_core::quantity;

@@ -1,4 +1,4 @@
-//! What becomes of a pod, and why.
+//! The decision on a pod, and its reason.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Pods, and what becomes of them.
+//! Pods and decisions for tests.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Whole GPUs that a pod asks for become units of shared ones: CastSlice's
+//! Replaces requests for whole GPUs with requests for units of shared GPUs: CastSlice's
 //! contract (<https://github.com/castops/cast-slice>), decided on a pod's JSON.
 //!
 //! A pod opts in by the annotation `castops.io/optimize: "true"`, or a rule of the

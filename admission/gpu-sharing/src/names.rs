@@ -1,4 +1,4 @@
-//! What the two resources are called.
+//! The names of the two resources.
 
 /// The resource of whole cards and the one of shared units.
 #[derive(Clone, Debug, PartialEq, Eq)]

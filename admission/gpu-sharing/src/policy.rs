@@ -1,4 +1,4 @@
-//! The policy: rules in order, of which the first that matches a pod counts.
+//! The policy: ordered rules, of which the first match counts.
 //!
 //! ```json
 //! {"rules": [{"namespaces": ["ml-team"], "labelSelector": {"gpu": "shared"},

@@ -1,4 +1,4 @@
-//! What holds of every pod and every policy.
+//! Properties of all pods and policies.
 
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Map, Value, json};

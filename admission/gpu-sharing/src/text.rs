@@ -1,4 +1,4 @@
-//! What was written, shown in a message: quoted, on one line, and bounded.
+//! User input in messages: quoted, on one line, truncated.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! A binding: what a policy scales, in one of two ways.
+//! Bindings: the target of a policy, in one of two forms.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What is filled in.
+//! Defaults.
 
 use serde_json::{Value, json};
 

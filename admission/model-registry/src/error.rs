@@ -1,4 +1,4 @@
-//! What is wrong with a field, in the form of Kubernetes' own field errors
+//! Field errors in the form of Kubernetes
 //! (`k8s.io/apimachinery/pkg/util/validation/field`).
 
 use std::fmt::{self, Write};

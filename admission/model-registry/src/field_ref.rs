@@ -1,5 +1,5 @@
-//! A place in an object: its path, and what is there. Null is as good as nothing,
-//! and a missing number is 0, as where Go decodes.
+//! A field of an object with its path. As in Go, null counts as absent and a missing
+//! number is 0.
 
 use serde_json::Value;
 use tautline_core::duration;

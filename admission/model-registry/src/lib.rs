@@ -1,9 +1,8 @@
-//! What Kthena's registry webhook does, on the JSON of its kinds, without Kthena:
-//! refuse a model or an autoscaling policy that cannot work, with all that is wrong
-//! with it at once, and fill in what was left out.
+//! Kthena's registry webhook on the JSON of its kinds, without Kthena: validation of
+//! models and autoscaling policies with all errors at once, and defaults.
 //! <https://pkg.go.dev/github.com/volcano-sh/kthena@v0.3.0/pkg/registry-webhook>
 //!
-//! A model comes in two shapes, told apart by their fields: `spec.backends`, a list
+//! A model has one of two forms, known by their fields: `spec.backends`, a list
 //! whose members scale between minReplicas and maxReplicas, and today's
 //! `spec.backend`, one with a fixed number of replicas.
 

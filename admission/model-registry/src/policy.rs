@@ -1,4 +1,4 @@
-//! An autoscaling policy: what it measures, and how fast it scales.
+//! Autoscaling policies: metrics and behavior.
 
 use std::collections::HashSet;
 

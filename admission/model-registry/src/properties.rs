@@ -1,4 +1,4 @@
-//! What holds of every object.
+//! Properties of all objects.
 
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn filled(kind: Kind, object: &Value) -> Value {
 
 proptest! {
     #[test]
-    fn any_json_is_reviewed(object in object()) {
+    fn random_json_does_not_panic(object in object()) {
         for kind in KINDS {
             let Err(errors) = review(kind, &object, None) else { continue };
             prop_assert!(!errors.is_empty());
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_filled_in_stays(object in object()) {
+    fn defaults_are_idempotent(object in object()) {
         for kind in KINDS {
             let filled = filled(kind, &object);
             prop_assert_eq!(defaults(kind, &filled), Vec::<Value>::new());
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_filled_in_is_in_order(
+    fn defaults_are_valid(
         grace in vec(option::of(0u32..=1800), 1..4), rate in option::of(0..=100),
     ) {
         let backends: Vec<Value> = grace.iter().map(|grace| json!({
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn the_sum_of_replicas_is_exact(max in vec(any::<i64>(), 0..6)) {
+    fn sum_of_replicas_is_exact(max in vec(any::<i64>(), 0..6)) {
         let backends: Vec<Value> = max.iter()
             .map(|max| json!({"minReplicas": max, "maxReplicas": max}))
             .collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tautline_cel::{CompileError, Environment, Program, ResultType};
+use tautline_cel::{CompileError, Environment, Issue, Program, ResultType};
 
 use crate::environment::environment;
 use crate::manifest::Problem;
@@ -117,26 +117,27 @@ fn result_type(patch: PatchType) -> ResultType {
 }
 
 fn problems(policy: &Policy, source: &ExpressionSource, error: &CompileError) -> Vec<Problem> {
-    let first = (error.line, error.column, &error.message);
-    let more = error.more.iter().map(|f| (f.line, f.column, &f.message));
     // The text in the manifest may begin with blank lines.
     let cut = source.text.len() - source.text.trim_start().len();
     let before = &source.text[..cut];
     let lines = u32::try_from(before.matches('\n').count()).unwrap_or(0);
     let indent = before.rsplit('\n').next().unwrap_or_default();
     let indent = u32::try_from(indent.chars().count()).unwrap_or(0);
-    let all = std::iter::once(first).chain(more);
-    all.map(|(line, column, message)| {
-        let column = if line == 1 { column + indent } else { column };
-        let hint = match message.as_str() {
+    let problem = |issue: &Issue| {
+        let column = issue.column + if issue.line == 1 { indent } else { 0 };
+        let hint = match issue.message.as_str() {
             "undeclared reference to 'params'" => ": the policy has no paramKind",
             _ => "",
         };
         Problem {
             object: format!("policy {}", policy.name),
             field: source.field.clone(),
-            message: format!("line {}, column {column}: {message}{hint}", line + lines),
+            message: format!(
+                "line {}, column {column}: {}{hint}",
+                issue.line + lines,
+                issue.message
+            ),
         }
-    })
-    .collect()
+    };
+    error.issues.iter().map(problem).collect()
 }

@@ -1,16 +1,14 @@
-//! The defaults that the API server sets anew after each mutation, as far as
-//! policies see them in pods and pod templates. Read from Kubernetes 1.36.3,
-//! pkg/apis/core/v1/defaults.go; what is not set here the API server sets on the
-//! object that it gets back.
+//! Defaults of pods and pod templates that policies can observe: the API server sets them
+//! after each mutation (Kubernetes 1.36.3, pkg/apis/core/v1/defaults.go). It sets all
+//! others on the object that it receives.
 
 use serde_json::{Map, Value};
 
 use crate::canonical_quantity::{canonical, canonicalize};
 use crate::request::Kind;
 
-/// Sets defaults in a pod, or in the pod template of a workload; other kinds
-/// stay as they are. Also brings what is written in two ways into the server's:
-/// `resources` are there, quantities are strings in their usual form.
+/// Sets defaults in a pod or the pod template of a workload, adds empty `resources`, and
+/// makes quantities canonical strings. Other kinds stay as they are.
 pub fn set(kind: &Kind, object: &mut Value) {
     let pod = kind.kind == "Pod" && kind.group.is_empty();
     let path = match (kind.group.as_str(), kind.kind.as_str()) {
@@ -31,7 +29,7 @@ pub fn set(kind: &Kind, object: &mut Value) {
             container(fields, pod);
         }
     }
-    // A struct, not a pointer to one: never absent in what the server shows.
+    // Not a pointer in Go, so never absent in the API server's objects.
     if let (true, Some(fields)) = (pod, object.as_object_mut()) {
         fields.entry("status").or_insert_with(|| Map::new().into());
     }
@@ -45,14 +43,14 @@ fn container(fields: &mut Map<String, Value>, pod: bool) {
         "IfNotPresent"
     };
     let texts = [
-        // No default, but what a name is that was never given.
+        // The zero value of a required field.
         ("name", ""),
         ("imagePullPolicy", pull),
         ("terminationMessagePath", "/dev/termination-log"),
         ("terminationMessagePolicy", "File"),
     ];
     for (name, text) in texts {
-        // Looked up first: an entry would cost a String even where it is there.
+        // A lookup first, because an entry would allocate a String.
         if !fields.contains_key(name) {
             fields.insert(name.to_owned(), text.into());
         }
@@ -106,8 +104,8 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
     }
 }
 
-/// Whether an image is of the tag `latest`, also by having neither tag nor digest.
-/// No image has no tag.
+/// Whether an image has the tag `latest`, or neither tag nor digest. An absent image has
+/// no tag.
 fn latest(image: &str) -> bool {
     let (name, digest) = image.split_once('@').unwrap_or((image, ""));
     let name = name.rsplit('/').next().unwrap_or_default();
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_from_limits_in_pods_only() {
+    fn requests_default_to_limits_in_pods_only() {
         let container = json!({"name": "a", "image": "x", "resources":
             {"limits": {"cpu": 1, "memory": "1Gi"}, "requests": {"cpu": "100m"}}});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}});
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_tag_latest_is_always_pulled() {
+    fn latest_images_are_always_pulled() {
         for (image, expected) in [
             ("busybox", true),
             ("registry:5000/busybox", true),
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_objects_are_left_alone() {
+    fn malformed_objects_do_not_panic() {
         for odd in [
             json!({"apiVersion": "v1", "kind": "Pod"}),
             json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 1}}),

@@ -1,7 +1,7 @@
-//! JSON patches as the API server applies them: RFC 6902 with the habits of
-//! gopkg.in/evanphx/json-patch.v4, read from its source (4.13.0). A `replace`
-//! adds a missing key, what stands before the first `/` of a path is not looked
-//! at, a negative index counts from the end.
+//! JSON patches as in the API server: RFC 6902 with the deviations of
+//! gopkg.in/evanphx/json-patch.v4 (4.13.0, from its source). `replace` adds a missing
+//! key, text before the first `/` of a path is ignored, and negative indices count from
+//! the end.
 
 use serde_json::Value;
 
@@ -9,43 +9,43 @@ use tautline_structured_merge::MAX_DEPTH;
 
 use tautline_cel::{Budget, EvaluationError, Patch};
 
-/// Bytes that all `copy` operations of a patch may add: the API server's bound.
+/// Bytes that the `copy` operations of a patch may add: the API server's limit.
 const COPY_BYTES: usize = 3 << 20;
-/// Elements moved in a list, or looked at, for a cost unit: up to 100 ns.
+/// List elements moved or visited per cost unit: up to 100 ns.
 const ELEMENTS_A_UNIT: usize = 16;
-/// Bytes of values copied or compared, as JSON, for a cost unit.
+/// Bytes of values copied or compared per cost unit, as JSON.
 pub(crate) const BYTES_A_UNIT: usize = 8;
 
 /// Why a patch does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// A `test` found something else: the object stays, without an error.
+    /// A `test` failed: the object stays unchanged, without an error.
     #[error("testing value {0} failed")]
     Test(String),
-    /// The operation cannot be carried out.
+    /// The operation cannot be applied.
     #[error("{op} {path:?}: {reason}")]
     Operation {
         /// The operation.
         op: String,
         /// Its path.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// A bound of the budget is reached.
+    /// A limit of the budget is reached.
     #[error("{0}")]
     Exhausted(EvaluationError),
-    /// A value has no JSON.
+    /// A value has no JSON form.
     #[error("the value for {path:?}: {error}")]
     Value {
         /// The operation's path.
         path: String,
-        /// Why it has none.
+        /// The reason.
         error: EvaluationError,
     },
 }
 
-/// Applies `patch` to the document, of which nothing is to be kept after an error.
+/// Applies `patch` to the document. After an error the document is invalid.
 pub(crate) fn apply(
     document: &mut Value,
     patch: &[&Patch],
@@ -74,7 +74,7 @@ fn apply_operation(
         reason,
     };
     match &*patch.op {
-        // Without a value, null is put there.
+        // Without a value, null is added.
         "add" => add(document, path, value(patch)?.unwrap_or_default(), units).map_err(bad),
         "remove" => remove(document, path, units).map_err(bad).map(drop),
         "replace" => {
@@ -93,7 +93,7 @@ fn apply_operation(
         "copy" => {
             let copy = get(document, &patch.from).map_err(bad)?;
             let bytes = copy.map_or(0, size);
-            // Counted, copied, looked at for its depth, and dropped.
+            // Covers measuring, copying, checking the depth and dropping.
             *units += 2 * bytes / BYTES_A_UNIT;
             *copied += bytes;
             if *copied > COPY_BYTES {
@@ -109,7 +109,7 @@ fn apply_operation(
                 Some(&*document) == wanted.as_ref()
             } else {
                 match get(document, path).map_err(bad)?.filter(|v| !v.is_null()) {
-                    // What is absent equals only a value that was not given.
+                    // A missing key equals only an absent value.
                     None => wanted.is_none(),
                     found => found == wanted.as_ref(),
                 }
@@ -141,7 +141,7 @@ fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
     }
 }
 
-/// Whole numbers lose their fraction, as in Go's JSON.
+/// Integral numbers become integers, as in Go's JSON.
 fn integral_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -181,8 +181,8 @@ fn levels(value: &Value, seen: &mut usize) -> usize {
     1 + below.unwrap_or(0)
 }
 
-/// Refuses a value that would make the document deeper than what is read and merged:
-/// every walk over it is a recursion.
+/// Refuses a value that would make the document deeper than documents may be, because
+/// walks over it are recursive.
 fn check_depth(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
     let mut seen = 0;
     let deep = path.matches('/').count() + levels(value, &mut seen) > MAX_DEPTH;
@@ -193,7 +193,7 @@ fn check_depth(path: &str, value: &Value, units: &mut usize) -> Result<(), &'sta
     Ok(())
 }
 
-const MISSING: &str = "there is nothing at this path";
+const MISSING: &str = "the path does not exist";
 const INDEX: &str = "no such index";
 
 fn decode(token: &str) -> String {
@@ -337,9 +337,9 @@ mod tests {
         Ok(document)
     }
 
-    /// Outcomes of gopkg.in/evanphx/json-patch.v4, 4.13.0, read from its source.
+    /// Results of gopkg.in/evanphx/json-patch.v4 4.13.0, from its source.
     #[test]
-    fn the_habits_of_the_servers_library() {
+    fn operations_match_the_go_library() {
         let document = || json!({"a": {"x": 1}, "l": [1, 2, 3], "n": null});
         let changes = [
             (
@@ -447,9 +447,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Where both say yes they agree with RFC 6902 as another crate applies it.
+        /// Where the json-patch crate succeeds, the results are equal.
         #[test]
-        fn it_is_rfc_6902_but_for_its_habits(
+        fn operations_agree_with_rfc_6902(
             kind in 0usize..4, path in "/(a|l|n|q)(/(x|y|0|1|3|-))?", from in "/(a|l)(/(x|1))?",
             number in 0i64..4,
         ) {

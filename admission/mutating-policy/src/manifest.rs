@@ -1,9 +1,9 @@
-//! Places in a manifest, and faults with the path at which they were found: all
-//! of them at once, as the API server reports them.
+//! Fields of a manifest, and all problems with their paths, as the API server reports
+//! them.
 
 use serde_json::{Map, Value};
 
-/// What is wrong with a manifest, or odd about it: the object, the field, the mend.
+/// An error or a warning about a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {field}: {message}")]
 pub struct Problem {
@@ -11,11 +11,11 @@ pub struct Problem {
     pub object: String,
     /// The path, such as `spec.mutations[0].patchType`.
     pub field: String,
-    /// What is wrong and what to write instead.
+    /// The problem and the fix.
     pub message: String,
 }
 
-/// What reading one object has found so far.
+/// The problems found so far in an object.
 pub(crate) struct Findings {
     pub object: String,
     pub faults: Vec<Problem>,
@@ -50,7 +50,7 @@ impl Findings {
     }
 }
 
-/// A value of a manifest and the path that leads to it.
+/// A value of a manifest and its path.
 #[derive(Clone)]
 pub(crate) struct FieldRef<'a> {
     pub path: String,
@@ -73,7 +73,7 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// The field `name`; absent and null are the same.
+    /// The field `name`; null counts as absent.
     pub fn field(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|v| !v.is_null())?;
         Some(Self {
@@ -82,7 +82,7 @@ impl<'a> FieldRef<'a> {
         })
     }
 
-    /// The value as an object, each of whose fields is one of `known`.
+    /// The value as an object with no fields but `known`.
     pub fn object(&self, known: &[&str], found: &mut Findings) -> Option<&'a Map<String, Value>> {
         let Value::Object(fields) = self.value else {
             found.fault(&self.path, "must be an object");
@@ -110,7 +110,7 @@ impl<'a> FieldRef<'a> {
         Some(text).filter(|t| !t.trim().is_empty())
     }
 
-    /// The text of the field `name`, without which the object is at fault.
+    /// The text of the required field `name`.
     pub fn required(&self, name: &str, found: &mut Findings) -> Option<&'a str> {
         let place = self.field(name);
         let text = place.as_ref().and_then(|p| p.value.as_str());
@@ -142,7 +142,7 @@ impl<'a> FieldRef<'a> {
         choice.map(|(_, choice)| *choice)
     }
 
-    /// The items of the list `name`; none if it is absent.
+    /// The items of the list `name`; empty if it is absent.
     pub fn items(&self, name: &str, found: &mut Findings) -> Vec<Self> {
         let Some(list) = self.field(name) else {
             return Vec::new();
@@ -158,7 +158,7 @@ impl<'a> FieldRef<'a> {
         items.iter().enumerate().map(item).collect()
     }
 
-    /// The value's fields, all of them texts.
+    /// The value's fields as strings.
     pub fn pairs(&self, found: &mut Findings) -> Vec<(String, String)> {
         let Value::Object(fields) = self.value else {
             found.fault(&self.path, "must be an object");
@@ -247,7 +247,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_fault_is_found_with_its_path() {
+    fn problems_have_their_paths() {
         let value = json!({"a": [{"b": 1, "c": "x"}], "d": "maybe"});
         let mut found = Findings::new("Thing t".into());
         let root = FieldRef::root(&value);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn names_as_kubernetes_has_them() {
+    fn names_follow_the_rules_of_kubernetes() {
         assert!(is_subdomain("nvidia-visible-devices-policy.example.com"));
         assert!(!is_subdomain("Upper") && !is_subdomain("-a") && !is_subdomain("a..b"));
         assert!(is_qualified("example.com/has-limits") && is_qualified("A_b.c"));

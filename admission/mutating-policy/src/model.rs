@@ -1,6 +1,6 @@
-//! Mutation policies and their bindings as they are read: the fields of
+//! Parsed mutation policies and bindings: the fields of
 //! MutatingAdmissionPolicy (`admissionregistration.k8s.io/v1`, Kubernetes 1.36),
-//! with defaults set and in one spelling.
+//! with defaults, in the current spelling.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/>
 
 mod binding;
@@ -14,7 +14,7 @@ use tautline_core::selector::Selector;
 
 use crate::manifest::{FieldRef, Findings, Problem, is_subdomain};
 
-/// One object that a manifest may hold.
+/// A policy or a binding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
     /// A policy.
@@ -23,20 +23,20 @@ pub enum Document {
     Binding(Binding),
 }
 
-/// What to do with objects that match.
+/// A mutation policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// Which requests it is for.
+    /// The requests it matches.
     pub constraints: MatchResources,
-    /// Conditions of which all must hold.
+    /// Conditions; all must be true.
     pub conditions: Vec<NamedExpression>,
-    /// Values that expressions may name as `variables.NAME`.
+    /// Variables: `variables.NAME` in expressions.
     pub variables: Vec<NamedExpression>,
-    /// What is changed, in order; at least one.
+    /// Mutations in order; at least one.
     pub mutations: Vec<Mutation>,
-    /// What an error in it does to the request.
+    /// The effect of an error.
     pub failure: FailurePolicy,
     /// Whether it runs again after a change.
     pub reinvocation: Reinvocation,
@@ -44,7 +44,7 @@ pub struct Policy {
     pub param_kind: Option<ParamKind>,
 }
 
-/// A named expression and where it stands.
+/// A named expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedExpression {
     /// Its name.
@@ -53,7 +53,7 @@ pub struct NamedExpression {
     pub source: ExpressionSource,
 }
 
-/// An expression and where it stands.
+/// An expression and its field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpressionSource {
     /// The path, such as `spec.mutations[0].applyConfiguration.expression`.
@@ -80,12 +80,12 @@ pub enum PatchType {
     JsonPatch,
 }
 
-/// What an error in a policy does to the request.
+/// The effect of an error in a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is refused.
     Fail,
-    /// What failed is left out.
+    /// The failed part is skipped.
     Ignore,
 }
 
@@ -107,12 +107,12 @@ pub struct ParamKind {
     pub kind: String,
 }
 
-/// Which requests a policy or a binding is for.
+/// The requests that a policy or binding matches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MatchResources {
-    /// One of these must match; in a binding, none means all.
+    /// One of these must match; in a binding, an empty list matches all.
     pub rules: Vec<Rule>,
-    /// None of these may match.
+    /// No rule of these may match.
     pub exclude: Vec<Rule>,
     /// On the namespace's labels.
     pub namespaces: Selector,
@@ -133,9 +133,9 @@ pub struct Rule {
     pub versions: Vec<String>,
     /// `resource`, `resource/subresource`, either of them `*`.
     pub resources: Vec<String>,
-    /// Names of objects; none means all.
+    /// Names of objects; an empty list matches all.
     pub names: Vec<String>,
-    /// Which scope.
+    /// The scope.
     pub scope: ScopeType,
 }
 
@@ -151,17 +151,17 @@ pub enum ScopeType {
     Namespaced,
 }
 
-/// Whether a rule matches only the resource that was asked for.
+/// Whether a rule matches only the requested version of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatchPolicy {
-    /// Only that.
+    /// Only the requested version.
     Exact,
-    /// Also another version of it.
+    /// Also other versions.
     #[default]
     Equivalent,
 }
 
-/// Puts a policy to use.
+/// A binding: it activates a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     /// Its name.
@@ -170,22 +170,22 @@ pub struct Binding {
     pub policy: String,
     /// Its parameters.
     pub params: Option<ParamRef>,
-    /// A narrower choice of requests.
+    /// A further restriction of requests.
     pub resources: Option<MatchResources>,
 }
 
-/// Which objects are a binding's parameters.
+/// The parameters of a binding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamRef {
     /// By name or by labels.
     pub target: ParamTarget,
-    /// Their namespace; that of the request if absent.
+    /// Their namespace; by default that of the request.
     pub namespace: Option<String>,
-    /// Whether finding none is an error rather than a reason to skip.
+    /// Whether missing parameters are an error; otherwise the binding is skipped.
     pub deny_if_missing: bool,
 }
 
-/// How parameters are found.
+/// The selection of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParamTarget {
     /// The one of this name.
@@ -194,16 +194,16 @@ pub enum ParamTarget {
     Selected(Selector),
 }
 
-/// An object as read, and what is odd about it without being wrong.
+/// A parsed object and its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     /// The object.
     pub document: Document,
-    /// What is odd.
+    /// Warnings.
     pub warnings: Vec<Problem>,
 }
 
-/// Our group, and the one of the API server's own policies.
+/// The API version of Tautline's kinds, and those of the API server's.
 const TAUTLINE_API: &str = "tautline.io/v1alpha1";
 const KUBERNETES_APIS: [&str; 3] = [
     "admissionregistration.k8s.io/v1",
@@ -211,7 +211,7 @@ const KUBERNETES_APIS: [&str; 3] = [
     "admissionregistration.k8s.io/v1alpha1",
 ];
 
-/// Whether `manifest` is of a kind that [`read`] reads.
+/// Whether `manifest` has a kind that [`parse`] accepts.
 pub fn is_policy_or_binding(manifest: &Value) -> bool {
     kind(manifest).is_some()
 }
@@ -229,8 +229,8 @@ fn kind(manifest: &Value) -> Option<bool> {
     }
 }
 
-/// Reads a policy or a binding, in today's spelling or that of 2024. Expressions
-/// are not looked into yet. The error is everything that is wrong with it.
+/// Parses a policy or binding, in the current spelling or that of 2024, without its
+/// expressions. The error has all problems.
 pub fn parse(manifest: &Value) -> Result<Parsed, Vec<Problem>> {
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The request that policies are worked out for: the fields of an
-//! AdmissionReview's `request`, admission.k8s.io/v1.
+//! The request of an evaluation: the fields of an AdmissionReview's `request`,
+//! admission.k8s.io/v1.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Resource {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Request {
-    /// The review's own id.
+    /// The review's id.
     pub uid: String,
     /// The kind of the objects here.
     pub kind: Kind,
@@ -42,29 +42,29 @@ pub struct Request {
     pub resource: Resource,
     /// The subresource, if any.
     pub sub_resource: String,
-    /// The kind that was asked for, if it is another.
+    /// The requested kind, if it differs.
     pub request_kind: Option<Kind>,
-    /// The resource that was asked for, if it is another.
+    /// The requested resource, if it differs.
     pub request_resource: Option<Resource>,
-    /// The subresource that was asked for.
+    /// The requested subresource.
     pub request_sub_resource: String,
     /// The object's name; empty if it is to be generated.
     pub name: String,
-    /// The namespace; empty for what has none.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// Who asks.
+    /// The requester.
     pub user_info: Value,
-    /// The object; null if there is none.
+    /// The object, or null.
     #[serde(deserialize_with = "shared")]
     pub object: Arc<Value>,
-    /// The object as it was; null if there was none.
+    /// The stored object, or null.
     #[serde(deserialize_with = "shared")]
     pub old_object: Arc<Value>,
-    /// Whether nothing is to be kept.
+    /// Whether the object is not persisted.
     pub dry_run: bool,
-    /// CreateOptions and the like.
+    /// CreateOptions or UpdateOptions.
     pub options: Value,
 }
 
@@ -96,9 +96,8 @@ impl Kind {
 }
 
 impl Request {
-    /// A CREATE of `object` in the namespace its metadata name, as a trial of
-    /// policies asks. None if the object has no apiVersion or kind. The plural of
-    /// the resource is guessed as kubectl guesses it; set another if it differs.
+    /// A CREATE of `object` in the namespace of its metadata; `None` without apiVersion or
+    /// kind. The resource is the plural that kubectl guesses; set another if it differs.
     pub fn create(object: Value) -> Option<Self> {
         let kind = Kind::of_object(&object)?;
         let text = |pointer: &str| {
@@ -126,7 +125,7 @@ impl Request {
         kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace"
     }
 
-    /// What expressions see as `request`: no objects.
+    /// The value of `request` in expressions, without the objects.
     pub(crate) fn to_json(&self) -> Value {
         let mut request = json!({
             "kind": self.kind,
@@ -153,7 +152,7 @@ impl Request {
     }
 }
 
-/// The resource of a kind, as kubectl guesses it.
+/// The plural of a kind, as kubectl guesses it.
 pub(crate) fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
     if ["s", "x", "ch", "sh"]
@@ -173,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_is_read_and_expressions_see_no_objects() {
+    fn request_value_has_no_objects() {
         let review = json!({
             "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn plurals_as_kubectl_guesses_them() {
+    fn plurals_are_those_of_kubectl() {
         for (kind, expected) in [
             ("Pod", "pods"),
             ("NetworkPolicy", "networkpolicies"),

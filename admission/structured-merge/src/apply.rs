@@ -1,4 +1,4 @@
-//! The merge itself, of two values that are what their type says.
+//! The merge of two valid values.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Whether a value is what its type says, and, of a configuration, whether it
-//! asks for something that no configuration may.
+//! Validation of values against their types, and of configurations for requests that no
+//! configuration may make.
 
 use std::{collections::HashSet, fmt::Write};
 

@@ -1,4 +1,4 @@
-//! OpenAPI v3 to types.
+//! Parsing of OpenAPI v3 documents.
 //!
 //! The rules are those by which the API server makes its own merge schemas of
 //! the same documents: only `type`, `format`, `properties`, `items`,

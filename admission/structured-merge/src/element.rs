@@ -1,4 +1,4 @@
-//! What tells the elements of a keyed list or a set apart.
+//! The identity of elements in keyed lists and sets.
 
 use std::{borrow::Cow, fmt::Write};
 

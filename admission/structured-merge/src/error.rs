@@ -1,4 +1,4 @@
-//! What can be wrong with a schema or a merge.
+//! Errors of schemas and merges.
 
 use thiserror::Error;
 

@@ -1,5 +1,5 @@
-//! What `ApplyConfiguration` of a mutating admission policy does to an object:
-//! the structured merge of server-side apply, as Kubernetes 1.36 does it, with
+//! The merge of an `ApplyConfiguration` of a mutating admission policy: the structured
+//! merge of server-side apply, as Kubernetes 1.36 does it, with
 //! the schemas of the cluster's OpenAPI v3 or the bundled ones.
 //!
 //! Lists are merged by their map keys (keys that are left out take their

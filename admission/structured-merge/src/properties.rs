@@ -1,4 +1,4 @@
-//! Laws of merging, of random pods, deployments and configurations.
+//! Properties of merges of random pods, deployments and configurations.
 
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_asked_changes_nothing((schema, mut rng) in kinds()) {
+    fn empty_configuration_changes_nothing((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
         prop_assert_eq!(apply(&schema, &live, &json!({})), Ok(live.clone()));
         let named = json!({"apiVersion": "of/another", "kind": "Thing"});
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn twice_is_once((schema, mut rng) in kinds()) {
+    fn merge_is_idempotent((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
         let asked = generate::configuration(&schema, &live, &mut rng);
         if let Ok(once) = apply(&schema, &live, &asked) {
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_merge_made_is_sound((schema, mut rng) in kinds()) {
+    fn merged_object_matches_its_schema((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
         let asked = generate::configuration(&schema, &live, &mut rng);
         if let Ok(merged) = apply(&schema, &live, &asked) {
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_removed((schema, mut rng) in kinds()) {
+    fn merge_removes_nothing((schema, mut rng) in kinds()) {
         // Written whole, so that keys compare as they are.
         let live = normalized(generate::live(&schema, &mut rng));
         let asked = generate::configuration(&schema, &live, &mut rng);
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn applied_to_nothing_it_is_what_is_asked((schema, mut rng) in kinds()) {
+    fn merge_into_nothing_is_the_configuration((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
         let asked = generate::configuration(&schema, &live, &mut rng);
         if let Ok(merged) = apply(&schema, &json!({}), &asked) {
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_of_any_shape_panics((schema, mut rng) in kinds()) {
+    fn random_values_do_not_panic((schema, mut rng) in kinds()) {
         let values: Vec<Value> = (0..4).map(|_| generate::live(&schema, &mut rng)).collect();
         for each in &values {
             _ = apply(&schema, each, &values[0]);

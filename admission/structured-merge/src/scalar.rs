@@ -1,4 +1,4 @@
-//! What the API server makes of a configuration's scalars after the merge.
+//! Normalization of a configuration's scalars after the merge.
 //!
 //! The merge itself knows numbers, strings and booleans only. The server then
 //! turns the result into the kind's Go type, which is where a fraction in an

@@ -1,4 +1,4 @@
-//! The public view of types: by kind, then from place to place.
+//! The public view of types: by kind, then by field.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Types as merging needs them: what a value may be, and how its parts relate.
+//! Types for merging: the allowed values, and how their parts are merged.
 
 use std::{
     collections::{BTreeMap, HashMap},

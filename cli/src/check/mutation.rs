@@ -44,14 +44,14 @@ struct Checked {
     objects: Vec<Object>,
 }
 
-/// What comes of one object.
+/// The outcome of an object.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
     object: String,
     file: PathBuf,
     document: usize,
-    outcome: Answer,
+    outcome: Effect,
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<Denial>,
     /// RFC 6902.
@@ -64,14 +64,14 @@ struct Object {
     skipped: Vec<SkippedPolicy>,
     #[serde(skip)]
     title: String,
-    /// As it came, and as it would be.
+    /// The object before the policies.
     #[serde(skip)]
     before: Value,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Answer {
+enum Effect {
     Changed,
     Unchanged,
     Refused,
@@ -87,10 +87,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
              name a file with one, and one with its binding, by -f"
         );
     }
-    let world: StaticCluster = given.into_iter().map(|d| d.value).collect();
+    let cluster: StaticCluster = given.into_iter().map(|d| d.value).collect();
     let objects = documents::read(&args.object)?.into_iter().map(|document| {
         let request = request(&document, &args.namespace)?;
-        Ok(Object::of(&document, &request, &policies, &world))
+        Ok(Object::of(&document, &request, &policies, &cluster))
     });
     let checked = Checked {
         policies: policies.len(),
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         objects: objects.collect::<Result<_>>()?,
     };
     output::print(args.output, &checked, text::of)?;
-    let refused = checked.objects.iter().any(|o| o.outcome == Answer::Refused);
+    let refused = checked.objects.iter().any(|o| o.outcome == Effect::Refused);
     Ok(if refused || !checked.faults.is_empty() {
         ExitCode::from(EXIT_NO)
     } else {
@@ -137,18 +137,18 @@ impl Object {
         document: &Document,
         request: &Request,
         policies: &Policies,
-        world: &StaticCluster,
+        cluster: &StaticCluster,
     ) -> Self {
         let settings = Settings {
             full_detail: true,
             ..Settings::default()
         };
-        let outcome = policies.mutate(request, world, &settings);
+        let outcome = policies.mutate(request, cluster, &settings);
         let cost_units = outcome.cost_units();
         let (answer, refusal, patch) = match outcome.verdict {
-            Verdict::Unchanged => (Answer::Unchanged, None, json!([])),
-            Verdict::Changed { patch, .. } => (Answer::Changed, None, json!(patch)),
-            Verdict::Refused(refusal) => (Answer::Refused, Some(refusal), json!([])),
+            Verdict::Unchanged => (Effect::Unchanged, None, json!([])),
+            Verdict::Changed { patch, .. } => (Effect::Changed, None, json!(patch)),
+            Verdict::Refused(refusal) => (Effect::Refused, Some(refusal), json!([])),
         };
         Self {
             object: format!("{} {}", document.kind(), document.name()),

@@ -123,8 +123,7 @@ impl Checker<'_> {
         (special(name, irs, dispatch), result)
     }
 
-    /// Literals that are known to be wrong: patterns, times, spans; and too
-    /// many questions to the authorizer.
+    /// Refuses invalid literal patterns and formats, and too many authorizer checks.
     fn validate(&mut self, name: &str, target: Option<&Node>, arguments: &[Node], irs: &[Ir]) {
         let member = target.is_some();
         let Some(last) = arguments.first() else {

@@ -17,8 +17,8 @@ pub(crate) fn levels(node: &Node, declarations: &Declarations) -> Result<Levels,
         None => {
             let mut inner = Levels::default();
             let looped = is_loop(&node.kind);
-            // A loop's body takes an element of its range, a level less, for its
-            // own, and what it makes goes into a list or map again.
+            // A loop's body takes an element of the range, one level less, and its result
+            // goes into a list or map.
             let mut range = u16::from(looped);
             for (i, part) in node.kind.parts().into_iter().enumerate() {
                 let part = levels(part, declarations)?;
@@ -65,7 +65,7 @@ fn variable(node: &Node) -> Option<&str> {
     }
 }
 
-/// Whether this may be `range.loop(x, ..)`: anything that looks like it.
+/// Whether this may be a comprehension, `range.map(x, ..)`.
 fn is_loop(kind: &NodeKind) -> bool {
     match kind {
         NodeKind::Call {

@@ -6,34 +6,33 @@ use std::collections::HashMap;
 
 use crate::types::Type;
 
-/// Steps over types that one expression may take: a type can double with each
-/// level of a literal `{x: x}`, and with each variable that is such a one.
+/// Inference steps of an expression: a type can double with each level of a literal
+/// `{x: x}` and with each such variable.
 const STEPS: u32 = 500_000;
 
-/// What is known of the numbered types.
+/// The inferred types of type variables.
 #[derive(Debug, Default)]
 pub(crate) struct Inference {
     of: HashMap<u32, Type>,
     next: u32,
-    /// What was known before, to go back to when a trial fails.
+    /// Earlier types, restored when an overload does not match.
     trail: Vec<(u32, Option<Type>)>,
     steps: Cell<u32>,
 }
 
 impl Inference {
-    /// A type yet to be found.
+    /// A new type variable.
     pub(crate) fn fresh(&mut self) -> Type {
         self.next += 1;
         Type::Unknown(self.next)
     }
 
-    /// Whether the types are too large to go on; what was found is then worth
-    /// nothing.
+    /// Whether the types are too large; the inference is then incomplete.
     pub(crate) fn exhausted(&self) -> bool {
         self.steps.get() >= STEPS
     }
 
-    /// What the type is, one step.
+    /// The type behind a variable, without its parts.
     pub(crate) fn head(&self, of: &Type) -> Type {
         self.steps.set(self.steps.get().saturating_add(1));
         let mut here = of.clone();
@@ -46,7 +45,7 @@ impl Inference {
         here
     }
 
-    /// The type with everything known put in; what stays unknown is dyn if so asked.
+    /// The type with all variables replaced; unknown ones become `dyn` with `to_dyn`.
     pub(crate) fn resolve(&self, of: &Type, to_dyn: bool) -> Type {
         match self.head(of) {
             Type::Unknown(_) if to_dyn => Type::Dyn,
@@ -55,7 +54,7 @@ impl Inference {
         }
     }
 
-    /// The parameters of a declaration replaced by fresh unknowns.
+    /// A copy of a declared type with fresh variables.
     pub(crate) fn fresh_copy(&mut self, of: &Type, names: &mut HashMap<u32, Type>) -> Type {
         match of {
             Type::Unknown(number) => names.entry(*number).or_insert_with(|| self.fresh()).clone(),
@@ -63,8 +62,7 @@ impl Inference {
         }
     }
 
-    /// Whether every one of the types may stand for its counterpart; learns from
-    /// it only if so.
+    /// Whether every type is assignable to its counterpart; infers types only if so.
     pub(crate) fn all_assignable(&mut self, wanted: &[Type], given: &[Type]) -> bool {
         self.trail.clear();
         let fits = wanted.len() == given.len()
@@ -88,7 +86,7 @@ impl Inference {
         self.trail.push((number, before));
     }
 
-    /// Whether the first type may stand for the second.
+    /// Whether the first type is assignable to the second.
     fn is_assignable(&mut self, a: &Type, b: &Type) -> bool {
         self.steps.set(self.steps.get().saturating_add(1));
         if self.exhausted() {
@@ -127,7 +125,7 @@ impl Inference {
         }
     }
 
-    /// Whether `a` may be what the unknown `b` is, and whether `b` was known.
+    /// Whether the variable `b` may be `a`, and whether `b` was known.
     fn substitutes(&mut self, a: &Type, b: &Type) -> (bool, bool) {
         if a == b {
             return (true, true);
@@ -171,8 +169,7 @@ impl Inference {
         }
     }
 
-    /// The type of a literal's elements once one more is among them; none if
-    /// the two differ.
+    /// The type of a literal's elements with one more; `None` if they differ.
     pub(crate) fn join(&mut self, before: Option<Type>, next: &Type) -> Option<Type> {
         let Some(before) = before else {
             return Some(next.clone());
@@ -188,7 +185,7 @@ impl Inference {
     }
 }
 
-/// Whether `a` says no more than `b`.
+/// Whether `a` is at most as specific as `b`.
 fn less_specific(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Dyn | Type::Unknown(_), _) => true,

@@ -233,7 +233,7 @@ impl<'a> Checker<'a> {
         )
     }
 
-    /// A literal's element and its type; that inside the optional for `?x`.
+    /// A literal's element and its type; for `?x` the type inside the optional.
     pub(crate) fn element(&mut self, element: &Element) -> (Item, Type) {
         let (ir, of) = self.check(&element.node);
         let mut inside = of;
@@ -296,9 +296,8 @@ impl<'a> Checker<'a> {
         (Ir::Map(items), Type::map(key, value))
     }
 
-    /// The type of a literal's keys. What can be no key fails when it is worked
-    /// out; its type would double, with that of the values, at every turn of
-    /// `.map(x, {x: x})`, so it is left open.
+    /// The type of a literal's keys. A value that cannot be a key fails at evaluation. Its
+    /// type is left open, because it would double in every `.map(x, {x: x})`.
     fn key(&mut self, of: Type) -> Type {
         match self.inference.head(&of) {
             Type::List(_) | Type::Map(..) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
@@ -318,8 +317,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The elements' type with one more: dyn if they differ, which
-    /// `compare_literals` refuses but in the arguments of `format`.
+    /// The elements' type with one more; `dyn` if they differ, which `compare_literals`
+    /// refuses except in the arguments of `format`.
     fn join(&mut self, before: Option<Type>, next: &Type) -> Option<Type> {
         self.inference.join(before, next).or(Some(Type::Dyn))
     }

@@ -1,4 +1,4 @@
-//! Fields, indices and keys of values; and the type of a value as it is.
+//! Fields, indices, keys and runtime types of values.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn charged_key(budget: &mut Budget, value: &Value) -> Result<Key, Eva
     key(value)
 }
 
-/// Charges what comparing a key takes: a map does so a few times.
+/// Charges the comparisons of a key.
 pub(crate) fn charge_key(budget: &mut Budget, value: &Value) -> Result<(), EvaluationError> {
     match value {
         Value::String(text) => budget.charge_read(text.len()),
@@ -157,7 +157,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether the value is of the type, as far as one can tell without looking inside.
+/// Whether the value has the type; parts are not checked.
 pub(crate) fn is_a(value: &Value, of: &Type) -> bool {
     match of {
         Type::Dyn | Type::Unknown(_) => true,
@@ -179,7 +179,7 @@ pub(crate) fn is_a(value: &Value, of: &Type) -> bool {
     }
 }
 
-/// What `has`, `?.` and `.` find.
+/// The result of `has(a.b)`, `a.?b` or `a.b`.
 fn selected(found: Option<Value>, field: &str, mode: SelectMode) -> Result<Value, EvaluationError> {
     match mode {
         SelectMode::Test => Ok(Value::Bool(found.is_some())),

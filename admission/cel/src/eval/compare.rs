@@ -1,5 +1,5 @@
-//! Equality and order. Both are charged: values may share parts so often that
-//! a comparison would not end.
+//! Equality and order. Both are charged: values can share parts so often that a
+//! comparison would not end.
 
 use std::cmp::Ordering;
 
@@ -91,7 +91,7 @@ pub(crate) fn equal(budget: &mut Budget, a: &Value, b: &Value) -> Result<bool, E
     })
 }
 
-/// The order of two numbers of any types; none beside a NaN.
+/// The order of two numbers of any types; `None` with a NaN.
 fn numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
@@ -109,7 +109,7 @@ fn whole(value: &Value) -> Option<i128> {
     }
 }
 
-/// The order of a whole number and a double, as doubles: the server's way.
+/// The order of an integer and a double, compared as doubles as in Kubernetes.
 fn whole_to(value: &Value, double: f64) -> Option<Ordering> {
     (whole(value)? as f64).partial_cmp(&double)
 }

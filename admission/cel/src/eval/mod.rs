@@ -65,7 +65,7 @@ impl Evaluator<'_> {
                 Value::Optional(None) => self.eval(&both[1]),
                 Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
                 value @ Value::Optional(_) if !unwrap => Ok(value),
-                // What is no optional is its own value, as on the server.
+                // `orValue` of a value that is not an optional, as in Kubernetes.
                 value if *unwrap => Ok(value),
                 _ => Err(EvaluationError::no_overload()),
             },
@@ -131,7 +131,7 @@ impl Evaluator<'_> {
         error.map_or(Ok(Value::Bool(!any)), Err)
     }
 
-    /// The value of a literal's element; none if it is left out.
+    /// The value of a literal's element; `None` if it is left out.
     fn item(&mut self, item: &Item) -> Result<Option<Value>, EvaluationError> {
         let value = self.eval(&item.ir)?;
         if !item.optional {

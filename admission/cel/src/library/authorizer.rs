@@ -1,4 +1,4 @@
-//! `authorizer`: a question is put together member by member; `check` asks it.
+//! `authorizer`: members build an access check; `check` makes it.
 
 use std::sync::Arc;
 
@@ -163,15 +163,15 @@ fn with(
     Ok(Value::AccessCheck(Arc::new(AccessCheck::Resource(check))))
 }
 
-/// Units of a question: Kubernetes counts as many.
-const QUESTION_UNITS: u64 = 350_000;
+/// Cost of an access check, as in Kubernetes.
+const CHECK_UNITS: u64 = 350_000;
 
 fn check(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
     match arguments {
         [Value::AccessCheck(check), Value::String(verb)]
             if !matches!(&**check, AccessCheck::Group { .. }) =>
         {
-            context.budget.charge(QUESTION_UNITS)?;
+            context.budget.charge(CHECK_UNITS)?;
             let decision = context.resolver.authorize(check, verb)?;
             context.budget.charge_allocation(
                 decision.reason.len() + decision.error.as_ref().map_or(0, String::len),

@@ -216,7 +216,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// A double as Go reads it; one too large for a double is none.
+/// A double as Go parses it; `None` for a number that is too large.
 fn double(text: &str) -> Option<f64> {
     let number: f64 = text.parse().ok()?;
     (!number.is_infinite() || text.to_ascii_lowercase().contains("inf")).then_some(number)

@@ -1,5 +1,5 @@
-//! Functions of Kubernetes' patches, and those that are ours: `listToMap`,
-//! `resourceName`; the sum of lists of lists is among the lists'.
+//! `jsonpatch.escapeKey`, and the extensions of this crate: `listToMap`, `resourceName`.
+//! The sum of a list of lists is in `lists`.
 
 use super::declaration::{CallContext, Function};
 use crate::error::EvaluationError;
@@ -43,8 +43,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// A map of the first list's strings to the second's values, to the shorter of
-/// the two; of equal keys the last wins.
+/// A map from the first list's strings to the second's values, as long as the shorter
+/// list; the last of equal keys wins.
 fn list_to_map(
     context: &mut CallContext<'_>,
     arguments: &[Value],
@@ -62,7 +62,7 @@ fn list_to_map(
             }
             other => {
                 return Err(EvaluationError::failed(format!(
-                    "listToMap: a key is no string but {}",
+                    "listToMap: a key is not a string but {}",
                     other.type_name()
                 )));
             }

@@ -1,5 +1,5 @@
-//! Lists: Kubernetes' own functions, version 3 of cel-go's extension, and the
-//! sum of lists of lists, which is ours.
+//! Lists: Kubernetes' functions, version 3 of cel-go's extension, and the sum of a list of
+//! lists, an extension of this crate.
 
 use super::declaration::{CallContext, Function};
 use super::operators::{add, contains};
@@ -199,8 +199,8 @@ fn optional(found: Option<&Value>) -> Value {
     found.map_or(Value::Optional(None), |value| Value::some(value.clone()))
 }
 
-/// The sum of a list. The type of zero is the checker's; where it knew none,
-/// that of the elements, so that lists of lists are joined.
+/// The sum of a list. Zero has the type that the checker inferred. With an unknown type
+/// the elements decide, so that lists of lists are joined.
 fn sum(
     context: &mut CallContext<'_>,
     list: &[Value],

@@ -63,7 +63,7 @@ fn validate(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value,
         return Err(EvaluationError::no_overload());
     };
     context.budget.charge_allocation(text.len() * 4 + 1_000)?;
-    let wrong = (format.wrong)(text);
+    let wrong = (format.validate)(text);
     if wrong.is_empty() {
         return Ok(Value::Optional(None));
     }

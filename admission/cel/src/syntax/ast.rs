@@ -1,10 +1,10 @@
-//! Expressions as they were written. Every node knows where it starts and how
-//! deep it is, so that no tree deeper than [`MAX_DEPTH`] is ever built.
+//! Syntax trees. A node has its offset and depth, so that no tree deeper than
+//! [`MAX_DEPTH`] is built.
 
 use crate::value::Value;
 
-/// Levels of the deepest expression: a recursive walk over it, unoptimised, fits
-/// a stack of 2 MiB. (The server allows 250 nested expressions.)
+/// Levels of the deepest expression: a recursion over it, unoptimised, fits a stack of
+/// 2 MiB. Kubernetes allows 250.
 pub(crate) const MAX_DEPTH: u16 = 100;
 
 /// A part of an expression.
@@ -14,7 +14,7 @@ pub(crate) struct Node {
     pub at: u32,
     /// Levels from here down, itself included.
     pub depth: u16,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum NodeKind {
     },
 }
 
-/// An element of a literal; `?` before it leaves it out when it is none.
+/// An element of a literal; with `?` it is left out if it is an empty optional.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub node: Node,
@@ -54,7 +54,7 @@ pub(crate) struct Element {
 }
 
 impl NodeKind {
-    /// The parts, that to which a call belongs first.
+    /// The parts; the target of a call is the first.
     pub(crate) fn parts(&self) -> Vec<&Node> {
         match self {
             Self::Literal(_) | Self::Name(_) => Vec::new(),

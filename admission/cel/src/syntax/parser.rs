@@ -34,7 +34,7 @@ pub const MAX_SOURCE_BYTES: usize = 16 << 10;
 /// The syntax tree of a source.
 ///
 /// # Errors
-/// The first thing wrong with it; a source too long or too deep.
+/// The first syntax error, or a source that is too long or too deep.
 pub(crate) fn parse(source: &str) -> Result<Node, Issue> {
     if source.len() > MAX_SOURCE_BYTES {
         let reason = format!(

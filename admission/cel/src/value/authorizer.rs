@@ -1,9 +1,9 @@
-//! The values behind `authorizer`: whom a question is about, and what it asks.
-//! Whoever implements [`Names`](crate::Names) answers it.
+//! The values of the authorizer library. The [`Resolver`](crate::Resolver) makes the
+//! decisions.
 
 use std::sync::Arc;
 
-/// Whose permission is asked for.
+/// The subject of an access check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The user of the request.
@@ -17,31 +17,31 @@ pub enum Subject {
     },
 }
 
-/// A question under construction; `check(verb)` asks it.
+/// An access check under construction; `check(verb)` makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AccessCheck {
     /// `authorizer.path(..)`
     Path {
-        /// Whose permission.
+        /// The subject.
         subject: Arc<Subject>,
-        /// The path of a request for no resource.
+        /// The path of a non-resource request.
         path: Arc<str>,
     },
     /// `authorizer.group(..)`
     Group {
-        /// Whose permission.
+        /// The subject.
         subject: Arc<Subject>,
         /// The API group, empty for the core one.
         group: Arc<str>,
     },
-    /// `authorizer.group(..).resource(..)` and what follows.
+    /// `authorizer.group(..).resource(..)` and its members.
     Resource(ResourceCheck),
 }
 
-/// A question about a resource; what was not given is empty.
+/// An access check for a resource; absent parts are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceCheck {
-    /// Whose permission.
+    /// The subject.
     pub subject: Arc<Subject>,
     /// The API group, empty for the core one.
     pub group: Arc<str>,
@@ -49,7 +49,7 @@ pub struct ResourceCheck {
     pub resource: Arc<str>,
     /// The subresource.
     pub subresource: Arc<str>,
-    /// The namespace; empty for all, or for none.
+    /// The namespace; empty for all namespaces or a cluster-scoped resource.
     pub namespace: Arc<str>,
     /// The object's name; empty for all.
     pub name: Arc<str>,
@@ -59,19 +59,19 @@ pub struct ResourceCheck {
     pub label_selector: Arc<str>,
 }
 
-/// The answer to a question.
+/// The decision of an access check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The verb may be used.
+    /// Whether the verb is allowed.
     pub allowed: bool,
-    /// Why, in the authorizer's words.
+    /// The authorizer's reason.
     pub reason: String,
-    /// The authorizer's error, which is no error of the expression.
+    /// The authorizer's error, which is not an error of the expression.
     pub error: Option<String>,
 }
 
 impl AccessCheck {
-    /// The name of the question's type.
+    /// The name of its CEL type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Path { .. } => "kubernetes.authorization.PathCheck",

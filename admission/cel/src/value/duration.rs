@@ -1,4 +1,4 @@
-//! Spans of time, as Go reads and prints them.
+//! Durations in the format of Go.
 
 /// Nanoseconds in each unit, by Go's names.
 const UNITS: [(&str, i64); 8] = [
@@ -15,7 +15,7 @@ const UNITS: [(&str, i64); 8] = [
 /// Nanoseconds of a text as `1h30m` or `-1.5s`.
 ///
 /// # Errors
-/// When it is none, or too long for 64 bits.
+/// A text that is not a duration, or does not fit 64 bits.
 pub(crate) fn parse(text: &str) -> Result<i64, String> {
     let wrong = || {
         format!(

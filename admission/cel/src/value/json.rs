@@ -1,4 +1,4 @@
-//! JSON to values and back, and the bounds of a result.
+//! Conversions from and to JSON.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use super::{Key, Patch, Value, duration, timestamp};
 use crate::error::EvaluationError;
 
-/// Whole numbers of a patch beyond this are strings, as in protobuf's JSON.
+/// Larger integers in a patch become strings, as in protobuf's JSON.
 const EXACT: u64 = (1 << 53) - 1;
 
 impl From<&serde_json::Value> for Value {
-    /// Numbers become integers where they are written as such and fit 64
-    /// signed bits, doubles otherwise.
+    /// Numbers become `int` if they are written as integers and fit 64 signed bits,
+    /// otherwise `double`.
     fn from(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         match json {
@@ -36,12 +36,12 @@ impl From<&serde_json::Value> for Value {
 }
 
 impl Value {
-    /// The value as the server would put it into an object: integers stay
-    /// integers, bytes become base64, times and spans strings.
+    /// The value as Kubernetes writes it into an object: bytes become base64, timestamps
+    /// and durations strings.
     ///
     /// # Errors
-    /// For what has no JSON: empty optionals, quantities, addresses and the
-    /// like, doubles that are no number, maps whose keys are no strings.
+    /// Values without a JSON form: quantities, addresses and other library types, NaN,
+    /// infinite doubles, maps with keys other than strings.
     pub fn to_json(&self) -> Result<serde_json::Value, EvaluationError> {
         self.json(false)
     }
@@ -103,8 +103,8 @@ impl Value {
 }
 
 impl Patch {
-    /// The operation as RFC 6902 has it. Whole numbers of its value beyond 2^53
-    /// become strings, as the server makes them.
+    /// The operation as RFC 6902. Integers of its value beyond 2^53 become strings, as in
+    /// Kubernetes.
     ///
     /// # Errors
     /// As of [`Value::to_json`].
@@ -128,5 +128,5 @@ impl Patch {
 fn double(number: f64) -> Result<serde_json::Value, EvaluationError> {
     serde_json::Number::from_f64(number)
         .map(serde_json::Value::Number)
-        .ok_or_else(|| EvaluationError::failed("a double that is no number has no JSON"))
+        .ok_or_else(|| EvaluationError::failed("a double that is not a number has no JSON"))
 }

@@ -1,5 +1,5 @@
-//! Values of expressions. Strings, lists and maps are shared, so that taking
-//! one out of another copies nothing.
+//! Values of expressions. Strings, lists and maps are shared: access to a part copies
+//! nothing.
 
 pub(crate) mod authorizer;
 pub(crate) mod duration;
@@ -27,7 +27,7 @@ pub(crate) const ELEMENT_BYTES: usize = size_of::<Value>() + 8;
 /// Bytes of an entry of a map, its share of the tree included.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Key>() + ELEMENT_BYTES;
 
-/// A map; ordered by key, so that two runs visit it alike.
+/// A map, ordered by key so that evaluation is deterministic.
 pub type Map = BTreeMap<Key, Value>;
 
 /// A value of an expression.
@@ -73,13 +73,14 @@ pub enum Value {
     Ip(IpAddr),
     /// `cidr(..)`
     Cidr(Cidr),
-    /// `format.named(..)` and its like.
+    /// `format.named(..)` and the formats by name.
     Format(&'static NamedFormat),
     /// `resourceName(..)`
     ResourceName(Arc<str>),
     /// `authorizer`, of the request's user or a service account.
     Authorizer(Arc<Subject>),
-    /// `authorizer.group(..)`, `.resource(..)`, `.path(..)` with what follows.
+    /// An access check under construction: `authorizer.group(..)`, `.resource(..)`,
+    /// `.path(..)`.
     AccessCheck(Arc<AccessCheck>),
     /// `.check(..)`
     Decision(Arc<Decision>),
@@ -101,23 +102,23 @@ pub enum Key {
 pub struct Object {
     /// The type's name, `Object.spec.containers`.
     pub type_name: Arc<str>,
-    /// Written in the spelling of 2024, `Object.spec.containers.item`: the
-    /// kind of container in the name may then be another one.
+    /// Written in the spelling of 2024, `Object.spec.containers.item`, which may name
+    /// another kind of container.
     pub legacy_spelling: bool,
-    /// The fields that were given.
+    /// The fields.
     pub fields: BTreeMap<Arc<str>, Value>,
 }
 
 /// One operation of a JSON patch (RFC 6902).
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// `add`, `remove`, `replace`, `move`, `copy` or `test`; empty if not given.
+    /// `add`, `remove`, `replace`, `move`, `copy` or `test`; empty if absent.
     pub op: Arc<str>,
-    /// Where; empty if not given.
+    /// The target path; empty if absent.
     pub path: Arc<str>,
-    /// Whence; empty if not given.
+    /// The source path; empty if absent.
     pub from: Arc<str>,
-    /// What, if given.
+    /// The value.
     pub value: Option<Value>,
 }
 
@@ -175,14 +176,14 @@ impl Value {
 }
 
 impl Key {
-    /// The value as a key; none if it can be no key.
+    /// The value as a key; `None` for other types.
     pub fn from_value(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Bool(flag) => Self::Bool(*flag),
             Value::Int(number) => Self::Int(i128::from(*number)),
             Value::Uint(number) => Self::Int(i128::from(*number)),
             Value::String(text) => Self::String(text.clone()),
-            // Only to look something up: a double that is a whole number.
+            // For lookups only: a double with an integral value.
             Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => {
                 Self::Int(*number as i128)
             }

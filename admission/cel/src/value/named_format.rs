@@ -1,67 +1,66 @@
-//! Named formats and what is wrong with a text that does not follow one, in
-//! apimachinery's words (`pkg/api/validate/content`, `util/validation`).
+//! Named formats. Their errors have the texts of apimachinery (`pkg/api/validate/content`, `util/validation`).
 
 use super::url::Url;
 
-/// A format and its check.
+/// A format with its validation.
 #[derive(Debug)]
 pub struct NamedFormat {
     name: &'static str,
-    pub(crate) wrong: fn(&str) -> Vec<String>,
+    pub(crate) validate: fn(&str) -> Vec<String>,
 }
 
 static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "dns1123Label",
-        wrong: label,
+        validate: label,
     },
     NamedFormat {
         name: "dns1123Subdomain",
-        wrong: subdomain,
+        validate: subdomain,
     },
     NamedFormat {
         name: "dns1035Label",
-        wrong: old_label,
+        validate: old_label,
     },
     NamedFormat {
         name: "qualifiedName",
-        wrong: qualified_name,
+        validate: qualified_name,
     },
     NamedFormat {
         name: "dns1123LabelPrefix",
-        wrong: |text| label(&prefix(text)),
+        validate: |text| label(&prefix(text)),
     },
     NamedFormat {
         name: "dns1123SubdomainPrefix",
-        wrong: |text| subdomain(&prefix(text)),
+        validate: |text| subdomain(&prefix(text)),
     },
     NamedFormat {
         name: "dns1035LabelPrefix",
-        wrong: |text| old_label(&prefix(text)),
+        validate: |text| old_label(&prefix(text)),
     },
     NamedFormat {
         name: "labelValue",
-        wrong: label_value,
+        validate: label_value,
     },
     NamedFormat {
         name: "uri",
-        wrong: |text| Url::parse_request(text).err().into_iter().collect(),
+        validate: |text| Url::parse_request(text).err().into_iter().collect(),
     },
     NamedFormat {
         name: "uuid",
-        wrong: |text| unless(uuid(text), "does not match the UUID format"),
+        validate: |text| unless(uuid(text), "does not match the UUID format"),
     },
     NamedFormat {
         name: "byte",
-        wrong: |text| unless(base64(text), "invalid base64"),
+        validate: |text| unless(base64(text), "invalid base64"),
     },
     NamedFormat {
         name: "date",
-        wrong: |text| unless(date(text), "invalid date"),
+        validate: |text| unless(date(text), "invalid date"),
     },
     NamedFormat {
         name: "datetime",
-        wrong: |text| unless(date_time(text), "invalid datetime"),
+        validate: |text| unless(date_time(text), "invalid datetime"),
     },
 ];
 
@@ -69,15 +68,15 @@ pub(crate) fn find(name: &str) -> Option<&'static NamedFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-fn unless(fine: bool, wrong: &str) -> Vec<String> {
-    if fine {
+fn unless(valid: bool, error: &str) -> Vec<String> {
+    if valid {
         Vec::new()
     } else {
-        vec![wrong.to_owned()]
+        vec![error.to_owned()]
     }
 }
 
-/// The start of a name that is generated: its last dash would be followed.
+/// A prefix of generated names: a trailing dash is allowed.
 fn prefix(text: &str) -> String {
     match text.len() > 1 && text.ends_with('-') && text.is_char_boundary(text.len() - 2) {
         true => format!("{}a", &text[..text.len() - 2]),
@@ -85,7 +84,7 @@ fn prefix(text: &str) -> String {
     }
 }
 
-/// What is said of a text that does not match a pattern.
+/// The error of a text that does not match a pattern.
 fn mismatch(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples
         .iter()
@@ -101,7 +100,7 @@ fn too_long(text: &str, most: usize, unit: &str) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} {unit}"))
 }
 
-/// Alphanumeric at both ends, and also what is allowed within.
+/// Whether the first and last byte match `end` and all others `within`.
 fn word(text: &str, end: fn(u8) -> bool, within: fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -125,11 +124,11 @@ fn is_subdomain(text: &str) -> bool {
 }
 
 fn label(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
+    let mut errors: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
     if is_label(text) {
-        return wrong;
+        return errors;
     }
-    wrong.push(match is_subdomain(text) {
+    errors.push(match is_subdomain(text) {
         true => "must not contain dots".to_owned(),
         false => mismatch(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
@@ -137,32 +136,32 @@ fn label(text: &str) -> Vec<String> {
             &["my-name", "123-abc"],
         ),
     });
-    wrong
+    errors
 }
 
-/// What is wrong with a text as a DNS subdomain.
+/// Errors of a text as a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 253, "characters").into_iter().collect();
+    let mut errors: Vec<String> = too_long(text, 253, "characters").into_iter().collect();
     if !is_subdomain(text) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
             "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
             &["example.com"],
         ));
     }
-    wrong
+    errors
 }
 
 fn old_label(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
+    let mut errors: Vec<String> = too_long(text, 63, "characters").into_iter().collect();
     if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
             "[a-z]([-a-z0-9]*[a-z0-9])?",
             &["my-name", "abc-123"],
         ));
     }
-    wrong
+    errors
 }
 
 /// A part of a label's key or value.
@@ -175,15 +174,15 @@ fn is_label_part(text: &str) -> bool {
 }
 
 fn label_value(text: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(text, 63, "bytes").into_iter().collect();
+    let mut errors: Vec<String> = too_long(text, 63, "bytes").into_iter().collect();
     if !text.is_empty() && !is_label_part(text) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
             "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
             &["MyValue", "my_value", "12345"],
         ));
     }
-    wrong
+    errors
 }
 
 fn uuid(text: &str) -> bool {
@@ -267,20 +266,20 @@ fn date_time(text: &str) -> bool {
     fraction && *hour <= *"23" && *minute <= *"59" && *second <= *"59"
 }
 
-/// What is wrong with a text as a qualified name, in apimachinery's words.
+/// Errors of a text as a qualified name.
 pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
     const PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
     let rule = || mismatch(MESSAGE, PATTERN, &["MyName", "my.name", "123-abc"]);
     let mut parts = text.split('/');
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     let name = match (parts.next(), parts.next(), parts.next()) {
         (Some(name), None, _) => name,
         (Some(prefix), Some(name), None) => {
             if prefix.is_empty() {
-                wrong.push("prefix part must be non-empty".to_owned());
+                errors.push("prefix part must be non-empty".to_owned());
             } else {
-                wrong.extend(subdomain(prefix).iter().map(|reason| {
+                errors.extend(subdomain(prefix).iter().map(|reason| {
                     format!(
                         "prefix part {}",
                         reason.replace("253 characters", "253 bytes")
@@ -297,12 +296,12 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        wrong.push("name part must be non-empty".to_owned());
+        errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        wrong.push("name part must be no more than 63 bytes".to_owned());
+        errors.push("name part must be no more than 63 bytes".to_owned());
     }
     if !is_label_part(name) {
-        wrong.push(format!("name part {}", rule()));
+        errors.push(format!("name part {}", rule()));
     }
-    wrong
+    errors
 }

@@ -1,6 +1,6 @@
-//! Quantities as apimachinery's `resource.Quantity` counts them: what fits 18
-//! digits is small, everything else is a decimal that is no integer to
-//! `isInteger` and `asInteger`, whatever its value.
+//! Quantities with the semantics of apimachinery's `resource.Quantity`: a number of up to
+//! 18 digits is small; a larger one is a decimal, for which `isInteger` is false whatever
+//! its value.
 
 use std::cmp::Ordering;
 
@@ -23,10 +23,10 @@ fn scaled(digits: i128, power: i32) -> Option<i128> {
 }
 
 impl Quantity {
-    /// Reads a quantity.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// When it is none, or has more digits than 38.
+    /// A text that is not a quantity or has more than 36 digits.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
         let (negative, rest) = match text.strip_prefix('-') {

@@ -13,7 +13,7 @@ pub(crate) fn in_range(time: Timestamp) -> Option<Timestamp> {
 /// A time as RFC 3339 writes it.
 ///
 /// # Errors
-/// When it is none, or out of range.
+/// A text that is not a timestamp, or is out of range.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(

@@ -222,8 +222,9 @@ fn object_fields_are_checked_against_the_schema() {
         let error = environment
             .compile(source, ResultType::Configuration)
             .expect_err(source);
-        assert_eq!((error.line, error.column), (line, column), "{error}");
-        assert!(error.message.contains(named), "{error}");
+        let issue = &error.issues[0];
+        assert_eq!((issue.line, issue.column), (line, column), "{error}");
+        assert!(issue.message.contains(named), "{error}");
     }
 }
 
@@ -241,9 +242,7 @@ fn legacy_spelling_may_name_other_containers() {
 fn compile_error_lists_every_issue() {
     let error = compile("Object{\n  a: nothing,\n  b: 1 + 'x',\n  c: foo()\n}")
         .expect_err("three mistakes");
-    let places: Vec<_> = std::iter::once((error.line, error.column))
-        .chain(error.more.iter().map(|more| (more.line, more.column)))
-        .collect();
+    let places: Vec<_> = error.issues.iter().map(|i| (i.line, i.column)).collect();
     assert_eq!(places, [(2, 6), (3, 8), (4, 6)], "{error}");
 }
 

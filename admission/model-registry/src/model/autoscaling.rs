@@ -1,5 +1,5 @@
-//! Autoscaling is of the whole model, or of its backends, or of none: each asks for
-//! some fields and forbids others.
+//! Autoscaling of the model, of its backends, or off: each requires some fields and
+//! forbids others.
 
 use serde_json::Value;
 

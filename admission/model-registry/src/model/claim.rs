@@ -1,5 +1,5 @@
-//! A model that lies on a volume is reached through the claim that is mounted for
-//! the cache: both must name the same one.
+//! A model on a volume: modelURI and cacheURI must name the same claim, because only the
+//! cache's claim is mounted.
 
 use serde_json::Value;
 

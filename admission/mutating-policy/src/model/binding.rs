@@ -1,4 +1,4 @@
-//! Reading a binding.
+//! Parsing of bindings.
 
 use super::{Binding, ParamRef, ParamTarget, resources};
 use crate::manifest::{FieldRef, Findings, is_subdomain};

@@ -1,4 +1,4 @@
-//! Reading a policy, in today's layout or that of 2024.
+//! Parsing of policies, in the current layout or that of 2024.
 
 use super::{
     ExpressionSource, FailurePolicy, Mutation, NamedExpression, ParamKind, PatchType, Policy,
@@ -6,9 +6,9 @@ use super::{
 };
 use crate::manifest::{FieldRef, Findings, is_identifier, is_qualified};
 
-/// As many conditions as the API server takes.
+/// The API server's limit.
 const MAX_CONDITIONS: usize = 64;
-/// More than anyone writes by hand; the API server has no bound of its own.
+/// The API server has no limit.
 const MAX_VARIABLES: usize = 256;
 
 const REINVOCATION: [(&str, Reinvocation); 2] = [
@@ -139,16 +139,13 @@ fn mutation(place: &FieldRef<'_>, found: &mut Findings) -> Option<Mutation> {
         PatchType::JsonPatch => ("jsonPatch", "JSONPatch", "applyConfiguration"),
     };
     if let Some(other) = place.field(other) {
-        found.fault(
-            &other.path,
-            format!("must not stand beside patchType {word}"),
-        );
+        found.fault(&other.path, format!("must be absent with patchType {word}"));
     }
     let today = place.field(name).and_then(|p| {
         p.object(&["expression"], found);
         source(&p, found)
     });
-    // In 2024 the expression stood beside patchType, which was ApplyConfiguration.
+    // In 2024 the expression was next to patchType, which was ApplyConfiguration.
     let then = place.field("expression").and_then(|_| source(place, found));
     let field = place.child_path("expression");
     match (today, then) {
@@ -171,7 +168,7 @@ fn mutation(place: &FieldRef<'_>, found: &mut Findings) -> Option<Mutation> {
     }
 }
 
-/// The policy's, or what its mutations say in the layout of 2024.
+/// The policy's reinvocation; in the layout of 2024 that of its mutations.
 fn reinvocation(
     spec: &FieldRef<'_>,
     mutations: &[FieldRef<'_>],

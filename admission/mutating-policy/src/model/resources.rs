@@ -1,4 +1,4 @@
-//! Reading what requests a policy or binding is for.
+//! Parsing of match resources.
 
 use tautline_core::selector::{Expression, Selector};
 
@@ -19,7 +19,7 @@ pub(super) fn read(place: &FieldRef<'_>, found: &mut Findings) -> MatchResources
         ("Equivalent", MatchPolicy::Equivalent),
     ];
     let rules = rules(place, "resourceRules", found);
-    // There is nothing to change in what is deleted.
+    // A deleted object cannot be changed.
     for (i, rule) in rules.iter().enumerate() {
         let field = format!("{}.resourceRules[{i}].operations", place.path);
         for operation in &rule.operations {
@@ -88,7 +88,7 @@ fn rule(place: &FieldRef<'_>, found: &mut Findings) -> Rule {
     let names = place.texts("resourceNames", found);
     for (i, name) in names.iter().enumerate() {
         if names[..i].contains(name) {
-            let message = format!("{name:?} stands here twice");
+            let message = format!("{name:?} is a duplicate");
             found.fault(&place.child_path("resourceNames"), message);
         }
     }
@@ -102,8 +102,8 @@ fn rule(place: &FieldRef<'_>, found: &mut Findings) -> Rule {
     }
 }
 
-/// Whether a wildcard among several items makes the others idle: `*` of
-/// resources leaves room for subresources.
+/// Whether a wildcard makes other items redundant. `*` in resources does not include
+/// subresources.
 fn has_redundant_wildcard(name: &str, items: &[String]) -> bool {
     let has = |text: &str| items.iter().any(|i| i == text);
     if name == "resources" {

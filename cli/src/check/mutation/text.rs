@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use serde_json::Value;
 use tautline_mutating_policy::{Fault, InvocationEnd, InvocationReport, Mismatch, MutationReport};
 
-use super::{Answer, Checked, Object};
+use super::{Checked, Effect, Object};
 use crate::table::plain;
 
 pub(super) fn of(checked: &Checked) -> String {
@@ -34,9 +34,9 @@ fn write(out: &mut String, checked: &Checked) -> fmt::Result {
 impl Object {
     fn write(&self, out: &mut String) -> fmt::Result {
         let answer = match self.outcome {
-            Answer::Changed => "changed",
-            Answer::Unchanged => "unchanged",
-            Answer::Refused => "refused",
+            Effect::Changed => "changed",
+            Effect::Unchanged => "unchanged",
+            Effect::Refused => "refused",
         };
         let cost = self.cost_units;
         writeln!(out, "{}: {answer}, {cost} cost units", plain(&self.title))?;
@@ -46,10 +46,10 @@ impl Object {
         }
         operations(out, &self.patch, &self.before, "  ")?;
         for invocation in &self.invocations {
-            told(out, invocation)?;
+            write_invocation(out, invocation)?;
         }
         for fault in self.faults.iter().filter(|f| f.ignored) {
-            ignored(out, fault)?;
+            write_ignored(out, fault)?;
         }
         for skipped in &self.skipped {
             let why = match skipped.why {
@@ -65,7 +65,7 @@ impl Object {
     }
 }
 
-fn told(out: &mut String, invocation: &InvocationReport) -> fmt::Result {
+fn write_invocation(out: &mut String, invocation: &InvocationReport) -> fmt::Result {
     let (policy, binding) = (&invocation.policy, &invocation.binding);
     let param = invocation.param.as_deref();
     let again = if invocation.pass > 1 { " again" } else { "" };
@@ -78,12 +78,12 @@ fn told(out: &mut String, invocation: &InvocationReport) -> fmt::Result {
     let name = name(policy, Some(binding), param);
     writeln!(out, "  {name}:{again} {end}")?;
     for step in &invocation.steps {
-        step_told(out, step)?;
+        write_mutation(out, step)?;
     }
     Ok(())
 }
 
-fn step_told(out: &mut String, step: &MutationReport) -> fmt::Result {
+fn write_mutation(out: &mut String, step: &MutationReport) -> fmt::Result {
     let (field, cost) = (plain(&step.field), step.cost_units);
     let what = match (&step.error, step.changed) {
         (Some(error), _) => lines(error),
@@ -100,7 +100,7 @@ fn step_told(out: &mut String, step: &MutationReport) -> fmt::Result {
     Ok(())
 }
 
-fn ignored(out: &mut String, fault: &Fault) -> fmt::Result {
+fn write_ignored(out: &mut String, fault: &Fault) -> fmt::Result {
     let name = name(&fault.policy, fault.binding.as_deref(), None);
     writeln!(out, "  {name}: error left out: {}", lines(&fault.message))
 }
