@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_loop_and_news_at_once() {
+    async fn should_requeue_backs_off_and_allows_new_nodes() {
         let mut rejected = RejectedPods::default();
         let pods = pods(0..1);
         rejected.turn(pods.iter());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_was_gone_in_between_is_news() {
+    async fn should_requeue_for_a_node_that_returned() {
         let mut rejected = RejectedPods::default();
         rejected.turn(pods(0..1).iter());
         assert!(rejected.should_requeue("0", 7));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn everyone_has_a_turn() {
+    async fn turn_gives_every_pod_a_turn() {
         let mut rejected = RejectedPods::default();
         let pods = pods(0..A_TURN * 2);
         let mut seen = std::collections::BTreeSet::new();
