@@ -105,7 +105,7 @@ fn read(data: &[u8]) -> Result<EndpointCostRequest, MalformedMessage> {
 
 proptest! {
     #[test]
-    fn answers_are_the_bytes_that_prost_writes(nodes in vec(any_node(), 0..9), valid in any_validity()) {
+    fn put_agrees_with_prost(nodes in vec(any_node(), 0..9), valid in any_validity()) {
         let mut ours = Vec::new();
         nodes.iter().for_each(|n| line(n).put(&mut ours));
         put_validity(valid, &mut ours);
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn answers_are_read_as_prost_does(
+    fn read_answer_agrees_with_prost(
         nodes in vec(any_node(), 0..9), valid in any_validity(), more in unknown()
     ) {
         let answer = answer(nodes, valid);
@@ -124,13 +124,13 @@ proptest! {
     }
 
     #[test]
-    fn questions_are_read_as_prost_does(request in any_request(), more in unknown()) {
+    fn read_eligible_nodes_agrees_with_prost(request in any_request(), more in unknown()) {
         let bytes = [more.clone(), request.encode_to_vec(), more].concat();
         prop_assert_eq!(read(&bytes).unwrap(), request);
     }
 
     #[test]
-    fn nodes_are_written_as_prost_does(eligible_nodes in vec(".{0,140}", 0..9), known_version: u64) {
+    fn put_eligible_node_agrees_with_prost(eligible_nodes in vec(".{0,140}", 0..9), known_version: u64) {
         let mut ours = Vec::new();
         eligible_nodes.iter().for_each(|n| put_eligible_node(n, &mut ours));
         put_known_version(known_version, &mut ours);
@@ -163,7 +163,7 @@ proptest! {
 }
 
 #[test]
-fn a_text_that_is_none_and_a_length_that_lies_are_named() {
+fn decoding_errors_are_specific() {
     let of = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
     assert_eq!(of(&[4 << 3 | 2, 1, 0xff]), "a text is not UTF-8");
     assert_eq!(

@@ -331,6 +331,6 @@ impl<G: Clone> Reservations<G> {
 }
 
 #[cfg(test)]
-mod tests;
+mod simulation_tests;
 #[cfg(test)]
-mod world;
+mod tests;

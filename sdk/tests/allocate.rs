@@ -93,7 +93,7 @@ fn ask(uid: &str, node: &str) -> ReserveRequest {
 }
 
 #[tokio::test]
-async fn reserved_confirmed_and_refused() {
+async fn allocator_reserves_confirms_and_rejects() {
     let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Reservations::new("t"))))
         .await
         .unwrap();
@@ -181,7 +181,7 @@ async fn all_questions(channel: Channel) -> Vec<Result<(), Status>> {
 }
 
 #[tokio::test]
-async fn no_question_is_answered_before_all_is_there() {
+async fn calls_are_rejected_until_ready() {
     let server = Server::bind(testkit::loopback()).await.unwrap();
     let (address, readiness) = (server.address(), server.readiness.clone());
     readiness.expect("nodes");

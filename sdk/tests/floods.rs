@@ -47,7 +47,7 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn floods_keep_no_caller_out_and_end_no_call() {
+async fn server_survives_floods() {
     let config = Config {
         connections: 8,
         ..testkit::loopback()

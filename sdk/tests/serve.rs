@@ -102,7 +102,7 @@ async fn misused(address: std::net::SocketAddr, method: &'static str) -> tonic::
 }
 
 #[tokio::test]
-async fn what_is_no_question_is_refused() {
+async fn server_rejects_malformed_requests() {
     let running = testkit::start(Sample).await.unwrap();
     for (method, code) in [
         ("/ruleprovider.RuleProvider/EndpointCost", Code::Internal),
@@ -140,7 +140,7 @@ async fn health_says_serving() {
 }
 
 #[tokio::test]
-async fn mutual_tls_lets_in_whom_the_ca_knows() {
+async fn mutual_tls_accepts_clients_of_the_ca() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -268,8 +268,7 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
     })
 }
 
-/// Missing policies are named in reasons and events, so a text that can name none is not kept
-/// as its author wrote it.
+/// Sanitizes a policy's name, because reasons and events name missing policies.
 fn policy_name(name: &str) -> Arc<str> {
     text::sanitize(name, MAX_NAME_CHARS).into()
 }
@@ -296,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offer_whose_api_version_would_leave_its_place_in_a_url_is_refused() {
+    fn offer_rejects_api_versions_unsafe_in_urls() {
         let convert = |api_version: &str| {
             let json = serde_json::json!({
                 "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_policies_reach_reasons_without_escapes() {
+    fn convert_sanitizes_policy_names() {
         assert_eq!(&*policy_name("near"), "near");
         assert_eq!(&*policy_name("near\u{1b}[2J\nx"), "near\u{fffd}[2J x");
     }

@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_lists_and_other_kinds() {
+    fn read_accepts_documents_lists_and_other_kinds() {
         let items = parse(
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n---\n---\n\
              apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: n}\n\
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_object_and_the_field() {
+    fn read_errors_have_object_and_field() {
         let message = |text: &str| parse(text).unwrap_err().to_string();
         let offer = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
                      metadata: {name: o, namespace: shop}\nspec:\n  targets: [{kind: Podd}]\n";
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decoding_loses_is_found() {
+    fn findings_have_unknown_fields() {
         let found = found(
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, lables: {a: b}}\n\
              spec:\n  containers:\n  - name: main\n    resources:\n      requets: {cpu: 1}\n\
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_and_workloads_without_effect_are_found() {
+    fn check_references_finds_ineffective_offers_and_workloads() {
         let offer = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
                      metadata: {name: o, namespace: shop}\nspec:\n";
         let found_of = |spec: &str, rest: &str| found(&format!("{offer}{spec}---\n{rest}"));

@@ -143,7 +143,7 @@ mod tests {
     /// The case of ciena/turnbuckle's controllers/constraint/offer_test.go; the
     /// hash by hand: FNV-1a 32 of both references, one behind the other.
     #[test]
-    fn turnbuckles_own_case() {
+    fn desired_bindings_match_turnbuckle() {
         let pods = vec![
             pod("server", "hello-server"),
             pod("client", "hello-client"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_without_objects_and_finished_pods_give_none() {
+    fn desired_bindings_skips_empty_targets_and_finished_pods() {
         let done = Pod {
             finished: true,
             ..pod("server", "b")
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn colliding_names_lose_no_binding() {
+    fn desired_bindings_survive_name_collisions() {
         // Found by trying numbers: both hash alike.
         let pods = vec![pod("p695191", "a"), pod("p1006000", "a")];
         let called = desired_bindings(&entry(&[("x", "a")], pods), 10);
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_for_each_tuple_up_to_the_cap(a in 0usize..7, b in 0usize..7, both in 0usize..4, cap in 0usize..60) {
+        fn desired_bindings_gives_each_tuple_up_to_the_cap(a in 0usize..7, b in 0usize..7, both in 0usize..4, cap in 0usize..60) {
             let mut pods: Vec<Pod> = (0..a).map(|i| pod(&format!("a{i}"), "a")).collect();
             pods.extend((0..b).map(|i| pod(&format!("b{i}"), "b")));
             pods.extend((0..both).map(|i| pod(&format!("c{i}"), "c")));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_after_the_grace_and_not_before() {
+    fn next_reports_a_violation_after_the_grace() {
         let steps = [
             (0, Compliant),
             (10, Violation),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flapping_rule_never_violates() {
+    fn next_never_violates_for_a_flapping_rule() {
         let steps: Vec<_> = (0..50)
             .map(|i| (i * 10, if i % 2 == 0 { Violation } else { Compliant }))
             .collect();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_pauses_the_grace() {
+    fn next_pauses_the_grace_during_an_error() {
         let steps = [
             (0, Violation),
             (20, Error),
@@ -127,7 +127,7 @@ mod tests {
         /// Whatever comes: a violation is reported only if the rule was broken at
         /// every evaluation of the last `grace`, errors left out.
         #[test]
-        fn no_violation_without_its_grace(grace in 0u64..40, found in proptest::collection::vec(0usize..5, 1..40)) {
+        fn next_reports_no_violation_without_grace(grace in 0u64..40, found in proptest::collection::vec(0usize..5, 1..40)) {
             let (mut standing, mut broken_for, mut last) = (ComplianceState::default(), None::<u64>, None::<Compliance>);
             for (i, found) in found.iter().enumerate() {
                 let found = Compliance::ALL[*found];

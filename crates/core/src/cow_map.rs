@@ -114,9 +114,9 @@ impl<V: Clone> CowMap<V> {
             .map(|(k, v)| (&**k, v))
     }
 
-    /// What differs from `earlier`, as key, value there and value here. Costs what
-    /// was written since, if this came from `earlier` by writes (all there is, where
-    /// it has outgrown its shards since).
+    /// The entries that differ from `earlier`: key, old value, new value. If this map derives from
+    /// `earlier`, the cost is that of the writes in between (of the whole map, if the number of
+    /// shards has grown).
     pub fn diff<'a>(
         &'a self,
         earlier: &'a Self,
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_map_and_snapshots_stay(ops in proptest::collection::vec((any::<bool>(), "[a-j]{1,2}", 0..9u8), 0..200)) {
+        fn cow_map_behaves_like_a_map(ops in proptest::collection::vec((any::<bool>(), "[a-j]{1,2}", 0..9u8), 0..200)) {
             let (mut cow, mut map) = (CowMap::default(), BTreeMap::new());
             let mut kept: Vec<(CowMap<u8>, BTreeMap<String, u8>)> = Vec::new();
             for (insert, key, value) in ops {

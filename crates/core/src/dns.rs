@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_paths() {
+    fn dns_checks_reject_paths() {
         for name in ["a", "web-0", "0", &"a".repeat(63)] {
             assert!(is_label(name) && is_subdomain(name), "{name}");
         }

@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn as_go_reads_them() {
+    fn parse_agrees_with_go() {
         for (text, nanos) in [
             ("0", 0),
             ("10m", 600_000_000_000),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn written_for_people() {
+    fn format_is_short() {
         for text in [
             "0s", "10m", "1h30m", "500us", "1.5ms", "20ms", "1m0.5s", "31.25ms",
         ] {
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_errs(text in ".{0,40}") { let _ = parse(&text); }
+        fn parse_never_panics(text in ".{0,40}") { let _ = parse(&text); }
 
         #[test]
         fn text_and_back(nanos in 0u64..i64::MAX as u64) {

@@ -24,6 +24,7 @@ pub mod planning;
 pub mod providers;
 pub mod quantity;
 pub mod reference;
+mod rule_answer;
 pub mod selector;
 pub mod selector_union;
 pub mod text;

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_count_what_is_there() {
+    fn insufficient_counts_pods_on_the_node() {
         assert_eq!(
             check(&node(), &pod("p", 3_000, NodeConstraints::default())),
             None
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_and_cordon() {
+    fn unschedulable_reason_checks_taints_and_cordon() {
         let taint = Taint {
             key: "gpu".into(),
             value: "yes".into(),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn selector_and_affinity() {
+    fn unschedulable_reason_checks_selector_and_affinity() {
         let term = |labels: &[(&str, &str, &[&str])]| AffinityTerm {
             labels: labels
                 .iter()

@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_and_positions_agree(names in proptest::collection::vec("[a-c]{0,3}", 0..40)) {
+        fn node_set_names_and_positions_agree(names in proptest::collection::vec("[a-c]{0,3}", 0..40)) {
             let set: NodeSet = names.iter().map(String::as_str).collect();
             let mut unique: Vec<&str> = Vec::new();
             for n in &names { if !unique.contains(&n.as_str()) { unique.push(n); } }

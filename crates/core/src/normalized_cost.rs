@@ -11,7 +11,7 @@
 
 use crate::{
     costs::Costs,
-    planning::{RuleAnswer, RuleOutcome},
+    rule_answer::{RuleAnswer, RuleOutcome},
 };
 
 /// The fixed-point 1.

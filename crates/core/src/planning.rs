@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-pub use crate::costs::{CostDetail, Costs};
+pub use crate::{
+    costs::{CostDetail, Costs},
+    rule_answer::{RuleAnswer, RuleOutcome},
+};
 use crate::{
     nodes::NodeSet,
     normalized_cost::{ONE, ranks},
@@ -37,33 +40,6 @@ pub mod code {
     pub const BAD_ANSWER: &str = "ProviderBadAnswer";
     /// The offer names a policy that does not exist.
     pub const POLICY_MISSING: &str = "PolicyMissing";
-}
-
-/// The result of one rule.
-#[derive(Clone, Debug)]
-pub enum RuleOutcome {
-    /// The provider's costs.
-    Costs(Costs),
-    /// No answer.
-    Unavailable {
-        /// One of [`code`].
-        code: &'static str,
-        /// No node is usable; else the rule is left out.
-        reject: bool,
-    },
-}
-
-/// One rule of one offer with its result.
-#[derive(Clone, Copy, Debug)]
-pub struct RuleAnswer<'a> {
-    /// A number that the rules of one offer share.
-    pub offer: usize,
-    /// The rule's name.
-    pub rule: &'a str,
-    /// The rule's weight within its offer.
-    pub weight: u32,
-    /// Its result.
-    pub outcome: &'a RuleOutcome,
 }
 
 /// The decision on one node.
@@ -178,15 +154,6 @@ impl Plan {
         list.truncate(most);
         list.sort_unstable();
         list
-    }
-}
-
-impl RuleAnswer<'_> {
-    fn admits(&self, at: usize) -> bool {
-        match self.outcome {
-            RuleOutcome::Costs(costs) => costs.is_usable(at),
-            RuleOutcome::Unavailable { reject, .. } => !reject,
-        }
     }
 }
 

@@ -97,7 +97,7 @@ fn named(scores: [u8; 4]) -> Vec<(String, u8)> {
 }
 
 #[test]
-fn the_best_alone_gets_ten_and_the_rest_by_their_cost() {
+fn plan_scores_only_the_best_ten() {
     let one = case("latency", &[(0, 10), (1, 20), (2, 15), (3, 11)]);
     assert_eq!(scores(&[one]), named([10, 0, 5, 8]));
     // All equal: the scheduler's own scores decide.
@@ -108,7 +108,7 @@ fn the_best_alone_gets_ten_and_the_rest_by_their_cost() {
 }
 
 #[test]
-fn units_do_not_weigh_weights_do() {
+fn plan_weighs_by_weight_and_not_by_unit() {
     let micros = case(
         "latency",
         &[(0, 0), (1, 1_000_000), (2, 500_000), (3, 900_000)],
@@ -126,7 +126,7 @@ fn units_do_not_weigh_weights_do() {
 }
 
 #[test]
-fn a_resolution_takes_its_share_of_a_rules_weight() {
+fn resolution_reduces_the_rule_weight() {
     let near = case("latency", &[(0, 0), (1, 2), (2, 1), (3, 4)]);
     let noisy = |resolution| Case {
         resolution,
@@ -143,7 +143,7 @@ fn a_resolution_takes_its_share_of_a_rules_weight() {
 }
 
 #[test]
-fn a_rule_of_two_offers_decides_alone_too() {
+fn plan_uses_raw_costs_of_one_rule_in_two_offers() {
     let costs = [(0, 5), (3, 0), (9, 2), (9, 0), (9, 0), (9, 0)];
     let twice = [0, 1].map(|offer| Case {
         offer,
@@ -153,7 +153,7 @@ fn a_rule_of_two_offers_decides_alone_too() {
 }
 
 #[test]
-fn an_offer_of_weight_zero_only_keeps_nodes_out() {
+fn offer_of_weight_zero_only_excludes_nodes() {
     let one = case("latency", &[(0, 10), (1, 20), (2, 15), (3, 11)]);
     let silent = Case {
         offer: 1,
@@ -164,7 +164,7 @@ fn an_offer_of_weight_zero_only_keeps_nodes_out() {
 }
 
 #[test]
-fn reasons_name_the_rule_and_a_stable_code() {
+fn plan_reasons_have_rule_and_code() {
     let nodes: NodeSet = NAMES[..3].iter().copied().collect();
     let mut costs = Costs::new(3);
     let note = |code, freeable| CostDetail {
@@ -208,7 +208,7 @@ fn reasons_name_the_rule_and_a_stable_code() {
 }
 
 #[test]
-fn duplicates_and_unknown_nodes_are_counted_and_the_worst_counts() {
+fn costs_add_counts_unknown_and_duplicate_nodes() {
     let nodes: NodeSet = NAMES[..2].iter().copied().collect();
     let mut costs = Costs::new(2);
     for (node, cost) in [
@@ -227,7 +227,7 @@ fn duplicates_and_unknown_nodes_are_counted_and_the_worst_counts() {
 }
 
 #[test]
-fn the_worst_line_of_a_node_leaves_its_note() {
+fn costs_add_keeps_the_worst_line() {
     let nodes: NodeSet = NAMES[..3].iter().copied().collect();
     let mut costs = Costs::new(3);
     let note = |code, detail| CostDetail {
@@ -254,7 +254,7 @@ fn the_worst_line_of_a_node_leaves_its_note() {
 }
 
 #[test]
-fn a_shortlist_keeps_the_best_and_spreads_equals() {
+fn shortlist_keeps_the_best_and_spreads_equals() {
     let nodes: NodeSet = NAMES.iter().copied().collect();
     let mut costs = Costs::new(6);
     for (i, name) in NAMES.iter().enumerate() {
@@ -342,7 +342,7 @@ fn cases(cost: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Case>> {
 proptest! {
     /// Neither the order of rules, of nodes nor of a provider's lines matters.
     #[test]
-    fn order_never_matters(
+    fn plan_is_independent_of_order(
         (all, shuffled) in cases(cost()).prop_flat_map(|c| (Just(c.clone()), Just(c).prop_shuffle())),
         order in Just(NAMES.to_vec()).prop_shuffle(),
         most in 1..6usize,
@@ -371,7 +371,7 @@ proptest! {
     /// A node with a negative or missing cost is never usable; scores are 0..=10
     /// and some usable node has 10.
     #[test]
-    fn usable_means_a_cost_from_every_rule(all in cases(cost())) {
+    fn plan_requires_a_cost_from_every_rule(all in cases(cost())) {
         let verdicts = plan(&NAMES, &all, &ones(&all));
         for (at, (_, verdict)) in verdicts.iter().enumerate() {
             let admitted = all.iter().all(|c| match &c.lines {
@@ -393,7 +393,7 @@ proptest! {
     /// No resolution and no tie-breaks: the weighted mean of the costs between the lowest
     /// and the highest, and nothing else orders nodes.
     #[test]
-    fn without_a_resolution_every_difference_counts(
+    fn plan_without_resolution_counts_every_difference(
         rules in prop::collection::vec((1..4u32, prop::collection::vec(0..99i64, 6), -5..=0i64), 1..4),
     ) {
         let all: Vec<Case> = rules.iter().map(|(weight, costs, resolution)| {
@@ -413,7 +413,7 @@ proptest! {
 
     /// A rule that decides alone orders nodes by its costs as they are.
     #[test]
-    fn one_rule_alone_keeps_the_order_of_its_costs(
+    fn plan_keeps_the_cost_order_of_a_single_rule(
         costs in all_nodes(0..1_000_000),
         resolution in noise(),
         equal in any::<bool>(),
@@ -434,7 +434,7 @@ proptest! {
     /// A rule whose costs differ by no more than its resolution is one whose costs are
     /// equal, whatever its weight and its tie-breaks.
     #[test]
-    fn what_is_within_the_resolution_overrules_nothing(
+    fn resolution_hides_small_differences(
         other in cases(-1..1_000i64),
         costs in all_nodes(0..500),
         weight in 0..1000u32,
@@ -449,7 +449,7 @@ proptest! {
 
     /// Beside another rule a tie-break never counts in the mean.
     #[test]
-    fn a_tie_break_overrules_no_other_rule(
+    fn tie_break_overrules_no_other_rule(
         costs in all_nodes(0..20),
         other in all_nodes(0..20),
         weight in 1..1000u32,
@@ -469,7 +469,7 @@ proptest! {
 
     /// Milliseconds or microseconds: a rule's unit changes no decision.
     #[test]
-    fn the_unit_of_a_rule_changes_nothing(
+    fn plan_is_independent_of_units(
         mut all in cases(-1..1_000_000i64),
         factors in prop::collection::vec(1..1_000_000i64, 5),
     ) {

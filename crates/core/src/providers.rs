@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn own_namespace_then_priority_then_age_then_name() {
+    fn choose_provider_order() {
         let a = service("infra", "a");
         let newer = Service {
             created_unix: 5,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_counts_for_other_namespaces_only_if_its_own_is_trusted() {
+    fn choose_provider_requires_a_trusted_namespace() {
         let high = Service {
             priority: i64::MAX,
             ..service("tenant", "high")
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_machine_and_its_link_are_local() {
+    fn is_local_includes_loopback_and_link_local() {
         let local = |text: &str| is_local(text.parse().unwrap());
         for address in [
             "127.0.0.1",
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_ties_on_all_but_age_and_name() {
+    fn ambiguous_provider_differs_in_age_or_name_only() {
         let rivals = |services: &[Service]| {
             let mut index = Index::default();
             services
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_value_enabled_counts_with_either_label() {
+    fn provided_rules_require_the_value_enabled() {
         let labels = [
             ("constraint.ciena.com/constraint-latency", "enabled"),
             ("constraint.ciena.com/provider-jitter", "enabled"),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_by_kind_of_service() {
+    fn addresses_depend_on_the_service_type() {
         let port = |name: &str, port| ServicePort {
             name: name.into(),
             port,

@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parts_may_be_left_out_from_the_left() {
+    fn reference_parts_are_optional_from_the_left() {
         let r: Reference = "apps/v1:Deployment:web".parse().unwrap();
         assert_eq!((r.cluster.as_str(), r.namespace.as_str()), ("", ""));
         assert_eq!(r.api_version, "apps/v1");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_text_and_the_mend() {
+    fn reference_errors_have_the_text_and_the_fix() {
         let e = "Pod:web".parse::<Reference>().unwrap_err().to_string();
         assert!(
             e.contains("\"Pod:web\" has 2 parts") && e.contains("apiVersion:Kind:name"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn api_versions_are_versions_with_or_without_a_group() {
+    fn check_api_version_accepts_version_and_group() {
         let label = "a".repeat(63);
         let longest = format!("{label}.{label}.{label}.{}/v1", "a".repeat(58));
         for good in [
@@ -213,7 +213,7 @@ mod tests {
     proptest! {
         /// What is taken adds nothing to a URL's path but its own parts.
         #[test]
-        fn an_api_version_stays_in_its_place(text in "([a-z0-9./?#%A-Z -]|\\.\\./){0,20}") {
+        fn reference_rejects_api_versions_with_separators(text in "([a-z0-9./?#%A-Z -]|\\.\\./){0,20}") {
             if check_api_version(&text).is_ok() {
                 prop_assert!(text.split('/').count() <= 2, "{text}");
                 prop_assert!(text.split(['/', '.']).all(dns::is_label), "{text}");
@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_parses_or_errs(text in ".{0,60}") {
+        fn parse_never_panics(text in ".{0,60}") {
             let _ = text.parse::<Reference>();
         }
 

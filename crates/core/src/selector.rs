@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_as_in_kubernetes() {
+    fn selector_operators_match_like_kubernetes() {
         let labels: Labels = [("app", "web"), ("tier", "")].into_iter().collect();
         let cases = [
             (expr("app", "In", &["web", "db"]), true),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_expressions_are_refused() {
+    fn expression_new_rejects_malformed_expressions() {
         assert!(Expression::new("a", "Is", vec![]).is_err());
         assert!(Expression::new("a", "In", vec![]).is_err());
         assert!(Expression::new("a", "Exists", vec!["x".into()]).is_err());
@@ -226,12 +226,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_nul_is_found(bytes in proptest::collection::vec(prop_oneof![0u8..3, 0x7eu8..0x82, any::<u8>()], 0..40)) {
+        fn nul_finds_the_first_position(bytes in proptest::collection::vec(prop_oneof![0u8..3, 0x7eu8..0x82, any::<u8>()], 0..40)) {
             prop_assert_eq!(nul(&bytes), bytes.iter().position(|b| *b == 0));
         }
 
         #[test]
-        fn labels_keep_every_pair(pairs in proptest::collection::btree_map("[a-z./]{0,9}", "[a-z0-9]{0,9}", 0..8)) {
+        fn labels_store_every_pair(pairs in proptest::collection::btree_map("[a-z./]{0,9}", "[a-z0-9]{0,9}", 0..8)) {
             let labels: Labels = pairs.iter().collect();
             for (k, v) in &pairs {
                 prop_assert_eq!(labels.get(k), Some(v.as_str()));
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn in_and_not_in_are_opposites(pairs in proptest::collection::btree_map("[ab]", "[xyz]", 0..3),
+        fn selector_in_and_not_in_are_opposites(pairs in proptest::collection::btree_map("[ab]", "[xyz]", 0..3),
                                        key in "[abc]", values in proptest::collection::vec("[xyz]", 1..3)) {
             let labels: Labels = pairs.iter().collect();
             let of = |op| Expression::new(&key, op, values.clone()).unwrap().matches(&labels);
@@ -251,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn more_requirements_never_select_more(pairs in proptest::collection::btree_map("[ab]", "[xy]", 0..3),
+        fn selector_with_more_requirements_selects_no_more(pairs in proptest::collection::btree_map("[ab]", "[xy]", 0..3),
                                                k in "[ab]", v in "[xy]") {
             let labels: Labels = pairs.iter().collect();
             let one = Selector { match_labels: vec![(k.clone(), v.clone())], ..Selector::default() };

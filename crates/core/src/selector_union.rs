@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_require_is_asked_for() {
+    fn to_query_has_common_requirements() {
         let (web, db) = (
             labels(&[("app", "web"), ("tier", "1")]),
             labels(&[("app", "db")]),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_pod_can_have_is_not_asked_for() {
+    fn add_ignores_impossible_labels() {
         for (key, value) in [
             ("app", "a b"),
             ("app", "a,b"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_left_out_for_good() {
+    fn add_drops_long_clauses_for_good() {
         let mut union = SelectorUnion::default();
         for i in 0..5_000 {
             union.add(&labels(&[("app", &format!("app-{i}")), ("tier", "1")]));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_more_values_of_one_key_bring_can_be_said() {
+    fn difference_gives_additional_values() {
         let union = |selectors: &[Selector]| {
             let mut union = SelectorUnion::default();
             selectors.iter().for_each(|s| union.add(s));
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_selects_no_less_than_any(selectors in prop::collection::vec(selector(), 0..5),
+        fn selector_union_covers_every_selector(selectors in prop::collection::vec(selector(), 0..5),
                                        pairs in prop::collection::btree_map("[abc]", "[xyz]?", 0..4)) {
             let pod: Labels = pairs.iter().collect();
             let mut union = SelectorUnion::default();

@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clean_text_has_no_unsafe_character_and_stays_as_it_is(text in texts(), max in 0..50_usize) {
+        fn sanitize_is_idempotent(text in texts(), max in 0..50_usize) {
             let once = sanitize(&text, max);
             prop_assert!(!once.chars().any(|c| c.is_control() || is_unsafe(c)), "{once:?}");
             prop_assert_eq!(once.chars().count(), text.chars().count().min(max));

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_namespace_is_trusted_by_default_and_a_star_trusts_all() {
+    fn trusted_namespaces_default_and_star() {
         let default = TrustedNamespaces::default();
         assert!(default.contains("tautline-system") && !default.contains("shop"));
         let some = TrustedNamespaces::new(["infra", "gpu"]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_counts_for_its_own_namespace_and_from_trusted_ones() {
+    fn trusted_namespaces_allow_own_and_trusted_objects() {
         let trusted = TrustedNamespaces::from_iter(["system"]);
         assert!(trusted.allows("system", Some("shop")) && trusted.allows("system", None));
         assert!(trusted.allows("shop", Some("shop")));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_at_the_end_of_a_key_matches_what_begins_alike() {
+    fn key_pattern_star_matches_prefix() {
         let group = KeyPattern::from("nvidia.com/*");
         assert!(group.matches("nvidia.com/gpu") && !group.matches("nvidia.com.evil/gpu"));
         let one = KeyPattern::from("a/b");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_allocators_may_be_bound_to_a_rule() {
+    fn allocator_keys_may_be_limited_to_a_rule() {
         let any = AllocatorKeys::from("tautline.io/gpu-*");
         assert!(any.allows("gpu-slice", "tautline.io/gpu-devices"));
         assert!(!any.allows("gpu-slice", "tautline.io/other"));

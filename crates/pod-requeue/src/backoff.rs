@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn should_requeue_backs_off_and_prefers_other_nodes() {
+    async fn should_requeue_backs_off_and_allows_new_nodes() {
         let mut rejected = RejectedPods::default();
         let pods = pods(0..1);
         rejected.next_batch(pods.iter());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn should_requeue_after_no_usable_node() {
+    async fn should_requeue_for_a_node_that_returned() {
         let mut rejected = RejectedPods::default();
         rejected.next_batch(pods(0..1).iter());
         assert!(rejected.should_requeue("0", 7));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn next_batch_takes_all_pods_in_turn() {
+    async fn turn_gives_every_pod_a_turn() {
         let mut rejected = RejectedPods::default();
         let pods = pods(0..BATCH * 2);
         let mut seen = std::collections::BTreeSet::new();

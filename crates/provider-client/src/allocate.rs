@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     CallError, PlanningQuestion, ProviderClient,
     costs::{target, wire_rule},
-    planning_round::provider_name,
+    question::provider_name,
 };
 
 /// Time reserved for a Binding in transit before the hold ends.

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opens_probes_and_closes() {
+    fn breaker_opens_probes_and_closes() {
         let start = Instant::now();
         let mut b = Breaker::default();
         for _ in 0..THRESHOLD {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_calls_under_way_when_it_opened_change_nothing() {
+    fn breaker_ignores_failures_of_earlier_calls() {
         let now = Instant::now();
         let mut b = Breaker::default();
         for _ in 0..THRESHOLD * 3 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_between_failures_keeps_it_closed() {
+    fn breaker_stays_closed_with_successes_between() {
         let now = Instant::now();
         let mut b = Breaker::default();
         for i in 0..50 {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_is_bounded() {
+    fn breaker_pause_is_bounded() {
         let mut now = Instant::now();
         let mut b = Breaker::default();
         for _ in 0..100 {

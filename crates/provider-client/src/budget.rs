@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_provider_is_waited_for_once_and_then_left_alone_for_its_time() {
+    fn budget_is_used_up_by_a_slow_provider() {
         let (budgets, start) = (Budgets::new(5), Instant::now());
         assert!(!budgets.is_used_up("shop", start));
         let most = budgets.longest_wait();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_providers_are_never_charged() {
+    fn budget_does_not_charge_quick_providers() {
         let (budgets, now) = (Budgets::new(1), Instant::now());
         for _ in 0..100_000 {
             budgets.charge("shop", now, FREE);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_that_need_no_memory_are_forgotten() {
+    fn budgets_drop_full_namespaces() {
         let (budgets, start) = (Budgets::new(5), Instant::now());
         for i in 0..MANY {
             budgets.charge(&format!("ns-{i}"), start, Duration::from_millis(20));
@@ -133,7 +133,7 @@ mod tests {
         /// Whatever providers do, a namespace takes its share of the time, what a round
         /// has free, what it may take at once, and one round that overdraws.
         #[test]
-        fn no_namespace_takes_more_than_its_share(
+        fn budget_never_exceeds_the_share(
             percent in 1_u8..=50,
             rounds in prop::collection::vec((0_u64..2000, 0_u64..500), 1..200),
         ) {

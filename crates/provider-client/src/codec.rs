@@ -139,7 +139,7 @@ mod tests {
     use tautline_proto::ruleprovider::{EndpointCostRequest, EndpointCostResponse, NodeCost};
 
     #[test]
-    fn a_question_is_what_prost_would_write() {
+    fn encode_nodes_agrees_with_prost() {
         let nodes: NodeSet = ["a", "b-1.example", "c"].into_iter().collect();
         let mut whole = EndpointCostRequest {
             peer_nodes: vec!["p".into()],
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_as_prost_would() {
+    fn raw_answer_agrees_with_prost() {
         let nodes: NodeSet = ["a", "b", "c"].into_iter().collect();
         let line = |node: &str, cost, reason: &str, freeable| NodeCost {
             node: node.into(),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn details_reach_explanations_without_escapes_and_line_breaks() {
+    fn raw_answer_sanitizes_details() {
         let nodes: NodeSet = ["a"].into_iter().collect();
         let answer = EndpointCostResponse {
             node_and_cost: vec![NodeCost {

@@ -26,7 +26,7 @@ use crate::{
     call::EndpointChoice,
     client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
-    planning_round::{PlanningQuestion, provider_name},
+    question::{PlanningQuestion, provider_name},
 };
 
 /// Costs with their source.

@@ -31,7 +31,7 @@ pub(crate) fn connector(remote_only: bool) -> HttpConnector<Resolver> {
 }
 
 /// Resolves names with the system's resolver, optionally to remote addresses only. Literal
-/// addresses are not resolved: [`Endpoints`](crate::call::Endpoints) checks them.
+/// addresses are not resolved: `Endpoints` checks them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resolver {
     remote_only: bool,

@@ -13,16 +13,20 @@ pub mod client;
 mod codec;
 mod costs;
 mod dial;
+mod error;
 mod failure;
 mod metrics;
 pub mod planning_round;
 mod pool;
+mod question;
 mod refresh;
 mod underlay;
 
-pub use client::{CallError, ClientConfig, ProviderClient};
+pub use client::{ClientConfig, ProviderClient};
+pub use error::CallError;
 pub use metrics::Metrics;
-pub use planning_round::{PlanningQuestion, PlanningRound, RuleRecord};
+pub use planning_round::{PlanningRound, RuleRecord};
+pub use question::PlanningQuestion;
 pub use underlay::{AllocateError, MitigationRequest};
 
 /// Parses bytes as a provider's answer. For the fuzz target.

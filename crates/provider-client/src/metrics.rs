@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_and_providers_of_strangers_make_a_bounded_number_of_series() {
+    fn metrics_have_a_bounded_number_of_series() {
         let mut registry = Registry::default();
         let metrics = Metrics::default();
         metrics.register(&mut registry);

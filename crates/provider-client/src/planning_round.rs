@@ -1,7 +1,6 @@
 //! A planning round: concurrent calls for every rule of every offer that governs a pod.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
@@ -11,65 +10,19 @@ use futures::future::join_all;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodConstraints, PodIdentity},
-    model::{Node, Pod, ProviderUnavailable, Rule, Service},
+    model::{Node, Pod, ProviderUnavailable, Rule},
     node_filter,
     nodes::NodeSet,
     planning::{NodeVerdict, Plan, RuleAnswer, RuleOutcome, code},
     providers::ALLOCATOR_ANNOTATION,
-    quantity,
 };
 use tokio::time::Instant;
 
-use crate::{client::ProviderClient, costs::CostSource};
+pub use crate::question::provider_name;
+use crate::{client::ProviderClient, costs::CostSource, question::PlanningQuestion};
 
 /// Maximum number of rules per pod: their providers are called concurrently.
 const MAX_RULES: usize = 256;
-
-/// The pod to plan and the candidate nodes.
-#[derive(Clone, Debug, Default)]
-pub struct PlanningQuestion {
-    /// The pod.
-    pub subject: PodIdentity,
-    /// Its annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Its effective resource requests: name and quantity text.
-    pub requests: BTreeMap<String, String>,
-    /// Names of its ResourceClaims.
-    pub resource_claims: Vec<String>,
-    /// The nodes to plan on.
-    pub nodes: Arc<NodeSet>,
-    /// kube-scheduler, and with it every other pod, waits for the answer: the time to wait for
-    /// untrusted providers is limited.
-    pub scheduler_waits: bool,
-}
-
-impl PlanningQuestion {
-    /// The question for an unbound pod of the index.
-    pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
-        let annotations = pod.placement.as_ref().map(|p| &p.annotations);
-        Self {
-            subject: PodIdentity {
-                namespace: pod.namespace.to_string(),
-                name: pod.name.to_string(),
-                uid: pod.uid.to_string(),
-                labels: pod.labels.clone(),
-            },
-            annotations: annotations
-                .into_iter()
-                .flat_map(|a| a.iter())
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .collect(),
-            requests: pod
-                .requests
-                .iter()
-                .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
-                .collect(),
-            resource_claims: pod.claims().map(str::to_owned).collect(),
-            nodes: Arc::new(nodes),
-            scheduler_waits: false,
-        }
-    }
-}
 
 /// The record of one round, from which explanations are made.
 #[derive(Debug)]
@@ -363,11 +316,6 @@ fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> Ru
         took: Duration::ZERO,
         reused: false,
     }
-}
-
-/// `namespace/name` of a provider's Service.
-pub fn provider_name(service: &Service) -> Arc<str> {
-    tautline_core::model::key(&service.namespace, &service.name).into()
 }
 
 fn missing_policy(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {

@@ -23,7 +23,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::{CallError, breaker::Breaker, dial};
+use crate::{breaker::Breaker, dial, error::CallError};
 
 /// Channels unused for this time are closed.
 const IDLE: Duration = Duration::from_secs(300);

@@ -47,7 +47,7 @@ async fn running() -> (Underlay, Snapshot) {
 }
 
 #[tokio::test]
-async fn an_allocation_is_made_once_and_released_for_good() {
+async fn allocate_underlay_is_idempotent() {
     let (underlay, snapshot) = running().await;
     let discovery = discovery();
     let service = discovery.underlay(&snapshot, "shop").unwrap();
@@ -66,7 +66,7 @@ async fn an_allocation_is_made_once_and_released_for_good() {
 }
 
 #[tokio::test]
-async fn what_may_be_allocated_is_told_from_what_is_not() {
+async fn allocate_underlay_distinguishes_unknown_from_refused() {
     let (underlay, snapshot) = running().await;
     let discovery = discovery();
     let service = discovery.underlay(&snapshot, "shop").unwrap();
@@ -103,7 +103,7 @@ async fn what_may_be_allocated_is_told_from_what_is_not() {
 }
 
 #[tokio::test]
-async fn one_that_was_never_called_has_allocated_nothing() {
+async fn allocate_underlay_refused_without_a_call() {
     let mut index = Index::default();
     index.apply(Object::Service(Service {
         namespace: "net".into(),

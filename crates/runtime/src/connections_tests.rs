@@ -16,7 +16,7 @@ fn timeouts() -> Timeouts {
 }
 
 #[test]
-fn each_phase_has_its_own_time() {
+fn timeouts_overdue_depends_on_the_phase() {
     let mut table = Connections::new(10, 10);
     let opened = table.open(address(1), 0, "one").unwrap();
     let mut overdue = |now| table.overdue(&timeouts(), now);
@@ -45,7 +45,7 @@ fn each_phase_has_its_own_time() {
 }
 
 #[test]
-fn streams_keep_a_connection() {
+fn rank_excludes_connections_with_streams() {
     let mut table = Connections::new(1, 1);
     let opened = table.open(address(1), 0, "agent").unwrap();
     opened.activity.open_stream();
@@ -59,7 +59,7 @@ fn streams_keep_a_connection() {
 }
 
 #[test]
-fn the_largest_source_makes_room() {
+fn port_closes_connections_of_the_largest_source() {
     let mut table = Connections::new(4, 3);
     for (n, name) in [(1, "quiet"), (2, "a"), (2, "b"), (2, "c")] {
         let opened = table.open(address(n), u64::from(n), name).unwrap();
@@ -82,7 +82,7 @@ fn the_largest_source_makes_room() {
 }
 
 #[test]
-fn half_sent_bodies_and_stalled_readers_make_room_after_idle_ones() {
+fn rank_prefers_idle_connections() {
     let mut table = Connections::new(3, 3);
     let mut enter = |name, phase| {
         let opened = table.open(address(1), 0, name).unwrap();
@@ -103,7 +103,7 @@ fn half_sent_bodies_and_stalled_readers_make_room_after_idle_ones() {
 }
 
 #[test]
-fn addresses_are_told_apart_as_hosts_are() {
+fn source_of_groups_addresses_by_host() {
     let of = |text: &str| source_of(text.parse().unwrap());
     assert_eq!(of("::ffff:10.0.0.1"), address(1));
     assert_eq!(of("2001:db8:1:2::3"), of("2001:db8:1:2:ffff::9"));
@@ -130,7 +130,7 @@ proptest! {
     /// The bounds hold; a connection at work is never closed; the closed one is the idlest
     /// of the source with the most connections (of those that could make room).
     #[test]
-    fn the_idlest_of_the_largest_source_makes_room(
+    fn open_closes_the_idlest_of_the_largest_source(
         events in prop::collection::vec(event(), 1..200),
         most in 1usize..12,
         per_source in 1usize..8,

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_beyond_the_bounds_are_other_and_earlier_ones_stay() {
+    fn label_bound_replaces_pairs_beyond_the_limit() {
         let codes = LabelBound::for_codes();
         assert_eq!(codes.pair("gpu-slice", "Full"), ("gpu-slice", "Full"));
         let random = (0..10_000).map(|i| ("latency".to_owned(), format!("Code{i}")));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_counts() {
+    fn memory_bytes_is_the_lowest_limit() {
         let machine = ("proc/meminfo", MEMINFO);
         let v2 = ("proc/self/cgroup", "0::/a/b\n");
         let v1 = ("proc/self/cgroup", "5:cpu,memory:/a\n0::/\n");

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_certificate_is_taken_and_a_broken_one_is_not() {
+    async fn watch_files_rejects_a_broken_certificate() {
         let dir = tempfile::tempdir().unwrap();
         let tls = ServerTls::load(files(dir.path(), "one")).unwrap();
         let stop = CancellationToken::new();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_certificate_is_taken_and_a_broken_one_is_not() {
+    fn replace_pem_rejects_a_broken_certificate() {
         let made = rcgen::generate_simple_self_signed(["one".to_owned()]).unwrap();
         let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let pem = |cert| ServerPem {

@@ -156,7 +156,7 @@ async fn ended(mut stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn silent_connections_beyond_the_bound_keep_nobody_out() {
+async fn port_survives_silent_connections() {
     let served = Served::start(limits(), None).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
@@ -178,7 +178,7 @@ async fn silent_connections_beyond_the_bound_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn requests_under_way_are_not_closed_for_newcomers() {
+async fn port_keeps_connections_with_requests_in_progress() {
     let served = Served::start(limits(), None).await;
     let mut busy = Vec::new();
     for _ in 0..4 {
@@ -205,7 +205,7 @@ async fn requests_under_way_are_not_closed_for_newcomers() {
 }
 
 #[tokio::test]
-async fn silent_and_dribbling_clients_are_closed_and_kept_alive_ones_are_not() {
+async fn port_closes_silent_and_slow_clients() {
     let short = Duration::from_millis(500);
     let limits = Limits {
         first_byte: short,
@@ -240,7 +240,7 @@ async fn silent_and_dribbling_clients_are_closed_and_kept_alive_ones_are_not() {
 }
 
 #[tokio::test]
-async fn idle_connections_end_in_their_own_time() {
+async fn port_closes_idle_connections() {
     let limits = Limits {
         idle: Some(Duration::from_millis(100)),
         ..limits()
@@ -253,7 +253,7 @@ async fn idle_connections_end_in_their_own_time() {
 }
 
 #[tokio::test]
-async fn half_sent_bodies_end_by_their_deadline_and_hold_only_what_arrived() {
+async fn unfinished_bodies_end_by_their_deadline() {
     let limits = Limits {
         body: Duration::from_secs(3),
         ..limits()
@@ -287,7 +287,7 @@ async fn half_sent_bodies_end_by_their_deadline_and_hold_only_what_arrived() {
 }
 
 #[tokio::test]
-async fn beyond_the_memory_for_requests_large_ones_are_refused_and_small_ones_pass() {
+async fn request_memory_rejects_large_requests_only() {
     let served = Served::start(limits(), None).await;
     let whole = vec![7; 3 * MIB];
     let mut first = served.connect().await;
@@ -332,7 +332,7 @@ async fn beyond_the_memory_for_requests_large_ones_are_refused_and_small_ones_pa
 }
 
 #[tokio::test]
-async fn a_client_that_takes_no_answer_loses_its_connection_and_its_memory() {
+async fn port_closes_clients_that_do_not_read() {
     let limits = Limits {
         response: Duration::from_millis(100),
         ..limits()
@@ -359,7 +359,7 @@ async fn a_client_that_takes_no_answer_loses_its_connection_and_its_memory() {
 }
 
 #[tokio::test]
-async fn stalled_handshakes_hold_no_connection() {
+async fn port_survives_stalled_handshakes() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (dir.path().join("crt"), dir.path().join("key"));

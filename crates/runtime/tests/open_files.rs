@@ -13,7 +13,7 @@ use tautline_runtime::http::{Limits, Port, PortMetrics, serve, text};
 use tokio_util::sync::CancellationToken;
 
 #[test]
-fn a_newcomer_is_served_when_files_run_out() {
+fn port_makes_room_when_file_descriptors_run_out() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_python_example_has_the_contract() {
+    fn python_example_has_the_current_contract() {
         let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let read = |path: &str| fs::read_to_string(proto.join(path)).unwrap();
         assert_eq!(
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_same_is_not_written() {
+    fn codegen_skips_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.rs");
         assert!(put(&path, b"one").unwrap());

@@ -24,7 +24,7 @@ fn reserve(book: &mut Reservations<u64>, now: Instant, key: Key, grant: u64) -> 
 }
 
 #[test]
-fn the_id_of_an_expired_reservation_means_nothing_to_the_next() {
+fn expired_id_does_not_affect_the_next_reservation() {
     let (mut book, start) = (Reservations::new("a"), Instant::now());
     let old = reserve(&mut book, start, key(0, 0, 0), 1);
     let later = start + HOLD;
@@ -44,7 +44,7 @@ fn the_id_of_an_expired_reservation_means_nothing_to_the_next() {
 }
 
 #[test]
-fn an_attempt_that_failed_does_not_free_what_another_may_bind() {
+fn release_of_one_attempt_keeps_the_grant() {
     let (mut book, start) = (Reservations::new("a"), Instant::now());
     let first = reserve(&mut book, start, key(0, 0, 0), 1);
     let second = reserve(&mut book, start + HOLD / 2, key(0, 0, 0), 2);
@@ -59,7 +59,7 @@ fn an_attempt_that_failed_does_not_free_what_another_may_bind() {
 }
 
 #[test]
-fn a_confirm_after_the_watch_has_shown_it_is_no_error() {
+fn confirm_after_observe_pod_succeeds() {
     let (mut book, now) = (Reservations::new("a"), Instant::now());
     let (here, there) = (
         reserve(&mut book, now, key(0, 0, 0), 1),
@@ -78,7 +78,7 @@ fn a_confirm_after_the_watch_has_shown_it_is_no_error() {
 }
 
 #[test]
-fn a_confirmed_pod_that_no_watch_showed_is_named() {
+fn unobserved_gives_confirmed_pods() {
     let (mut book, now) = (Reservations::new("a"), Instant::now());
     let held = reserve(&mut book, now, key(0, 0, 0), 1);
     book.confirm(now, &held.id).unwrap();
@@ -152,7 +152,7 @@ proptest! {
 
     /// The book is the naive list, whatever comes in whatever order.
     #[test]
-    fn it_is_what_a_plain_list_would_be(steps in proptest::collection::vec(step(), 1..60)) {
+    fn reservations_agree_with_a_plain_list(steps in proptest::collection::vec(step(), 1..60)) {
         let (mut book, mut naive) = (Reservations::new("a"), Naive::default());
         let mut now = Instant::now();
         let mut grants = 0;

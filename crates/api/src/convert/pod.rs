@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_and_sidecars_as_the_scheduler_counts() {
+    fn requests_count_init_containers_and_sidecars() {
         let spec = spec(
             r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"},"limits":{"nvidia.com/gpu":"2"}}},
                               {"name":"b","resources":{"requests":{"cpu":"500m"}}}],
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_a_schedulers_message() {
+    fn rules_in_finds_reason_codes() {
         let message = "0/5 nodes are available: 1 Insufficient cpu, 2 gpu-slice/NoSharedGpu, \
                        1 latency/OverLimit, 1 node(s) had untolerated taint {a/b: x}. \
                        preemption: 0/5 nodes are available: 5 a.b/c/NoCost.";
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_affinity_matches_nothing() {
+    fn pod_with_malformed_affinity_matches_nothing() {
         let spec = spec(
             r#"{"containers":[],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
                {"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Near"}]}]}}}}"#,

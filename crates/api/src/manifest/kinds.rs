@@ -84,7 +84,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn mistakes_are_told_from_kinds_of_others() {
+    fn kinds_check_accepts_foreign_kinds() {
         for (version, kind) in [
             ("v1", "Pod"),
             ("constraint.ciena.com/v1alpha1", "ConstraintPolicyBinding"),

@@ -176,7 +176,7 @@ mod tests {
     use super::{super::Location, *};
 
     #[test]
-    fn lines_are_those_of_the_text() {
+    fn line_index_gives_the_lines_of_the_text() {
         let text = "# comment\n---\n---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    a: [1,\n      {b: 2}]\n\
                     ---\n\"kind\": x\nspec:\n    other: |\n      text\n    \"c.d/e\": {f: g}\n";
         let lines = LineIndex::new(text);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_lines_as_well() {
+    fn line_index_reads_json() {
         let lines = LineIndex::new("{\"kind\": \"Pod\",\n \"spec\": {\n  \"a\": 1.5e3}}");
         let place = Location {
             document: 1,

@@ -1,4 +1,4 @@
-//! What objects of several manifests need of each other.
+//! Checks references between objects of several manifests.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,8 +10,8 @@ use tautline_core::{
 use super::{Finding, Item, Workload, path::FieldPath};
 use crate::{ConstraintPolicyOffer, Metadata, convert};
 
-/// Offers that ask or select nothing, and workloads without their pods, among all
-/// objects of a decision; each with where `W` its object is.
+/// Finds offers without effect and workloads without their pods among all objects; `W` locates each
+/// object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
     let mut findings = Vec::new();

@@ -32,7 +32,7 @@ fn assert_same_metadata(ours: &ObjectMeta, whole: &ObjectMeta) {
 }
 
 #[test]
-fn every_field_that_is_kept_of_a_pod_is_where_kubernetes_writes_it() {
+fn pod_fields_agree_with_kubernetes() {
     let (ours, whole) = sample::<Pod>(
         include_str!("../../testdata/core.v1.Pod.json"),
         include_bytes!("../../testdata/core.v1.Pod.pb"),
@@ -97,7 +97,7 @@ fn every_field_that_is_kept_of_a_pod_is_where_kubernetes_writes_it() {
 }
 
 #[test]
-fn every_field_that_is_kept_of_a_node_is_where_kubernetes_writes_it() {
+fn node_fields_agree_with_kubernetes() {
     let (ours, whole) = sample::<Node>(
         include_str!("../../testdata/core.v1.Node.json"),
         include_bytes!("../../testdata/core.v1.Node.pb"),
@@ -111,7 +111,7 @@ fn every_field_that_is_kept_of_a_node_is_where_kubernetes_writes_it() {
 }
 
 #[test]
-fn what_go_writes_empty_counts_as_left_out() {
+fn findings_ignore_empty_values() {
     let toleration = [0x0a, 0, 0x12, 0, 0x1a, 0, 0x22, 0];
     // A container, nodeName, schedulerName, a toleration.
     let spec = [&[0x12, 0, 0x52, 0, 0x9a, 1, 0, 0xb2, 1, 8][..], &toleration].concat();

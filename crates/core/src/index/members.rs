@@ -1,4 +1,4 @@
-//! What the targets of offers select.
+//! The members of offers' targets.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub(super) fn selects_pod(target: &Target, pod: &Pod) -> bool {
             .is_some_and(|s| s.matches(&pod.labels))
 }
 
-/// Everything that a target selects in `namespace`. What `known` has already is
-/// kept as it is, so that nothing that is the same looks changed.
+/// The objects that a target selects in `namespace`. Returns `known` if it has the same members, so
+/// that unchanged targets do not look changed.
 pub(super) fn members_of(
     target: &Target,
     namespace: &str,

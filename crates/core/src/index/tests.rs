@@ -94,7 +94,7 @@ fn describe(index: &Index) -> Vec<String> {
 }
 
 #[test]
-fn a_snapshot_does_not_move() {
+fn snapshot_is_immutable() {
     let mut index = Index::default();
     index.apply(offer("o", &["web"]));
     index.apply(pod("p", "web", None));
@@ -107,7 +107,7 @@ fn a_snapshot_does_not_move() {
 }
 
 #[test]
-fn applying_the_same_again_changes_nothing() {
+fn apply_of_an_equal_object_changes_nothing() {
     let mut index = Index::default();
     assert!(index.apply(pod("p", "web", None)));
     assert!(!index.apply(pod("p", "web", None)));
@@ -149,7 +149,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 proptest! {
     /// However a state came about, it is the one that its objects alone give.
     #[test]
-    fn history_does_not_matter(ops in ops(), offers_first in any::<bool>()) {
+    fn index_depends_on_the_last_state_only(ops in ops(), offers_first in any::<bool>()) {
         let mut index = Index::default();
         let mut last: std::collections::BTreeMap<(Kind, String), Object> = Default::default();
         for op in ops {
@@ -178,7 +178,7 @@ type Seen = (Vec<Target>, Vec<BTreeMap<String, String>>);
 proptest! {
     /// What a snapshot says has changed is what a comparison of everything finds.
     #[test]
-    fn changed_offers_are_those_that_differ(steps in proptest::collection::vec((0usize..6, "[a-c]", 0usize..3), 1..30)) {
+    fn changed_offers_gives_differing_offers(steps in proptest::collection::vec((0usize..6, "[a-c]", 0usize..3), 1..30)) {
         let mut index = Index::default();
         let look = |s: &Snapshot| -> BTreeMap<String, Seen> {
             s.offers()
@@ -217,7 +217,7 @@ proptest! {
 }
 
 #[test]
-fn kinds_that_are_known_by_name_fill_their_targets() {
+fn dynamic_objects_become_members() {
     let target = |name: &str, kind| Target {
         name: name.into(),
         kind,

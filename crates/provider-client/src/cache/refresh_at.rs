@@ -1,5 +1,4 @@
-//! When a provider is asked again for an answer that is in use, before that ends: so no
-//! pod has to wait for it.
+//! The time to refresh an answer in use before it ends, so that no pod waits.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -8,14 +7,14 @@ use std::{
 
 use tokio::time::Instant;
 
-/// So long before the end of an answer the next is asked for at least: a call, and the
-/// wait for a processor. Else it is an eighth of the answer's time.
-const LEAST: Duration = Duration::from_millis(8);
-/// And at most so long before.
-const MOST: Duration = Duration::from_millis(100);
+/// Minimum time before the end: a call, and the wait for a processor. Normally it is an eighth of
+/// the validity.
+const MIN_BEFORE: Duration = Duration::from_millis(8);
+/// Maximum time before the end.
+const MAX_BEFORE: Duration = Duration::from_millis(100);
 /// Answers valid for longer are not refreshed in advance: one pod may wait for the next, and the
 /// provider's address, resolved at the last use, may be outdated.
-const LONG: Duration = Duration::from_secs(2);
+const MAX_VALIDITY: Duration = Duration::from_secs(2);
 
 /// The time of the refresh: once, and only if the answer is used again.
 #[derive(Debug)]
@@ -28,9 +27,9 @@ impl RefreshAt {
     /// For an answer requested at `asked` and valid until `until`.
     pub(super) fn new(asked: Instant, until: Instant) -> Self {
         let holds = until - asked;
-        let before = (holds / 8).clamp(LEAST, MOST);
+        let before = (holds / 8).clamp(MIN_BEFORE, MAX_BEFORE);
         Self {
-            at: (before < holds && holds <= LONG).then(|| until - before),
+            at: (before < holds && holds <= MAX_VALIDITY).then(|| until - before),
             taken: AtomicBool::new(false),
         }
     }
@@ -63,15 +62,15 @@ mod tests {
         /// Never before most of the answer's time is over, never too late to ask, and
         /// for one only.
         #[test]
-        fn in_time_and_once(micros in 0..3_000_000_u64) {
+        fn refresh_at_is_in_time_and_once(micros in 0..3_000_000_u64) {
             let (asked, holds) = (Instant::now(), Duration::from_micros(micros));
             let due = RefreshAt::new(asked, asked + holds);
             match due.take() {
-                None => prop_assert!(holds <= LEAST || holds > LONG),
+                None => prop_assert!(holds <= MIN_BEFORE || holds > MAX_VALIDITY),
                 Some(at) => {
                     let left = asked + holds - at;
-                    prop_assert!(at > asked && left >= LEAST && left <= MOST);
-                    prop_assert!(left == LEAST || left <= holds / 8);
+                    prop_assert!(at > asked && left >= MIN_BEFORE && left <= MAX_BEFORE);
+                    prop_assert!(left == MIN_BEFORE || left <= holds / 8);
                 }
             }
             prop_assert_eq!(due.take(), None);

@@ -57,7 +57,7 @@ fn put_asked(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64
 }
 
 #[tokio::test(start_paused = true)]
-async fn valid_answers_serve_other_nodes_too_until_they_end() {
+async fn cache_merges_answers_about_other_nodes() {
     let cache = Cache::default();
     put(&cache, &[("a", 5), ("b", -1)], &["gone"], 100);
     assert_eq!(
@@ -96,7 +96,7 @@ async fn valid_answers_serve_other_nodes_too_until_they_end() {
 
 /// Other nodes are asked about again and again, in another order, and nodes go.
 #[tokio::test(start_paused = true)]
-async fn what_is_over_and_what_was_said_anew_does_not_pile_up() {
+async fn cache_drops_ended_lines() {
     let cache = Cache::default();
     for round in 0..400_i64 {
         let name = |n: i64| format!("node-{}", (3 * round + n) % (20 + round));
@@ -171,7 +171,7 @@ fn put_told(cache: &Cache, names: &[&str], answer: &RawAnswer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_hold_but_for_what_has_changed_since_their_version() {
+async fn cache_applies_changes_to_versioned_lines() {
     let cache = Cache::default();
     put_told(&cache, &["a", "gone"], &told(&[("a", 5)], 10, 0));
     let one = as_of(&cache, &["b", "a"]).unwrap();
@@ -193,7 +193,7 @@ async fn lines_hold_but_for_what_has_changed_since_their_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_no_later_version_can_be_known_nobody_is_asked() {
+async fn versioned_answer_is_reused_while_valid() {
     let cache = Cache::default();
     let both = ["a", "b"];
     let lines = [("a", 5), ("b", 6)];
@@ -232,7 +232,7 @@ async fn while_no_later_version_can_be_known_nobody_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_answers_that_cross_the_later_version_holds() {
+async fn cache_keeps_the_later_version() {
     let cache = Cache::default();
     put_told(&cache, &["a", "b"], &told(&[("a", 5), ("b", 6)], 10, 0));
     let begun = || as_of(&cache, &["a", "b"]).unwrap();
@@ -256,7 +256,7 @@ async fn of_answers_that_cross_the_later_version_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn positions_of_an_answer_are_not_those_of_another() {
+async fn cache_distinguishes_positions_of_answers() {
     let cache = Cache::default();
     let lines = [("a", 1), ("b", 2), ("c", 3)];
     put_told(&cache, &["a", "b", "c"], &told(&lines, 10, 0));
@@ -275,7 +275,7 @@ async fn positions_of_an_answer_are_not_those_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_for_this_call_only_is_not_kept() {
+async fn cache_skips_answers_without_validity() {
     let cache = Cache::default();
     put(&cache, &[("a", 5)], &[], 0);
     put(&cache, &[("a", 5)], &[], -3);
@@ -283,7 +283,7 @@ async fn an_answer_for_this_call_only_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_latest_answer_says_how_exact_costs_are() {
+async fn cache_uses_the_latest_resolution() {
     let (cache, both) = (Cache::default(), ["a", "b"]);
     let answer = |names: &[&str], resolution, version, changed_since| {
         let mut bytes = Vec::new();
@@ -359,7 +359,7 @@ fn lines_again(cache: &Cache, due: Instant) -> Option<Vec<Vec<String>>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_used_again_is_renewed_once_before_it_ends() {
+async fn cache_refreshes_a_used_answer_once() {
     let (cache, start) = (Cache::default(), Instant::now());
     put(&cache, &[("a", 5), ("b", 6)], &[], 800);
     let due = ahead(&cache, &["a"]).unwrap();
@@ -392,7 +392,7 @@ async fn an_answer_that_is_used_again_is_renewed_once_before_it_ends() {
 
 /// Whoever used the answer: a pod may have asked about one node.
 #[tokio::test(start_paused = true)]
-async fn many_nodes_are_renewed_in_several_questions() {
+async fn refresh_plan_splits_many_nodes() {
     let cache = Cache::default();
     let names: Vec<String> = (0..=REFRESH_CHUNK_NODES)
         .map(|n| format!("node-{n}"))
@@ -407,7 +407,7 @@ async fn many_nodes_are_renewed_in_several_questions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_end_lines_are_asked_for_by_those_who_need_them() {
+async fn cache_misses_after_the_maximum_age() {
     let cache = Cache::default();
     put(&cache, &[("gone", -1), ("a", 5)], &[], 2_000);
     let mut renewed = 0;
@@ -425,7 +425,7 @@ async fn in_the_end_lines_are_asked_for_by_those_who_need_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbered_lines_are_renewed_by_their_changes() {
+async fn refresh_plan_requests_changes_of_versioned_lines() {
     let cache = Cache::default();
     let both = ["a", "b"];
     put_told(&cache, &both, &fresh(&[("a", 5), ("b", 6)], 10, 0, 30));

@@ -53,7 +53,7 @@ async fn answering(answer: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_failure_names_the_address_and_its_cause() {
+async fn call_errors_have_address_and_cause() {
     let at = |port: u16| cluster(&[("127.0.0.1", port)]);
     let discovery = impatient();
     let port = closed_port();
@@ -74,7 +74,7 @@ async fn a_failure_names_the_address_and_its_cause() {
 }
 
 #[tokio::test]
-async fn an_open_breaker_repeats_the_last_error() {
+async fn open_breaker_reports_the_last_error() {
     let port = closed_port();
     let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
     let mut text = String::new();
@@ -91,7 +91,7 @@ async fn an_open_breaker_repeats_the_last_error() {
 /// A provider that takes calls and never answers costs callers its deadline a few times,
 /// and then nothing: others find out whether it is back.
 #[tokio::test]
-async fn no_caller_waits_for_an_address_that_is_left_alone() {
+async fn open_breaker_delays_no_caller() {
     let snapshot = cluster(&[("127.0.0.1", answering("").await)]);
     let discovery = impatient();
     for _ in 0..8 {
@@ -108,7 +108,7 @@ async fn no_caller_waits_for_an_address_that_is_left_alone() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_back_is_found_though_nobody_asks() {
+async fn breaker_probes_in_the_background() {
     let port = closed_port();
     let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
     for _ in 0..8 {
@@ -159,7 +159,7 @@ impl RuleProvider for Moody {
 }
 
 #[tokio::test]
-async fn a_question_that_is_refused_shuts_no_other_out() {
+async fn rejected_requests_do_not_open_the_breaker() {
     let running = testkit::start(Moody).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = impatient();
@@ -172,7 +172,7 @@ async fn a_question_that_is_refused_shuts_no_other_out() {
 }
 
 #[tokio::test]
-async fn the_question_asked_last_is_the_probe() {
+async fn probe_repeats_the_last_request() {
     let running = testkit::start(Moody).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = impatient();

@@ -134,7 +134,7 @@ fn annotated() -> PlanningQuestion {
 }
 
 #[tokio::test]
-async fn a_tenants_provider_answers_for_no_other_namespace() {
+async fn untrusted_provider_serves_only_its_namespace() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     let snapshot = with_service("tenant", port, |s| s.priority = i64::MAX);
@@ -154,7 +154,7 @@ async fn a_tenants_provider_answers_for_no_other_namespace() {
 }
 
 #[tokio::test]
-async fn annotations_go_to_other_namespaces_only_where_they_are_listed() {
+async fn shared_annotations_limit_other_namespaces() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     let told = async |namespace: &str| {
@@ -175,7 +175,7 @@ async fn annotations_go_to_other_namespaces_only_where_they_are_listed() {
 }
 
 #[tokio::test]
-async fn an_allocator_of_an_untrusted_namespace_is_not_used() {
+async fn untrusted_allocator_is_not_called() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     let snapshot = with_service("ns", port, |s| s.allocator = true);
@@ -188,7 +188,7 @@ async fn an_allocator_of_an_untrusted_namespace_is_not_used() {
 }
 
 #[tokio::test]
-async fn an_allocator_writes_allowed_annotations_alone() {
+async fn reserve_rejects_annotations_that_are_not_allowed() {
     for (key, allowed) in [
         ("tautline.io/gpu-devices", true),
         ("tautline.io/other", false),
@@ -214,7 +214,7 @@ async fn an_allocator_writes_allowed_annotations_alone() {
 }
 
 #[tokio::test]
-async fn a_service_of_an_external_name_is_called_only_where_that_is_allowed() {
+async fn external_names_are_called_only_if_allowed() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     for (host, external, expected) in [
@@ -243,7 +243,7 @@ async fn a_service_of_an_external_name_is_called_only_where_that_is_allowed() {
 
 /// Whether a port is closed, open, or speaks another protocol is not said to tenants.
 #[tokio::test]
-async fn failures_of_an_untrusted_external_name_are_told_alike() {
+async fn hide_details_of_untrusted_external_names() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let closed_port = closed.local_addr().unwrap().port();
     drop(closed);
@@ -259,7 +259,7 @@ async fn failures_of_an_untrusted_external_name_are_told_alike() {
 }
 
 #[tokio::test]
-async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() {
+async fn budget_limits_the_wait_for_untrusted_providers() {
     let slow = Nosy {
         delay: Duration::from_secs(60),
         ..Nosy::default()
@@ -301,7 +301,7 @@ async fn kube_scheduler_waits_for_a_tenants_slow_provider_for_its_share_alone() 
 
 /// Each rule costs a question and memory for every node.
 #[tokio::test]
-async fn of_very_many_rules_the_first_are_asked_about() {
+async fn round_limits_the_number_of_rules() {
     let plain = cluster(&[]);
     let mut index = Index::default();
     for entry in plain.offers_in("ns") {

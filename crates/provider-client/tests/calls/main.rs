@@ -3,9 +3,9 @@
 // Helpers of tests are no tests to the lint.
 #![allow(clippy::unwrap_used)]
 
+mod cache;
 mod failures;
 mod guards;
-mod kept;
 mod tls;
 
 use std::{
@@ -161,7 +161,7 @@ fn outcome(outcome: &RuleOutcome) -> &'static str {
 }
 
 #[tokio::test]
-async fn calls_are_balanced_over_ready_addresses() {
+async fn calls_use_ready_addresses_in_turn() {
     let (a, b) = (Counting::default(), Counting::default());
     let (run_a, run_b) = (
         testkit::start(a.clone()).await.unwrap(),
@@ -186,7 +186,7 @@ async fn calls_are_balanced_over_ready_addresses() {
 
 /// A provider may judge by what it has seen of the same objects before.
 #[tokio::test]
-async fn the_same_objects_are_evaluated_by_the_same_replica() {
+async fn evaluate_uses_the_same_replica() {
     let counts = [Counting::default(), Counting::default()];
     let a = testkit::start(counts[0].clone()).await.unwrap();
     let b = testkit::start(counts[1].clone()).await.unwrap();
@@ -234,7 +234,7 @@ async fn the_same_objects_are_evaluated_by_the_same_replica() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_is_left_alone_and_probed() {
+async fn breaker_opens_for_an_absent_provider_and_probes_it() {
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -267,7 +267,7 @@ async fn a_provider_that_is_not_there_is_left_alone_and_probed() {
 }
 
 #[tokio::test]
-async fn a_slow_one_is_cut_off_and_a_huge_answer_refused() {
+async fn slow_and_huge_answers_are_errors() {
     let slow = Counting {
         delay: Duration::from_secs(60),
         ..Counting::default()
@@ -306,7 +306,7 @@ async fn a_slow_one_is_cut_off_and_a_huge_answer_refused() {
 }
 
 #[tokio::test]
-async fn a_provider_without_a_ready_address_has_a_code_of_its_own() {
+async fn provider_without_ready_address_has_its_own_code() {
     let discovery = discovery();
     let round = ask(&discovery, &cluster(&[])).await;
     assert_eq!(code(&round), "ProviderNotReady");
@@ -333,7 +333,7 @@ impl Allocator for NoLeader {
 }
 
 #[tokio::test]
-async fn an_allocator_that_cannot_now_is_still_asked_for_costs() {
+async fn unavailable_allocator_still_gives_costs() {
     let running = testkit::start_with_allocator(Counting::default(), NoLeader)
         .await
         .unwrap();

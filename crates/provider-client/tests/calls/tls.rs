@@ -9,7 +9,7 @@ use tautline_sdk::testkit;
 use crate::{Counting, ask, cluster, code};
 
 #[tokio::test]
-async fn tls_with_certificates_of_both_sides() {
+async fn calls_use_mutual_tls() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let server = rcgen::generate_simple_self_signed(["p.ns.svc".to_owned()]).unwrap();

@@ -16,7 +16,7 @@ fn names(store: &ClusterStore) -> Vec<String> {
 }
 
 #[test]
-fn what_has_come_since_a_pod_was_read_stays() {
+fn replace_keeps_newer_pods() {
     let store = ClusterStore::default();
     store.apply(pod("a"));
     let read = Arc::clone(store.snapshot().pod("ns", "a").unwrap());
@@ -36,7 +36,7 @@ fn what_has_come_since_a_pod_was_read_stays() {
 }
 
 #[test]
-fn a_pod_wakes_only_who_follows_pods() {
+fn changes_except_pods_ignores_pods() {
     let store = ClusterStore::default();
     let (all, but_pods) = (store.changes(), store.changes_except_pods());
     store.apply(pod("a"));
@@ -49,7 +49,7 @@ fn a_pod_wakes_only_who_follows_pods() {
 }
 
 #[test]
-fn a_list_takes_away_what_it_has_not_brought_at_its_end_and_not_before() {
+fn relist_commit_removes_missing_objects() {
     let store = ClusterStore::default();
     for name in ["a", "b", "bad"] {
         store.apply(pod(name));

@@ -130,7 +130,7 @@ fn groups(prefix: &str, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_with_many_kinds_causes_few_requests_and_ever_fewer() {
+async fn dynamic_watch_slows_down_for_many_missing_kinds() {
     let evil = groups("a", 200);
     let offers = evil.chunks(8).enumerate();
     let offers = offers.map(|(i, some)| offer("evil", &format!("o{i}"), some));
@@ -152,7 +152,7 @@ async fn a_tenant_with_many_kinds_causes_few_requests_and_ever_fewer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_that_come_and_go_cause_no_storm() {
+async fn dynamic_watch_paces_discoveries() {
     let f = followed(Vec::new());
     let start = Instant::now();
     for i in 0..600 {
@@ -165,7 +165,7 @@ async fn kinds_that_come_and_go_cause_no_storm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_tenant_is_served_beside_one_with_many_kinds() {
+async fn dynamic_watch_serves_other_tenants() {
     let mut offers = vec![offer("shop", "o", &["served".to_owned()])];
     let evil = groups("a", 80);
     for (i, some) in evil.chunks(8).enumerate() {
@@ -178,7 +178,7 @@ async fn another_tenant_is_served_beside_one_with_many_kinds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absent_and_forbidden_kinds_read_the_same() {
+async fn unavailable_hides_missing_permissions() {
     let named = ["absent".to_owned(), "secret".to_owned()];
     let f = followed(vec![offer("evil", "o", &named)]);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -200,7 +200,7 @@ async fn absent_and_forbidden_kinds_read_the_same() {
 }
 
 #[test]
-fn every_namespace_has_a_share() {
+fn select_kinds_serves_every_namespace() {
     let kind = |i: usize| (format!("a{i:03}/v1"), "Cluster".to_owned());
     let mut named: ByNamespace<'_> = BTreeMap::new();
     named.insert("evil", (0..100).map(kind).collect());

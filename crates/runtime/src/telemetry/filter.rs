@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tracing_takes_without_effect_is_refused() {
+    fn parse_rejects_misspelt_levels() {
         for good in [
             "info",
             "WARN",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_targets_are_the_crates_of_the_workspace() {
+    fn own_targets_are_the_crates_of_the_workspace() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).unwrap();
         let workspace = read("Cargo.toml");

@@ -38,7 +38,7 @@ fn pod_called(name: &str) -> Named {
 }
 
 #[test]
-fn events_come_whole_however_the_stream_is_cut() {
+fn event_survives_any_split_of_the_stream() {
     let gone = Status {
         message: "too old".into(),
         reason: "Expired".into(),
@@ -78,7 +78,7 @@ fn events_come_whole_however_the_stream_is_cut() {
 }
 
 #[test]
-fn a_stream_that_is_none_is_refused() {
+fn event_rejects_a_foreign_stream() {
     let mut long = BytesMut::from(&b"<html>, and more"[..]);
     let error = event(&mut long).unwrap_err().to_string();
     assert!(error.starts_with("an event of 1013478509 bytes"), "{error}");
@@ -87,7 +87,7 @@ fn a_stream_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_malformed_object_is_named_and_the_others_of_its_list_are_there() {
+fn list_gives_other_objects_despite_a_malformed_one() {
     // Its priority, field 25 of the spec, is a text; so is a label no text.
     let (spec, labels) = ([0xca, 1, 1, b'x'], [0x5a, 6, 10, 0, 18, 2, 0xff, 0xff]);
     let mut bad = BytesMut::from(&pod_called("bad").encode_to_vec()[..]);

@@ -161,7 +161,7 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_does_not_answer_is_asked_again() {
+async fn list_and_watch_retries_a_silent_api_server() {
     let plays = vec![
         Play::Never,
         Play::Page("5", vec![pod("a", "a", "3", "n1")]),
@@ -189,7 +189,7 @@ async fn an_api_server_that_does_not_answer_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_listed_is_not_taken_away_by_what_was_before() {
+async fn relist_filter_skips_outdated_events() {
     // Its namesake was there as the watch had got to 5, and gone as the others were listed.
     let plays = vec![
         Play::Page("5", vec![]),
@@ -224,7 +224,7 @@ async fn what_was_listed_is_not_taken_away_by_what_was_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_followed_is_followed_while_the_rest_cannot_be_listed() {
+async fn watch_continues_while_the_remainder_fails() {
     let plays = vec![
         Play::Page("5", vec![]),
         Play::Watch(vec![]),
@@ -267,7 +267,7 @@ fn apps(names: &[&str]) -> Scope {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_no_offer_no_pod_is_asked_for_until_there_is_one() {
+async fn list_and_watch_waits_for_an_empty_scope() {
     let plays = vec![
         Play::Page("5", vec![pod("a", "a", "3", "n1")]),
         Play::Watch(vec![event("MODIFIED", pod("a", "a", "6", "n1"))]),
@@ -291,7 +291,7 @@ async fn of_no_offer_no_pod_is_asked_for_until_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_one_offer_more_are_listed_before_they_count_as_followed() {
+async fn list_remainder_precedes_in_sync() {
     let plays = vec![
         Play::Page("5", vec![]),
         Play::Watch(vec![]),
@@ -325,7 +325,7 @@ async fn pods_of_one_offer_more_are_listed_before_they_count_as_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_selector_says_is_listed_with_what_is_followed() {
+async fn scope_without_remainder_is_listed_again() {
     let plays = vec![
         Play::Page("5", vec![]),
         Play::Watch(vec![]),

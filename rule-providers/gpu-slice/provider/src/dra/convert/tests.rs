@@ -107,7 +107,7 @@ fn counters_and_nodes() {
 }
 
 #[test]
-fn amounts_that_are_none_are_named() {
+fn convert_names_malformed_quantities() {
     let mut document = devices();
     document["spec"]["devices"][0]["capacity"]["memory"]["value"] = "lots".into();
     let error = resource_slice(&read(document)).unwrap_err().to_string();

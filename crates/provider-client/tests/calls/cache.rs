@@ -16,7 +16,7 @@ use tautline_sdk::{
 use crate::{Counting, ask, ask_about, cluster, discovery, question};
 
 #[tokio::test]
-async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
+async fn cache_hits_while_an_answer_is_valid() {
     let provider = Counting {
         valid_for: Duration::from_secs(40),
         ..Counting::default()
@@ -44,7 +44,7 @@ async fn an_answer_is_used_again_for_as_long_as_it_is_valid() {
 }
 
 #[tokio::test]
-async fn which_claims_a_pod_names_makes_no_difference_and_whether_it_does_makes_one() {
+async fn cache_key_has_the_presence_of_claims_only() {
     let provider = Counting {
         valid_for: Duration::from_secs(40),
         ..Counting::default()
@@ -129,7 +129,7 @@ fn costs(round: &PlanningRound) -> Vec<Option<i64>> {
 }
 
 #[tokio::test]
-async fn who_numbers_its_answers_is_asked_only_for_what_has_changed() {
+async fn versioned_provider_gets_requests_for_changes() {
     let provider = Numbered::default();
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
@@ -155,7 +155,7 @@ async fn who_numbers_its_answers_is_asked_only_for_what_has_changed() {
 }
 
 #[tokio::test]
-async fn who_says_that_it_will_know_nothing_later_is_not_asked_until_then() {
+async fn cache_hits_versioned_lines_while_fresh() {
     let provider = Numbered::default();
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
@@ -178,7 +178,7 @@ async fn who_says_that_it_will_know_nothing_later_is_not_asked_until_then() {
 }
 
 #[tokio::test]
-async fn what_one_replica_has_numbered_another_is_not_asked_about() {
+async fn versioned_requests_go_to_the_same_replica() {
     let replicas = [Numbered::default(), Numbered::default()];
     let run_a = testkit::start(replicas[0].clone()).await.unwrap();
     let run_b = testkit::start(replicas[1].clone()).await.unwrap();
@@ -215,7 +215,7 @@ async fn what_one_replica_has_numbered_another_is_not_asked_about() {
 }
 
 #[tokio::test]
-async fn a_replica_that_numbers_no_more_is_not_the_one_to_ask() {
+async fn cache_drops_a_replica_without_versions() {
     let replicas = [Numbered::default(), Numbered::default()];
     let run_a = testkit::start(replicas[0].clone()).await.unwrap();
     let run_b = testkit::start(replicas[1].clone()).await.unwrap();
@@ -262,7 +262,7 @@ impl RuleProvider for Noting {
 }
 
 #[tokio::test]
-async fn an_answer_in_use_is_asked_for_before_it_ends_on_behalf_of_no_pod() {
+async fn refresh_sends_no_pod_identity() {
     let provider = Noting::default();
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);

@@ -1,5 +1,5 @@
-//! The book in a world of late writes, lost answers and a watch that lags: a device
-//! of a node is never two pods'.
+//! Reservations in a simulated cluster with late writes, lost responses and a delayed watch: no device
+//! is ever granted to two pods.
 
 use proptest::prelude::*;
 
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn a_device_is_never_two_pods(steps in proptest::collection::vec(step(), 1..80)) {
+    fn reservations_never_grant_a_device_twice(steps in proptest::collection::vec(step(), 1..80)) {
         let mut world = World {
             book: Reservations::new("a"),
             now: Instant::now(),

@@ -1,0 +1,39 @@
+//! The result of one rule.
+
+use crate::costs::Costs;
+
+/// The result of one rule.
+#[derive(Clone, Debug)]
+pub enum RuleOutcome {
+    /// The provider's costs.
+    Costs(Costs),
+    /// No answer.
+    Unavailable {
+        /// One of [`code`](crate::planning::code).
+        code: &'static str,
+        /// No node is usable; else the rule is left out.
+        reject: bool,
+    },
+}
+
+/// One rule of one offer with its result.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleAnswer<'a> {
+    /// A number that the rules of one offer share.
+    pub offer: usize,
+    /// The rule's name.
+    pub rule: &'a str,
+    /// The rule's weight within its offer.
+    pub weight: u32,
+    /// Its result.
+    pub outcome: &'a RuleOutcome,
+}
+
+impl RuleAnswer<'_> {
+    pub(crate) fn admits(&self, at: usize) -> bool {
+        match self.outcome {
+            RuleOutcome::Costs(costs) => costs.is_usable(at),
+            RuleOutcome::Unavailable { reject, .. } => !reject,
+        }
+    }
+}

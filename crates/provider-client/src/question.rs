@@ -1,0 +1,61 @@
+//! The question that a planning round answers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tautline_core::{
+    constraints::PodIdentity,
+    model::{Pod, Service, key},
+    nodes::NodeSet,
+    quantity,
+};
+
+/// The pod to plan and the candidate nodes.
+#[derive(Clone, Debug, Default)]
+pub struct PlanningQuestion {
+    /// The pod.
+    pub subject: PodIdentity,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its effective resource requests: name and quantity text.
+    pub requests: BTreeMap<String, String>,
+    /// Names of its ResourceClaims.
+    pub resource_claims: Vec<String>,
+    /// The nodes to plan on.
+    pub nodes: Arc<NodeSet>,
+    /// kube-scheduler, and with it every other pod, waits for the answer: the time to wait for
+    /// untrusted providers is limited.
+    pub scheduler_waits: bool,
+}
+
+impl PlanningQuestion {
+    /// The question for an unbound pod of the index.
+    pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
+        let annotations = pod.placement.as_ref().map(|p| &p.annotations);
+        Self {
+            subject: PodIdentity {
+                namespace: pod.namespace.to_string(),
+                name: pod.name.to_string(),
+                uid: pod.uid.to_string(),
+                labels: pod.labels.clone(),
+            },
+            annotations: annotations
+                .into_iter()
+                .flat_map(|a| a.iter())
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .collect(),
+            requests: pod
+                .requests
+                .iter()
+                .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
+                .collect(),
+            resource_claims: pod.claims().map(str::to_owned).collect(),
+            nodes: Arc::new(nodes),
+            scheduler_waits: false,
+        }
+    }
+}
+
+/// `namespace/name` of a provider's Service.
+pub fn provider_name(service: &Service) -> Arc<str> {
+    key(&service.namespace, &service.name).into()
+}
