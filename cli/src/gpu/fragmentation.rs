@@ -33,10 +33,10 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
-    /// Those whose cards are known one by one.
+    /// Nodes whose cards are known one by one.
     nodes_with_cards: usize,
     idle_milli: i64,
-    /// Of the idle GPU, what the next request is expected not to be able to use;
+    /// The idle GPU that the next request is expected not to be able to use;
     /// absent while no request is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     fragmented_milli: Option<i64>,
@@ -50,15 +50,15 @@ struct Report {
 #[serde(rename_all = "camelCase")]
 struct Class {
     cpu_milli: i64,
-    /// Of each card; 1000: whole ones.
+    /// Thousandths of each card; 1000: whole ones.
     card_milli: u16,
     cards: u16,
     lane: String,
     models: Vec<String>,
-    /// Of all requests, 0 to 1.
+    /// The part of all requests, 0 to 1.
     share: f64,
     pods: Vec<String>,
-    /// How many of it the cluster still has room for, if nothing else comes.
+    /// The number of such requests that still fit, without any others.
     still_fit: i64,
     /// Idle GPU that it can make no use of.
     unusable_milli: i64,
@@ -67,7 +67,7 @@ struct Class {
     text: String,
 }
 
-/// In how many nodes a class could run, and what keeps it from the others.
+/// The number of nodes that a class can run on, and of others by reason.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NodeCounts {
@@ -90,7 +90,7 @@ struct Product {
     fragmented_milli: Option<i64>,
 }
 
-/// Where the distribution comes from.
+/// The source of the distribution.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Counted {
@@ -192,7 +192,7 @@ fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
     }
 }
 
-/// What a pool says to a class, the best first.
+/// The fit of a class on a pool, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ClassFit {
     Runs,

@@ -36,9 +36,9 @@ pub(crate) struct Args {
 enum Sort {
     #[default]
     Name,
-    /// Those with most idle GPU
+    /// Most idle GPU first
     Idle,
-    /// Those with most idle GPU that is of no use
+    /// Most unusable idle GPU first
     Fragmented,
 }
 

@@ -184,7 +184,7 @@ fn who_may_not_read_is_told_what_to_ask_for() {
     let warned = text(&out.stderr);
     assert_eq!(out.status.code(), Some(0), "{warned}");
     assert!(
-        warned.contains("not yours") && warned.contains("needs that rules state are not known"),
+        warned.contains("not yours") && warned.contains("requests of rules are not known"),
         "{warned}"
     );
 }

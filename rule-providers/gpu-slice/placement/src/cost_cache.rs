@@ -14,7 +14,7 @@ use crate::{
 /// Shapes whose costs are cached by default; the least recently used is replaced.
 const SHAPES: usize = 256;
 
-/// Why a node cannot serve a shape.
+/// The reason why a node cannot serve a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementError {
     /// The cache has no capacity for this node.

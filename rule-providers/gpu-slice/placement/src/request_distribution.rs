@@ -175,7 +175,7 @@ impl RequestDistribution {
         kept
     }
 
-    /// How far two distributions are apart: 0 the same, 1 nothing in common.
+    /// The distance between two distributions: 0 equal, 1 nothing in common.
     pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
         let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
         let (a, b) = (map(before), map(now));

@@ -72,7 +72,7 @@ impl Experiment {
     /// Reads the workloads and their arrivals.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
+    /// A file that cannot be read, with line and column.
     pub fn prepare(
         trace: Trace,
         workloads: &[String],
@@ -102,7 +102,7 @@ impl Experiment {
         })
     }
 
-    /// How many arrivals all runs have together.
+    /// The sum of arrivals of all runs.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
         let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
@@ -110,7 +110,7 @@ impl Experiment {
         (one * self.policies.len()) as u64
     }
 
-    /// Workload and seed of the arrivals that are not the trace's own.
+    /// Workload and seed of the arrivals that were drawn at random.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
         let mut drawn = Vec::new();
         for (workload, orders) in &self.workloads {

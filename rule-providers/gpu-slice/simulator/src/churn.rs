@@ -25,7 +25,7 @@ use crate::{
 pub const LEAST_FACTOR: u32 = 4;
 /// No pod stays longer than this part of the time.
 const LONGEST_STAY: f64 = 0.25;
-/// Whose pods lend their lifetimes to those that have none.
+/// The workload whose lifetimes are drawn for pods without one.
 const DONOR_WORKLOAD: &str = "default";
 
 /// Arrivals with their stays.
@@ -41,7 +41,7 @@ pub struct ChurnPlan {
 /// Means over the arrivals of the second half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// What all pods would hold if none were dropped, in percent of all GPU.
+    /// GPU that all pods would hold if none were dropped, in percent of all GPU.
     pub churn_offered: f64,
     /// Used GPU in percent of all.
     pub churn_allocation: f64,
@@ -208,7 +208,7 @@ impl LifetimeDonors {
         Ok(Self(by_cards.into_iter().collect()))
     }
 
-    /// Of a pod that asks for as many cards; where there is none, the next fewer.
+    /// The lifetime of a pod that requests as many cards, or the next fewer.
     fn draw(&self, workload: &Workload, pod: u32, random: &mut fastrand::Rng) -> u64 {
         let wanted = cards(workload, pod);
         let list = self.0.iter().rev().find(|(cards, _)| *cards <= wanted);

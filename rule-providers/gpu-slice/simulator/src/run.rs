@@ -22,7 +22,7 @@ pub struct Cluster {
     cards: i64,
     used_milli: i64,
     classes: PlannedClasses,
-    /// Of each node, in thousandths.
+    /// Fragmented thousandths of each node.
     fragmented: Vec<f64>,
     fragmented_sum: f64,
 }

@@ -188,7 +188,7 @@ mod tests {
         let halves = [(500, 1.0), (250, 2.0)];
         let rests = [240, 250, 500, 749, 1000];
         assert_eq!(worth(&halves, &rests), [0, 250, 500, 500, 1000]);
-        // What fits beside a plentiful 810 is free.
+        // A size that fits next to a frequent 810 has no price.
         let beside = [(810, 10.0), (160, 1.0), (470, 4.0)];
         assert_eq!(worth(&beside, &[190, 470, 810]), [0, 500, 1000]);
         assert_eq!(worth(&[], &[999, 1000]), [0, 1000]);
