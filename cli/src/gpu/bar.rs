@@ -26,13 +26,13 @@ pub(crate) struct BarSegments {
 impl TerminalStyle {
     /// The style for standard output in this environment.
     pub(crate) fn of_stdout() -> Self {
-        Self::of(
+        Self::from_env(
             |name| std::env::var_os(name),
             std::io::stdout().is_terminal(),
         )
     }
 
-    fn of(var: impl Fn(&str) -> Option<OsString>, terminal: bool) -> Self {
+    fn from_env(var: impl Fn(&str) -> Option<OsString>, terminal: bool) -> Self {
         let set = |name: &str| {
             let value = var(name)?.to_string_lossy().into_owned();
             (!value.is_empty()).then_some(value)
@@ -173,7 +173,7 @@ mod tests {
     fn style_follows_locale_and_terminal() {
         let look = |vars: &[(&str, &str)], terminal| {
             let find = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|v| v.1.into());
-            let look = TerminalStyle::of(find, terminal);
+            let look = TerminalStyle::from_env(find, terminal);
             (look.unicode, look.colour)
         };
         assert_eq!(look(&[], false), (false, false));

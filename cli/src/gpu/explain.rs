@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         note!("error: {}", absent(namespace, name, others));
         return Ok(ExitCode::from(NO));
     };
-    let explained = PodExplanation::of(source.snapshot, &pod, args.policy)?;
+    let explained = PodExplanation::new(source.snapshot, &pod, args.policy)?;
     output::print(args.output, &explained, |e| e.text(args.nodes))?;
     let placed = explained.node.is_some() || explained.finished;
     Ok(if placed || !explained.usable_nodes.is_empty() {

@@ -107,7 +107,7 @@ struct Counted {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
-    let report = Report::of(&inspection);
+    let report = Report::new(&inspection);
     if report.nodes_with_cards == 0 {
         let nodes = inspection.snapshot().node_count();
         note!("no node has cards that are known one by one, of {nodes}");
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 impl Report {
-    fn of(inspection: &Inspection) -> Self {
+    fn new(inspection: &Inspection) -> Self {
         let types = inspection.types();
         let all = inspection.nodes();
         let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
@@ -125,7 +125,9 @@ impl Report {
         let requests = inspection.requests();
         let mut pods: HashMap<RequestClass, Vec<String>> = HashMap::new();
         for request in &requests {
-            let of = pods.entry(RequestClass::of(&request.shape)).or_default();
+            let of = pods
+                .entry(RequestClass::of_shape(&request.shape))
+                .or_default();
             of.push(request.pod.clone());
         }
         let classes = inspection.classes().iter().zip(types.iter());

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         note!("error: {}", absent(&inspection, name));
         return Ok(ExitCode::from(NO));
     }
-    let top = Top::of(&inspection, args.node.as_deref(), args.sort);
+    let top = Top::new(&inspection, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {
         match &args.node {
             Some(node) => note!("node {node} has no GPUs"),

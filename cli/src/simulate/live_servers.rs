@@ -48,7 +48,7 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
                 let record = servers.arrive(experiment, workload, arrivals, chooser, &tell);
                 let record = record.await;
                 servers.stop().await;
-                outcomes.push(RunResult::of(
+                outcomes.push(RunResult::from_record(
                     &experiment.trace,
                     workload,
                     arrivals.seed,
@@ -90,7 +90,7 @@ impl LiveServers {
             GpuConfig {
                 policy,
                 order: NodeOrder::Named,
-                classes: Some(RequestDistribution::of(asked).classes()),
+                classes: Some(RequestDistribution::from_shapes(asked).classes()),
                 ..GpuConfig::default()
             },
         ));

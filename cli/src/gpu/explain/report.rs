@@ -111,7 +111,7 @@ pub(super) struct ComplianceReport {
 }
 
 impl PodExplanation {
-    pub(super) fn of(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
+    pub(super) fn new(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
         let config = Config {
             policy,
             ..Config::default()

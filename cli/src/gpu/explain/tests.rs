@@ -8,7 +8,7 @@ use crate::gpu::fixtures::{example, of};
 fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> PodExplanation {
     let pod = Pod::clone(snapshot.pod(namespace, name).unwrap());
     // The published policy: its costs stay as they are.
-    PodExplanation::of(snapshot, &pod, Policy::Fgd).unwrap()
+    PodExplanation::new(snapshot, &pod, Policy::Fgd).unwrap()
 }
 
 #[test]

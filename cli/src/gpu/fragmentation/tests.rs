@@ -3,7 +3,7 @@ use crate::gpu::fixtures::{example, inspection, of, slices};
 
 #[test]
 fn fragmentation_renders_text_and_json() {
-    let report = Report::of(&inspection(example()));
+    let report = Report::new(&inspection(example()));
     insta::assert_snapshot!("fragmentation", report.text());
     let json = serde_json::to_string_pretty(&report).unwrap();
     insta::assert_snapshot!("fragmentation_json", json);
@@ -11,7 +11,7 @@ fn fragmentation_renders_text_and_json() {
 
 #[test]
 fn fragmentation_is_the_sum_of_its_parts() {
-    let report = Report::of(&inspection(example()));
+    let report = Report::new(&inspection(example()));
     let lost = report.fragmented_milli.unwrap() as f64;
     let by_class: f64 = report
         .classes
@@ -33,7 +33,7 @@ fn fragmentation_is_the_sum_of_its_parts() {
 
 #[test]
 fn shared_card_is_not_usable_by_whole_requests() {
-    let report = Report::of(&inspection(slices("2", &["0:250", "1:1000"])));
+    let report = Report::new(&inspection(slices("2", &["0:250", "1:1000"])));
     let of = |milli| {
         report
             .classes
@@ -49,14 +49,14 @@ fn shared_card_is_not_usable_by_whole_requests() {
 
 #[test]
 fn text_reports_missing_cards_and_requests() {
-    let none = Report::of(&inspection(of(
+    let none = Report::new(&inspection(of(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
     )));
     assert_eq!(
         none.text(),
         "No pod asks for GPUs, so no request is expected.\n"
     );
-    let idle = Report::of(&inspection(slices("2", &[]))).text();
+    let idle = Report::new(&inspection(slices("2", &[]))).text();
     assert!(
         idle.contains("2000m of GPU are idle; without requests their use is not known."),
         "{idle}"

@@ -137,7 +137,7 @@ pub(super) fn has_gpus(node: &NodeGpus<'_>) -> bool {
 }
 
 impl Top {
-    pub(super) fn of(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
+    pub(super) fn new(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
         let types = inspection.types();
         let known = (!types.is_empty()).then_some(&types);
         let all = inspection.nodes();

@@ -13,7 +13,7 @@ const ASCII: TerminalStyle = TerminalStyle {
 };
 
 fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
-    Top::of(&inspection(snapshot), None, Sort::Name)
+    Top::new(&inspection(snapshot), None, Sort::Name)
 }
 
 #[test]
@@ -28,13 +28,13 @@ fn top_renders_text_and_json() {
 fn top_sorts_nodes() {
     let inspection = inspection(example());
     let order = |sort| {
-        let top = Top::of(&inspection, None, sort);
+        let top = Top::new(&inspection, None, sort);
         top.nodes.iter().map(|n| n.node.clone()).collect::<Vec<_>>()
     };
     assert_eq!(order(Sort::Name)[0], "edge-1");
     assert_eq!(order(Sort::Idle)[0], "slice-1");
     assert_eq!(order(Sort::Fragmented)[0], "train-1");
-    let one = Top::of(&inspection, Some("slice-3"), Sort::Name);
+    let one = Top::new(&inspection, Some("slice-3"), Sort::Name);
     assert_eq!((one.nodes.len(), one.totals.len()), (1, 1));
     assert!(one.warnings.is_empty());
 }

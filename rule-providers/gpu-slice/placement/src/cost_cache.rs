@@ -380,7 +380,7 @@ mod tests {
             for name in PolicyName::ALL {
                 let mut costs = CostCache::new(name.build());
                 let kind = costs.kind_index(&CardKind::default());
-                costs.plan_for(RequestDistribution::of(&shapes).classes());
+                costs.plan_for(RequestDistribution::from_shapes(&shapes).classes());
                 for (node, position) in positions.iter().enumerate() {
                     costs.set_position(node, *position);
                     costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, cards.clone())));
@@ -411,7 +411,7 @@ mod tests {
             for name in PolicyName::ALL {
                 let mut costs = CostCache::new(name.build());
                 let kind = costs.kind_index(&CardKind::default());
-                costs.plan_for(RequestDistribution::of(&shapes).classes());
+                costs.plan_for(RequestDistribution::from_shapes(&shapes).classes());
                 for node in 0..5 {
                     costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, vec![1000; 4])));
                 }

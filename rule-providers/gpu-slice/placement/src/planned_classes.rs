@@ -172,7 +172,7 @@ mod tests {
                 share: if *whole == 0 { *share } else { 0 },
                 ..Shape::default()
             }).collect();
-            let types = PlannedClasses::new(&RequestDistribution::of(&shapes).classes(), &[CardKind::default()]);
+            let types = PlannedClasses::new(&RequestDistribution::from_shapes(&shapes).classes(), &[CardKind::default()]);
             let capacity = NodeCapacity::new(cpu * 1000, 0, 0, cards);
             let whole = types.fragmented_milli(&capacity);
             let classes: f64 = types.iter().map(|t| t.probability * t.unusable_milli(&capacity) as f64).sum();

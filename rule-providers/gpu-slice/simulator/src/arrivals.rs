@@ -27,7 +27,7 @@ impl Arrivals {
     ///
     /// # Errors
     /// A file that cannot be read, with line and column.
-    pub fn of(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
+    pub fn read_or_draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
         let path = |end: &str| {
             let name = format!("arrivals/{}_{seed}.{end}", workload.name);
             trace.dir.join(name)

@@ -84,8 +84,8 @@ impl Experiment {
         let read = |name: &String| {
             let workload = trace.workload(name)?;
             let of = |seed: &u64| {
-                let arrivals = Arrivals::of(&trace, &workload, *seed)?;
-                let plan = |factor| churn::ChurnPlan::of(&trace, &workload, &arrivals, factor);
+                let arrivals = Arrivals::read_or_draw(&trace, &workload, *seed)?;
+                let plan = |factor| churn::ChurnPlan::draw(&trace, &workload, &arrivals, factor);
                 Ok(SeedRun {
                     churn: churn.map(plan).transpose()?,
                     arrivals,
@@ -163,7 +163,8 @@ impl Experiment {
         let start = Instant::now();
         let record = run::run(trace, workload, arrivals, policy, self.ties, tell);
         let seconds = start.elapsed().as_secs_f64();
-        let mut outcome = RunResult::of(trace, workload, arrivals.seed, policy, &record, seconds);
+        let mut outcome =
+            RunResult::from_record(trace, workload, arrivals.seed, policy, &record, seconds);
         if let Some(plan) = &order.churn {
             let figures = plan.run(trace, workload, arrivals, policy, self.ties, tell);
             outcome.figures.churn = Some(figures);
@@ -173,7 +174,7 @@ impl Experiment {
 }
 
 impl RunResult {
-    pub fn of(
+    pub fn from_record(
         trace: &Trace,
         workload: &Workload,
         seed: u64,

@@ -52,14 +52,14 @@ pub struct Figures {
 impl ChurnPlan {
     /// # Errors
     /// The workload has no times and the trace no workload to lend them.
-    pub fn of(
+    pub fn draw(
         trace: &Trace,
         workload: &Workload,
         order: &Arrivals,
         factor: u32,
     ) -> Result<Self, Error> {
         let mut random = fastrand::Rng::with_seed(order.seed);
-        let lenders = LifetimeDonors::of(trace, workload)?;
+        let lenders = LifetimeDonors::from_trace(trace, workload)?;
         let (mut stays, mut pass) = (Vec::new(), order.pods.clone());
         for _ in 0..factor {
             for pod in &pass {
@@ -186,7 +186,7 @@ fn cards(workload: &Workload, pod: u32) -> u16 {
 }
 
 impl LifetimeDonors {
-    fn of(trace: &Trace, workload: &Workload) -> Result<Self, Error> {
+    fn from_trace(trace: &Trace, workload: &Workload) -> Result<Self, Error> {
         let lacks = |w: &Workload| w.pods.iter().any(|p| p.lifetime.is_none());
         if !lacks(workload) {
             return Ok(Self(Vec::new()));

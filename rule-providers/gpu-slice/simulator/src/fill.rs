@@ -256,7 +256,7 @@ impl OwnCluster {
             costs.set_position(i, i as f64 / self.pools.len() as f64);
             costs.set_capacity(i, Some(capacity));
         }
-        costs.plan_for(RequestDistribution::of(&self.mix).classes());
+        costs.plan_for(RequestDistribution::from_shapes(&self.mix).classes());
         let mut random = fastrand::Rng::with_seed(seed);
         let mut chooser = TieBreaker::new(ties, seed);
         let (mut fit, mut missed) = (0, 0);

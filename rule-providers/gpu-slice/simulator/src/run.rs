@@ -61,7 +61,7 @@ impl Cluster {
             .pods
             .iter()
             .map(|p| &workload.shapes[p.shape as usize]);
-        costs.plan_for(RequestDistribution::of(asked).classes());
+        costs.plan_for(RequestDistribution::from_shapes(asked).classes());
         let measure = PlannedClasses::new(costs.classes(), costs.kinds());
         let fragmented: Vec<f64> = costs
             .capacities()

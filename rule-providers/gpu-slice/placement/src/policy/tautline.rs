@@ -239,7 +239,7 @@ impl Policy for Tautline {
         // A programme of the most frequent sizes is done in milliseconds.
         demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         demand.truncate(SIZES);
-        self.remainder_values = RemainderValues::of(demand);
+        self.remainder_values = RemainderValues::from_demand(demand);
         self.types = types;
         self.rebuild();
     }
