@@ -213,7 +213,7 @@ impl Map<'_> {
     }
 
     fn cell(&self, cell: &Cell, width: usize, compact: bool) -> String {
-        let told = cell.told;
+        let told = cell.effective;
         let coloured = self.canvas.colours != Colours::None;
         let scale = self.scale.filter(|_| told.basis != Basis::Same);
         let place = told.rtt_micros.zip(scale);
@@ -302,7 +302,7 @@ impl Map<'_> {
                 )
             }
             By::Node => {
-                let of = |basis| cells().filter(|c| c.told.basis == basis).count();
+                let of = |basis| cells().filter(|c| c.effective.basis == basis).count();
                 let [measured, estimated, configured, lost, nothing] = [
                     Basis::Measured,
                     Basis::Estimated,

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(NO));
     };
     output::print(args.output, &report, text::text)?;
-    Ok(match report.told.basis {
+    Ok(match report.effective.basis {
         Basis::Nothing => ExitCode::from(NO),
         _ => ExitCode::SUCCESS,
     })

@@ -15,7 +15,7 @@ const APART: f64 = 0.2;
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules are told", &told(report.told));
+    out += &field("Rules are told", &told(report.effective));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [
@@ -91,7 +91,7 @@ fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = with(report, State::Measured);
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
     let connects = fresh.len() - of_echoes.count();
-    match report.told.basis {
+    match report.effective.basis {
         Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
             "a configured table has a figure for these nodes or their zones, and that comes \
@@ -273,7 +273,7 @@ mod tests {
         PairReport {
             from: end_of("a", true),
             to: end_of("b", true),
-            told: EffectiveRtt::new(basis, micros),
+            effective: EffectiveRtt::new(basis, micros),
             directions: directions.into(),
             ..PairReport::default()
         }
@@ -312,7 +312,7 @@ mod tests {
     fn a_pair_of_which_nothing_is_known() {
         let report = PairReport {
             to: end_of("b", false),
-            told: EffectiveRtt::default(),
+            effective: EffectiveRtt::default(),
             ..pair(Basis::Nothing, 0, [unknown("a", "b"), unknown("b", "a")])
         };
         insta::assert_snapshot!("pair_unknown", text(&report));
@@ -390,7 +390,7 @@ mod tests {
         let report = PairReport {
             from: end_of("a", true),
             to: end_of("a", true),
-            told: EffectiveRtt::new(Basis::Same, 0),
+            effective: EffectiveRtt::new(Basis::Same, 0),
             ..PairReport::default()
         };
         let said = text(&report);
