@@ -11,12 +11,12 @@ pub enum ReportError {
         name: String,
         near: Vec<String>,
     },
-    #[error("{count} {what}, and at most {most} can be shown; {mend}")]
+    #[error("{count} {what}, and at most {most} can be shown; {fix}")]
     TooMany {
         count: usize,
         what: &'static str,
         most: usize,
-        mend: &'static str,
+        fix: &'static str,
     },
     #[error("{field}: {what}")]
     Query { field: String, what: String },

@@ -226,7 +226,7 @@ fn zone_of(place: &NodeZone) -> &str {
     place.zone.as_deref().unwrap_or(NO_ZONE)
 }
 
-fn bounded(count: usize, what: &'static str, mend: &'static str) -> Result<(), ReportError> {
+fn bounded(count: usize, what: &'static str, fix: &'static str) -> Result<(), ReportError> {
     if count <= MOST {
         return Ok(());
     }
@@ -234,7 +234,7 @@ fn bounded(count: usize, what: &'static str, mend: &'static str) -> Result<(), R
         count,
         what,
         most: MOST,
-        mend,
+        fix,
     })
 }
 
