@@ -15,7 +15,7 @@ const ASYMMETRY: f64 = 0.2;
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules use", &figure_and_basis(report.effective));
+    out += &field("Rules are told", &told(report.effective));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [
@@ -92,7 +92,7 @@ fn why(report: &PairReport) -> String {
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
     let connects = fresh.len() - of_echoes.count();
     match report.effective.basis {
-        Basis::Same => "it is one node".to_owned(),
+        Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
             "a configured table has a figure for these nodes or their zones, and that comes \
              before what is measured"
