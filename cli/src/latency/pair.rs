@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     output::print(args.output, &report, text::text)?;
     Ok(match report.effective.basis {
-        Basis::Nothing => ExitCode::from(NO),
+        Basis::Nothing => ExitCode::from(EXIT_NO),
         _ => ExitCode::SUCCESS,
     })
 }

@@ -95,7 +95,7 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                 "<g><title>{tip}</title><rect x=\"{x}\" y=\"{y}\" width=\"{wide}\" \
                  height=\"{high}\" fill=\"{fill}\" stroke=\"#fff\" stroke-width=\"0.5\"/>"
             );
-            let text = words(cell.effective);
+            let text = marked_figure(cell.effective);
             // Lost pairs show in any size: a cross is no colour.
             if !text.is_empty() && (wide == CELL_WIDTH || text == "x") {
                 let (x, y) = (x + wide / 2, y + high / 2 + 4);

@@ -80,7 +80,7 @@ fn row(pair: &TopPair) -> Vec<String> {
     let rtt = match pair.effective.basis {
         Basis::Unreachable => "unreachable".to_owned(),
         Basis::Same => "0".to_owned(),
-        _ => words(pair.effective),
+        _ => marked_figure(pair.effective),
     };
     vec![
         cut(&pair.from, NAME),

@@ -15,7 +15,7 @@ const ASYMMETRY: f64 = 0.2;
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules are told", &told(report.effective));
+    out += &field("Rules are told", &figure_and_basis(report.effective));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [

@@ -40,7 +40,7 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
     }
 
     /// The page of a path and query, if it exists. For `Server::pages`.
-    pub async fn answer(self, path: String, query: String) -> Option<Page> {
+    pub async fn answer(self, path: String, query: String) -> Option<AdminPage> {
         if !path.starts_with("/latency/") {
             return None;
         }
