@@ -16,27 +16,27 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "They read a cluster (--context), or manifests (-f); nothing is changed.\n\n\
+    after_help = "Reads a cluster (--context) or manifests (-f), and changes nothing.\n\n\
                   Examples:\n  tautline gpu top\n  tautline gpu fragmentation --context production\n  \
                   tautline gpu explain vision/detector-4 -f examples/gpu-slices"
 )]
 pub(crate) enum Command {
-    /// The cards of each node: used, free, and free but of no use to what comes
+    /// The cards of each node: used, free, and free but not usable by expected requests
     #[command(
-        after_help = "A card behind ~ is a guess: the device plugin chose it, and tells nobody.\n\
+        after_help = "~ marks a guessed card: the device plugin chose it and does not report it.\n\
                       FRAGMENTED is the idle part that the next request is not expected to be able to use.\n\n\
                       Examples:\n  tautline gpu top\n  tautline gpu top --sort fragmented\n  \
                       tautline gpu top --node slice-1 -o json\n  tautline gpu top -f examples/gpu-slices"
     )]
     Top(top::Args),
-    /// For which requests the idle GPU is of no use, and why
+    /// Requests that cannot use the idle GPU, and why
     #[command(
         visible_alias = "frag",
-        after_help = "The requests are those of the pods that there are now, waiting ones included.\n\n\
+        after_help = "The requests are those of all present pods, waiting ones included.\n\n\
                       Examples:\n  tautline gpu fragmentation\n  tautline gpu fragmentation -f examples/gpu-slices -o yaml"
     )]
     Fragmentation(fragmentation::Args),
-    /// Why a pod is where it is, or waits, in terms of cards
+    /// The cards of a pod, or why it waits
     #[command(after_help = "The nodes come best first; > marks the pod's own.\n\n\
                       Examples:\n  tautline gpu explain vision/detector-4\n  \
                       tautline gpu explain detector-4 -n vision --policy packing\n  \

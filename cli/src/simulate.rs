@@ -17,10 +17,10 @@ use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "With --trace: how full each policy gets a recorded cluster. Pods arrive one at a time, and one\n\
-    that fits nowhere is dropped. The folder is laid out as the openb trace of Alibaba and of Weng et\n\
-    al., USENIX ATC 2023: nodes.csv, pods/WORKLOAD.csv, and, if there are, arrivals/WORKLOAD_SEED.txt\n\
-    with .ranks, and expected/. Files may be compressed (.gz). Arrivals that are not there are drawn.\n\
+    after_help = "With --trace: compares policies on a recorded cluster. Pods arrive one at a time, and a pod that\n\
+    fits on no node is dropped. The folder is laid out as the openb trace of Alibaba and of Weng et\n\
+    al., USENIX ATC 2023: nodes.csv, pods/WORKLOAD.csv, and optionally arrivals/WORKLOAD_SEED.txt\n\
+    with .ranks, and expected/. Files may be compressed (.gz). Missing arrivals are drawn at random.\n\
     With -f or --context: how many more pods like yours fit your nodes, now and after changes.\n\n\
     Examples:\n  tautline simulate --trace rule-providers/gpu-slice/simulator/data/openb --policy tautline,fgd,best-fit\n  \
     tautline simulate --trace DIR --workload all --seeds 42,43,44 --report report\n  \
@@ -52,17 +52,17 @@ pub(crate) struct Args {
     /// Orders of arrivals [default: 42; for your own nodes 42 to 51]
     #[arg(short, long, value_name = "N,...", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Which of equally good nodes is taken: first, or random as kube-scheduler does
+    /// Choice between equally good nodes: first, or random as kube-scheduler does
     #[arg(long, default_value = "first")]
     ties: Ties,
     /// Runs at a time [default: as many as there are cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// And once more with pods that leave, with so many times the arrivals
+    /// A second experiment with pods that leave, and this many times the arrivals
     #[arg(long, value_name = "FACTOR", requires = "trace",
         value_parser = clap::value_parser!(u32).range(i64::from(tautline_gpu_simulator::churn::LEAST_FACTOR)..=1000))]
     churn: Option<u32>,
-    /// Through the real extender and gpu-slice provider on loopback, run after run
+    /// Use the real extender and gpu-slice provider on loopback, one run at a time
     #[arg(long, requires = "trace", conflicts_with_all = ["churn", "jobs"])]
     wire: bool,
     /// Write a page with charts and tables to this folder

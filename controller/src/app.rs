@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use anyhow::Result;
 use hyper::Request;
 use prometheus_client::registry::Registry;
-use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
+use tautline_core::names::CONTROLLER;
 use tautline_pod_requeue::PodRequeue;
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
@@ -100,7 +100,7 @@ impl App {
         watch_metrics.register(&mut self.registry);
         let watch = Watch {
             cluster: &self.cluster,
-            feed: &context.store,
+            store: &context.store,
             metrics: &watch_metrics,
             readiness: &self.readiness,
         };
@@ -121,7 +121,7 @@ impl App {
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
         spawn(tasks, "events", async move {
             queue
-                .write(events_client, "tautline-controller", events_stop)
+                .write(events_client, CONTROLLER, events_stop)
                 .await;
         });
         let providers = context.provider_client.clone();
@@ -148,14 +148,14 @@ impl App {
         }
         if context.config.requeue_pods {
             let requeue = PodRequeue {
-                feed: context.store.clone(),
-                discovery: context.provider_client.clone(),
+                store: context.store.clone(),
+                providers: context.provider_client.clone(),
                 client: client.clone(),
                 metrics: tautline_pod_requeue::Metrics::default(),
             };
             requeue.metrics.register(&mut self.registry);
             let (term, requeue_stop) = (leader.subscribe(), stop.clone());
-            let leads = move || term.borrow().as_ref().is_some_and(Term::holds);
+            let leads = move || term.borrow().as_ref().is_some_and(Term::is_active);
             spawn(tasks, "pod requeue", requeue.run(leads, requeue_stop));
         }
         let (lease, readiness) = (context.config.lease.clone(), self.readiness.clone());

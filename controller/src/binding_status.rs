@@ -50,7 +50,7 @@ pub(crate) fn compliance_state(status: &BindingStatus) -> ComplianceState {
     };
     ComplianceState {
         compliance: from_api(status.compliance),
-        out_since: since(COMPLIANT),
+        out_of_range_since: since(COMPLIANT),
         error_since: since(READY),
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn next_status(
     let compliance = to_api(state.compliance);
     let changed =
         before.last_compliance_change_timestamp.is_none() || before.compliance != compliance;
-    let compliant = match (state.out_since, state.compliance) {
+    let compliant = match (state.out_of_range_since, state.compliance) {
         (Some(since), worse) => {
             let reason = match worse {
                 Compliance::Violation => "Violation",
@@ -205,10 +205,10 @@ mod tests {
     }
 
     /// The status after one evaluation of this result, for a state at 1000 s.
-    fn status_of(compliance: Compliance, out_since: Option<u64>) -> BindingStatus {
+    fn status_of(compliance: Compliance, out_of_range_since: Option<u64>) -> BindingStatus {
         let state = ComplianceState {
             compliance,
-            out_since: out_since.map(Duration::from_secs),
+            out_of_range_since: out_of_range_since.map(Duration::from_secs),
             error_since: (compliance == Error).then_some(Duration::from_secs(900)),
         };
         let now = Duration::from_secs(1000);
@@ -216,8 +216,8 @@ mod tests {
         next_status(&before, evaluation(compliance, "r"), &state, now)
     }
 
-    fn conditions(compliance: Compliance, out_since: Option<u64>) -> Vec<String> {
-        let conditions = status_of(compliance, out_since).conditions.into_iter();
+    fn conditions(compliance: Compliance, out_of_range_since: Option<u64>) -> Vec<String> {
+        let conditions = status_of(compliance, out_of_range_since).conditions.into_iter();
         conditions
             .map(|c| format!("{} {} {}", c.type_, c.status, c.reason))
             .collect()

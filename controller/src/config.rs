@@ -4,17 +4,18 @@ use std::{
     time::Duration,
 };
 
+use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::lease;
 
 /// The Lease by which replicas elect their leader. An extender reads it, too.
-pub const LEASE: &str = "tautline-controller";
+pub const LEASE: &str = CONTROLLER;
 
 /// The configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub admin: SocketAddr,
-    pub lease: lease::Config,
+    pub lease: lease::LeaseConfig,
     /// Bindings of one offer; tuples beyond it are counted and get no binding.
     pub max_bindings: usize,
     /// Evaluations at one provider at once.
@@ -39,12 +40,12 @@ impl Config {
     pub fn new(namespace: &str, identity: String) -> Self {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            lease: lease::Config::new(namespace, LEASE, identity),
+            lease: lease::LeaseConfig::new(namespace, LEASE, identity),
             max_bindings: 10_000,
             provider_concurrency: 64,
             shortest_period: Duration::from_millis(500),
             eviction_cool_down: Duration::from_secs(120),
-            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             dry_run: false,
             requeue_pods: true,
             advertise_gate: false,

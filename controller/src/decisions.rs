@@ -41,7 +41,7 @@ impl Decision {
             offer: violation.binding.offer_key().to_string(),
             action,
             outcome,
-            text: text::clean(text, MAX_TEXT_CHARS).into_owned(),
+            text: text::sanitize(text, MAX_TEXT_CHARS).into_owned(),
             violation: violation.reason.clone(),
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Evaluation {
 
 impl Evaluation {
     pub(crate) fn new(details: Vec<PolicyDetail>) -> Self {
-        let compliance = Compliance::of_parts(details.iter().map(|d| from_api(d.compliance)));
+        let compliance = Compliance::aggregate(details.iter().map(|d| from_api(d.compliance)));
         let worst = details
             .iter()
             .find(|d| from_api(d.compliance) == compliance);
@@ -42,13 +42,13 @@ pub(crate) fn rule_detail(
     RuleDetail {
         rule: rule.to_owned(),
         compliance: to_api(compliance),
-        reason: text::clean(reason, MAX_REASON_CHARS).into_owned(),
+        reason: text::sanitize(reason, MAX_REASON_CHARS).into_owned(),
         provider: provider.to_owned(),
     }
 }
 
 pub(crate) fn policy_detail(policy: &str, rules: Vec<RuleDetail>) -> PolicyDetail {
-    let compliance = Compliance::of_parts(rules.iter().map(|r| from_api(r.compliance)));
+    let compliance = Compliance::aggregate(rules.iter().map(|r| from_api(r.compliance)));
     let worst = rules.iter().find(|r| from_api(r.compliance) == compliance);
     PolicyDetail {
         policy: policy.to_owned(),

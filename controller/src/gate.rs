@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use tautline_core::{Snapshot, model::Node, node_filter::GATE};
+use tautline_core::{Snapshot, model::Node, names::GATE_RESOURCE};
 
 /// A pod requests one: more than a node ever has pods.
 const QUANTITY: u32 = 1_000_000;
@@ -14,14 +14,14 @@ const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(120);
 
 pub(crate) fn nodes_without_gate(snapshot: &Snapshot) -> Vec<Arc<str>> {
-    let lacks = |node: &&Arc<Node>| node.allocatable.milli(GATE) <= 0;
+    let lacks = |node: &&Arc<Node>| node.allocatable.milli(GATE_RESOURCE) <= 0;
     let nodes = snapshot.nodes().filter(lacks);
     nodes.map(|node| Arc::clone(&node.name)).collect()
 }
 
 /// A merge patch of a node's status that changes nothing else.
 pub(crate) fn patch() -> Value {
-    let amount = json!({GATE: QUANTITY.to_string()});
+    let amount = json!({GATE_RESOURCE: QUANTITY.to_string()});
     json!({"status": {"capacity": amount, "allocatable": amount}})
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn gate_patch_names_nothing_else_of_the_status() {
-        let amount = json!({GATE: "1000000"});
+        let amount = json!({GATE_RESOURCE: "1000000"});
         let status = json!({"capacity": amount, "allocatable": amount});
         assert_eq!(patch(), json!({"status": status}));
     }

@@ -34,6 +34,6 @@ impl KindStates {
 }
 
 fn key(target: &Target) -> String {
-    let (api_version, kind) = target.selects();
+    let (api_version, kind) = target.selected_kind();
     [api_version, ":", kind].concat()
 }

@@ -26,7 +26,7 @@ pub(crate) struct MitigationRequest {
 impl MitigationRequest {
     pub(crate) fn new(snapshot: &Snapshot, offer: &Offer, binding: &BindingSpec) -> Self {
         let mut request = Self {
-            rules: constraints::rules(snapshot, offer).0,
+            rules: constraints::offer_rules(snapshot, offer).0,
             ..Self::default()
         };
         // The source first, as in ciena/turnbuckle, then by name.

@@ -154,7 +154,7 @@ pub(crate) fn status(
         type_: "Ready".to_owned(),
         status: status.to_owned(),
         reason: condition.reason.to_owned(),
-        message: text::clean(&condition.message, MAX_MESSAGE_CHARS).into_owned(),
+        message: text::sanitize(&condition.message, MAX_MESSAGE_CHARS).into_owned(),
         last_transition_time: since,
         observed_generation: None,
     };

@@ -69,7 +69,7 @@ pub(crate) fn fingerprint(snapshot: &Snapshot, trusted: &TrustedNamespaces, offe
             rule.hash(&mut hash);
             if let Some(service) = provider(snapshot, trusted, offer, rule) {
                 (&service.namespace, &service.name, service.tls_required).hash(&mut hash);
-                let slices = snapshot.slices_of(&service.namespace, &service.name);
+                let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
                 providers::addresses(service, slices, PROVIDER_PORT).hash(&mut hash);
             }
         }

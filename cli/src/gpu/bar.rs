@@ -5,7 +5,7 @@ use std::{ffi::OsString, fmt::Write, io::IsTerminal};
 /// Columns of a bar.
 const WIDTH: usize = 20;
 
-/// What the terminal can show.
+/// The abilities of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TerminalStyle {
     pub(crate) unicode: bool,
@@ -24,15 +24,15 @@ pub(crate) struct BarSegments {
 }
 
 impl TerminalStyle {
-    /// As this process' environment has it.
+    /// The style for standard output in this environment.
     pub(crate) fn of_stdout() -> Self {
-        Self::of(
+        Self::from_env(
             |name| std::env::var_os(name),
             std::io::stdout().is_terminal(),
         )
     }
 
-    fn of(var: impl Fn(&str) -> Option<OsString>, terminal: bool) -> Self {
+    fn from_env(var: impl Fn(&str) -> Option<OsString>, terminal: bool) -> Self {
         let set = |name: &str| {
             let value = var(name)?.to_string_lossy().into_owned();
             (!value.is_empty()).then_some(value)
@@ -66,7 +66,7 @@ impl TerminalStyle {
         }
     }
 
-    /// What the glyphs mean.
+    /// The legend of the glyphs.
     pub(crate) fn legend(self) -> String {
         let g = self.glyphs();
         format!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_shows() {
+    fn bar_shows_small_parts() {
         assert_eq!(bar(0.0, 0.0), "....................");
         assert_eq!(bar(1.0, 0.0), "#...................");
         assert_eq!(bar(999.0, 0.0), "###################.");
@@ -170,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn the_locale_and_the_terminal_decide() {
+    fn style_follows_locale_and_terminal() {
         let look = |vars: &[(&str, &str)], terminal| {
             let find = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|v| v.1.into());
-            let look = TerminalStyle::of(find, terminal);
+            let look = TerminalStyle::from_env(find, terminal);
             (look.unicode, look.colour)
         };
         assert_eq!(look(&[], false), (false, false));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_ends_where_the_bar_does() {
+    fn paint_colours_the_bar_only() {
         let look = TerminalStyle {
             colour: true,
             ..ASCII

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         note!("error: {}", absent(namespace, name, others));
         return Ok(ExitCode::from(EXIT_NO));
     };
-    let explained = PodExplanation::of(source.snapshot, &pod, args.policy)?;
+    let explained = PodExplanation::new(source.snapshot, &pod, args.policy)?;
     output::print(args.output, &explained, |e| e.text(args.nodes))?;
     let placed = explained.node.is_some() || explained.finished;
     Ok(if placed || !explained.usable_nodes.is_empty() {
@@ -61,8 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// The pod as it would be without a node: what restricts its placement is kept of
-/// those alone.
+/// The pod as if it had no node: only waiting pods have their placement constraints.
 fn find(source: &Source, namespace: &str) -> Option<Pod> {
     let of = |p: &&ApiPod| p.metadata.namespace.as_deref().unwrap_or("default") == namespace;
     let mut pod = source.named.iter().find(of)?.clone();

@@ -33,10 +33,10 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
-    /// Those whose cards are known one by one.
+    /// Nodes whose cards are known one by one.
     nodes_with_cards: usize,
     idle_milli: i64,
-    /// Of the idle GPU, what the next request is expected not to be able to use;
+    /// The idle GPU that the next request is expected not to be able to use;
     /// absent while no request is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     fragmented_milli: Option<i64>,
@@ -50,15 +50,15 @@ struct Report {
 #[serde(rename_all = "camelCase")]
 struct Class {
     cpu_milli: i64,
-    /// Of each card; 1000: whole ones.
+    /// Thousandths of each card; 1000: whole ones.
     card_milli: u16,
     cards: u16,
     lane: String,
     models: Vec<String>,
-    /// Of all requests, 0 to 1.
+    /// The part of all requests, 0 to 1.
     share: f64,
     pods: Vec<String>,
-    /// How many of it the cluster still has room for, if nothing else comes.
+    /// The number of such requests that still fit, without any others.
     still_fit: i64,
     /// Idle GPU that it can make no use of.
     unusable_milli: i64,
@@ -67,7 +67,7 @@ struct Class {
     text: String,
 }
 
-/// In how many nodes a class could run, and what keeps it from the others.
+/// The number of nodes that a class can run on, and of others by reason.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NodeCounts {
@@ -90,7 +90,7 @@ struct Product {
     fragmented_milli: Option<i64>,
 }
 
-/// Where the distribution comes from.
+/// The source of the distribution.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Counted {
@@ -107,7 +107,7 @@ struct Counted {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
-    let report = Report::of(&inspection);
+    let report = Report::new(&inspection);
     if report.nodes_with_cards == 0 {
         let nodes = inspection.snapshot().node_count();
         note!("no node has cards that are known one by one, of {nodes}");
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 impl Report {
-    fn of(inspection: &Inspection) -> Self {
+    fn new(inspection: &Inspection) -> Self {
         let types = inspection.types();
         let all = inspection.nodes();
         let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
@@ -125,7 +125,9 @@ impl Report {
         let requests = inspection.requests();
         let mut pods: HashMap<RequestClass, Vec<String>> = HashMap::new();
         for request in &requests {
-            let of = pods.entry(RequestClass::of(&request.shape)).or_default();
+            let of = pods
+                .entry(RequestClass::of_shape(&request.shape))
+                .or_default();
             of.push(request.pod.clone());
         }
         let classes = inspection.classes().iter().zip(types.iter());
@@ -192,7 +194,7 @@ fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
     }
 }
 
-/// What a pool says to a class, the best first.
+/// The fit of a class on a pool, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ClassFit {
     Runs,

@@ -1,4 +1,4 @@
-//! Where the nodes and pods come from: a cluster, or manifests.
+//! Nodes and pods from a cluster or from manifests.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct SourceArgs {
     cluster: ClusterArgs,
 }
 
-/// What was read.
+/// The nodes, pods and offers that were read.
 pub(crate) struct Source {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The pods of the name that was asked for, as the API has them.
@@ -79,14 +79,14 @@ impl SourceArgs {
     }
 }
 
-/// What rules state is worth knowing, and cards can be shown without.
+/// Policies and offers are optional: cards can be shown without them.
 fn constraints<K: Kind>(
     index: &mut Index,
     list: Result<Vec<kube::core::DynamicObject>>,
     object: impl Fn(&K) -> Result<Object, String>,
 ) {
     let list = list.unwrap_or_else(|error| {
-        note!("warning: {error:#}; needs that rules state are not known");
+        note!("warning: {error:#}; requests of rules are not known");
         Vec::new()
     });
     for raw in &list {

@@ -36,9 +36,9 @@ pub(crate) struct Args {
 enum Sort {
     #[default]
     Name,
-    /// Those with most idle GPU
+    /// Most idle GPU first
     Idle,
-    /// Those with most idle GPU that is of no use
+    /// Most unusable idle GPU first
     Fragmented,
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         note!("error: {}", absent(&inspection, name));
         return Ok(ExitCode::from(EXIT_NO));
     }
-    let top = Top::of(&inspection, args.node.as_deref(), args.sort);
+    let top = Top::new(&inspection, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {
         match &args.node {
             Some(node) => note!("node {node} has no GPUs"),

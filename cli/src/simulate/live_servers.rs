@@ -1,8 +1,7 @@
-//! A trace through the real extender and the real gpu-slice provider, over HTTP and
-//! gRPC on loopback. kube-scheduler's part is played here: every node that fits is
-//! posted by name, filter and prioritize are asked, and of the nodes with the best
-//! score one is taken. Then the provider reserves, the pod is bound, and the
-//! provider sees it in its watch.
+//! A trace through the real extender and the real gpu-slice provider, over HTTP and gRPC on
+//! loopback. This module takes the part of kube-scheduler: it posts the names of all nodes that
+//! fit to filter and prioritize, and takes one of the nodes with the best score. Then the provider
+//! reserves, the pod is bound, and the provider sees it in its watch.
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration, time::Instant};
 
@@ -49,7 +48,7 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
                 let record = servers.arrive(experiment, workload, arrivals, chooser, &tell);
                 let record = record.await;
                 servers.stop().await;
-                outcomes.push(RunResult::of(
+                outcomes.push(RunResult::from_record(
                     &experiment.trace,
                     workload,
                     arrivals.seed,
@@ -91,7 +90,7 @@ impl LiveServers {
             GpuConfig {
                 policy,
                 order: NodeOrder::Named,
-                classes: Some(RequestDistribution::of(asked).classes()),
+                classes: Some(RequestDistribution::from_shapes(asked).classes()),
                 ..GpuConfig::default()
             },
         ));
@@ -157,7 +156,7 @@ impl LiveServers {
         mut chooser: TieBreaker,
         tell: &impl Fn(u64),
     ) -> Result<RunRecord> {
-        // Keeps the account of its own: what the provider gives must be there.
+        // An account of its own: the cards that the provider gives must be free.
         let mut cluster = Cluster::new(&experiment.trace, workload, order, self.policy);
         let mut record = RunRecord::default();
         for (number, pod) in order.pods.iter().enumerate() {
@@ -171,7 +170,7 @@ impl LiveServers {
                 let held = held.map(|h| h.grant.parts).unwrap_or_default();
                 ensure!(
                     held == card,
-                    "arrival {number}: node {node} was to give {card:?} to {shape:?}, and has it not"
+                    "arrival {number}: node {node} cannot give {card:?} to {shape:?}"
                 );
             }
             record.arrival(shape, node.is_some(), &cluster);
@@ -207,7 +206,7 @@ impl LiveServers {
         for score in scores.as_array().into_iter().flatten() {
             let (Some(host), Some(score)) = (score["host"].as_str(), score["score"].as_i64())
             else {
-                bail!("prioritize answered what is no score: {score}");
+                bail!("prioritize answered with a malformed score: {score}");
             };
             match best {
                 Some((_, held)) if held > score => {}

@@ -1,4 +1,4 @@
-//! How many more pods fit a cluster of the user's own.
+//! The number of further pods that fit on the user's own cluster.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     };
     let own = own(&nodes, &pods);
     if own.mix.is_empty() {
-        bail!("no pod asks for GPU, so there is no telling what would fit; add pods that do");
+        bail!("no pod requests GPU, so there is nothing to fill the nodes with; add pods that do");
     }
     let seeds = args.seeds_or(42..=51);
     let mut all: Vec<Figures> = Vec::new();
@@ -94,7 +94,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
             }
         }
     }
-    // What a waiting pod's unit is, no node says; the largest does not flatter.
+    // No node gives the unit of a waiting pod; the largest is the cautious choice.
     let largest = units.values().copied().max();
     for pod in pods.iter().filter(|p| !p.finished) {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
@@ -105,7 +105,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     own
 }
 
-/// What of a node does not count here.
+/// Reports the devices of a node that do not count here.
 fn warn(node: &str, inventory: &Inventory) {
     for warning in &inventory.warnings {
         note!("node {node}: {warning}");

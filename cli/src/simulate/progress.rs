@@ -1,4 +1,4 @@
-//! How far long work is, on a terminal.
+//! The progress of long runs, on a terminal.
 
 use std::time::Duration;
 

@@ -45,7 +45,7 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     })
 }
 
-/// What a reader must know of the figures.
+/// Notes that a reader of the figures needs.
 fn notes(experiment: &Experiment) -> Vec<String> {
     let drawn = experiment.drawn();
     if drawn.is_empty() {

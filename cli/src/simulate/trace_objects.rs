@@ -12,7 +12,7 @@ use tautline_gpu_simulator::{Arrivals, Trace, Workload};
 use tautline_runtime::manifest_files;
 
 pub(super) const NAMESPACE: &str = "trace";
-/// A pod's label: which models it asks for.
+/// The label with the index of a pod's requested models.
 const MODELS: &str = "models";
 
 /// The nodes, named so that their order is the seed's.
@@ -38,7 +38,7 @@ pub(super) fn nodes(trace: &Trace, order: &Arrivals) -> Result<Vec<Object>> {
     order.nodes.iter().enumerate().map(node).collect()
 }
 
-/// Where in the order a node of [`nodes`] is.
+/// The position of a node of [`nodes`] in the order.
 pub(super) fn index(name: &str) -> Option<usize> {
     name.split_once('-')?.0.parse().ok()
 }

@@ -184,7 +184,7 @@ fn gpu_names_missing_permissions() {
     let warned = text(&out.stderr);
     assert_eq!(out.status.code(), Some(0), "{warned}");
     assert!(
-        warned.contains("not yours") && warned.contains("needs that rules state are not known"),
+        warned.contains("not yours") && warned.contains("requests of rules are not known"),
         "{warned}"
     );
 }

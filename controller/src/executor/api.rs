@@ -27,10 +27,9 @@ use crate::{
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The field manager of counts, conditions and compliance in server-side apply.
-const MANAGER: &str = "tautline-controller";
+const MANAGER: &str = CONTROLLER;
 /// The field manager of the times of evictions and mitigations.
 const ACTIONS_MANAGER: &str = "tautline-controller-acts";
-const API_VERSION: &str = "constraint.ciena.com/v1alpha1";
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
     match tokio::time::timeout(DEADLINE, call).await {

@@ -135,7 +135,7 @@ impl Executor {
     fn apply(&mut self, event: Event) {
         let leadership = match &self.term {
             None => Leadership::Standby,
-            Some(term) if term.holds() => Leadership::Leading,
+            Some(term) if term.is_active() => Leadership::Leading,
             Some(_) => Leadership::Suspended,
         };
         if self.leadership != leadership {
@@ -239,7 +239,7 @@ impl Executor {
         let mut kinds = KindStates::default();
         let targets = snapshot.offers().flat_map(|e| &e.offer.targets);
         for target in targets.filter(|t| t.kind != TargetKind::Pod) {
-            let (api_version, kind) = target.selects();
+            let (api_version, kind) = target.selected_kind();
             let state = KindState {
                 listed: watched.listed(api_version, kind),
                 missing: watched.missing(api_version, kind),

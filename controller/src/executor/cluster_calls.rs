@@ -22,7 +22,6 @@ use tautline_core::{
     model::{self, Offer, Service, key},
     planning::RuleOutcome,
 };
-use tautline_provider_client::Mitigation;
 use tautline_runtime::{
     events::{EventNote, reference_to_own, reference_to_pod},
     finalizers,
@@ -114,7 +113,7 @@ impl Calls for ClusterCalls {
     }
 
     fn leads(&self) -> bool {
-        self.term.holds()
+        self.term.is_active()
     }
 
     fn report(&self, violation: &Violation, report: Report) {
@@ -205,7 +204,7 @@ impl Calls for ClusterCalls {
         underlay: &Service,
         request: &MitigationRequest,
     ) -> Result<String, String> {
-        let mitigation = Mitigation {
+        let mitigation = tautline_provider_client::MitigationRequest {
             ids: request.ids.clone(),
             node: request.node.clone(),
             peer_node: request.peer_node.clone(),

@@ -51,7 +51,7 @@ async fn evaluate_rule(
     let (providers, metrics) = (&context.provider_client, &context.metrics);
     let Some(service) = service else {
         metrics.evaluated(&rule.name, "", code::NO_PROVIDER, Duration::ZERO);
-        let why = providers.no_provider(snapshot, &rule.name, &binding.namespace);
+        let why = providers.missing_provider_message(snapshot, &rule.name, &binding.namespace);
         return RuleDetail {
             reason: format!("{}: {why}", code::NO_PROVIDER),
             ..rule_detail(&rule.name, "", Compliance::Error, "")

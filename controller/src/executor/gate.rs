@@ -7,7 +7,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use tautline_core::{index::Kind, node_filter::GATE};
+use tautline_core::{index::Kind, names::GATE_RESOURCE};
 use tautline_runtime::lease::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ pub(crate) async fn run(
 async fn advertise(context: &Context, term: &Term) -> bool {
     let nodes: Api<Node> = Api::all(context.client.clone());
     for name in nodes_without_gate(&context.store.snapshot()) {
-        if !term.holds() {
+        if !term.is_active() {
             return false;
         }
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch()));
@@ -100,12 +100,12 @@ async fn advertise(context: &Context, term: &Term) -> bool {
         if let Err(error) = result {
             tracing::warn!(
                 node = %name, %error,
-                "the node does not carry {GATE}; with --advertise-gate the controller needs the \
+                "the node does not carry {GATE_RESOURCE}; with --advertise-gate the controller needs the \
                  right to patch nodes/status (deploy/with-gate)"
             );
             return true;
         }
-        tracing::info!(node = %name, "the node carries {GATE} now");
+        tracing::info!(node = %name, "the node carries {GATE_RESOURCE} now");
         tokio::time::sleep(PACE).await;
     }
     false

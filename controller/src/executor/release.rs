@@ -51,7 +51,7 @@ pub(crate) async fn run(
         let snapshot = context.store.snapshot();
         let due = queue.due(&snapshot, Instant::now());
         let outcomes = due.iter().map(async |one| {
-            if !term.holds() {
+            if !term.is_active() {
                 return None;
             }
             Some(release(&context, &snapshot, one).await)

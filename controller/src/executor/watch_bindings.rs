@@ -1,15 +1,18 @@
 //! The watch on bindings. Its events go to the reconciler in order.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use futures::StreamExt;
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_api::constraint::ConstraintPolicyBinding;
+use tautline_runtime::watch_changes::{Change, Changes};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    binding_spec::{BindingSpec, key},
+    binding_spec::{BindingSpec, BindingStatus, key},
     reconciler::BindingEvent,
 };
 
@@ -22,8 +25,40 @@ pub(crate) async fn run(
     let api: Api<DeserializeGuard<ConstraintPolicyBinding>> = Api::all(client);
     let stream = watcher(api, watcher::Config::default()).default_backoff();
     let mut stream = std::pin::pin!(stream);
-    let mut listing = Vec::new();
-    let decode = |guarded: DeserializeGuard<ConstraintPolicyBinding>| match guarded.0 {
+    let mut changes = Changes::default();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            event = stream.next() => match event { Some(event) => event, None => return Ok(()) },
+        };
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::warn!(%error, "the watch on bindings restarts; are the CRDs installed?");
+                continue;
+            }
+        };
+        let change = match changes.next(event, decode) {
+            Some(Change::Replaced(list)) => {
+                BindingEvent::All(list.into_iter().filter_map(|(_, binding)| binding).collect())
+            }
+            Some(Change::Applied((_, Some(binding)))) => BindingEvent::Applied(Box::new(binding)),
+            Some(Change::Deleted(((key, uid), _))) => BindingEvent::Deleted(key, uid),
+            Some(Change::Applied((_, None))) | None => continue,
+        };
+        if events.send(change).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+type Decoded = ((Arc<str>, Box<str>), Option<(BindingSpec, BindingStatus)>);
+
+/// Key and UID of a binding, and its content if it is valid.
+fn decode(guarded: DeserializeGuard<ConstraintPolicyBinding>) -> Decoded {
+    let key = key(&guarded.namespace().unwrap_or_default(), &guarded.name_any());
+    let uid = guarded.uid().unwrap_or_default().into();
+    let binding = match guarded.0 {
         Ok(binding) => Some((
             BindingSpec::from(&binding),
             binding.status.unwrap_or_default(),
@@ -33,50 +68,5 @@ pub(crate) async fn run(
             None
         }
     };
-    loop {
-        let event = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            event = stream.next() => match event { Some(event) => event, None => return Ok(()) },
-        };
-        let change = match event {
-            Ok(watcher::Event::Init) => {
-                listing.clear();
-                continue;
-            }
-            Ok(watcher::Event::InitApply(o)) => {
-                listing.extend(decode(o));
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => BindingEvent::All(std::mem::take(&mut listing)),
-            Ok(watcher::Event::Apply(o)) => match decode(o) {
-                Some(binding) => BindingEvent::Applied(Box::new(binding)),
-                None => continue,
-            },
-            Ok(watcher::Event::Delete(o)) => {
-                let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
-                BindingEvent::Deleted(key, o.uid().unwrap_or_default().into())
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the watch on bindings restarts; are the CRDs installed?");
-                continue;
-            }
-        };
-        let keyed = |o: DeserializeGuard<ConstraintPolicyBinding>| {
-            let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
-            ((key, o.uid().unwrap_or_default()), usable(o))
-        };
-        let change = match changes.next(event, keyed) {
-            Some(Change::Replaced(list)) => BindingEvent::All(
-                list.into_iter()
-                    .filter_map(|(_, binding)| binding)
-                    .collect(),
-            ),
-            Some(Change::Applied((_, Some(binding)))) => BindingEvent::Applied(Box::new(binding)),
-            Some(Change::Deleted(((key, uid), _))) => BindingEvent::Deleted(key.into(), uid.into()),
-            Some(Change::Applied((_, None))) | None => continue,
-        };
-        if events.send(change).await.is_err() {
-            return Ok(());
-        }
-    }
+    ((key, uid), binding)
 }

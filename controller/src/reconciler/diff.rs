@@ -8,7 +8,7 @@ use std::{
 };
 
 use tautline_core::{
-    binding::{DesiredBinding, desired_bindings},
+    binding::{DesiredBindings, desired_bindings},
     index::OfferEntry,
 };
 
@@ -38,7 +38,7 @@ struct Diff {
 /// `all_listed`: an object that is not selected does not exist.
 fn diff<'a>(
     entry: &OfferEntry,
-    desired: DesiredBinding,
+    desired: DesiredBindings,
     bindings: impl Iterator<Item = &'a Arc<BindingSpec>>,
     named: impl Fn(&Key) -> Option<&'a Arc<BindingSpec>>,
     waits: impl Fn(&Key) -> bool,

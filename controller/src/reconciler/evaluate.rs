@@ -203,7 +203,7 @@ impl BindingReconciler {
             let mitigated = &binding.status.last_mitigated_timestamp;
             self.actions.push(Action::Violation(ViolationEvent::Raised {
                 binding: Arc::clone(spec),
-                since: binding.compliance.out_since.unwrap_or_default(),
+                since: binding.compliance.out_of_range_since.unwrap_or_default(),
                 reason,
                 mitigated: mitigated.as_ref().map(from_api_time),
             }));

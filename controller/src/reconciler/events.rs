@@ -245,7 +245,7 @@ impl BindingReconciler {
                 .collect();
             if touched.contains(&true) {
                 // A new pod of the old name has its own grace and its own violation.
-                binding.compliance.out_since = None;
+                binding.compliance.out_of_range_since = None;
                 binding.clear_violation(&mut self.actions);
             }
             if !touched.is_empty() {

@@ -15,10 +15,10 @@ use tautline_sdk::Server;
 
 use crate::Scripted;
 
-/// What a process of the provider needs.
+/// The configuration of the process.
 #[derive(Debug)]
 pub struct ProcessConfig {
-    /// Where and how it serves.
+    /// The gRPC and admin servers.
     pub server: tautline_sdk::Config,
     /// Namespaces whose scripts count for pods of all namespaces.
     pub trusted: TrustedNamespaces,

@@ -16,14 +16,14 @@ pub(super) struct NodeReport {
     /// The pod is there; its own part counts as free.
     pub(super) own: bool,
     pub(super) usable: bool,
-    /// The provider's reason code, or `Kubernetes` for what keeps the pod from the
+    /// The provider's reason code, or `Kubernetes` for a reason that keeps the pod from the
     /// node before any provider is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'static str>,
     pub(super) detail: String,
     /// It could if pods on it had gone.
     pub(super) freeable: bool,
-    /// As the provider answers it.
+    /// The cost in the provider's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost: Option<i64>,
     /// In the policy's own unit.
@@ -127,8 +127,8 @@ fn node_report(
     answer
 }
 
-/// The names of the cards at a place. Of the pod's own node only a share's card is
-/// told: its whole cards are not free here, and would be again.
+/// The names of the cards at a location. On the pod's own node only a share's card is named: its
+/// whole cards are not free here, and would be again.
 fn cards(node: &NodeGpus<'_>, location: &Location, own: bool) -> Vec<String> {
     let Some(pool) = node.inventory.pools.get(location.pool) else {
         return Vec::new();

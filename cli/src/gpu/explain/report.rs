@@ -67,7 +67,7 @@ pub(super) struct MissingPolicy {
     pub(super) policy: String,
 }
 
-/// What one rule asks, and what becomes of it.
+/// One rule with its request and its answers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RuleReport {
@@ -78,12 +78,12 @@ pub(super) struct RuleReport {
     pub(super) policy: Option<String>,
     pub(super) request: String,
     pub(super) limit: String,
-    /// Why the rule cannot be read; there is nothing else then.
+    /// The error of a rule that cannot be read; the other fields are empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) need: Option<RequestReport>,
-    /// Of a pod that is placed.
+    /// The compliance of a placed pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<ComplianceReport>,
     pub(super) nodes: Vec<NodeReport>,
@@ -92,7 +92,7 @@ pub(super) struct RuleReport {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RequestReport {
-    /// Absent: it asks for no GPU.
+    /// Absent: no GPU is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +111,7 @@ pub(super) struct ComplianceReport {
 }
 
 impl PodExplanation {
-    pub(super) fn of(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
+    pub(super) fn new(snapshot: Arc<Snapshot>, pod: &Pod, policy: Policy) -> Result<Self> {
         let config = Config {
             policy,
             ..Config::default()

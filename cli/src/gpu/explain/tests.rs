@@ -8,11 +8,11 @@ use crate::gpu::fixtures::{example, of};
 fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> PodExplanation {
     let pod = Pod::clone(snapshot.pod(namespace, name).unwrap());
     // The published policy: its costs stay as they are.
-    PodExplanation::of(snapshot, &pod, Policy::Fgd).unwrap()
+    PodExplanation::new(snapshot, &pod, Policy::Fgd).unwrap()
 }
 
 #[test]
-fn a_pod_that_waits() {
+fn explains_a_waiting_pod() {
     let waits = explained(example(), "vision", "detector-4");
     insta::assert_snapshot!("explain_waits", waits.text(20));
     let json = serde_json::to_string_pretty(&waits).unwrap();
@@ -23,7 +23,7 @@ fn a_pod_that_waits() {
 }
 
 #[test]
-fn a_pod_that_is_placed() {
+fn explains_a_placed_pod() {
     let text = |name| explained(example(), "vision", name).text(20);
     insta::assert_snapshot!("explain_shares", text("detector-0"));
     insta::assert_snapshot!("explain_lost_card", text("segmenter-2"));
@@ -31,7 +31,7 @@ fn a_pod_that_is_placed() {
 }
 
 #[test]
-fn a_pod_that_holds_what_it_does_not_ask_and_one_that_has_finished() {
+fn explains_unrequested_cards_and_finished_pods() {
     let text = explained(example(), "vision", "ranker-0").text(0);
     assert!(
         text.contains("no GPU is asked, and it holds cards, 7 CPU"),
@@ -84,7 +84,7 @@ spec: {containers: []}
 "#;
 
 #[test]
-fn a_rule_that_makes_no_sense_and_a_policy_that_is_gone_are_told() {
+fn explains_malformed_rules_and_missing_policies() {
     let text = explained(of(TWO_OFFERS), "ml", "p").text(20);
     insta::assert_snapshot!("explain_broken", text);
 }

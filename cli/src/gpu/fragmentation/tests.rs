@@ -2,16 +2,16 @@ use super::*;
 use crate::gpu::fixtures::{example, inspection, of, slices};
 
 #[test]
-fn the_example_as_people_and_programs_read_it() {
-    let report = Report::of(&inspection(example()));
+fn fragmentation_renders_text_and_json() {
+    let report = Report::new(&inspection(example()));
     insta::assert_snapshot!("fragmentation", report.text());
     let json = serde_json::to_string_pretty(&report).unwrap();
     insta::assert_snapshot!("fragmentation_json", json);
 }
 
 #[test]
-fn the_figure_is_that_of_its_parts() {
-    let report = Report::of(&inspection(example()));
+fn fragmentation_is_the_sum_of_its_parts() {
+    let report = Report::new(&inspection(example()));
     let lost = report.fragmented_milli.unwrap() as f64;
     let by_class: f64 = report
         .classes
@@ -32,8 +32,8 @@ fn the_figure_is_that_of_its_parts() {
 }
 
 #[test]
-fn a_card_in_parts_is_of_no_use_to_whole_ones() {
-    let report = Report::of(&inspection(slices("2", &["0:250", "1:1000"])));
+fn shared_card_is_not_usable_by_whole_requests() {
+    let report = Report::new(&inspection(slices("2", &["0:250", "1:1000"])));
     let of = |milli| {
         report
             .classes
@@ -48,17 +48,17 @@ fn a_card_in_parts_is_of_no_use_to_whole_ones() {
 }
 
 #[test]
-fn without_cards_or_requests_it_says_so() {
-    let none = Report::of(&inspection(of(
+fn text_reports_missing_cards_and_requests() {
+    let none = Report::new(&inspection(of(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
     )));
     assert_eq!(
         none.text(),
         "No pod asks for GPUs, so no request is expected.\n"
     );
-    let idle = Report::of(&inspection(slices("2", &[]))).text();
+    let idle = Report::new(&inspection(slices("2", &[]))).text();
     assert!(
-        idle.contains("2000m of GPU are idle; of what use is not known."),
+        idle.contains("2000m of GPU are idle; without requests their use is not known."),
         "{idle}"
     );
 }

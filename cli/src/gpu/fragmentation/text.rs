@@ -30,10 +30,13 @@ impl Report {
         _ = match self.fragmented_milli {
             Some(lost) => {
                 let part = format::percent(lost as f64, idle as f64);
-                let what = "of the idle GPU is expected to be of no use to the next request";
+                let what = "of the idle GPU is not expected to be usable by the next request";
                 writeln!(out, "{part} {what} (FGD's measure): {lost}m of {idle}m.")
             }
-            None => writeln!(out, "{idle}m of GPU are idle; of what use is not known."),
+            None => writeln!(
+                out,
+                "{idle}m of GPU are idle; without requests their use is not known."
+            ),
         };
         let header = [
             "PRODUCT",
@@ -102,12 +105,12 @@ impl Counted {
             return "No pod asks for GPUs, so no request is expected.\n".into();
         }
         let mut out = format!(
-            "Expected is what {} of the cluster ask or hold; all count the same.",
+            "The expected requests are those of {} of the cluster; all count the same.",
             format::count(self.pods, "pod")
         );
         if self.pods_by_rule > 0 {
             let by = self.pods_by_rule;
-            _ = write!(out, " For {by} that wait, a rule of an offer states it.");
+            _ = write!(out, " {by} of them wait, and a rule states their request.");
         }
         out.push('\n');
         if self.classes_left_out > 0 {
@@ -126,7 +129,7 @@ impl Counted {
             };
             _ = writeln!(
                 out,
-                "Not counted, for only the number of what they ask is known: {shown}{more}."
+                "Not counted, because only the number of their GPUs is known: {shown}{more}."
             );
         }
         out

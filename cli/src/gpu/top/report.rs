@@ -41,7 +41,7 @@ pub(super) struct NodeTop {
 pub(super) struct PoolTop {
     pub(super) product: String,
     pub(super) lane: &'static str,
-    /// Of one unit, where the device plugin gives units.
+    /// Thousandths of one unit, where the device plugin gives units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unit_milli: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub(super) struct CardTop {
     pub(super) free_milli: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fragmented_milli: Option<i64>,
-    /// The same before it was rounded, for sums.
+    /// The unrounded amount, for sums.
     #[serde(skip)]
     pub(super) fragmented: f64,
     pub(super) holders: Vec<HolderTop>,
@@ -111,7 +111,7 @@ pub(super) enum Amounts {
         free_milli: i64,
         #[serde(skip_serializing_if = "Option::is_none")]
         fragmented_milli: Option<i64>,
-        /// The same before it was rounded.
+        /// The unrounded amount.
         #[serde(skip)]
         fragmented: Option<f64>,
     },
@@ -137,7 +137,7 @@ pub(super) fn has_gpus(node: &NodeGpus<'_>) -> bool {
 }
 
 impl Top {
-    pub(super) fn of(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
+    pub(super) fn new(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
         let types = inspection.types();
         let known = (!types.is_empty()).then_some(&types);
         let all = inspection.nodes();
@@ -293,13 +293,13 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     of_cards.chain(of_units).collect()
 }
 
-/// Of all cards; `None`: not known.
+/// The sum over all cards; `None`: not known.
 fn useless(cards: &[&CardTop]) -> Option<f64> {
     let known = cards.iter().all(|c| c.fragmented_milli.is_some());
     known.then(|| cards.iter().map(|c| c.fragmented).sum())
 }
 
-/// What could not be read of a node and its pods.
+/// Warnings about a node and its pods.
 fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
     let name = node.name;
     let mut all: Vec<String> = node

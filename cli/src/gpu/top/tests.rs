@@ -13,11 +13,11 @@ const ASCII: TerminalStyle = TerminalStyle {
 };
 
 fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
-    Top::of(&inspection(snapshot), None, Sort::Name)
+    Top::new(&inspection(snapshot), None, Sort::Name)
 }
 
 #[test]
-fn the_example_as_people_and_programs_read_it() {
+fn top_renders_text_and_json() {
     let top = top(example());
     insta::assert_snapshot!("top", top.text(UNICODE, None));
     insta::assert_snapshot!("top_ascii", top.text(ASCII, None));
@@ -25,22 +25,22 @@ fn the_example_as_people_and_programs_read_it() {
 }
 
 #[test]
-fn nodes_come_in_the_order_that_is_asked() {
+fn top_sorts_nodes() {
     let inspection = inspection(example());
     let order = |sort| {
-        let top = Top::of(&inspection, None, sort);
+        let top = Top::new(&inspection, None, sort);
         top.nodes.iter().map(|n| n.node.clone()).collect::<Vec<_>>()
     };
     assert_eq!(order(Sort::Name)[0], "edge-1");
     assert_eq!(order(Sort::Idle)[0], "slice-1");
     assert_eq!(order(Sort::Fragmented)[0], "train-1");
-    let one = Top::of(&inspection, Some("slice-3"), Sort::Name);
+    let one = Top::new(&inspection, Some("slice-3"), Sort::Name);
     assert_eq!((one.nodes.len(), one.totals.len()), (1, 1));
     assert!(one.warnings.is_empty());
 }
 
 #[test]
-fn it_fits_the_terminal() {
+fn text_fits_the_terminal() {
     use unicode_width::UnicodeWidthStr;
 
     let top = top(example());
@@ -60,7 +60,7 @@ fn it_fits_the_terminal() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn text_reports_faults_and_warnings() {
     let text = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"])).text(ASCII, None);
     assert!(text.contains("over-committed"), "{text}");
     assert!(
@@ -74,10 +74,10 @@ fn what_is_wrong_is_told() {
 }
 
 #[test]
-fn nothing_is_no_error() {
+fn top_accepts_clusters_without_gpus_or_requests() {
     let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
     assert_eq!(empty.text(ASCII, None), "");
-    // Cards that nobody asks for: of what use they are is not known.
+    // Cards without any request: their use is not known.
     let idle = top(slices("2", &[]));
     let text = idle.text(ASCII, None);
     assert!(
@@ -92,7 +92,7 @@ fn nothing_is_no_error() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_named_with_those_that_are() {
+fn absent_node_is_reported_with_the_nodes_that_exist() {
     let error = absent(&inspection(example()), "slice-9");
     assert!(
         error.contains("node slice-9 does not exist; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),

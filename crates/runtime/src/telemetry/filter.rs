@@ -5,7 +5,7 @@ use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The targets that begin with `tautline`: the crates.
-const OWN: [&str; 23] = [
+const OWN: &[&str] = &[
     "tautline",
     "tautline_admission",
     "tautline_api",
@@ -19,9 +19,6 @@ const OWN: [&str; 23] = [
     "tautline_latency",
     "tautline_latency_agent",
     "tautline_latency_protocol",
-    "tautline_structured_merge",
-    "tautline_mutating_policy",
-    "tautline_proto",
     "tautline_model_registry",
     "tautline_mutating_policy",
     "tautline_pod_requeue",

@@ -14,7 +14,7 @@ use crate::{
 /// Shapes whose costs are cached by default; the least recently used is replaced.
 const SHAPES: usize = 256;
 
-/// Why a node cannot serve a shape.
+/// The reason why a node cannot serve a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementError {
     /// The cache has no capacity for this node.
@@ -380,7 +380,7 @@ mod tests {
             for name in PolicyName::ALL {
                 let mut costs = CostCache::new(name.build());
                 let kind = costs.kind_index(&CardKind::default());
-                costs.plan_for(RequestDistribution::of(&shapes).classes());
+                costs.plan_for(RequestDistribution::from_shapes(&shapes).classes());
                 for (node, position) in positions.iter().enumerate() {
                     costs.set_position(node, *position);
                     costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, cards.clone())));
@@ -411,7 +411,7 @@ mod tests {
             for name in PolicyName::ALL {
                 let mut costs = CostCache::new(name.build());
                 let kind = costs.kind_index(&CardKind::default());
-                costs.plan_for(RequestDistribution::of(&shapes).classes());
+                costs.plan_for(RequestDistribution::from_shapes(&shapes).classes());
                 for node in 0..5 {
                     costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, vec![1000; 4])));
                 }

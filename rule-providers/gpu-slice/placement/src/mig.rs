@@ -1,4 +1,4 @@
-//! MIG: which GPU instances fit on a card beside those that are there.
+//! MIG: the GPU instances that fit on a card next to its present ones.
 //!
 //! A card in MIG mode has memory slices in a row and compute slices. An instance
 //! of a profile takes memory slices that follow one another, from one of a few

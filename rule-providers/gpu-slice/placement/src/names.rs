@@ -27,9 +27,9 @@ pub struct Names {
     pub memory: Arc<str>,
     /// Label of how many units a shared card has.
     pub replicas: Arc<str>,
-    /// Pod annotation with the thousandths of each card that it asks.
+    /// Pod annotation with the requested thousandths of each card.
     pub pod_milli: Arc<str>,
-    /// Pod annotation with the number of cards that it asks.
+    /// Pod annotation with the requested number of cards.
     pub pod_count: Arc<str>,
     /// Pod annotations with the cards that it was given, the first that is there.
     /// Ours has cards with thousandths, others indexes alone (`0-1`).

@@ -62,6 +62,19 @@ impl NodeCapacity {
         &self.cards
     }
 
+    /// The number of cards that no pod holds a part of.
+    pub fn free_cards(&self) -> usize {
+        self.cards.iter().filter(|c| **c == CARD).count()
+    }
+
+    /// The card with the least left that can give the share, the first of equals; `None` for a
+    /// shape without a share.
+    pub fn tightest_card(&self, shape: &Shape) -> Option<u16> {
+        let able = |i: &usize| shape.share > 0 && self.can_give_share(shape, *i);
+        let cards = (0..self.cards.len()).filter(able);
+        cards.min_by_key(|i| self.cards[*i]).map(|card| card as u16)
+    }
+
     /// Thousandths left of all cards.
     pub fn idle_milli(&self) -> i64 {
         self.cards.iter().map(|c| i64::from(*c)).sum()
@@ -98,7 +111,7 @@ impl NodeCapacity {
     }
 
     fn max_card_copies(&self, shape: &Shape) -> Option<i64> {
-        let whole = self.cards.iter().filter(|c| **c == CARD).count() as i64;
+        let whole = self.free_cards() as i64;
         let shares = |cards: &mut dyn Iterator<Item = &u16>| -> i64 {
             cards.map(|c| i64::from(c / shape.share.max(1))).sum()
         };
@@ -120,7 +133,7 @@ impl NodeCapacity {
         if !shape.needs_gpu() {
             return true;
         }
-        let whole = self.cards.iter().filter(|c| **c == CARD).count();
+        let whole = self.free_cards();
         let needed = usize::from(shape.whole);
         if shape.share == 0 || whole < needed {
             return whole >= needed;
@@ -134,7 +147,7 @@ impl NodeCapacity {
         let Some(left) = self.cards.get(card) else {
             return false;
         };
-        let whole = self.cards.iter().filter(|c| **c == CARD).count();
+        let whole = self.free_cards();
         let others = whole - usize::from(*left == CARD);
         *left >= shape.share && others >= usize::from(shape.whole)
     }
@@ -250,7 +263,7 @@ mod tests {
             let mut taken = 0;
             while copies.is_some() && capacity.fits(&shape).is_ok() {
                 // Cards in part first: they are of no use to whole ones.
-                let card = crate::planned_classes::tightest(&capacity, &shape).map(usize::from);
+                let card = capacity.tightest_card(&shape).map(usize::from);
                 capacity.take(&shape, card).unwrap();
                 taken += 1;
             }

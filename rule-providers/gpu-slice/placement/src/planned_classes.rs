@@ -1,16 +1,12 @@
 //! The classes of requests that a policy plans for, with the kinds of cards that each may run on.
 
-use crate::{
-    node_capacity::NodeCapacity,
-    request_distribution::RequestClass,
-    shape::{CARD, CardKind},
-};
+use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, shape::CardKind};
 
 /// A class of requests and its probability.
 #[derive(Clone, Debug)]
 pub struct PlannedClass {
     pub cpu_milli: i64,
-    /// Thousandths of each card; 0: it asks for no GPU.
+    /// Thousandths of each card; 0: no GPU is requested.
     pub milli: u16,
     pub cards: u16,
     /// The part of all requests.
@@ -88,7 +84,7 @@ impl PlannedClasses {
         self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
     }
 
-    /// The same, card by card; together they are the node's.
+    /// The same by card; the sum is that of the node.
     pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
         let mut cards = vec![0.0; capacity.cards().len()];
         for class in &self.0 {
@@ -152,27 +148,15 @@ impl PlannedClasses {
     }
 }
 
-/// The card with least left that can still give the share, and the first of those;
-/// none for a shape without one.
-pub(crate) fn tightest(capacity: &NodeCapacity, shape: &crate::shape::Shape) -> Option<u16> {
-    let able = |i: &usize| shape.share > 0 && capacity.can_give_share(shape, *i);
-    let card = (0..capacity.cards().len())
-        .filter(able)
-        .min_by_key(|i| capacity.cards()[*i])?;
-    Some(card as u16)
-}
-
-/// Cards that nothing runs on.
-pub(crate) fn untouched(cards: &[u16]) -> i64 {
-    cards.iter().filter(|c| **c == CARD).count() as i64
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{request_distribution::RequestDistribution, shape::Shape};
+    use crate::{
+        request_distribution::RequestDistribution,
+        shape::{CARD, Shape},
+    };
 
     proptest! {
         /// The unusable parts by class, and by card, sum up to the published measure.
@@ -188,7 +172,7 @@ mod tests {
                 share: if *whole == 0 { *share } else { 0 },
                 ..Shape::default()
             }).collect();
-            let types = PlannedClasses::new(&RequestDistribution::of(&shapes).classes(), &[CardKind::default()]);
+            let types = PlannedClasses::new(&RequestDistribution::from_shapes(&shapes).classes(), &[CardKind::default()]);
             let capacity = NodeCapacity::new(cpu * 1000, 0, 0, cards);
             let whole = types.fragmented_milli(&capacity);
             let classes: f64 = types.iter().map(|t| t.probability * t.unusable_milli(&capacity) as f64).sum();

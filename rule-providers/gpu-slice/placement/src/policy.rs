@@ -38,7 +38,7 @@ pub struct NodeView<'a> {
 impl<'a> NodeView<'a> {
     pub fn new(capacity: &'a NodeCapacity, base: &'a [f64], position: f64) -> Self {
         Self {
-            capacity: capacity,
+            capacity,
             precomputed: base,
             position,
         }

@@ -27,7 +27,7 @@ pub struct RequestClass {
 
 impl RequestClass {
     /// A share that comes with whole cards counts as one card more.
-    pub fn of(shape: &Shape) -> Self {
+    pub fn of_shape(shape: &Shape) -> Self {
         let (cards, milli) = match (shape.whole, shape.share) {
             (0, share) => (u16::from(share > 0), share),
             (whole, share) => (
@@ -90,7 +90,7 @@ impl Default for RequestDistribution {
 
 impl RequestDistribution {
     /// The distribution of a whole trace: every request counts the same.
-    pub fn of<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
+    pub fn from_shapes<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
         let mut all = Self {
             growth: 1.0,
             ..Self::default()
@@ -103,7 +103,10 @@ impl RequestDistribution {
 
     /// Counts a request. To be called once for each pod.
     pub fn observe(&mut self, shape: &Shape) {
-        *self.counts.entry(RequestClass::of(shape)).or_default() += self.increment;
+        *self
+            .counts
+            .entry(RequestClass::of_shape(shape))
+            .or_default() += self.increment;
         self.total += self.increment;
         self.increment *= self.growth;
         self.rescale();
@@ -125,7 +128,10 @@ impl RequestDistribution {
         };
         let each = self.increment * sum / count;
         for shape in shapes {
-            *self.counts.entry(RequestClass::of(shape)).or_default() += each;
+            *self
+                .counts
+                .entry(RequestClass::of_shape(shape))
+                .or_default() += each;
             self.total += each;
         }
         self.increment *= faded;
@@ -175,7 +181,7 @@ impl RequestDistribution {
         kept
     }
 
-    /// How far two distributions are apart: 0 the same, 1 nothing in common.
+    /// The distance between two distributions: 0 equal, 1 nothing in common.
     pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
         let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
         let (a, b) = (map(before), map(now));
@@ -208,7 +214,7 @@ mod tests {
         let mut shapes = vec![share(500); 96];
         shapes.extend(vec![share(250); 3]);
         shapes.push(share(100));
-        let types = RequestDistribution::of(&shapes).classes();
+        let types = RequestDistribution::from_shapes(&shapes).classes();
         assert_eq!(types.len(), 1);
         assert_eq!(types[0].0.milli, 500);
         assert!((types[0].1 - 1.0).abs() < 1e-9);

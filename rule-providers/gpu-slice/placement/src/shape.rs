@@ -56,7 +56,7 @@ impl Shape {
         Self {
             whole: u16::try_from(milli / card).unwrap_or(u16::MAX),
             share: u16::try_from(milli % card).unwrap_or(0),
-            mode: mode,
+            mode,
             ..Self::default()
         }
     }
@@ -96,8 +96,8 @@ pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
         .saturating_add(rest * i64::from(unit_milli))
 }
 
-/// Whether a product name (`NVIDIA-A100-SXM4-40GB`) has the model as a part of
-/// its own: `L4` is not in `NVIDIA-L40S`.
+/// Whether a product name (`NVIDIA-A100-SXM4-40GB`) contains the model as a whole word: `L4` is
+/// not in `NVIDIA-L40S`.
 pub fn is_model(product: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     product.match_indices(model).any(|(at, _)| {

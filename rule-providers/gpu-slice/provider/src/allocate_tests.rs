@@ -65,7 +65,7 @@ fn reserve_holds_a_card_until_the_pod_has_it() {
     let now = Instant::now();
     let held = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
     assert_eq!(held.annotations[DEVICES_ANNOTATION], "0:600");
-    // The same again is the same; another finds too little left.
+    // A repeated request gets the same reservation; another pod finds too little left.
     let again = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
     assert_eq!(
         (again.id, again.annotations),
@@ -204,8 +204,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever the order of calls, of the watch and of restarts: what is bound by
-    /// the API server's word never exceeds a card.
+    /// In any order of calls, watch events and restarts, the bound pods never exceed a card.
     #[test]
     fn reserve_never_over_commits_a_card(steps in steps()) {
         let store = ClusterStore::default();

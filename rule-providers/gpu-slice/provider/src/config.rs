@@ -1,8 +1,8 @@
-//! How the provider chooses nodes and cards.
+//! The configuration of the provider.
 
 use tautline_gpu_placement::{Names, RequestClass, policy};
 
-/// How the provider chooses nodes and cards.
+/// The choice of nodes and cards.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The placement policy.

@@ -1,10 +1,8 @@
-//! Devices of DRA drivers (`resource.k8s.io/v1`): watched, converted, and what they cost.
+//! Devices of DRA drivers (`resource.k8s.io/v1`): their conversion and their costs.
 
 mod convert;
 mod devices;
-mod watch;
 
 pub use convert::{device_class, resource_claim, resource_slice};
 
 pub(crate) use devices::Devices;
-pub(crate) use watch::watch;

@@ -243,7 +243,7 @@ impl Inspection {
     /// # Errors
     /// A rule that cannot be read.
     pub fn request_summary(&self, ask: &CostRequest) -> Result<RequestSummary, ProviderError> {
-        Ok(RequestSummary::of(&self.request(ask)?))
+        Ok(RequestSummary::new(&self.request(ask)?))
     }
 
     /// The fit on each node of the request, in its order.

@@ -15,6 +15,7 @@ mod config;
 mod cost;
 mod counted_units;
 pub mod dra;
+mod dra_watch;
 mod fit;
 mod gpu_request;
 mod grant;

@@ -1,4 +1,4 @@
-//! What the asking pod holds already: it may use that again.
+//! The cards that the asking pod holds already, and may use again.
 
 use std::{sync::Arc, time::Instant};
 

@@ -13,7 +13,7 @@ use tautline_sdk::Server;
 
 use crate::{
     config::Config,
-    dra,
+    dra_watch,
     metrics::Metrics,
     provider::GpuSlice,
     replicas::{self, ReplicaCosts, Replicas},
@@ -49,7 +49,7 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let provider = GpuSlice::new(store.clone(), config.provider);
     watch.placed_pods_until(provider.first_reserve(), &mut tasks);
     let client = cluster.client();
-    dra::watch(client, &provider, &server.readiness, &mut tasks).await?;
+    dra_watch::watch(client, &provider, &server.readiness, &mut tasks).await?;
 
     let metrics = Metrics::default();
     metrics.register(&mut server.registry);

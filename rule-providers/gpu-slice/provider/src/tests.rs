@@ -254,7 +254,7 @@ async fn evaluate_reports_unknown_pods_as_pending_or_error() {
 }
 
 proptest! {
-    /// Whatever is placed by the answer, no node gives more than it has.
+    /// Placement by the answers never exceeds the capacity of a node.
     #[test]
     fn capacity_is_never_exceeded(asks in proptest::collection::vec(1..5i64, 1..20)) {
         let store = ClusterStore::default();

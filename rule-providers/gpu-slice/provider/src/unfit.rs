@@ -1,9 +1,9 @@
-//! Why a node cannot serve a request.
+//! The reason why a node cannot serve a request.
 
 use tautline_core::quantity;
 use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
 
-/// Why a node cannot serve a request.
+/// The reason why a node cannot serve a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// The reason code, `GpuBusy`.

@@ -17,17 +17,17 @@ pub struct Arrivals {
     pub pods: Vec<u32>,
     /// Indices of the trace's nodes; of equally good ones the first here wins.
     pub nodes: Vec<u32>,
-    /// Drawn here: the trace has none for this seed.
+    /// Drawn at random, because the trace has none for this seed.
     pub drawn: bool,
 }
 
 impl Arrivals {
-    /// Those of the trace, else drawn: pods with replacement until they have
-    /// asked for 130 % of all cards, and nodes in any order.
+    /// Arrivals of the trace; else drawn at random: pods with replacement until they request
+    /// 130 % of all cards, and nodes in a random order.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
-    pub fn of(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
+    /// A file that cannot be read, with line and column.
+    pub fn read_or_draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
         let path = |end: &str| {
             let name = format!("arrivals/{}_{seed}.{end}", workload.name);
             trace.dir.join(name)

@@ -72,7 +72,7 @@ impl Experiment {
     /// Reads the workloads and their arrivals.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
+    /// A file that cannot be read, with line and column.
     pub fn prepare(
         trace: Trace,
         workloads: &[String],
@@ -84,8 +84,8 @@ impl Experiment {
         let read = |name: &String| {
             let workload = trace.workload(name)?;
             let of = |seed: &u64| {
-                let arrivals = Arrivals::of(&trace, &workload, *seed)?;
-                let plan = |factor| churn::ChurnPlan::of(&trace, &workload, &arrivals, factor);
+                let arrivals = Arrivals::read_or_draw(&trace, &workload, *seed)?;
+                let plan = |factor| churn::ChurnPlan::draw(&trace, &workload, &arrivals, factor);
                 Ok(SeedRun {
                     churn: churn.map(plan).transpose()?,
                     arrivals,
@@ -102,7 +102,7 @@ impl Experiment {
         })
     }
 
-    /// How many arrivals all runs have together.
+    /// The sum of arrivals of all runs.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
         let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
@@ -110,7 +110,7 @@ impl Experiment {
         (one * self.policies.len()) as u64
     }
 
-    /// Workload and seed of the arrivals that are not the trace's own.
+    /// Workload and seed of the arrivals that were drawn at random.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
         let mut drawn = Vec::new();
         for (workload, orders) in &self.workloads {
@@ -163,7 +163,8 @@ impl Experiment {
         let start = Instant::now();
         let record = run::run(trace, workload, arrivals, policy, self.ties, tell);
         let seconds = start.elapsed().as_secs_f64();
-        let mut outcome = RunResult::of(trace, workload, arrivals.seed, policy, &record, seconds);
+        let mut outcome =
+            RunResult::from_record(trace, workload, arrivals.seed, policy, &record, seconds);
         if let Some(plan) = &order.churn {
             let figures = plan.run(trace, workload, arrivals, policy, self.ties, tell);
             outcome.figures.churn = Some(figures);
@@ -173,7 +174,7 @@ impl Experiment {
 }
 
 impl RunResult {
-    pub fn of(
+    pub fn from_record(
         trace: &Trace,
         workload: &Workload,
         seed: u64,

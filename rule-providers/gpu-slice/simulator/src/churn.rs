@@ -25,7 +25,7 @@ use crate::{
 pub const LEAST_FACTOR: u32 = 4;
 /// No pod stays longer than this part of the time.
 const LONGEST_STAY: f64 = 0.25;
-/// Whose pods lend their lifetimes to those that have none.
+/// The workload whose lifetimes are drawn for pods without one.
 const DONOR_WORKLOAD: &str = "default";
 
 /// Arrivals with their stays.
@@ -41,7 +41,7 @@ pub struct ChurnPlan {
 /// Means over the arrivals of the second half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// What all pods would hold if none were dropped, in percent of all GPU.
+    /// GPU that all pods would hold if none were dropped, in percent of all GPU.
     pub churn_offered: f64,
     /// Used GPU in percent of all.
     pub churn_allocation: f64,
@@ -52,14 +52,14 @@ pub struct Figures {
 impl ChurnPlan {
     /// # Errors
     /// The workload has no times and the trace no workload to lend them.
-    pub fn of(
+    pub fn draw(
         trace: &Trace,
         workload: &Workload,
         order: &Arrivals,
         factor: u32,
     ) -> Result<Self, Error> {
         let mut random = fastrand::Rng::with_seed(order.seed);
-        let lenders = LifetimeDonors::of(trace, workload)?;
+        let lenders = LifetimeDonors::from_trace(trace, workload)?;
         let (mut stays, mut pass) = (Vec::new(), order.pods.clone());
         for _ in 0..factor {
             for pod in &pass {
@@ -186,7 +186,7 @@ fn cards(workload: &Workload, pod: u32) -> u16 {
 }
 
 impl LifetimeDonors {
-    fn of(trace: &Trace, workload: &Workload) -> Result<Self, Error> {
+    fn from_trace(trace: &Trace, workload: &Workload) -> Result<Self, Error> {
         let lacks = |w: &Workload| w.pods.iter().any(|p| p.lifetime.is_none());
         if !lacks(workload) {
             return Ok(Self(Vec::new()));
@@ -208,7 +208,7 @@ impl LifetimeDonors {
         Ok(Self(by_cards.into_iter().collect()))
     }
 
-    /// Of a pod that asks for as many cards; where there is none, the next fewer.
+    /// The lifetime of a pod that requests as many cards, or the next fewer.
     fn draw(&self, workload: &Workload, pod: u32, random: &mut fastrand::Rng) -> u64 {
         let wanted = cards(workload, pod);
         let list = self.0.iter().rev().find(|(cards, _)| *cards <= wanted);

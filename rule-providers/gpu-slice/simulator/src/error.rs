@@ -31,7 +31,7 @@ pub enum Error {
     Read { file: PathBuf, source: io::Error },
     #[error("{} cannot be written: {source}", file.display())]
     Write { file: PathBuf, source: io::Error },
-    /// The text says what is wrong and what to write instead.
+    /// The text has the error and its fix.
     #[error("{location}: {wrong}")]
     Content {
         location: FileLocation,

@@ -39,7 +39,7 @@ pub fn read_text(path: &Path) -> Result<(PathBuf, String), Error> {
     }
 }
 
-/// Whether [`read_text`] would find something.
+/// Whether [`read_text`] would find a file.
 pub fn exists(path: &Path) -> bool {
     let mut packed = path.as_os_str().to_owned();
     packed.push(".gz");
@@ -132,7 +132,7 @@ impl<'a> Row<'a> {
         Ok(self.optional(column))
     }
 
-    /// A whole number between `least` and `most`; `what` says of what.
+    /// A whole number between `least` and `most`; `what` names it in errors.
     pub fn number(&self, column: &str, what: &str, least: i64, most: i64) -> Result<i64, Error> {
         let text = self.text(column)?;
         let number = text.trim().parse().ok();

@@ -1,4 +1,4 @@
-//! How many more pods like those of a cluster fit on it, as it is and changed.
+//! The number of further pods that fit on a cluster, as it is and after a change.
 
 use std::{fmt, num::NonZeroUsize, str::FromStr};
 
@@ -38,8 +38,8 @@ pub struct OwnCluster {
 /// A change to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Every share that is asked for is so much of a card, and shared cards are
-    /// cut so: what was one unit of a shared card is one of these.
+    /// Every requested share has this size, and shared cards are cut into units of it: one unit
+    /// before is one of these now.
     Slices { milli: u16 },
     /// More nodes.
     Add {
@@ -125,7 +125,7 @@ pub struct Figures {
     /// Nodes with GPUs.
     pub nodes: usize,
     pub cards: usize,
-    /// How many more pods fit, in the mean over seeds.
+    /// Further pods that fit, as the mean over seeds.
     pub fit: f64,
     /// Against now; absent for now itself.
     pub difference: Option<f64>,
@@ -190,7 +190,7 @@ impl OwnCluster {
         changed
     }
 
-    /// How most cards are given away; without cards, how most pods ask.
+    /// The sharing mode of most cards; without cards, that of most requests.
     fn main_mode(&self) -> SharingMode {
         let mut counts = std::collections::BTreeMap::<SharingMode, usize>::new();
         for pool in &self.pools {
@@ -240,7 +240,7 @@ impl OwnCluster {
         }
     }
 
-    /// How many fitted, and what is idle then, in thousandths.
+    /// The number of pods that fitted, and the thousandths that are idle then.
     fn fill_once(
         &self,
         policy: PolicyName,
@@ -256,7 +256,7 @@ impl OwnCluster {
             costs.set_position(i, i as f64 / self.pools.len() as f64);
             costs.set_capacity(i, Some(capacity));
         }
-        costs.plan_for(RequestDistribution::of(&self.mix).classes());
+        costs.plan_for(RequestDistribution::from_shapes(&self.mix).classes());
         let mut random = fastrand::Rng::with_seed(seed);
         let mut chooser = TieBreaker::new(ties, seed);
         let (mut fit, mut missed) = (0, 0);

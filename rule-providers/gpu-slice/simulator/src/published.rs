@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct PublishedCurves(HashMap<(String, PolicyName, u64), Curve>);
 
-/// How the artifact calls the policies that are here too.
+/// The policy by its name in the artifact.
 fn policy(published: &str) -> Option<PolicyName> {
     match published {
         "04-GpuPacking" => Some(PolicyName::Packing),
@@ -25,10 +25,10 @@ fn policy(published: &str) -> Option<PolicyName> {
 }
 
 impl PublishedCurves {
-    /// Those of a trace's folder; none if it has none.
+    /// Reads the curves in a trace's folder; empty if it has none.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
+    /// A file that cannot be read, with line and column.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("expected/analysis_allo_discrete.csv");
         if !files::exists(&path) {

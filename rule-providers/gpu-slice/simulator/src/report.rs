@@ -37,7 +37,7 @@ struct WorkloadReport<'a> {
 /// path of the page.
 ///
 /// # Errors
-/// What cannot be written.
+/// A file that cannot be written.
 pub fn write(
     dir: &Path,
     outcomes: &[RunResult],

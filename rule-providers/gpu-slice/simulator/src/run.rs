@@ -22,7 +22,7 @@ pub struct Cluster {
     cards: i64,
     used_milli: i64,
     classes: PlannedClasses,
-    /// Of each node, in thousandths.
+    /// Fragmented thousandths of each node.
     fragmented: Vec<f64>,
     fragmented_sum: f64,
 }
@@ -61,7 +61,7 @@ impl Cluster {
             .pods
             .iter()
             .map(|p| &workload.shapes[p.shape as usize]);
-        costs.plan_for(RequestDistribution::of(asked).classes());
+        costs.plan_for(RequestDistribution::from_shapes(asked).classes());
         let measure = PlannedClasses::new(costs.classes(), costs.kinds());
         let fragmented: Vec<f64> = costs
             .capacities()

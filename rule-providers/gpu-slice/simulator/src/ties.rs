@@ -1,8 +1,8 @@
-//! Which of equally good nodes is taken.
+//! The choice between equally good nodes.
 
 use std::str::FromStr;
 
-/// Which of equally good nodes is taken.
+/// The choice between equally good nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
     /// The first in the order of the seed.
@@ -24,7 +24,7 @@ impl FromStr for Ties {
     }
 }
 
-/// The choice, with the randomness that it needs.
+/// Chooses between equally good nodes.
 #[derive(Debug)]
 pub struct TieBreaker(Option<fastrand::Rng>);
 
@@ -36,8 +36,8 @@ impl TieBreaker {
         })
     }
 
-    /// Whether the `nth` of equals so far takes the place of the one held: each
-    /// ends up with the same chance.
+    /// Whether the `nth` of equally good nodes replaces the one found before: all have the same
+    /// chance.
     pub fn replaces(&mut self, nth: u32) -> bool {
         match &mut self.0 {
             None => false,

@@ -1,4 +1,4 @@
-//! A recorded cluster and what was asked of it, laid out as the openb trace:
+//! A recorded cluster and its requests, in the layout of the openb trace:
 //! `nodes.csv`, `pods/WORKLOAD.csv`, and `arrivals/` and `expected/` if there are.
 
 use std::{
@@ -14,7 +14,7 @@ use crate::{
     files::{Row, Table},
 };
 
-/// Beyond any real node or pod, and far from overflow.
+/// Larger than any real node or pod, and far from overflow.
 const MAX_AMOUNT: i64 = 1 << 40;
 /// Cards of a node, and of a pod.
 const MAX_CARDS: i64 = 64;
@@ -32,9 +32,9 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub name: String,
-    /// Which of the workload's shapes it asks for.
+    /// Index in the workload's shapes.
     pub shape: u32,
-    /// How long it lived, in seconds; absent where the trace does not say.
+    /// Lifetime in seconds; `None` if the trace has none.
     pub lifetime: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Trace {
     /// Reads the nodes of a folder.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
+    /// A file that cannot be read, with line and column.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let table = Table::read(&dir.join("nodes.csv"))?;
         let node = |row: Row<'_>| {
@@ -113,7 +113,7 @@ impl Trace {
     /// Reads one workload.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
+    /// A file that cannot be read, with line and column.
     pub fn workload(&self, name: &str) -> Result<Workload, Error> {
         let known = self.workloads()?;
         if !known.iter().any(|k| k == name) {

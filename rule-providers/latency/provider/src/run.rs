@@ -103,7 +103,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
         .with_trusted(config.trusted.clone());
     provider.metrics().register(&mut server.registry);
     let pages = Pages::new(provider.clone());
-    server.pages(move |path, query| pages.clone().answer(path, query));
+    server.admin_pages(move |path, query| pages.clone().answer(path, query));
     match config.table {
         Some(path) => sources::follow_file(&provider, path, &mut tasks)?,
         None => {
@@ -113,7 +113,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     }
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::signal()).await
+    tasks.run(tasks::shutdown_signal()).await
 }
 
 /// Watches nodes, policies and offers, and pods once they are requested.
@@ -127,7 +127,7 @@ fn watch(
     metrics.register(&mut server.registry);
     let watch = Watch {
         cluster,
-        feed: &store,
+        store: &store,
         metrics: &metrics,
         readiness: &server.readiness,
     };

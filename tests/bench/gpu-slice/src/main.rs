@@ -1,6 +1,6 @@
 //! `cargo run --release -p tautline-bench-gpu-slice`: what one EndpointCost over
 //! 5,000 nodes costs the provider, when one pod has come or gone since the last
-//! (kept costs), when the distribution has changed (all costs anew), and for the
+//! (cached costs), when the distribution has changed (all costs computed again), and for the
 //! first question of all. Prints a Markdown table, a row a policy.
 
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ fn median(times: &mut [Duration]) -> Duration {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    println!("| policy | cached: median | cached: worst | all computed | first request |");
+    println!("| policy | cached: median | cached: worst | all costs | first request |");
     println!("|---|---|---|---|---|");
     for policy in PolicyName::ALL {
         let feed = ClusterStore::default();
@@ -110,7 +110,7 @@ async fn main() -> Result<()> {
         let start = Instant::now();
         provider.endpoint_cost(question("250m")).await?;
         let first = start.elapsed();
-        let anew = {
+        let recomputed = {
             let start = Instant::now();
             provider.endpoint_cost(question("1")).await?;
             start.elapsed()
@@ -127,9 +127,9 @@ async fn main() -> Result<()> {
             provider.endpoint_cost(ask).await?;
             times.push(start.elapsed());
         }
-        let kept = median(&mut times);
+        let cached = median(&mut times);
         let worst = times.last().copied().unwrap_or_default();
-        println!("| {policy} | {kept:.2?} | {worst:.2?} | {anew:.2?} | {first:.2?} |");
+        println!("| {policy} | {cached:.2?} | {worst:.2?} | {recomputed:.2?} | {first:.2?} |");
     }
     Ok(())
 }

@@ -18,13 +18,13 @@ pub struct DeviceCard {
     pub architecture: Option<Box<str>>,
     /// In bytes; of a card that is offered in parts only, their largest.
     pub memory: i64,
-    /// What is left of its scarcest resource; 0 if no device of it is free.
+    /// The free part of its scarcest resource; 0 if no device of it is free.
     pub free_milli: u16,
     /// Positions of its devices among [`NodeDevices::devices`].
     pub devices: Vec<usize>,
 }
 
-/// What tells cards apart. Devices with the same are parts of one card:
+/// The identity of a card. Devices with the same key are parts of one card:
 /// 1. the counter set that they consume of, the first of two (KEP-4815);
 /// 2. `parentUUID`, as NVIDIA's driver gives it to MIG devices;
 /// 3. `uuid`;
@@ -61,7 +61,7 @@ impl NodeDevices {
         self.by_card().into_iter().map(|c| self.card(c)).collect()
     }
 
-    /// What a device is of its card, in thousandths: by the counters that it
+    /// The part of its card that a device is, in thousandths: by the counters that it
     /// consumes; by the MIG profile of a known model; else an equal part among
     /// the parts of the card, or all of it.
     pub fn milli_of(&self, position: usize) -> u16 {
@@ -143,7 +143,7 @@ impl NodeDevices {
             self.counters(o).free_milli(&set.name)
         });
         if let Some(free) = by_counters {
-            // What is left of devices that are shared already is free as well.
+            // The rest of devices that are shared already is free as well.
             let open = all().filter(|o| o.share_count > 0);
             let rest: u32 = open
                 .map(|o| size(o) * u32::from(o.left_milli()) / 1000)

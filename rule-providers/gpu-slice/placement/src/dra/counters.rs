@@ -39,13 +39,13 @@ impl PoolCounters {
         out
     }
 
-    /// Whether everything that is named exists.
+    /// Whether all counters of `wanted` exist.
     pub fn contains(&self, wanted: &CounterSet) -> bool {
         let own = self.sets.get(&*wanted.name);
         own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(&**n)))
     }
 
-    /// Whether everything that is named exists and enough of it is left.
+    /// Whether all counters of `wanted` exist and have enough left.
     pub fn has_enough(&self, wanted: &[CounterSet]) -> bool {
         let enough = |set: &CounterSet| {
             let Some(own) = self.sets.get(&*set.name) else {

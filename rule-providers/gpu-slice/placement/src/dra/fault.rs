@@ -1,4 +1,4 @@
-//! Whether what a claim holds is still there and its own.
+//! Faults of the devices that a claim holds.
 
 use tautline_core::{model::Taint, node_filter};
 
@@ -8,7 +8,7 @@ use super::{
     store::{DeviceHold, DeviceStore},
 };
 
-/// What is wrong with a device that a claim holds.
+/// A fault of a device that a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFault {
     #[error("device is not published any more")]
@@ -17,13 +17,12 @@ pub enum DeviceFault {
     Tainted(Box<str>),
     #[error("device is given to more claims than it can serve")]
     OverCommitted,
-    #[error("its pool cannot be judged: {0}")]
+    #[error("its pool is not usable: {0}")]
     Pool(PoolError),
 }
 
 impl DeviceStore {
-    /// What is wrong with what a claim holds, if anything is. Taints that the
-    /// claim tolerates are none.
+    /// The fault of a held device, if it has one. Tolerated taints are not faults.
     pub fn fault(&self, held: &Allocation) -> Option<DeviceFault> {
         let id = &held.device.pool;
         let current = match self.pools.get(id).map(Pool::current) {

@@ -1,4 +1,4 @@
-//! What is kept of the API's objects. All amounts are thousandths of their unit.
+//! The parts of the API's objects that matter here. All amounts are thousandths of their unit.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -40,7 +40,7 @@ pub struct Slice {
     pub id: PoolId,
     /// Only slices of a pool's highest generation count.
     pub generation: i64,
-    /// How many slices the pool has at this generation.
+    /// The number of slices of the pool at this generation.
     pub slices: i64,
     pub access: Access,
     pub counters: Vec<CounterSet>,
@@ -54,7 +54,7 @@ pub enum Access {
     /// Nodes that one of the terms means.
     Nodes(Vec<AffinityTerm>),
     All,
-    /// Each device of the slice says it.
+    /// As each device of the slice has it.
     PerDevice,
 }
 
@@ -107,7 +107,7 @@ pub struct Capacity {
     pub policy: Option<RequestPolicy>,
 }
 
-/// What parts of a capacity may be asked for (`requestPolicy`).
+/// The parts of a capacity that may be requested (`requestPolicy`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestPolicy {
     pub default: Option<i64>,
@@ -118,7 +118,7 @@ pub struct RequestPolicy {
 }
 
 impl Capacity {
-    /// What a request for so much consumes, rounded up as the policy has it;
+    /// The amount that a request consumes, rounded up by the policy;
     /// `None` if the policy forbids it. Without a request it is the policy's
     /// default, without that everything.
     pub fn consumed(&self, asked: Option<i64>) -> Option<i64> {
@@ -156,7 +156,7 @@ pub struct Claim {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub requests: Vec<ClaimRequest>,
-    /// What it was given; `None`: not allocated yet.
+    /// The allocated devices; `None`: not allocated yet.
     pub allocated: Option<Vec<Allocation>>,
     /// UIDs of the pods that may use it.
     pub reserved_for: Vec<Box<str>>,
@@ -185,7 +185,7 @@ pub struct ExactRequest {
 }
 
 impl ExactRequest {
-    /// What it asks of a driver's capacity, whose domain it may write.
+    /// The requested amount of a driver's capacity, with or without the driver's domain.
     pub fn requested(&self, driver: &str, capacity: &str) -> Option<i64> {
         let mut all = self.capacity.iter();
         let found = all.find(|(n, _)| own_name(driver, n) == capacity)?;

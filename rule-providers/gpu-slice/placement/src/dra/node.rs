@@ -1,4 +1,4 @@
-//! The devices that a node can reach, and what is left of each.
+//! The devices that a node can reach, and their free parts.
 
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ impl NodeDevice {
         self.held
     }
 
-    /// How many claims have a part of it.
+    /// The number of claims that have a part of it.
     pub fn shares(&self) -> u32 {
         self.share_count
     }
 
-    /// What is left of a capacity.
+    /// The free amount of a capacity.
     pub fn left(&self, capacity: &str) -> i64 {
         let total = self.device().capacity.get(capacity).map_or(0, |c| c.value);
         let used = self.used.get(capacity).copied().unwrap_or(0);
@@ -63,7 +63,7 @@ impl NodeDevice {
     }
 }
 
-/// Why a device cannot be given.
+/// The reason why a device is not available to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error("another claim has it")]
@@ -76,8 +76,8 @@ pub enum Unavailable {
     Capacity(Box<str>),
 }
 
-/// What a node's devices are and what is left of them. A device is never given
-/// twice, and no counter or capacity beyond what there is.
+/// The devices of a node and their free parts. No device is given twice, and no counter or
+/// capacity is exceeded.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
     pub(super) devices: Vec<NodeDevice>,
@@ -98,7 +98,7 @@ impl NodeDevices {
         &self.ignored
     }
 
-    /// What is left of the counters of a device's pool.
+    /// The free counters of a device's pool.
     pub fn counters(&self, device: &NodeDevice) -> &PoolCounters {
         &self.counters[device.pool]
     }
@@ -108,7 +108,7 @@ impl NodeDevices {
         self.counters.iter().any(PoolCounters::overdrawn)
     }
 
-    /// What keeps a request from the device at a position, if anything does.
+    /// The reason why the device at a position is not available to a request.
     /// Its selectors are not read here.
     pub fn unavailable(&self, position: usize, request: &ExactRequest) -> Option<Unavailable> {
         self.consumption(position, request).err()
@@ -127,7 +127,7 @@ impl NodeDevices {
     /// Gives the device at a position to a request.
     ///
     /// # Errors
-    /// What keeps it from the request; nothing is changed then.
+    /// The device is not available; nothing is changed.
     pub fn take(&mut self, position: usize, request: &ExactRequest) -> Result<(), Unavailable> {
         let consumed = self.consumption(position, request)?;
         let Some(offered) = self.devices.get_mut(position) else {
@@ -153,7 +153,7 @@ impl NodeDevices {
         Ok(())
     }
 
-    /// What of a shared device's capacity a request consumes; `None`: it takes
+    /// The capacity of a shared device that a request consumes; `None`: it takes
     /// the whole device.
     fn consumption(
         &self,
@@ -227,14 +227,14 @@ mod tests {
     use tautline_core::model::Toleration;
 
     #[test]
-    fn exclusive_devices_go_once() {
+    fn take_gives_an_exclusive_device_once() {
         let mut free = fixtures::pools([whole("n", 2)]).node_devices(&node("n"));
         let any = ExactRequest::default();
         assert!(free.is_free(0));
         free.take(0, &any).unwrap();
         assert_eq!(free.take(0, &any), Err(Unavailable::Held));
         assert!(!free.is_free(0) && free.is_free(1) && !free.is_free(2));
-        // Administrative access takes nothing, and is not kept off.
+        // Administrative access takes nothing, and held devices do not block it.
         let admin = ExactRequest {
             admin: true,
             ..any.clone()
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_keep_off_whoever_does_not_tolerate_them() {
+    fn taints_block_requests_without_toleration() {
         let mut slice = whole("n", 1);
         let taint = |effect: &str| Taint {
             key: "sick".into(),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_a_device() {
+    fn take_gives_shares_of_a_device() {
         let mut free = fixtures::pools([shared("n", 1, 80)]).node_devices(&node("n"));
         let gib = |n: i64| ExactRequest {
             capacity: [("memory".into(), n * 1000)].into(),
@@ -309,7 +309,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Whatever is taken in whatever order: no counter and no capacity is
+        /// In any order of takes no counter and no capacity is
         /// exceeded, no device given twice, and a refusal changes nothing.
         #[test]
         fn never_over_committed(takes in prop::collection::vec((0..24usize, 0..90i64), 0..60)) {

@@ -7,7 +7,7 @@ use std::{
 
 use super::{counters::PoolCounters, model::Slice};
 
-/// Why a pool's devices are ignored, as the scheduler ignores them.
+/// The reason why a pool's devices are ignored, by the scheduler too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     #[error(
@@ -30,14 +30,14 @@ pub enum PoolError {
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     slices: BTreeMap<Arc<str>, Arc<Slice>>,
-    /// Worked out at each change: many nodes are asked about between two.
+    /// Computed at each change: there are many requests between two changes.
     current: Result<Current, PoolError>,
 }
 
-/// What a pool publishes now.
+/// The current state of a pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Current {
-    /// Of the highest generation, by name as the allocator takes them.
+    /// Those of the highest generation, by name, in the order of the allocator.
     pub(super) slices: Vec<Arc<Slice>>,
     /// With nothing used.
     pub(super) counters: PoolCounters,

@@ -64,8 +64,8 @@ pub fn pending_requests<'a>(
 }
 
 impl PendingRequests {
-    /// Adds what a pod asks for as an extended resource that a class serves,
-    /// and says whether one does. On nodes whose allocatable has the resource
+    /// Adds the request for an extended resource if a class serves it. Returns whether one does.
+    /// On nodes whose allocatable has the resource
     /// the scheduler takes that instead.
     pub fn add_resource(&mut self, pools: &DeviceStore, resource: &str, units: u32) -> bool {
         let Some(class) = pools.class_of_resource(resource) else {
@@ -104,8 +104,7 @@ impl PendingRequest {
         self.conditions.attribute("profile")
     }
 
-    /// What one device takes of its card in thousandths, where the claim alone
-    /// says it: a MIG profile that is the same part of every model that has it,
+    /// The thousandths of its card that one device takes, where the claim alone determines them: a MIG profile that is the same part of every model that has it,
     /// or whole cards by NVIDIA's attribute `type`. Else only a node's devices
     /// tell: [`Part::milli_on`].
     pub fn milli(&self) -> Option<u16> {
@@ -119,7 +118,7 @@ impl PendingRequest {
         (whole && self.exact.capacity.is_empty()).then_some(1000)
     }
 
-    /// How many devices; at least one where it wants all.
+    /// The number of devices; 1 for a request for all devices.
     pub fn count(&self) -> u32 {
         match self.exact.count {
             Count::Exact(count) => count,
@@ -143,8 +142,7 @@ impl PendingRequest {
         }
     }
 
-    /// What one device takes of its card, in thousandths, on a node that has
-    /// such: the part of a shared device that the capacity asks for, else the
+    /// The thousandths of its card that one device takes on a node: the part of a shared device that the capacity asks for, else the
     /// device's own part of the card.
     pub fn milli_on(&self, devices: &NodeDevices, position: usize) -> u16 {
         let Some(offered) = devices.devices().get(position) else {

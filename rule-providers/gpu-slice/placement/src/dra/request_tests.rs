@@ -52,7 +52,7 @@ fn taken(pools: &DeviceStore, claims: &[&Claim]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn whole_cards_by_class() {
+fn take_likely_gives_whole_cards_by_class() {
     let pools = with_classes(pools([whole("n", 3)]));
     let two = claim("gpu", &[], Count::Exact(2));
     let ask = pending_requests(&pools, [&two]);
@@ -68,7 +68,7 @@ fn whole_cards_by_class() {
 }
 
 #[test]
-fn profiles_that_selectors_name() {
+fn take_likely_follows_mig_profiles() {
     let pools = with_classes(pools(partitioned("n", 1)));
     let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
     let one = claim("mig", &[profile], Count::Exact(1));
@@ -91,7 +91,7 @@ fn profiles_that_selectors_name() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_maybe() {
+fn matches_is_maybe_for_unreadable_selectors() {
     let pools = with_classes(pools([whole("n", 1)]));
     let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
     let one = claim("gpu", &[big], Count::Exact(1));
@@ -107,7 +107,7 @@ fn what_cannot_be_read_is_a_maybe() {
 }
 
 #[test]
-fn unknown_classes_mean_no_device() {
+fn unknown_class_matches_no_device() {
     let pools = with_classes(pools([whole("n", 1)]));
     let one = claim("nobody", &[], Count::Exact(1));
     assert!(pending_requests(&pools, [&one]).requests[0].unknown_class);
@@ -115,7 +115,7 @@ fn unknown_classes_mean_no_device() {
 }
 
 #[test]
-fn parts_of_shared_devices() {
+fn take_likely_shares_devices() {
     let pools = with_classes(pools([shared("n", 2, 80)]));
     let mut half = claim("any", &[], Count::Exact(2));
     half.requests[0].alternatives[0]
@@ -131,12 +131,12 @@ fn parts_of_shared_devices() {
 }
 
 #[test]
-fn allocated_claims_want_nothing_more() {
+fn pending_requests_skip_allocated_claims() {
     let pools = with_classes(pools([whole("n", 1)]));
     let held = crate::dra::fixtures::holding("a", "n", &["gpu-0"]);
     let ask = pending_requests(&pools, [&held]);
     assert!(ask.bound && ask.requests.is_empty());
-    // Of alternatives the first counts, and how many there are is said.
+    // The first alternative counts, with the number of all.
     let mut either = claim("gpu", &[], Count::Exact(1));
     let request = &mut either.requests[0];
     request.alternatives.push(ExactRequest {
@@ -151,7 +151,7 @@ fn allocated_claims_want_nothing_more() {
 }
 
 #[test]
-fn milli_where_the_claim_alone_says_it() {
+fn milli_is_known_for_some_profiles() {
     let pools = with_classes(DeviceStore::default());
     let milli = |class: &str, profile: &str| {
         let cel = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
@@ -167,7 +167,7 @@ fn milli_where_the_claim_alone_says_it() {
 }
 
 #[test]
-fn extended_resources_that_classes_serve() {
+fn add_resource_finds_the_class_of_an_extended_resource() {
     let mut pools = pools([whole("n", 3)]);
     let named = |name: &str, created_unix: i64| Class {
         created_unix,

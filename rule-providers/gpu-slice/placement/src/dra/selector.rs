@@ -1,10 +1,10 @@
-//! What can be read of a CEL selector without evaluating CEL: comparisons for
-//! equality that all must hold. The scheduler decides fit; this only narrows
-//! down which devices a score should look at.
+//! The conditions in a CEL selector that can be read without CEL: comparisons for equality that
+//! must all hold. The scheduler decides about the fit; these conditions only narrow down the
+//! devices for a score.
 
 use super::model::{Attribute, Device};
 
-/// What a comparison is about.
+/// The left side of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// `device.driver`

@@ -1,4 +1,4 @@
-//! What the cluster has published and allocated, kept by a watch.
+//! Published devices and their claims, kept in step with a watch.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use super::{
     pool::{Current, Pool},
 };
 
-/// What a claim holds of a device.
+/// The part of a device that a claim holds.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceHold {
     claim: Arc<str>,

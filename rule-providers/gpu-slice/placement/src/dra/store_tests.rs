@@ -240,7 +240,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// What events leave is what a list of the same objects gives.
+    /// Events and a list of the same objects give the same state.
     #[test]
     fn events_and_lists_agree(steps in prop::collection::vec(step(), 0..40)) {
         let [counters, parts] = partitioned("n", 1);
@@ -298,7 +298,7 @@ proptest! {
         prop_assert_eq!(format!("{events:?}"), format!("{:?}", DeviceStore::default()));
     }
 
-    /// What claims hold is never offered again, whatever they say they hold.
+    /// Held devices are never free, whatever claims hold.
     #[test]
     fn held_is_not_free(held in prop::collection::vec(0..40usize, 0..10)) {
         let slices = partitioned("n", 2);

@@ -30,7 +30,7 @@ fn left(pool: &CardPool) -> Vec<u16> {
 }
 
 #[test]
-fn whole_cards_of_a_device_plugin() {
+fn read_counts_whole_cards_of_a_device_plugin() {
     let node = node(
         &[("nvidia.com/gpu", 4), ("cpu", 16), ("memory", 64 << 30)],
         &[("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3")],
@@ -47,7 +47,7 @@ fn whole_cards_of_a_device_plugin() {
 }
 
 #[test]
-fn shares_go_on_one_card_each() {
+fn read_packs_each_share_on_one_card() {
     let node = node(
         &[("nvidia.com/gpu-shared", 8)],
         &[("nvidia.com/gpu.replicas", "4")],
@@ -65,7 +65,7 @@ fn shares_go_on_one_card_each() {
 }
 
 #[test]
-fn a_missing_label_is_said_and_shares_are_counted() {
+fn read_counts_shares_without_the_replicas_label() {
     let node = node(&[("nvidia.com/gpu.shared", 8)], &[]);
     let pods = [pod("a", &[("nvidia.com/gpu.shared", 3)], &[])];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
@@ -79,7 +79,7 @@ fn a_missing_label_is_said_and_shares_are_counted() {
 }
 
 #[test]
-fn records_say_which_card_and_health_counts() {
+fn read_follows_annotations_and_health() {
     let mut node = node(&[("tautline.io/gpu-cards", 4)], &[]);
     node.annotations = [("tautline.io/gpu-unhealthy", "3")].into_iter().collect();
     let pods = [
@@ -92,7 +92,7 @@ fn records_say_which_card_and_health_counts() {
                 ("alibabacloud.com/gpu-milli", "460"),
             ],
         ),
-        // Asks, and nobody wrote down which card: the fullest that has room.
+        // A request without assigned card: the fullest card that fits.
         pod(
             "c",
             &[],
@@ -131,7 +131,7 @@ fn records_say_which_card_and_health_counts() {
 }
 
 #[test]
-fn an_over_committed_card_is_named() {
+fn fault_names_an_over_committed_card() {
     let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
     let pods = [
         pod("a", &[], &[(DEVICES_ANNOTATION, "0:600")]),
@@ -149,7 +149,7 @@ fn an_over_committed_card_is_named() {
 }
 
 #[test]
-fn instances_are_counted() {
+fn read_counts_mig_instances() {
     let node = node(&[("nvidia.com/mig-1g.10gb", 7)], &[]);
     let pods = [pod("a", &[("nvidia.com/mig-1g.10gb", 2)], &[])];
     let all = read(&Names::default(), &node, pods.iter(), &[]);

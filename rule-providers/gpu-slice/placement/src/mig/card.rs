@@ -29,7 +29,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Why an instance cannot be taken or released.
+/// The reason why an instance cannot be taken or released.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigError {
     #[error("profile {profile} is none of card {card}; take one of its own")]
@@ -57,7 +57,7 @@ pub enum MigError {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MigCard {
     geometry: &'static Geometry,
-    /// What is there, by its first memory slice.
+    /// The instances by their first memory slice.
     instances: [Option<&'static Profile>; SLICES],
 }
 
@@ -74,7 +74,7 @@ impl MigCard {
         self.geometry
     }
 
-    /// What is on it, by start.
+    /// The instances by start.
     pub fn instances(&self) -> impl Iterator<Item = Placement> + '_ {
         let at = |(start, p): (usize, &Option<&'static Profile>)| {
             let start = u8::try_from(start).ok()?;
@@ -105,13 +105,12 @@ impl MigCard {
         share(self.free_compute(), *compute).min(share(self.free_memory(), *memory))
     }
 
-    /// Whether an instance of the profile fits beside those that are there.
+    /// Whether a further instance of the profile fits.
     pub fn fits(&self, profile: &Profile) -> bool {
         self.max_instances(profile) > 0
     }
 
-    /// How many instances of one profile fit beside those that are there, were
-    /// nothing else to come.
+    /// The number of further instances of one profile that fit, without any others.
     pub fn max_instances(&self, profile: &Profile) -> u8 {
         let Some(own) = self.own(profile) else {
             return 0;
@@ -124,7 +123,7 @@ impl MigCard {
             .min(u8::try_from(starts).unwrap_or(u8::MAX))
     }
 
-    /// Where the next instance of the profile does least harm: the start that
+    /// The place where the next instance of the profile does least harm: the start that
     /// leaves the largest sum, over all profiles, of the instances of it that
     /// could still come times its compute slices; of equal ones the last start,
     /// as NVIDIA's driver fills a card from its end. So the first `3g` of a card
@@ -135,7 +134,7 @@ impl MigCard {
         self.place_weighted(profile, |p| u64::from(!p.media))
     }
 
-    /// The same with a weight for each profile: how much it is asked for.
+    /// The same with a weight for each profile: its demand.
     pub fn place_weighted(
         &self,
         profile: &Profile,
@@ -154,7 +153,7 @@ impl MigCard {
         Some(Placement { profile, start })
     }
 
-    /// What could still come, as [`Mig::place`] weighs it: a measure of how
+    /// The value of further instances, as [`MigCard::place`] weighs them: a measure of how
     /// useful the card still is, the higher the better.
     pub fn remaining_value(&self, demand: impl Fn(&Profile) -> u64) -> u64 {
         let profiles = self.geometry.profiles.iter();

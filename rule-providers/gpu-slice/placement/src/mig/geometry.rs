@@ -30,7 +30,7 @@ impl Profile {
     }
 }
 
-/// What instances a card of one model and memory may have.
+/// The instances that a card of one model and memory may have.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The models that are cut like this, and their memory in GB.

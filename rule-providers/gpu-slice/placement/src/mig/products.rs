@@ -1,4 +1,4 @@
-//! Which geometry a card has, by its product name or its memory.
+//! The geometry of a card, by its product name or its memory.
 
 use super::Geometry;
 
@@ -37,7 +37,7 @@ impl Geometry {
         let gb = match (named, memory_mib) {
             (Some(gb), _) => gb,
             (None, Some(mib)) => nearest(mib, sizes)?,
-            // The name of the 94 GB card says NVL instead.
+            // The 94 GB card has NVL in its name instead.
             (None, None) if *model == "H100" && words().any(|w| w == "NVL") => 94,
             (None, None) => *sizes.first()?,
         };

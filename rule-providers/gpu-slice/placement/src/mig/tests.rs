@@ -22,7 +22,7 @@ fn filled(memory_gb: u16, names: &[&str]) -> usize {
 
 /// NVIDIA MIG User Guide, "Supported MIG Profiles": instances available.
 #[test]
-fn as_many_of_a_profile_as_the_guide_says() {
+fn max_instances_match_the_guide() {
     for (memory, counts) in [
         (
             24,
@@ -122,7 +122,7 @@ fn as_many_of_a_profile_as_the_guide_says() {
 }
 
 #[test]
-fn mixtures_of_the_guide_fit() {
+fn take_fits_the_mixtures_of_the_guide() {
     for names in [
         &["4g.20gb", "3g.20gb"][..],
         &["3g.20gb", "4g.20gb"],
@@ -182,7 +182,7 @@ fn nineteen_fillings_of_an_a100() {
 }
 
 #[test]
-fn the_place_that_leaves_most_room() {
+fn place_leaves_the_most_value() {
     for (name, start) in [
         ("3g.20gb", 4),
         ("2g.10gb", 4),
@@ -193,7 +193,7 @@ fn the_place_that_leaves_most_room() {
         let mig = card(40);
         assert_eq!(mig.place(named(&mig, name)).unwrap().start, start, "{name}");
     }
-    // Where 1g is all that is asked, a 1g.10gb takes the slice that 1g cannot.
+    // If all requests are for 1g, a 1g.10gb takes the slice that 1g cannot use.
     let mig = card(40);
     let one = named(&mig, "1g.5gb");
     let placed = mig.place_weighted(named(&mig, "1g.10gb"), |p| u64::from(p == one));
@@ -201,7 +201,7 @@ fn the_place_that_leaves_most_room() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn take_at_reports_errors() {
     let mut mig = card(40);
     let (one, three) = (named(&mig, "1g.5gb"), named(&mig, "3g.20gb"));
     mig.take_at(three, 0).unwrap();
@@ -245,8 +245,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is done, instances never meet, nothing exceeds the card, what
-    /// the card says of itself agrees with what is on it, and a release undoes.
+    /// In any order of steps instances never overlap, nothing exceeds the card, the totals agree
+    /// with the instances, and a release undoes a take.
     #[test]
     fn never_over_committed(which in 0..8usize, steps in prop::collection::vec(step(), 0..60)) {
         let geometry = &Geometry::all()[which];
@@ -293,7 +293,7 @@ proptest! {
         }
     }
 
-    /// As many as it says could come do come, and no more.
+    /// Exactly that many instances fit.
     #[test]
     fn could_fit_max_is_exact(which in 0..8usize, there in prop::collection::vec(0..7usize, 0..6), next in 0..7usize) {
         let geometry = &Geometry::all()[which];
@@ -314,7 +314,7 @@ proptest! {
 /// Pods that come and go at random on one card: the rule turns fewer away than
 /// the lowest free start does, and is not worse than the highest.
 #[test]
-fn fewer_are_turned_away_than_by_the_lowest_start() {
+fn place_rejects_fewer_pods_than_the_lowest_start() {
     let rules: [fn(&MigCard, &'static Profile) -> Option<Placement>; 3] = [
         |mig, p| mig.place(p),
         |mig, p| p.starts.iter().find_map(|s| at(mig, p, *s)),

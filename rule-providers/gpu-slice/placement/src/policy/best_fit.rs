@@ -2,7 +2,7 @@
 //! node (128 cores, 8 cards), as FGD's artifact has it.
 
 use super::{NodeView, PlacementCost, Policy};
-use crate::{planned_classes::tightest, shape::Shape};
+use crate::shape::Shape;
 
 const CORES_MILLI: f64 = 128_000.0;
 const CARDS_MILLI: f64 = 8_000.0;
@@ -17,7 +17,7 @@ impl Policy for BestFit {
         let left = cpu * 0.5 + gpu * 0.5;
         PlacementCost {
             cost: 100 - ((1.0 - left) * 100.0) as i64,
-            card: tightest(capacity, shape),
+            card: capacity.tightest_card(shape),
             ..PlacementCost::default()
         }
     }

@@ -9,7 +9,7 @@ use sums::FragmentationSums;
 use super::{NodeView, PlacementCost, Policy};
 use crate::{
     node_capacity::NodeCapacity,
-    planned_classes::{PlannedClasses, tightest},
+    planned_classes::PlannedClasses,
     shape::{CARD, Shape},
 };
 
@@ -60,7 +60,7 @@ impl Policy for Fgd {
         }
         let mut best: Option<PlacementCost> = None;
         for (card, &left) in cards.iter().enumerate() {
-            // Of equal cards the first stands for all.
+            // The first of equal cards represents all.
             if left < shape.share || cards[..card].contains(&left) {
                 continue;
             }
@@ -76,10 +76,10 @@ impl Policy for Fgd {
                 });
             }
         }
-        // Only a share beside whole cards can find none but the cards they take.
+        // Only for a share next to whole cards: all cards may be taken by the whole ones.
         best.unwrap_or_else(|| PlacementCost {
             cost: 100,
-            card: tightest(capacity, shape),
+            card: capacity.tightest_card(shape),
             ..PlacementCost::default()
         })
     }

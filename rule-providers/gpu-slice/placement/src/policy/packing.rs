@@ -2,18 +2,15 @@
 //! of a node in use, then to an idle node; whole cards to nodes in use.
 
 use super::{NodeView, PlacementCost, Policy};
-use crate::{
-    planned_classes::{tightest, untouched},
-    shape::{CARD, Shape},
-};
+use crate::shape::{CARD, Shape};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing;
 
 impl Policy for Packing {
     fn place(&self, NodeView { capacity, .. }: NodeView<'_>, shape: &Shape) -> PlacementCost {
-        let card = tightest(capacity, shape);
-        let free = untouched(capacity.cards());
+        let card = capacity.tightest_card(shape);
+        let free = capacity.free_cards() as i64;
         let score = if !shape.needs_gpu() {
             0
         } else if free == capacity.cards().len() as i64 {

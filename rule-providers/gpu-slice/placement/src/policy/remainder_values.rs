@@ -19,13 +19,13 @@ pub(super) struct RemainderValues(Box<[f64]>);
 
 impl Default for RemainderValues {
     fn default() -> Self {
-        Self::of(Vec::new())
+        Self::from_demand(Vec::new())
     }
 }
 
 impl RemainderValues {
     /// From sizes (1 to 1000) with their frequencies.
-    pub(super) fn of(mut demand: Vec<(u16, f64)>) -> Self {
+    pub(super) fn from_demand(mut demand: Vec<(u16, f64)>) -> Self {
         demand.retain(|(size, p)| (1..=CARD).contains(size) && *p > 0.0);
         demand.sort_by_key(|(size, _)| *size);
         demand.dedup_by(|later, kept| {
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn worth(demand: &[(u16, f64)], rests: &[u16]) -> Vec<i64> {
-        let prices = RemainderValues::of(demand.to_vec());
+        let prices = RemainderValues::from_demand(demand.to_vec());
         let rounded = rests.iter().map(|r| prices.value(*r).round() as i64);
         rounded.collect()
     }
@@ -188,7 +188,7 @@ mod tests {
         let halves = [(500, 1.0), (250, 2.0)];
         let rests = [240, 250, 500, 749, 1000];
         assert_eq!(worth(&halves, &rests), [0, 250, 500, 500, 1000]);
-        // What fits beside a plentiful 810 is free.
+        // A size that fits next to a frequent 810 has no price.
         let beside = [(810, 10.0), (160, 1.0), (470, 4.0)];
         assert_eq!(worth(&beside, &[190, 470, 810]), [0, 500, 1000]);
         assert_eq!(worth(&[], &[999, 1000]), [0, 1000]);
@@ -198,7 +198,7 @@ mod tests {
         /// A larger remainder is never worth less, and none is worth more than a card.
         #[test]
         fn value_grows_with_the_remainder(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
-            let prices = RemainderValues::of(demand);
+            let prices = RemainderValues::from_demand(demand);
             for rest in 1..=CARD {
                 let (less, more) = (prices.value(rest - 1), prices.value(rest));
                 prop_assert!(more >= less && (0.0..=1000.0).contains(&more), "{rest}: {less} {more}");

@@ -25,23 +25,23 @@ use crate::{
     shape::{CARD, Shape},
 };
 
-/// How much each term counts.
+/// The weight of each term.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Terms {
     /// Exponent of scarcity.
     scarcity: f64,
-    /// A class counts so much CPU in what it could use; 0: none.
+    /// Weight of CPU in the GPU that a class could use; 0: none.
     cpu: f64,
     card: f64,
     mix: f64,
-    /// CPU of the average pod of the mix counts so much.
+    /// Weight of the CPU of the average pod of the mix.
     mix_cpu: f64,
     remainder_weight: f64,
     full: f64,
     order: f64,
 }
 
-/// For a cluster that fills up.
+/// The terms for a cluster that fills up.
 const FILL: Terms = Terms {
     scarcity: 0.7,
     cpu: 1.0 / 0.7,
@@ -53,7 +53,7 @@ const FILL: Terms = Terms {
     order: 3000.0,
 };
 
-/// For a full one, where as many pods leave as come.
+/// The terms for a full cluster, where as many pods leave as come.
 const CHURN: Terms = Terms {
     scarcity: 1.0,
     cpu: 0.5,
@@ -66,9 +66,9 @@ const CHURN: Terms = Terms {
 };
 
 impl Terms {
-    /// Between the two: 0 is [`FILL`], 1 is [`CHURN`]. What CHURN says of CPU counts
-    /// under pressure alone: it makes a pod with little CPU cheap on an idle node with
-    /// little CPU, and so breaks nodes that large pods need, which pays only where
+    /// Between [`FILL`] at 0 and [`CHURN`] at 1. The CPU terms of CHURN count under pressure
+    /// only: they make a pod with little CPU cheap on an idle node with
+    /// little CPU, and so break nodes that large pods need, which pays only where
     /// hardly any are left.
     fn at(turnover: f64, pressure: f64) -> Self {
         let a = FILL;
@@ -107,7 +107,7 @@ const MIN_MILLI: f64 = 8000.0;
 const STEPS: f64 = 64.0;
 /// Costs that differ by no more thousandths are equal: a hundredth of a card is of no use.
 const RESOLUTION_MILLI: f64 = 10.0;
-/// So many sizes have a price of their own.
+/// Sizes that have a price of their own.
 const SIZES: usize = 128;
 /// More groups than any mix has; the rest of a round needs no allocation.
 const GROUPS: usize = 128;
@@ -130,7 +130,7 @@ pub(super) struct Tautline {
     weights_by_kind: Vec<Vec<f64>>,
     departures: f64,
     turnover: f64,
-    /// The idle part of all GPU, of late.
+    /// The recent idle part of all GPU.
     idle: f64,
     pressure: f64,
     epoch: u32,
@@ -239,7 +239,7 @@ impl Policy for Tautline {
         // A programme of the most frequent sizes is done in milliseconds.
         demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         demand.truncate(SIZES);
-        self.remainder_values = RemainderValues::of(demand);
+        self.remainder_values = RemainderValues::from_demand(demand);
         self.types = types;
         self.rebuild();
     }
@@ -328,8 +328,7 @@ impl Policy for Tautline {
             &mut long
         };
         after.copy_from_slice(of_cards);
-        let free = capacity.cards().iter().filter(|c| **c == CARD).count();
-        let free = free.saturating_sub(shape.whole.into());
+        let free = capacity.free_cards().saturating_sub(shape.whole.into());
         for _ in 0..shape.whole {
             self.table.add_card(after, CARD, -1.0);
         }

@@ -24,7 +24,7 @@ pub struct RequestSummary {
 }
 
 impl RequestSummary {
-    pub(crate) fn of(request: &GpuRequest) -> Self {
+    pub(crate) fn new(request: &GpuRequest) -> Self {
         Self {
             gpu: text(&request.amount),
             minimum: request.minimum.as_ref().and_then(text),

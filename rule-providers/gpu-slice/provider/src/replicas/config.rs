@@ -1,11 +1,11 @@
-//! How replicas find each other, and for how long they wait.
+//! The election of the replica that grants: Lease, addresses, waits.
 
 use std::time::Duration;
 
 use tautline_runtime::{lease, tls::ClientFiles};
 use tautline_sdk::MAX_HOLD;
 
-/// How replicas find each other.
+/// The election of the replica that grants.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The Lease. Make it with [`Config::new`]: the identity holds the address.
@@ -16,7 +16,7 @@ pub struct Config {
     pub(super) hold: Duration,
 }
 
-/// How to call a replica over TLS.
+/// TLS to other replicas.
 #[derive(Clone, Debug)]
 pub struct PeerTls {
     /// The CA, and the certificate to show.
@@ -26,8 +26,8 @@ pub struct PeerTls {
 }
 
 impl Config {
-    /// By this Lease, reached by the others at `advertise` (HOST:PORT). `identity`
-    /// must be no other's, and no former self's.
+    /// An election by this Lease; the others reach this replica at `advertise` (HOST:PORT).
+    /// `identity` must be unique, also among former processes.
     pub fn new(namespace: &str, name: &str, identity: &str, advertise: &str) -> Self {
         let identity = format!("{identity}@{advertise}");
         Self {

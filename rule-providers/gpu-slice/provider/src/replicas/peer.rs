@@ -32,7 +32,7 @@ struct ForwardOutcome {
 
 type ForwardedCalls = Family<ForwardOutcome, Counter>;
 
-/// How replicas are reached.
+/// The connections between replicas.
 pub(super) struct Peers {
     tls: Option<PeerTls>,
     /// The files as they were read last.
@@ -139,7 +139,7 @@ fn channel(
     Ok(endpoint.connect_lazy())
 }
 
-/// A replica with its kept channel.
+/// A replica and its channel.
 pub(super) struct Peer {
     address: String,
     client: AllocatorClient<Channel>,
@@ -293,7 +293,7 @@ mod tests {
         assert!(matches!(gone, AllocatorError::Expired(_)), "{gone:?}");
         peer.release(ReservationRef::default()).await.unwrap();
 
-        // The channel is kept until the files change.
+        // The channel stays until the files change.
         let same = known.connect(&address, Some(&peer)).unwrap();
         assert!(Arc::ptr_eq(&same, &peer));
         known.reload();

@@ -26,7 +26,7 @@ const STYLE: &str = "\
     .chart .line{fill:none;stroke-width:2;stroke-linejoin:round}\
     .chart .published{stroke-width:1.5;stroke-dasharray:2 5;stroke-linecap:round}";
 
-/// Where percents are on the paper.
+/// Percent to coordinates.
 struct Scale {
     least: f64,
 }

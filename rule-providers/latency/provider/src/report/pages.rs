@@ -58,7 +58,7 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
     }
 }
 
-fn page(facts: &impl ReportSource, path: &str, query: &str) -> Option<Page> {
+fn page(facts: &impl ReportSource, path: &str, query: &str) -> Option<AdminPage> {
     let page = match path {
         "/latency/pair" => json(pair(facts, query)),
         "/latency/matrix" => json(MatrixReport::asked(facts, query)),

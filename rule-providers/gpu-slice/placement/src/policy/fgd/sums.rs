@@ -162,7 +162,7 @@ mod tests {
                 product: product.into(),
                 ..CardKind::default()
             });
-            let types = PlannedClasses::new(&RequestDistribution::of(&asked).classes(), &kinds);
+            let types = PlannedClasses::new(&RequestDistribution::from_shapes(&asked).classes(), &kinds);
             let sums = FragmentationSums::new(&types);
             let idle = |cards: &[u16]| cards.iter().map(|c| i64::from(*c)).sum();
             let rows = sums.rows(&cards);

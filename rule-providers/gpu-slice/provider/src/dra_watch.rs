@@ -8,8 +8,7 @@ use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use tautline_api::convert::ConvertError;
 use tautline_runtime::{admin::Readiness, tasks::Tasks, watch::watch_list};
 
-use super::convert;
-use crate::GpuSlice;
+use crate::{dra, provider::GpuSlice};
 
 const GROUP_VERSION: &str = "resource.k8s.io/v1";
 
@@ -36,21 +35,17 @@ pub(crate) async fn watch(
     let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceSlice>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        watched.set_slices(usable(&list, convert::resource_slice));
+        watched.set_slices(usable(&list, dra::resource_slice));
     });
     let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceClaim>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        watched.set_claims(usable(&list, convert::resource_claim));
+        watched.set_claims(usable(&list, dra::resource_claim));
     });
     let watched = provider.clone();
     let api: Api<DeserializeGuard<DeviceClass>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        watched.set_classes(
-            list.iter()
-                .map(|class| convert::device_class(class))
-                .collect(),
-        );
+        watched.set_classes(list.iter().map(|class| dra::device_class(class)).collect());
     });
     Ok(())
 }
