@@ -19,7 +19,7 @@ use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::{
     BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL, tables_of,
 };
-use tautline_runtime::{cluster_store::ClusterStore, folder, tasks::Tasks};
+use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
 use tautline_scripted::Scripted;
 use tautline_sdk::{RuleProvider, Server, testkit};
@@ -78,7 +78,7 @@ impl LocalScheduler {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
         let latency = Latency::new(feed.clone()).with_trusted(trusted.clone());
-        scripted.set_costs(of(&items, |i| match i {
+        scripted.set_costs(collect(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,
         }));

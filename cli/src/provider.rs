@@ -1,21 +1,14 @@
 //! `tautline provider`
 
-mod claims;
 mod latency;
 mod trust;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use clap::Subcommand;
 use tautline_gpu_placement::policy::PolicyName as Policy;
-use tautline_runtime::{
-    cluster::Cluster,
-    cluster_store::ClusterStore,
-    tasks::{self, Tasks},
-    watch::{self, WatchMetrics},
-};
-use tautline_sdk::{Config, RuleProvider, Server};
+use tautline_sdk::Config;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
@@ -114,38 +107,4 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             tautline_scripted::run(cluster, config).await
         }
     }
-}
-
-async fn prepare(args: Args, connections: usize) -> Result<(Cluster, Server, Tasks)> {
-    let cluster = args.cluster.with_retries().await?;
-    let config = Config {
-        connections,
-        ..args.server()
-    };
-    Ok((cluster, Server::bind(config).await?, Tasks::default()))
-}
-
-/// Watches nodes, and what else `more` does.
-fn watched<T>(
-    cluster: &Cluster,
-    server: &mut Server,
-    tasks: &mut Tasks,
-    more: impl FnOnce(&watch::Watch<'_>, &mut Tasks) -> T,
-) -> T {
-    let (feed, metrics) = (ClusterStore::default(), WatchMetrics::default());
-    metrics.register(&mut server.registry);
-    let watch = watch::Watch {
-        cluster,
-        store: &feed,
-        metrics: &metrics,
-        readiness: &server.readiness,
-    };
-    watch.nodes(tasks);
-    more(&watch, tasks)
-}
-
-async fn serve(server: Server, provider: impl RuleProvider, mut tasks: Tasks) -> Result<()> {
-    tracing::info!(address = %server.address(), "rule provider listening");
-    server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::shutdown_signal()).await
 }

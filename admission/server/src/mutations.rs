@@ -67,7 +67,7 @@ impl MutationHandler {
             Err(error) => return Response::malformed(format!("the request: {error}")),
         };
         let task = EvaluationTask {
-            active: active,
+            active,
             cluster: self.cluster.for_request(&policy_request).await,
             request: policy_request,
             bytes: request.bytes,

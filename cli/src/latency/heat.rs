@@ -5,7 +5,7 @@ pub(super) mod fixtures;
 
 use std::{fmt::Write, io::IsTerminal};
 
-use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
+use tautline_latency::report::{Basis, By, Cell, MatrixReport, EffectiveRtt};
 use unicode_width::UnicodeWidthStr;
 
 use super::{
@@ -92,8 +92,8 @@ impl Canvas {
     }
 }
 
-/// The figure with the mark of where it comes from.
-pub(super) fn words(told: EffectiveRtt) -> String {
+/// The figure with a mark for its source.
+pub(super) fn marked_figure(told: EffectiveRtt) -> String {
     let mark = match told.basis {
         Basis::Same => return String::new(),
         Basis::Unreachable => return "x".to_owned(),
@@ -213,7 +213,7 @@ impl Map<'_> {
     }
 
     fn cell(&self, cell: &Cell, width: usize, compact: bool) -> String {
-        let told = cell.told;
+        let told = cell.effective;
         let coloured = self.canvas.colours != Colours::None;
         let scale = self.scale.filter(|_| told.basis != Basis::Same);
         let place = told.rtt_micros.zip(scale);
@@ -302,7 +302,7 @@ impl Map<'_> {
                 )
             }
             By::Node => {
-                let of = |basis| cells().filter(|c| c.told.basis == basis).count();
+                let of = |basis| cells().filter(|c| c.effective.basis == basis).count();
                 let [measured, estimated, configured, lost, nothing] = [
                     Basis::Measured,
                     Basis::Estimated,

@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 /// Whether no cell has a figure.
 fn is_empty(report: &MatrixReport) -> bool {
     let mut cells = report.cells.iter().flatten();
-    cells.all(|c| matches!(c.told.basis, Basis::Nothing | Basis::Same))
+    cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))
 }
 
 fn write(path: &Path, svg: &str) -> Result<()> {

@@ -34,8 +34,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO));
     };
     output::print(args.output, &report, text::text)?;
-    Ok(match report.told.basis {
-        Basis::Nothing => ExitCode::from(EXIT_NO),
+    Ok(match report.effective.basis {
+        Basis::Nothing => ExitCode::from(NO),
         _ => ExitCode::SUCCESS,
     })
 }

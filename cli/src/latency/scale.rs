@@ -34,8 +34,8 @@ impl Scale {
         for (i, row) in report.cells.iter().enumerate() {
             for (j, cell) in row.iter().enumerate() {
                 // A node's way to itself is no figure.
-                let own = i == j && cell.told.rtt_micros == Some(0);
-                figures.extend(cell.told.rtt_micros.filter(|_| !own));
+                let own = i == j && cell.effective.rtt_micros == Some(0);
+                figures.extend(cell.effective.rtt_micros.filter(|_| !own));
             }
         }
         let (low, high) = (figures.iter().min()?, figures.iter().max()?);

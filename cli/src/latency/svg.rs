@@ -74,10 +74,10 @@ pub(super) fn svg(report: &MatrixReport) -> String {
         for (j, cell) in row.iter().enumerate() {
             let (x, y) = (left + j * wide, top + i * high);
             let place = cell
-                .told
+                .effective
                 .rtt_micros
                 .zip(scale)
-                .filter(|_| cell.told.basis != Basis::Same);
+                .filter(|_| cell.effective.basis != Basis::Same);
             let (fill, ink) = match place {
                 Some((micros, scale)) => {
                     let colour = Rgb::at(scale.place(micros));
@@ -86,7 +86,7 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                         if colour.is_bright() { "#000" } else { "#fff" },
                     )
                 }
-                None if cell.told.basis == Basis::Unreachable => ("#fff".to_owned(), "#000"),
+                None if cell.effective.basis == Basis::Unreachable => ("#fff".to_owned(), "#000"),
                 None => ("#eee".to_owned(), "#555"),
             };
             let tip = escape(&tooltip(report, i, j, cell));
@@ -95,7 +95,7 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                 "<g><title>{tip}</title><rect x=\"{x}\" y=\"{y}\" width=\"{wide}\" \
                  height=\"{high}\" fill=\"{fill}\" stroke=\"#fff\" stroke-width=\"0.5\"/>"
             );
-            let text = marked_figure(cell.told);
+            let text = words(cell.effective);
             // Lost pairs show in any size: a cross is no colour.
             if !text.is_empty() && (wide == CELL_WIDTH || text == "x") {
                 let (x, y) = (x + wide / 2, y + high / 2 + 4);
@@ -147,7 +147,7 @@ fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
 fn tooltip(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> String {
     let name = |i: usize| report.names.get(i).map_or("", String::as_str);
     let mut text = format!("{} to {}: ", name(row), name(column));
-    let basis = match cell.told.basis {
+    let basis = match cell.effective.basis {
         Basis::Same => "the same node",
         Basis::Measured => "measured",
         Basis::Configured => "configured",
@@ -157,9 +157,9 @@ fn tooltip(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> Str
         Basis::Nothing => "nothing known",
     };
     let figure = cell
-        .told
+        .effective
         .rtt_micros
-        .filter(|_| cell.told.basis != Basis::Same);
+        .filter(|_| cell.effective.basis != Basis::Same);
     match figure {
         Some(micros) => _ = write!(text, "{} {basis}", short(micros)),
         None => text += basis,
@@ -217,7 +217,7 @@ mod tests {
             "&lt;a b=&quot;c&quot;&gt;&amp;&apos; "
         );
         let mut report = nodes(&["<script>", "b&b"]);
-        report.cells[0][1].told = EffectiveRtt::new(Basis::Measured, 5);
+        report.cells[0][1].effective = EffectiveRtt::new(Basis::Measured, 5);
         let svg = svg(&report);
         assert!(!svg.contains("<script>"), "{svg}");
         assert!(
@@ -234,7 +234,7 @@ mod tests {
             .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut report = nodes(&names);
-        report.cells[3][4].told.basis = Basis::Unreachable;
+        report.cells[3][4].effective.basis = Basis::Unreachable;
         let svg = svg(&report);
         assert_eq!(svg.matches("<g><title>").count(), 40_000);
         assert_eq!(svg.matches(">x</text>").count(), 1);

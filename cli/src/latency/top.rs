@@ -65,7 +65,7 @@ fn text(report: &TopReport) -> String {
     let guesses = report
         .pairs
         .iter()
-        .any(|p| p.told.basis == Basis::Estimated);
+        .any(|p| p.effective.basis == Basis::Estimated);
     if guesses {
         out += "~ estimated: evaluations use no estimate\n";
     }
@@ -77,10 +77,10 @@ fn text(report: &TopReport) -> String {
 
 fn row(pair: &TopPair) -> Vec<String> {
     let figure = |micros: Option<u64>| micros.map(short).unwrap_or_default();
-    let rtt = match pair.told.basis {
+    let rtt = match pair.effective.basis {
         Basis::Unreachable => "unreachable".to_owned(),
         Basis::Same => "0".to_owned(),
-        _ => marked_figure(pair.told),
+        _ => words(pair.effective),
     };
     vec![
         cut(&pair.from, NAME),
@@ -109,7 +109,7 @@ mod tests {
             rule: "latency".to_owned(),
             request_micros: Some(5_000),
             limit_micros: Some(20_000),
-            told: EffectiveRtt {
+            effective: EffectiveRtt {
                 basis,
                 rtt_micros: micros,
             },

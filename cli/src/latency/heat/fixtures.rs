@@ -1,11 +1,11 @@
 //! Matrices for tests.
 
-use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
+use tautline_latency::report::{Basis, By, Cell, MatrixReport, EffectiveRtt};
 
 /// Nodes of which nothing is known.
 pub(crate) fn nodes(names: &[&str]) -> MatrixReport {
     let cell = |same: bool| Cell {
-        told: if same {
+        effective: if same {
             EffectiveRtt::new(Basis::Same, 0)
         } else {
             EffectiveRtt::default()
@@ -35,7 +35,7 @@ pub(crate) fn zones() -> MatrixReport {
         (2, 2, Basis::Old, 999, 0),
     ] {
         let cell = Cell {
-            told: EffectiveRtt::new(basis, micros),
+            effective: EffectiveRtt::new(basis, micros),
             p10_micros: Some(micros * 8 / 10),
             p90_micros: Some(micros * 13 / 10),
             measured_pairs: measured,
@@ -47,7 +47,7 @@ pub(crate) fn zones() -> MatrixReport {
     report.cells[3][3] = Cell::default();
     for (i, j) in [(1, 3), (3, 1)] {
         report.cells[i][j] = Cell {
-            told: EffectiveRtt {
+            effective: EffectiveRtt {
                 basis: Basis::Unreachable,
                 rtt_micros: None,
             },

@@ -18,7 +18,7 @@ fn some_nodes(count: usize) -> MatrixReport {
     for i in 0..count {
         for j in (0..count).filter(|j| *j != i) {
             let micros = 100 * (1 + i.abs_diff(j) as u64).pow(2);
-            report.cells[i][j].told = EffectiveRtt::new(Basis::Measured, micros);
+            report.cells[i][j].effective = EffectiveRtt::new(Basis::Measured, micros);
         }
     }
     report

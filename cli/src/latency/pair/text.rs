@@ -1,7 +1,7 @@
 //! A pair as text.
 
 use tautline_latency::report::{
-    ActiveRule, Basis, Direction, EffectiveRtt, End, Estimated, PairReport, State,
+    Basis, Direction, End, Estimated, ActiveRule, PairReport, State, EffectiveRtt,
 };
 
 use crate::{
@@ -15,7 +15,7 @@ const ASYMMETRY: f64 = 0.2;
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules use", &figure_and_basis(report.told));
+    out += &field("Rules are told", &told(report.effective));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [
@@ -72,8 +72,8 @@ fn end(end: &End) -> String {
     text
 }
 
-/// The figure and where it comes from.
-fn told(told: EffectiveRtt) -> String {
+/// The figure and its source.
+fn figure_and_basis(told: EffectiveRtt) -> String {
     let figure = told.rtt_micros.map(exact).unwrap_or_default();
     match told.basis {
         Basis::Same => "0, it is one node".to_owned(),
@@ -91,8 +91,8 @@ fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = in_state(report, State::Measured);
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
     let connects = fresh.len() - of_echoes.count();
-    match report.told.basis {
-        Basis::Same => "it is one node".to_owned(),
+    match report.effective.basis {
+        Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
             "a configured table has a figure for these nodes or their zones, and that comes \
              before what is measured"
@@ -221,7 +221,7 @@ fn estimate(e: Estimated) -> String {
     )
 }
 
-fn named(by: &ActiveRule) -> Vec<String> {
+fn rule_row(by: &ActiveRule) -> Vec<String> {
     let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
     vec![
         by.rule.clone(),
@@ -273,7 +273,7 @@ mod tests {
         PairReport {
             from: end_of("a", true),
             to: end_of("b", true),
-            told: EffectiveRtt::new(basis, micros),
+            effective: EffectiveRtt::new(basis, micros),
             directions: directions.into(),
             ..PairReport::default()
         }
@@ -312,7 +312,7 @@ mod tests {
     fn text_of_an_unknown_pair() {
         let report = PairReport {
             to: end_of("b", false),
-            told: EffectiveRtt::default(),
+            effective: EffectiveRtt::default(),
             ..pair(Basis::Nothing, 0, [unknown("a", "b"), unknown("b", "a")])
         };
         insta::assert_snapshot!("pair_unknown", text(&report));
@@ -390,7 +390,7 @@ mod tests {
         let report = PairReport {
             from: end_of("a", true),
             to: end_of("a", true),
-            told: EffectiveRtt::new(Basis::Same, 0),
+            effective: EffectiveRtt::new(Basis::Same, 0),
             ..PairReport::default()
         };
         let said = text(&report);

@@ -1,4 +1,4 @@
-//! The parts of an agent, put together.
+//! Assembly of the agent.
 
 use std::{net::SocketAddr, sync::Arc, thread};
 
@@ -28,7 +28,7 @@ use crate::{
     throughput::{ThroughputInitiator, ThroughputResponder},
 };
 
-/// Ports tried when any will do: one number must be free for UDP and TCP alike.
+/// Attempts to find a port that is free for both UDP and TCP, if any port will do.
 const TRIES: usize = 16;
 
 /// How an agent runs.
@@ -36,13 +36,13 @@ const TRIES: usize = 16;
 pub struct Config {
     /// The node's name.
     pub node: String,
-    /// Of this boot of the machine.
+    /// The ID of this boot of the machine.
     pub boot_id: String,
-    /// Where others reach the echo, if not where it listens.
+    /// The address for other agents, if it is not the listening address.
     pub advertise: Option<SocketAddr>,
-    /// Where the echo listens (UDP and TCP); port 0 picks a free one.
+    /// The listening address (UDP and TCP); port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Where `/livez`, `/readyz` and `/metrics` are.
+    /// The address of `/livez`, `/readyz` and `/metrics`.
     pub admin: SocketAddr,
     /// 0: unknown.
     pub nic_bits_per_second: u64,
@@ -99,7 +99,7 @@ impl App {
         })
     }
 
-    /// Where the echo listens.
+    /// The listening address.
     ///
     /// # Errors
     /// The socket is broken.
@@ -107,7 +107,7 @@ impl App {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Where the admin port is.
+    /// The admin address.
     ///
     /// # Errors
     /// The socket is broken.
@@ -120,10 +120,10 @@ impl App {
         self.readiness.clone()
     }
 
-    /// Runs as tasks of a process.
+    /// Starts the tasks.
     ///
     /// # Errors
-    /// No thread to be had.
+    /// No thread can be started.
     pub fn spawn(self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let (replied, replies) = mpsc::unbounded_channel();
@@ -137,7 +137,7 @@ impl App {
             .name("echo".to_owned())
             .spawn(move || {
                 readiness.done("echo");
-                // At the end nobody listens any more.
+                // The receiver may have stopped first.
                 let served = echo.serve(&until, |reply| _ = replied.send(reply));
                 _ = ended.send(served);
             })

@@ -1,6 +1,6 @@
-//! Two clocks. Durations are the monotonic clock's. The kernel stamps packets by
-//! the real-time clock, which people and NTP set: it serves only to tell how long
-//! a packet waited, and only if both clocks went on alike meanwhile.
+//! Two clocks. Durations are those of the monotonic clock. The kernel stamps packets by the
+//! real-time clock, which NTP sets; it only gives a packet's wait in the socket, and only if
+//! both clocks advanced by the same time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ pub struct ClockSample {
     pub apart: Duration,
 }
 
-/// The real-time clock was set, or its stamp makes no sense.
+/// The real-time clock was set, or the stamp is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stepped;
 
@@ -36,12 +36,12 @@ impl ClockSample {
             }
         };
         let first = once();
-        // The thread was put aside between the clocks: again, once.
+        // The thread was preempted between the clocks: try once more.
         if first.apart > SLACK { once() } else { first }
     }
 
-    /// How long a packet with the kernel's stamp `stamp` (since the epoch) had
-    /// waited by now. `before` is of a time at which the socket was empty.
+    /// The wait of a packet with the kernel's stamp `stamp` (since the epoch). `before`: a time
+    /// at which the socket was empty.
     ///
     /// # Errors
     /// The real-time clock was set since `before`, or the stamp is of another time.

@@ -1,4 +1,4 @@
-//! The Grafana dashboard names what agents register.
+//! Tests: the Grafana dashboard shows registered metrics of agents.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/dashboards/latency.json");
 
-/// The agents' metrics that a text names.
+/// The agents' metrics in a text.
 fn named(text: &str) -> BTreeSet<&str> {
     let name = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
     let words = text.split(|c| !name(c));
@@ -17,7 +17,7 @@ fn named(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_metric_of_the_agents_is_registered() {
+fn dashboard_metrics_of_agents_are_registered() {
     let mut registry = Registry::with_prefix("tautline");
     Metrics::default().register(&mut registry);
     let mut metrics = String::new();

@@ -1,5 +1,4 @@
-//! How a replica of the provider is reached: TLS and token, from files that may
-//! be replaced.
+//! Connections to replicas, with TLS and token from files that may be replaced.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -14,7 +13,7 @@ use tonic::{
 };
 
 const CONNECT: Duration = Duration::from_secs(3);
-/// Of a token; they have one or two thousand bytes.
+/// The longest token; usual ones have one or two thousand bytes.
 const TOKEN_BYTES: usize = 64 << 10;
 
 /// `--provider`: http or https, a name or an address, a port.
@@ -68,16 +67,16 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Shown to providers as a bearer token.
+/// Sent to providers as a bearer token.
 #[derive(Clone, Debug)]
 pub struct Token {
     /// Read again when it changes.
     pub file: PathBuf,
-    /// Over plain http too, where whoever reads the network may take it.
+    /// Sent over plain HTTP too, where others may read it.
     pub over_http: bool,
 }
 
-/// Dials with the files of this moment.
+/// Connects with the current files.
 #[derive(Debug)]
 pub struct Dialer {
     tls: ClientFiles,
@@ -115,7 +114,7 @@ impl Dialer {
     /// A connection to one address of a provider.
     ///
     /// # Errors
-    /// Files that do not load, nobody there, a TLS handshake that fails.
+    /// A file does not load, the connection or the TLS handshake fails.
     pub async fn channel(&self, provider: &Provider, address: SocketAddr) -> Result<Channel> {
         let scheme = if provider.tls { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
@@ -136,7 +135,7 @@ impl Dialer {
             .context("no connection")
     }
 
-    /// The token of this moment, for the header `authorization`.
+    /// The current token, for the header `authorization`.
     ///
     /// # Errors
     /// It cannot be read, or is no token.
@@ -154,7 +153,7 @@ impl Dialer {
         Ok(Some(value))
     }
 
-    /// Follows the files until told to stop.
+    /// Follows the files until stopped.
     pub async fn follow(&self, stop: CancellationToken) -> Result<()> {
         let mut paths: Vec<PathBuf> = {
             let token = self.token.as_ref().map(|t| &t.file);

@@ -1,5 +1,4 @@
-//! The UDP socket: a thread answers requests at once and takes replies; anybody
-//! asks. Safe to share.
+//! The UDP socket. A thread answers requests and receives replies; any task sends requests.
 
 use std::{
     io::{self, IoSliceMut},
@@ -39,30 +38,30 @@ use crate::{
     metrics::Metrics,
 };
 
-/// How long the thread waits for a packet before it looks whether to stop.
+/// The thread checks for the stop signal at least so often.
 const WAIT: Duration = Duration::from_millis(200);
-/// A sample above is refused.
+/// Longer samples are rejected.
 pub const LONGEST: Duration = Duration::from_secs(10);
-/// Sending may take so long, or a tenth of the sample, before its time is in doubt:
-/// a thread that was put aside meanwhile is away for milliseconds.
+/// A sample is rejected if sending took longer than this and than a tenth of the sample: a
+/// preempted thread is off the CPU for milliseconds.
 const UNSURE: Duration = Duration::from_micros(300);
-/// What a responder says whose clock was set while it had the packet.
+/// The dwell that a responder sends if its clock was set while it held the packet.
 const UNKNOWN_DWELL: Duration = Duration::from_nanos(u64::MAX);
 
-/// Why a reply is no sample.
+/// Why a reply gives no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectedSample {
     /// The real-time clock was set.
     Clock,
-    /// The dwell cannot be, or leaves next to nothing of the time.
+    /// The dwell exceeds the time, or nearly all of it.
     Dishonest,
     /// Not above 0, or above 10 s.
     Range,
-    /// This process was put aside while it sent.
+    /// This process was preempted while it sent.
     Unsure,
 }
 
-/// A reply, for whoever asked.
+/// A reply to a request of this agent.
 #[derive(Debug)]
 pub struct Reply<T> {
     pub what: T,
@@ -83,10 +82,10 @@ pub enum SendError {
 
 pub struct Echo<T> {
     socket: UdpSocket,
-    /// Of both families: it knows IPv4 by mapped addresses.
+    /// An IPv6 socket: IPv4 addresses are mapped.
     wide: bool,
     session: u64,
-    /// 0: not told yet.
+    /// The echo id; 0 until the provider has sent it.
     id: AtomicU64,
     keys: ArcSwap<Vec<hmac::Key>>,
     flights: Mutex<InFlight<T>>,
@@ -99,7 +98,7 @@ impl<T> Echo<T> {
         let socket = UdpSocket::bind(listen)?;
         socket.set_read_timeout(Some(WAIT))?;
         if let Err(error) = setsockopt(&socket, sockopt::ReceiveTimestampns, &true) {
-            tracing::info!(%error, "the kernel stamps no packets; their wait is part of the time");
+            tracing::info!(%error, "no kernel receive time stamps; the wait in the socket is part of the time");
         }
         let mut session = [0; 8];
         SystemRandom::new()
@@ -121,8 +120,7 @@ impl<T> Echo<T> {
         self.socket.local_addr()
     }
 
-    /// The keys that this agent answers by, the one in use first, and its number on
-    /// the wire if that is new.
+    /// Sets the responder keys, the one in use first, and the echo id, if it is new.
     pub fn set_identity(&self, id: Option<u64>, keys: &[Vec<u8>]) {
         if let Some(id) = id {
             self.id.store(id, Ordering::Relaxed);
@@ -131,19 +129,19 @@ impl<T> Echo<T> {
         self.keys.store(Arc::new(keys.collect()));
     }
 
-    /// This agent's number on the wire; 0: not told yet.
+    /// The echo id; 0 until the provider has sent it.
     pub fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// The key of an initiator that `proves`.
+    /// The pair key of an initiator that passes the check `proves`.
     pub fn key_of(&self, source: u64, proves: impl Fn(&hmac::Key) -> bool) -> Option<hmac::Key> {
         let keys = self.keys.load();
         let mut keys = keys.iter().map(|key| pair_key(key, source).signing_key());
         keys.find(proves)
     }
 
-    /// Sends a request; its end comes by [`Self::serve`] or [`Self::expire`].
+    /// Sends a request. Its reply comes by [`Self::serve`], its loss by [`Self::expire`].
     pub fn send_request(
         &self,
         to: SocketAddr,
@@ -167,10 +165,10 @@ impl<T> Echo<T> {
             dwell: Duration::ZERO,
         };
         let bytes = packet.seal(key);
-        // The lock keeps the reply from being taken before the request is noted;
-        // it costs the reply nothing: it has the kernel's stamp.
+        // The lock keeps the reply from being read before the request is recorded. It does not
+        // change the reply's time, which is the kernel's stamp.
         let sent = Instant::now();
-        // Any other error, no route say, makes it as good as lost.
+        // After any other error, such as no route, the request counts as lost.
         if let Err(error @ (Errno::EAGAIN | Errno::ENOBUFS)) = self.send(&bytes, to) {
             return Err(error.into());
         }
@@ -180,20 +178,20 @@ impl<T> Echo<T> {
         Ok(())
     }
 
-    /// Requests that nobody answered.
+    /// Takes the requests that timed out.
     pub fn expire(&self, now: Instant) -> Vec<LostRequest<T>> {
         let lost = self.flights.lock().expire(now);
         self.metrics.lost.inc_by(lost.len() as u64);
         lost
     }
 
-    /// When the next request is lost unless it is answered.
+    /// The next time-out.
     pub fn earliest(&self) -> Option<Instant> {
         self.flights.lock().earliest()
     }
 
-    /// Answers requests and hands replies over until told to stop. Blocks: for a
-    /// thread of its own.
+    /// Answers requests and passes replies to `take` until stopped. Blocking: needs its own
+    /// thread.
     ///
     /// # Errors
     /// The socket is broken.
@@ -209,7 +207,7 @@ impl<T> Echo<T> {
             let before = ClockSample::now();
             let received = match self.receive(&mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Err(Errno::EAGAIN) => {
-                    // Whatever comes now, comes after this.
+                    // The socket was empty at this time.
                     empty = before;
                     self.receive(&mut buffer, MsgFlags::empty())
                 }
@@ -270,7 +268,7 @@ impl<T> Echo<T> {
             dwell,
             ..*packet
         };
-        // A reply that does not fit the socket's buffer is lost like any other.
+        // A full socket buffer loses the reply.
         if self.send(&reply.seal(&key), from).is_ok() {
             self.metrics.answered.inc();
         }
@@ -357,8 +355,8 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     ))
 }
 
-/// The time on the way: `until_now` since the request was sent, less what the
-/// reply `waited` here and what the request dwelt there.
+/// The round-trip time: the time since the request was sent, less the reply's wait in the
+/// socket and the responder's dwell.
 fn round_trip(
     until_now: Duration,
     waited: Result<Duration, Stepped>,
@@ -370,7 +368,7 @@ fn round_trip(
         return Err(RejectedSample::Clock);
     }
     let elapsed = until_now.checked_sub(waited).ok_or(RejectedSample::Clock)?;
-    // A busy node holds a request for long; nobody holds it for that long.
+    // A busy node may hold a request long, but not for nearly all of the time.
     let nearly_all = elapsed > Duration::from_millis(100) && dwell > elapsed / 100 * 99;
     if nearly_all || dwell > elapsed {
         return Err(RejectedSample::Dishonest);

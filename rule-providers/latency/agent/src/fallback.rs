@@ -1,5 +1,4 @@
-//! TCP connects in reserve: they were started when UDP began to be lost, and
-//! stand in for a sample, once, when UDP is lost for good.
+//! TCP connects that started at the first UDP loss. One replaces a sample if UDP stays lost.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +16,12 @@ pub struct ConnectFallbacks {
 }
 
 impl ConnectFallbacks {
-    /// Notes the first loss of a row; what was kept is of no use any more.
+    /// Records the first loss of a row; drops the last connect.
     pub fn want(&mut self, key: &Key, now: Instant) {
         self.by_key.insert(key.clone(), (now, None));
     }
 
-    /// Keeps a connect, if it is of the row.
+    /// Stores a connect, if it started after the first loss.
     pub fn offer(&mut self, key: &Key, connect: Connect) {
         if let Some((since, kept)) = self.by_key.get_mut(key)
             && connect.1 >= *since

@@ -1,4 +1,4 @@
-//! Who this node is.
+//! The identity of this node.
 
 use std::{
     net::SocketAddr,
@@ -8,12 +8,12 @@ use std::{
 use anyhow::{Context, Result};
 use tautline_proto::latency::Hello;
 
-/// Who speaks on the streams.
+/// The identity in every Hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub node: String,
     pub boot_id: String,
-    /// Where others reach the echo.
+    /// The echo's address for other agents.
     pub address: SocketAddr,
     /// 0: unknown.
     pub nic_bits_per_second: u64,
@@ -46,7 +46,7 @@ pub fn nic_bits_per_second(root: &Path) -> u64 {
     let interfaces = default_interfaces(root);
     let speeds = interfaces.iter().filter_map(|name| {
         let interface: PathBuf = root.join("sys/class/net").join(name);
-        // One without hardware makes its speed up: a veth has 10 Gbit/s.
+        // Virtual interfaces state a made-up speed: a veth has 10 Gbit/s.
         if !interface.join("device").exists() {
             return None;
         }

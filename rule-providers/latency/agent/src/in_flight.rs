@@ -1,5 +1,4 @@
-//! Requests on their way: a reply counts once, from the address that was asked,
-//! within a second.
+//! Requests in flight. A reply is accepted once, from the requested address, within a second.
 
 use std::{
     collections::VecDeque,
@@ -13,24 +12,24 @@ use ring::hmac;
 
 use tautline_latency_protocol::{Packet, PacketBytes, is_authentic};
 
-/// After so long without a reply a request is lost.
+/// A request without a reply is lost after this time.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a reply that comes too late is known as one of ours.
+/// A late reply is recognised for so long.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// Requests on their way at once.
+/// Requests in flight.
 const MANY: usize = 16_384;
 
 #[derive(Debug)]
 struct InFlightRequest<T> {
     sent: Instant,
-    /// How long sending took.
+    /// The duration of sending.
     unsure: Duration,
     key: Arc<hmac::Key>,
     /// `None` once it is lost.
     what: Option<T>,
 }
 
-/// A request's end.
+/// The result of matching a reply to its request.
 #[derive(Debug)]
 pub enum ReplyOutcome<T> {
     Reply {
@@ -38,15 +37,15 @@ pub enum ReplyOutcome<T> {
         sent: Instant,
         unsure: Duration,
     },
-    /// Ours, after it was given up.
+    /// The request was already counted as lost.
     Late,
-    /// Of nothing on its way: another reply, a replay.
+    /// No such request is in flight: a second reply, or a replay.
     Unknown,
-    /// Not made by the responder.
+    /// Not signed by the responder.
     Forged,
 }
 
-/// A request that nobody answered.
+/// A request that timed out.
 #[derive(Debug)]
 pub struct LostRequest<T> {
     pub what: T,
@@ -62,7 +61,7 @@ pub struct InFlight<T> {
     /// In the order of sending.
     waiting: VecDeque<(Instant, Id)>,
     late: VecDeque<(Instant, Id)>,
-    /// The last sequence, to whomever.
+    /// The last sequence number, of all targets.
     last: u64,
 }
 
@@ -81,14 +80,14 @@ impl<T> InFlight<T> {
         self.waiting.len() >= MANY
     }
 
-    /// The next sequence. One responder may have several addresses: it must not
-    /// see a number twice.
+    /// The next sequence number. One count for all targets: a responder with several addresses
+    /// must not see a number twice.
     pub fn sequence(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// Notes a request that was sent at `sent`, give or take `unsure`.
+    /// Records a request, sent at `sent` with uncertainty `unsure`.
     pub fn add(
         &mut self,
         (to, sequence): Id,
@@ -107,7 +106,7 @@ impl<T> InFlight<T> {
         self.on_way.insert((to, sequence), flight);
     }
 
-    /// Takes a reply.
+    /// Matches a reply.
     pub fn match_reply(
         &mut self,
         from: SocketAddr,
@@ -132,7 +131,7 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Gives up what has been on its way for too long.
+    /// Takes the requests that timed out.
     pub fn expire(&mut self, now: Instant) -> Vec<LostRequest<T>> {
         let mut lost = Vec::new();
         let past = |queue: &VecDeque<(Instant, Id)>, after: Duration| {
@@ -155,7 +154,7 @@ impl<T> InFlight<T> {
         lost
     }
 
-    /// When the next request is lost unless it is answered.
+    /// The next time-out.
     pub fn earliest(&self) -> Option<Instant> {
         self.waiting.front().map(|(sent, _)| *sent + TIMEOUT)
     }

@@ -1,12 +1,12 @@
-//! The agent that measures the network from a node: UDP echoes to the targets
-//! that the latency provider names, told on a stream of changes.
+//! The agent measures the network from a node: it sends UDP echoes to the targets that the
+//! latency provider names, and reports changes on a stream.
 //!
 //! ```text
 //! echo      one socket and a thread: answers requests, times replies
-//!   limit, flight, clock
-//! measure   one task: visits targets when due, notes samples and losses
+//!   limit, in_flight, clock
+//! measure   one task: visits targets when due, records samples and losses
 //!   schedule, targets, pairs, pair, tcp, fallback
-//! stream    one task for each replica of the provider: orders down, changes up
+//! stream    one task for each replica of the provider: commands down, changes up
 //!   replicas, dial, report, probe, throughput
 //! ```
 

@@ -1,5 +1,4 @@
-//! Who may be answered: each source has a rate, its packets count once, and the
-//! number of sources has a bound.
+//! Limits of answers: a rate for each source, each packet once, a bounded number of sources.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,12 +13,12 @@ const ALL_RATE: f64 = 5_000.0;
 const ALL_BURST: f64 = 20_000.0;
 /// Sources remembered.
 const SOURCES: usize = 16_384;
-/// Of a source that was silent for so long nothing is known any more.
+/// A source is removed after this time without packets.
 const FORGET: Duration = Duration::from_secs(60);
-/// Processes of one source whose packets are told from replays: the one that goes
-/// and the one that comes.
+/// Processes of one source that are checked for replays: the old and the new one of a
+/// restart.
 const SESSIONS: usize = 2;
-/// Packets of a session that are told from each other.
+/// Sequence numbers of a session that are remembered.
 const WINDOW: usize = 64;
 
 /// The low bits of a session's number, which are random; above them is when its
@@ -33,13 +32,13 @@ pub fn session(start: SystemTime, random: u64) -> u64 {
     (millis << RANDOM_BITS) | (random & ((1 << RANDOM_BITS) - 1))
 }
 
-/// What to do with a genuine request.
+/// The decision on an authentic request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestDecision {
     Answer,
-    /// It was seen before, or is too old to tell.
+    /// Seen before, or too old to know.
     Replayed,
-    /// Its source, or all together, ask too often.
+    /// Its source, or all sources together, exceed the rate.
     Limited,
 }
 
@@ -148,7 +147,7 @@ impl RequestLimiter {
         }
     }
 
-    /// Judges a request that is genuine; replays do not count against the source.
+    /// Decides on an authentic request; replays do not use up the source's rate.
     pub fn decide(
         &mut self,
         source: u64,

@@ -1,4 +1,4 @@
-//! The one task that visits targets and notes what came of it.
+//! The task that visits targets and records the results.
 
 use std::{
     net::SocketAddr,
@@ -35,31 +35,31 @@ use crate::{
 
 /// Between a loss, its first and its second re-probe.
 const RETRIES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(500)];
-/// The targets are looked through again, if only to drop old pairs.
+/// How often expired pairs are dropped.
 const TIDY: Duration = Duration::from_secs(15);
-/// TCP connects that are noted at once.
+/// The queue of TCP connects.
 pub const CONNECTS: usize = 256;
 
-/// What a request was sent for.
+/// The pair and visit that a request belongs to.
 #[derive(Debug)]
 pub struct ProbeContext {
     pub key: Key,
     pub visit: u64,
-    /// Of a live probe, which waits until all its tickets are gone.
+    /// Of a probe, which ends when all its tickets are dropped.
     pub ticket: Option<Ticket>,
 }
 
 /// A replica of the provider: which `--provider`, and which of its addresses.
 pub type Replica = (usize, SocketAddr);
 
-/// What a stream tells the measuring task.
+/// A command of a stream to the measuring task.
 #[derive(Debug)]
 pub enum Command {
     Measure(Replica, TargetList),
     Forget(Replica),
 }
 
-/// What all parts of the agent share.
+/// State that all parts of the agent share.
 pub struct Shared {
     pub echo: Arc<Echo<ProbeContext>>,
     pub pairs: Mutex<Pairs>,
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// A number for a visit, above 0.
+    /// A new visit number, above 0.
     pub fn visit(&self) -> u64 {
         self.visits.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Changes a pair, and tells the streams at once if that is urgent.
+    /// Changes a pair, and wakes the streams if it became unreachable or reachable.
     fn change<R>(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Pair) -> R) -> R {
         let mut pairs = self.pairs.lock();
         let pair = pairs.of(key, now);
@@ -108,7 +108,7 @@ impl Shared {
     }
 }
 
-/// The end of a TCP connect.
+/// The result of a TCP connect.
 #[derive(Debug)]
 pub struct ConnectResult {
     key: Key,
@@ -117,7 +117,7 @@ pub struct ConnectResult {
     rtt: Option<Duration>,
 }
 
-/// What the task hears.
+/// The inputs of the task.
 pub struct Inbox {
     pub orders: Receiver<Command>,
     /// No more than there are requests on their way, which have a bound.
@@ -152,7 +152,7 @@ impl MeasureTask {
         }
     }
 
-    /// Measures until told to stop.
+    /// Measures until stopped.
     pub async fn run(mut self, mut inbox: Inbox, stop: CancellationToken) -> Result<()> {
         loop {
             let wake = tokio::time::Instant::from_std(self.wake());
@@ -228,7 +228,7 @@ impl MeasureTask {
                 sent,
                 rtt,
             };
-            // The task has ended: nobody wants to know.
+            // The task may have ended.
             _ = connected.send(end).await;
         });
     }

@@ -1,4 +1,4 @@
-//! What the agent counts.
+//! Metrics of the agent.
 
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
@@ -39,12 +39,12 @@ impl Metrics {
             ),
             (
                 "refused",
-                "Samples not used: out of range, or a clock was set, or this process was put aside while it sent",
+                "Samples rejected: out of range, a clock was set, or this process was preempted while it sent",
                 &self.refused,
             ),
             (
                 "dishonest",
-                "Samples not used: the responder claims to have had the packet nearly all the time",
+                "Samples rejected: the responder claims to have held the packet nearly all the time",
                 &self.dishonest,
             ),
             ("forged", "Packets with a wrong HMAC", &self.forged),
@@ -62,7 +62,7 @@ impl Metrics {
             ("answered", "Echo requests answered", &self.answered),
             (
                 "limited",
-                "Echo requests not answered: their source asks too often",
+                "Echo requests not answered: their source exceeds its rate",
                 &self.limited,
             ),
             (
@@ -72,7 +72,7 @@ impl Metrics {
             ),
             (
                 "probes_limited",
-                "Live probes answered from what was known: too many at once",
+                "Probes answered from cached samples: too many at once",
                 &self.probes_limited,
             ),
         ];
@@ -93,12 +93,12 @@ impl Metrics {
             ),
             (
                 "demand_excess",
-                "Of these, how many are beyond what is visited every 2 s",
+                "Nodes of active rules that exceed the budget of a visit every 2 s",
                 &self.demand_excess,
             ),
             (
                 "targets_refused",
-                "Nodes asked for beyond the 32 in turn, or without a usable address or key",
+                "Requested nodes beyond the 32 in turn, or without a usable address or key",
                 &self.base_excess,
             ),
         ];
@@ -107,7 +107,7 @@ impl Metrics {
         }
     }
 
-    /// As the provider is told them.
+    /// As reported to the provider.
     pub fn counts(&self) -> Counts {
         Counts {
             sent: self.sent.get(),

@@ -1,4 +1,4 @@
-//! What is known of the way to one target.
+//! The samples and losses of one target.
 
 use std::{
     collections::VecDeque,
@@ -14,11 +14,11 @@ const KEPT: usize = 60;
 /// Samples behind a window's median.
 const WINDOW: usize = 5;
 const WINDOWS: usize = 3;
-/// Windows begin so far apart: three in a row take more than one disturbance.
+/// The least time between two windows, so that one disturbance does not fill three.
 const APART: Duration = Duration::from_secs(1);
-/// So many losses in a row are no accident.
+/// Losses in a row until a target is unreachable.
 pub const UNREACHABLE: u32 = 3;
-/// Pairs that nobody visits in turn count as visited so often.
+/// The assumed interval of pairs that are not visited in turn.
 const UNVISITED: Duration = Duration::from_secs(30);
 
 /// One target's samples.
@@ -26,8 +26,7 @@ const UNVISITED: Duration = Duration::from_secs(30);
 pub struct Pair {
     /// Nanoseconds, the oldest first.
     samples: VecDeque<u64>,
-    /// The last medians, the newest first, the visit of the newest, and when it
-    /// began.
+    /// The last medians, newest first; the visit of the newest, and its start.
     windows: VecDeque<u64>,
     visit: u64,
     began: Option<Instant>,
@@ -39,9 +38,9 @@ pub struct Pair {
     fallback: bool,
     /// The samples are times of TCP connects; they are never mixed with echoes'.
     connects: bool,
-    /// The target moved: what was sent before says nothing of it.
+    /// The target has a new address or key: earlier requests do not count.
     moved: Option<Instant>,
-    /// How often it is visited; `None`: not in turn.
+    /// The visit interval; `None`: not in turn.
     pub refresh: Option<Duration>,
 }
 
@@ -62,9 +61,8 @@ pub struct Figures {
 }
 
 impl Pair {
-    /// Takes a sample of a visit whose request was `sent`; false: out of range, or
-    /// of where the target no longer is.
-    /// Several samples of one visit, or within a second, make one window.
+    /// Adds a sample; false if it is out of range, or of an earlier address. Samples of one
+    /// visit, or within a second, make one window.
     pub fn sample(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
         self.take(rtt, visit, (sent, now), false)
     }
@@ -108,7 +106,7 @@ impl Pair {
         true
     }
 
-    /// The target answers elsewhere, or by another key.
+    /// The target has a new address or key.
     pub fn moved(&mut self, now: Instant) {
         self.answered();
         self.moved = Some(now);
@@ -118,21 +116,21 @@ impl Pair {
         self.moved.is_some_and(|moved| sent < moved)
     }
 
-    /// The target answered, whether or not it made a sample.
+    /// The target answered, with or without a valid sample.
     pub fn answered(&mut self) {
         self.losses = 0;
         self.fallback = false;
     }
 
-    /// UDP is lost, a TCP connect is not: its time is the sample.
+    /// UDP is lost: the time of a TCP connect is the sample.
     pub fn connected(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
         let taken = self.take(rtt, visit, (sent, now), true);
         self.fallback = taken;
         taken
     }
 
-    /// Notes a loss; gives how many there are in a row. Several of one visit are
-    /// one, and one from before the last sample breaks no row.
+    /// Adds a loss; returns the number in a row. Losses of one visit count once, and losses of
+    /// requests from before the last sample do not count.
     pub fn lost(&mut self, visit: u64, sent: Instant) -> u32 {
         let since = self.sampled.is_none_or(|(_, last)| sent > last);
         if since && self.lost_visit != visit && !self.before_move(sent) {
@@ -151,7 +149,7 @@ impl Pair {
         self.fallback
     }
 
-    /// When something was last heard, if ever.
+    /// The time of the last sample.
     pub fn heard(&self) -> Option<Instant> {
         self.sampled.map(|(at, _)| at)
     }
@@ -195,8 +193,8 @@ impl Pair {
     }
 }
 
-/// By nearest rank; 0 of nothing. Of an even number the median is the lower one:
-/// what disturbs a sample makes it longer.
+/// By nearest rank; 0 without values. The median of an even number is the lower one, because
+/// disturbances make samples longer.
 fn percentile(mut of: Vec<u64>, percent: usize) -> u64 {
     if of.is_empty() {
         return 0;

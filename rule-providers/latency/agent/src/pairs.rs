@@ -1,4 +1,4 @@
-//! All pairs of a node, within a bound.
+//! All pairs of a node; bounded.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::{
     targets::Key,
 };
 
-/// Pairs that are kept; live probes name more targets than are visited in turn.
+/// The bound; probes have more targets than are visited in turn.
 const MANY: usize = 4_096;
-/// A pair that nobody visits is dropped after so long without a sample.
+/// A pair that is not visited in turn is dropped after this time without a sample.
 const KEEP: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -53,8 +53,7 @@ impl Pairs {
         self.by_key.get(key).map(|kept| &kept.pair)
     }
 
-    /// Notes how often each target is visited; drops pairs that are neither
-    /// visited nor fresh.
+    /// Sets the visit intervals; drops pairs that are neither visited nor fresh.
     pub fn visited<'a>(
         &mut self,
         targets: impl Iterator<Item = (&'a Key, Option<Duration>)>,
@@ -77,7 +76,7 @@ impl Pairs {
     }
 }
 
-/// A pair as the provider is told it.
+/// The report of a pair.
 pub fn to_report(key: &Key, figures: Figures) -> latency::Pair {
     let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
     latency::Pair {

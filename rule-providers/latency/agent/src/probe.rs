@@ -1,4 +1,4 @@
-//! Live probes: the provider wants figures now, within a deadline.
+//! Probes: the provider requests samples within a deadline.
 
 use std::{
     sync::Arc,
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 8;
 const RATE: f64 = 1_000.0;
 const BURST: f64 = 20_000.0;
 
-/// One request's place in its probe; when all are gone, so is what they wait for.
+/// Held by each request of a probe; the probe ends when all are dropped.
 #[derive(Debug)]
 pub struct Ticket {
     _open: watch::Receiver<()>,
@@ -54,8 +54,8 @@ impl Prober {
         }
     }
 
-    /// Measures, and answers with what is known of the targets when all samples
-    /// are there, or at the deadline.
+    /// Measures, and returns the targets' figures when all samples are complete, or at the
+    /// deadline.
     pub async fn run(&self, mut probe: Probe) -> Probed {
         let deadline = Duration::from_millis(probe.deadline_millis.into()).min(LONGEST);
         let deadline = Tick::now() + deadline;
@@ -65,7 +65,7 @@ impl Prober {
         let requests = targets.len() as f64 * f64::from(samples);
         let place = self.places.try_acquire();
         if place.is_ok() && self.bucket.lock().take(requests, Instant::now()) {
-            // What is not sent by the deadline need not be sent.
+            // Requests after the deadline are of no use.
             _ = timeout_at(deadline, self.measure(&targets, samples)).await;
         } else {
             self.shared.metrics.probes_limited.inc();
@@ -102,7 +102,7 @@ impl Prober {
             round = step.max(Tick::now() + APART);
         }
         drop(ticket);
-        // Each is dropped once its sample is noted, or it is lost.
+        // Dropped when the sample is recorded, or the request is lost.
         open.closed().await;
     }
 }

@@ -16,9 +16,9 @@ use crate::{
 
 const LOOK_UP: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(5);
-/// For the last words of all streams.
-const FAREWELLS: Duration = Duration::from_secs(3);
-/// Look-ups without an address after which it is left: names flap.
+/// For all streams to end.
+const STREAMS_END: Duration = Duration::from_secs(3);
+/// Look-ups without an address until its stream ends: DNS answers vary.
 const MISSED: u32 = 3;
 /// Addresses of one provider that are followed.
 const MANY: usize = 16;
@@ -30,8 +30,8 @@ struct Replica {
     stop: CancellationToken,
 }
 
-/// Looks the name up again and again, and keeps a stream to each of its addresses,
-/// until told to stop. `index` tells providers apart.
+/// Looks the name up periodically, and keeps a stream to each of its addresses, until
+/// stopped. `index` identifies the provider.
 ///
 /// # Errors
 /// A stream's task panicked.
@@ -68,17 +68,16 @@ pub async fn follow(
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(%provider, error, "its name is not found; streams stay as they are");
+                tracing::warn!(%provider, error, "the name was not found; streams stay as they are");
             }
         }
     }
     let ended = async { while streams.join_next().await.is_some() {} };
-    // Who takes longer is left.
-    _ = timeout(FAREWELLS, ended).await;
+    _ = timeout(STREAMS_END, ended).await;
     Ok(())
 }
 
-/// Stops what was missed too often; gives what is new.
+/// Stops streams of addresses that were missed too often; returns new addresses.
 fn changed(
     known: &mut Vec<Replica>,
     found: &[SocketAddr],

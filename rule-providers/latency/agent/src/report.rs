@@ -1,5 +1,5 @@
-//! What a replica is told, and what it need not be told again: pairs in turn.
-//! Those of a live probe are in its answer only.
+//! Reports to a replica: only pairs that have changed, and only pairs in turn. Pairs of a
+//! probe are in its answer.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,9 @@ use crate::{
     targets::Key,
 };
 
-/// Moves of a window's median that are worth telling, in percent. Of any of the
-/// windows: whoever judges wants three in a row.
+/// A change of any window by more percent than this is reported: evaluations use all three.
 const MOVED: u64 = 5;
-/// After so long a pair is told again.
+/// A pair is reported again after this time.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Pairs of one message: with the longest names it stays below the provider's
 /// 256 KiB.
@@ -30,15 +29,15 @@ struct ReportedPair {
     at: Instant,
 }
 
-/// What one stream has told. A new one tells all.
+/// The last reports of one stream. A new stream reports all pairs.
 #[derive(Debug, Default)]
 pub struct DeltaReporter {
     told: HashMap<Key, ReportedPair>,
 }
 
 impl DeltaReporter {
-    /// The pairs to tell now, a message each; they count as told. One message at
-    /// the least: it says that what was told still holds.
+    /// The pairs to report now, by message, at least one: an empty message confirms the last
+    /// reports.
     pub fn messages(&mut self, pairs: &Pairs, now: Instant) -> Vec<Vec<latency::Pair>> {
         let (mut changes, mut messages) = (self.changes(pairs, now), Vec::new());
         while let Some(message) = split_message(&mut changes) {
@@ -78,7 +77,7 @@ impl DeltaReporter {
     }
 }
 
-/// A message's pairs, taken from those that do not fit into one more.
+/// Splits a message off, if the pairs do not fit into one.
 pub fn split_message(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair>> {
     (pairs.len() > MESSAGE).then(|| pairs.split_off(pairs.len() - MESSAGE))
 }

@@ -1,4 +1,4 @@
-//! Whom to visit when. Pure: time is passed in. A visit is one sample.
+//! The order and times of visits. Pure: times are given. A visit is one sample.
 
 use std::{
     hash::Hash,
@@ -13,13 +13,13 @@ const BASE: Duration = Duration::from_millis(1_000);
 /// Between two visits of a target in demand. Three losses are then known within
 /// 5 s: the last re-probe is half a second after the time-out of a visit.
 const DEMAND: (Duration, Duration) = (Duration::from_millis(1_500), Duration::from_millis(1_900));
-/// Visits of targets in demand are so far apart: no more than five a second.
+/// The least time between visits of targets in demand: at most five a second.
 const SLOT: Duration = Duration::from_millis(200);
-/// An unreachable target in turn comes first after so long, but not more often
-/// than every third visit: the others must not become stale.
+/// An unreachable target in turn is visited first after this time, but at most every third
+/// visit, so that the others do not become stale.
 const FAILING: Duration = Duration::from_secs(5);
 const FAILING_EVERY: u32 = 3;
-/// So many can be visited every two seconds.
+/// Targets in demand that can be visited every two seconds.
 const DEMAND_MOST: usize = 10;
 /// A new node's visits, and within how long.
 const BURST: u32 = 16;
@@ -83,14 +83,14 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Notes whether a target is unreachable.
+    /// Sets whether a target is unreachable.
     pub fn failing(&mut self, key: &K, failing: bool) {
         if let Some(target) = self.targets.get_mut(key) {
             target.failing = failing;
         }
     }
 
-    /// Puts a target first in turn, as if it were never visited.
+    /// Moves a target to the front, as if it had not been visited.
     pub fn prioritize(&mut self, key: &K, now: Instant) {
         if let Some(target) = self.targets.get_mut(key) {
             target.visited = None;
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Whom to visit now, if anybody; to be asked until it says `None`.
+    /// The next target to visit now; call until it returns `None`.
     pub fn next(&mut self, now: Instant) -> Option<K> {
         if let Some((left @ 1.., due)) = self.burst {
             return (due <= now).then(|| self.burst(left, now)).flatten();
@@ -120,7 +120,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         Some(key)
     }
 
-    /// When [`Self::next`] has somebody again, unless the targets change.
+    /// The time of the next visit, unless the targets change.
     pub fn next_visit_at(&self) -> Option<Instant> {
         if let Some((1.., due)) = self.burst {
             return Some(due);
@@ -131,7 +131,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         base.into_iter().chain(demand).min()
     }
 
-    /// How often a target is visited, at the most.
+    /// The longest interval of a target's visits.
     pub fn refresh(&self, key: &K) -> Option<Duration> {
         let same = |demand| self.targets.values().filter(move |t| t.demand == demand);
         let count = |demand| u32::try_from(same(demand).count()).unwrap_or(u32::MAX);
@@ -153,7 +153,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     fn burst(&mut self, left: u32, now: Instant) -> Option<K> {
         let jitter = 1.0 - self.rng.f64() * 0.2;
         self.burst = Some((left - 1, now + BURST_STEP.mul_f64(jitter)));
-        // In demand first, for what they decide.
+        // Targets in demand first.
         let unseen = self.oldest(|t| t.demand && t.visited.is_none());
         let key = unseen.or_else(|| self.oldest(|_| true))?;
         self.visit(&key, now);

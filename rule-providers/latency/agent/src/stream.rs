@@ -1,5 +1,5 @@
-//! The stream to one replica of the provider: orders down, changes up. Whatever
-//! a replica does, the others' streams go on.
+//! The stream to one replica of the provider: commands down, changes up. Streams are
+//! independent.
 
 use std::{
     sync::Arc,
@@ -32,17 +32,17 @@ use crate::{
 const REPORT: Duration = Duration::from_secs(2);
 /// Between two reports that cannot wait for their turn.
 const URGENT: Duration = Duration::from_millis(500);
-/// A replica that takes no message, or opens no stream, for so long hangs.
+/// For a replica to take a message, or to open a stream.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two messages that are taken from a replica: it cannot keep us busy.
+/// The least time between two messages of a replica.
 const APART: Duration = Duration::from_millis(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A stream that lasted so long was a good one.
+/// A stream of this length resets the backoff.
 const GOOD: Duration = Duration::from_secs(30);
-/// Within how long all streams are opened anew after a file has changed.
+/// All streams reconnect within this time after a file has changed.
 const RENEW: Duration = Duration::from_secs(5);
 
-/// What every stream needs.
+/// State that all streams share.
 pub struct StreamContext {
     pub identity: Identity,
     pub shared: Arc<Shared>,
@@ -52,7 +52,7 @@ pub struct StreamContext {
     pub orders: Sender<Command>,
 }
 
-/// Follows a replica until told to stop, with ever longer pauses while it fails.
+/// Keeps a stream to a replica until stopped, with exponential backoff.
 pub async fn follow(
     agent: Arc<StreamContext>,
     provider: Provider,
@@ -115,7 +115,7 @@ async fn open(
     }
     let mut client = AgentsClient::new(channel);
     let opened = timeout(DEADLINE, client.follow(request)).await;
-    let opened = opened.context("the replica opens no stream in time")?;
+    let opened = opened.context("the replica opened no stream in time")?;
     Ok(opened.map_err(refused)?.into_inner())
 }
 
@@ -196,7 +196,7 @@ async fn send(messages: &Sender<FromAgent>, what: from_agent::What) -> Result<()
     match timeout(DEADLINE, messages.send(message)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => bail!("the stream is closed"),
-        Err(_) => bail!("the replica takes nothing"),
+        Err(_) => bail!("the replica takes no messages"),
     }
 }
 
@@ -209,11 +209,11 @@ async fn handle(
 ) -> Result<()> {
     let (agent, messages) = (Arc::clone(agent), messages.clone());
     let answer = async move |what| {
-        // Whoever asked is gone, or hangs: the stream finds out.
+        // A failed stream shows in its next read.
         _ = send(&messages, what).await;
     };
     match message.what {
-        // Of a later version, say.
+        // A message of a later version.
         None => {}
         Some(to_agent::What::Targets(targets)) => {
             let order = Command::Measure(replica, TargetList::from(targets));

@@ -1,4 +1,4 @@
-//! What the replicas of the provider ask for, together.
+//! The targets that the provider's replicas request, merged.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Whether it is reached at the same address, by the same key.
+    /// Whether address and key are the same.
     pub fn same_endpoint(&self, other: &Self) -> bool {
         let mark = |target: &Self| hmac::sign(&target.secret, b"same");
         self.address == other.address && mark(self).as_ref() == mark(other).as_ref()
@@ -129,11 +129,11 @@ impl From<latency::Targets> for TargetList {
     }
 }
 
-/// The lists of all replicas, by whatever names them.
+/// The lists of all replicas.
 #[derive(Debug)]
 pub struct ReplicaLists<R> {
     of: BTreeMap<R, TargetList>,
-    /// The last replica, gone, whose list stays until there is another.
+    /// The last replica, disconnected; its list stays until another one comes.
     gone: Option<R>,
 }
 
@@ -165,8 +165,7 @@ impl<R: Ord> ReplicaLists<R> {
         self.of.insert(replica, list);
     }
 
-    /// Forgets a replica that is gone. The last list stays: better to measure
-    /// what was wanted than nothing.
+    /// Removes a disconnected replica. The last list stays, so that the agent keeps measuring.
     pub fn forget(&mut self, replica: R) {
         if self.of.len() > 1 {
             self.of.remove(&replica);
@@ -175,8 +174,8 @@ impl<R: Ord> ReplicaLists<R> {
         }
     }
 
-    /// What to measure: in demand if any replica says so; of those in turn, the
-    /// first of each list before the second of any.
+    /// The targets to measure: in demand if any replica says so; in turn, the first targets of
+    /// all lists before the second ones.
     pub fn merge(&self) -> MergedTargets {
         let mut all: HashMap<Key, Target> = HashMap::new();
         let mut order = Vec::new();

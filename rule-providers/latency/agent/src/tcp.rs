@@ -1,5 +1,4 @@
-//! TCP on the echo's port number: whoever connects learns that the node answers,
-//! and in what time.
+//! TCP on the echo's port: a connect shows that the node answers, and how fast.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Throughput between two nodes: one sends for a moment, the other counts. Only
-//! with whoever has the pair's key, one at a time, within bounds of both ends.
+//! Throughput between two nodes: one agent sends, the other one counts. Needs the pair's key;
+//! one test at a time, within the bounds of both agents.
 //!
 //! ```text
 //! responder: 16 random bytes
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{echo::Echo, in_flight::TIMEOUT, measure::ProbeContext};
 
-/// Bounds of this end, whatever the provider says.
+/// Bounds of this agent.
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Duration = Duration::from_secs(5);
 /// Between two tests that this agent starts.
@@ -48,7 +48,7 @@ pub enum ThroughputError {
     Io(#[from] std::io::Error),
 }
 
-/// Takes tests of others, one at a time.
+/// Serves tests of other agents, one at a time.
 pub struct ThroughputResponder {
     echo: Arc<Echo<ProbeContext>>,
     busy: Mutex<()>,
@@ -62,7 +62,7 @@ impl ThroughputResponder {
         }
     }
 
-    /// Serves a connection, to whose other end nothing is owed before its proof.
+    /// Serves a connection; the client must prove the key first.
     pub async fn take(&self, mut stream: TcpStream) -> Result<(), ThroughputError> {
         let mut challenge = [0; 16];
         random(&mut challenge)?;
@@ -110,13 +110,13 @@ impl ThroughputResponder {
     }
 }
 
-/// Starts tests, when they are allowed.
+/// Starts tests, if they are allowed.
 pub struct ThroughputInitiator {
     allowed: bool,
     last: parking_lot::Mutex<Option<Instant>>,
 }
 
-/// Whom to send to, as whom, and how much.
+/// A test to run.
 pub struct Test {
     pub to: SocketAddr,
     pub key: Arc<hmac::Key>,

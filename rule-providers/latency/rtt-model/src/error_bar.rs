@@ -1,14 +1,14 @@
-//! How wide error bars are: by what predictions of measured pairs, each from the
-//! others' residuals, missed them, by predicted distance.
+//! The widths of error bars, by predicted distance: from the residuals of measured pairs, each
+//! predicted from the others.
 
-/// Distances are told apart by so many quantiles.
+/// The number of quantiles of distance.
 const BINS: usize = 8;
-/// A bin has this many misses of the usual size to begin with.
+/// The prior weight of the typical residual in a bin.
 const PRIOR: f32 = 8.0;
-/// A fitted place follows about so many of a node's samples, as a straight line
-/// through points does two; pairs that were not fitted miss by that much more.
+/// The degrees of freedom of a node's coordinates: pairs that were not fitted have larger
+/// residuals by that.
 const FOLLOWED: f32 = 6.0;
-/// Nobody is served by a bar of more than this, in logarithm.
+/// The widest bar, in logarithm.
 pub(crate) const WIDEST: f32 = 5.0;
 /// In standard deviations of the normal distribution, what holds four in five.
 pub(crate) const FOUR_OF_FIVE: f32 = 1.2816;

@@ -1,4 +1,4 @@
-//! What was learned, ready to be asked.
+//! The immutable result of a fit.
 
 use crate::{
     Estimate, NodeId,
@@ -20,16 +20,16 @@ const FEWEST_LABELLED: usize = 50;
 /// Rows looked at to find how wide bars are.
 const CALIBRATION_ROWS: usize = 256;
 
-/// What a node's measurements say against it.
+/// A contradiction between a node and the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
-    /// Its labels: it is fitted as where its measurements put it.
+    /// Its labels: it is treated as where its measurements place it.
     Labels,
-    /// What the others report of it: its own reports are left out of classes.
+    /// Its reports, by the reports of others: they are left out of classes.
     Reports,
 }
 
-/// What was learned: immutable, asked by any number of readers without a lock.
+/// Immutable; any number of readers use it without a lock.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// Microseconds a unit.
@@ -41,7 +41,7 @@ pub struct Fit {
     shrink: Shrink,
     bars: ErrorBars,
     labels: Option<LabelFit>,
-    /// What to multiply the labels' errors by for half an 80 % bar.
+    /// The factor from the labels' errors to half an 80 % bar.
     label_bar: f32,
 }
 
@@ -85,7 +85,7 @@ impl Fit {
 
     /// All estimates from a peer: a measured pair's own time, else what coordinates
     /// and labels say together. `None` where the fit knows nothing of the peer.
-    /// Costs some 100 us at 5,000 nodes: keep it while the same fit is asked.
+    /// Takes some 100 us at 5,000 nodes: cache it while the fit is in use.
     pub fn row(&self, peer: NodeId) -> Option<Row> {
         let from = peer.slot();
         let known = *self.measured.get(from)?;
@@ -114,7 +114,7 @@ impl Fit {
         row.micros.iter().any(|m| *m > 0.0).then_some(row)
     }
 
-    /// Weighs what labels say into a row by the inverse of both squared errors.
+    /// Combines a row with the labels' estimates, weighted by the inverse squared errors.
     fn add_labels(&self, peer: NodeId, row: &mut Row) {
         let Some(labels) = &self.labels else {
             return;
@@ -136,7 +136,7 @@ impl Fit {
         }
     }
 
-    /// Whether measured pairs speak badly for those beside them.
+    /// Whether measured pairs predict their neighbours badly.
     pub(crate) fn noisy(&self) -> bool {
         self.shrink == smooth::WIDE
     }
@@ -152,7 +152,7 @@ impl Fit {
         Some(self.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
     }
 
-    /// What a node's measurements contradict, if anything.
+    /// The contradiction of a node, if there is one.
     pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
         contradiction(self.labels.as_ref()?.status(node))
     }
@@ -191,8 +191,7 @@ impl Fit {
         live.into_iter().step_by(stride).collect()
     }
 
-    /// By how many of the errors that labels state they miss measured pairs; `None`
-    /// for too few.
+    /// The ratio of residuals to the errors that labels state; `None` for too few pairs.
     fn calibrate_labels(&self, rows: &[usize], degree: f32) -> Option<f32> {
         let labels = self.labels.as_ref()?;
         let mut misses = Vec::new();

@@ -1,11 +1,9 @@
-//! What labels and sparse samples together say about a pair: the usual
-//! round-trip time of its class (same rack, same zone, zone pair, region pair)
-//! plus an offset for each of its two nodes.
+//! Predictions from labels and sparse samples: the typical round-trip time of a pair's class
+//! (same rack, same zone, zone pair, region pair) plus an offset for each of its nodes.
 //!
-//! Labels may be wrong and nodes may report wrongly. Classes are medians,
-//! offsets are fitted with a loss that redescends, a node whose samples fit
-//! another zone far better is treated as there, and the reports of a node that
-//! everybody else contradicts are left out. All tables are sparse: memory is
+//! Labels may be wrong, and so may reports. Classes are medians, offsets are fitted with a
+//! redescending loss, a node whose samples fit another zone far better is treated as there,
+//! and reports of a node that all others contradict are left out. All tables are sparse: memory is
 //! O(nodes + samples). The order of the samples does not matter.
 
 mod candidates;
@@ -22,15 +20,15 @@ use index::ClassIndex;
 use offsets::{NodeSamples, Offsets};
 use placements::{NONE, NodePlacements};
 
-/// How often nodes are judged again by the fit that the last judgement gave.
-const JUDGEMENTS: usize = 3;
-/// Turns of "classes, then offsets": before the first judgement, and after.
+/// Rounds of validation, each by the fit after the last one.
+const VALIDATIONS: usize = 3;
+/// Sweeps of "classes, then offsets": before the first validation, and after.
 const FIRST_SWEEPS: usize = 3;
 const SWEEPS: usize = 2;
-/// Round-trip times outside are not believed, in microseconds.
+/// Valid round-trip times, in microseconds.
 const CREDIBLE: std::ops::RangeInclusive<f32> = 1.0..=60e6;
 
-/// Where a node is said to be, as numbers of names. A zone's number need only
+/// A node's labels, as numbers of names. A zone's number need only
 /// be unique in its region, a rack's in its zone. No part at all: the node is
 /// not estimated. No region: the nodes that name none count as one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,18 +46,18 @@ pub struct Sample {
     pub micros: f32,
 }
 
-/// What the samples say about a node's labels and reports.
+/// The validity of a node's labels and reports, by the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelStatus {
     /// Without labels, or not a node of this fit.
     #[default]
     Unlabelled,
-    /// Nothing speaks against it.
+    /// The samples agree.
     Fits,
-    /// The samples contradict the labels and fit this place; its rack is unknown,
-    /// and its zone too where several fit alike.
+    /// The samples contradict the labels and fit this place. Its rack is unknown, and so is its
+    /// zone if several zones fit equally.
     Misplaced(Place),
-    /// Its reports contradict what the others report of it: left out.
+    /// Its reports contradict the reports of others, and are left out.
     Misreports,
 }
 
@@ -100,8 +98,8 @@ impl LabelFit {
         let mut offsets = Offsets::new(places.len());
         let mut chart = PairClasses::new(&atlas, &samples, counts(&standings));
         offsets.fit(&mut chart, &samples, &links, FIRST_SWEEPS);
-        for _ in 0..JUDGEMENTS {
-            let court = label_validator::LabelValidator {
+        for _ in 0..VALIDATIONS {
+            let validator = label_validator::LabelValidator {
                 labels: &labels,
                 atlas: &atlas,
                 chart: &chart,
@@ -109,9 +107,9 @@ impl LabelFit {
                 samples: &samples,
                 links: &links,
             };
-            let (next, verdicts) = court.validate(&standings);
+            let (next, statuses) = validator.validate(&standings);
             let changed: Vec<NodeId> = (0u32..)
-                .zip(standings.iter().zip(&verdicts))
+                .zip(standings.iter().zip(&statuses))
                 .filter(|(n, (was, is))| {
                     was != is || atlas.placement(NodeId(*n)) != next.placement(NodeId(*n))
                 })
@@ -120,7 +118,7 @@ impl LabelFit {
             if changed.is_empty() {
                 break;
             }
-            (atlas, standings) = (next, verdicts);
+            (atlas, standings) = (next, statuses);
             chart = PairClasses::new(&atlas, &samples, counts(&standings));
             offsets.forget(&changed);
             offsets.fit(&mut chart, &samples, &links, SWEEPS);
@@ -137,8 +135,7 @@ impl LabelFit {
         }
     }
 
-    /// The pair's prediction; `None` where labels and samples say nothing, and
-    /// for a node with itself.
+    /// The pair's prediction; `None` without labels or samples, and for a node with itself.
     #[cfg(test)]
     pub fn estimate(&self, a: NodeId, b: NodeId) -> Option<LabelEstimate> {
         let (p, q) = (self.atlas.placement(a)?, self.atlas.placement(b)?);
@@ -165,7 +162,7 @@ impl LabelFit {
         }));
     }
 
-    /// What the samples say about a node.
+    /// The status of a node's labels and reports.
     #[must_use]
     pub fn status(&self, node: NodeId) -> LabelStatus {
         self.standings
@@ -205,7 +202,7 @@ fn at_first(place: &Place) -> LabelStatus {
     }
 }
 
-/// Whether a sample counts: its reporter is believed.
+/// Whether a sample's reporter is not left out.
 fn counts(standings: &[LabelStatus]) -> impl Fn(&Sample) -> bool {
     |s| standings.get(s.from.0 as usize) != Some(&LabelStatus::Misreports)
 }

@@ -4,37 +4,35 @@
 //! output, no clock, no threads; the same seed and samples give the same
 //! estimates.
 //!
-//! A [`Model`] belongs to whoever fits it (a background thread); what it has
-//! learned is published as an immutable [`Fit`] that any number of readers ask.
-//! [`Model::targets`] says what nodes should measure.
+//! A [`Model`] belongs to one background thread, which publishes each result as an immutable
+//! [`Fit`] for any number of readers. [`Model::targets`] chooses what nodes should measure.
 //!
 //! # Method
 //!
-//! - Every node has a place in twelve dimensions and a height; the time of a pair
-//!   is the distance of both places and both heights, as in Vivaldi (Dabek et al.,
+//! - Every node has coordinates in twelve dimensions and a height; the time of a pair
+//!   is the distance of both coordinates and both heights, as in Vivaldi (Dabek et al.,
 //!   SIGCOMM 2004). But all places are fitted together from all samples, as GNP
 //!   does with its landmarks (Ng & Zhang, INFOCOM 2002), for the logarithm of
 //!   fitted over measured by Huber's loss (1964), so that neither far pairs nor
-//!   liars outweigh the rest. A fit goes on from the last one.
+//!   false reports outweigh the rest. A fit continues from the last one.
 //! - Networks have triangles that no such space has (Ledlie, Gardner & Seltzer,
 //!   NSDI 2007, on coordinates in the wild; DMFSGD, Liao et al., ToN 2013, and
 //!   Phoenix, Chen et al., TNSM 2011, factor matrices for that reason). So pairs
-//!   are corrected by what measured pairs left over whose ends are near both ends:
-//!   Nadaraya and Watson's estimate (1964), twice. Where each measured pair as the
-//!   others predict it shows that this does harm, only many together are heard;
-//!   samples are noisy then, and Huber's loss turns from squares to lines at half
-//!   and not at a tenth.
+//!   are corrected by the residuals of measured pairs whose ends are near both ends:
+//!   the Nadaraya-Watson estimate (1964), twice. If predicting each measured pair from the
+//!   others shows that this does harm, only many residuals together count; the samples are
+//!   noisy then, and Huber's loss turns from squares to lines at a half, not at a tenth.
 //! - Labels give classes of pairs (same rack, same zone, two zones, two regions)
-//!   with usual times and an offset a node, fitted robustly. A node whose samples
-//!   contradict its labels is fitted as where they put it; one whose reports the
-//!   others contradict is not heard ([`Fit::contradicted`]). Of a pair, the surer
-//!   of both predictions counts, or both by their errors.
+//!   with typical times and an offset for each node, fitted robustly. A node whose samples
+//!   contradict its labels is treated as where the samples place it; a node whose reports
+//!   others contradict is left out ([`Fit::contradicted`]). The prediction with the smaller
+//!   error counts, or both, weighted by their errors.
 //! - A measured pair is answered by its own time.
-//! - Error bars are as wide as held four in five measured pairs, each predicted by
-//!   the others, widened for what places follow of their own samples.
+//! - Error bars hold four in five measured pairs, each predicted from the others, and are
+//!   widened because coordinates follow their own samples.
 //! - Pairs are kept sparsely, and so are each node's 32 nearest: never n x n.
 //!
-//! How well it does is in `docs/latency.md`, by `tests/bench/latency`.
+//! Its accuracy is in `docs/latency.md`, measured by `tests/bench/latency`.
 //!
 //! ```
 //! use tautline_rtt_model::{Labels, Model, Options};
@@ -80,7 +78,7 @@ impl NodeId {
     }
 }
 
-/// Where a node is said to be; unknown parts are `None`. Labels may be wrong.
+/// A node's labels; unknown parts are `None`. Labels may be wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels<'a> {
     pub region: Option<&'a str>,

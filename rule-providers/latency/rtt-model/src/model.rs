@@ -1,4 +1,4 @@
-//! What is known: nodes, their labels, and the samples between them.
+//! Nodes, their labels, and the samples between them.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::{
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
-/// So many targets' samples are kept of a node.
+/// Stored samples of a node.
 const MOST_TARGETS: usize = 1_024;
-/// A fit starts cold when more than one measured node in so many has no place.
+/// A fit starts from nothing when more than one measured node in so many is new.
 const FEW: usize = 5;
 
 /// How a model works; the defaults serve clusters from 3 to some 10,000 nodes.
@@ -67,7 +67,7 @@ impl Node {
     }
 }
 
-/// All that is known; owned by whoever fits it.
+/// The samples of all nodes; owned by the fitting thread.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub(crate) options: Options,
@@ -81,14 +81,14 @@ pub struct Model {
     pub(crate) places: Option<Places>,
 }
 
-/// Where the last fit left the nodes.
+/// The coordinates of the last fit.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Microseconds a unit.
     pub scale: f32,
     pub coords: Coords,
     pub placed: Vec<bool>,
-    /// The fit found samples to speak badly for the pairs beside them.
+    /// Measured pairs predict their neighbours badly.
     pub noisy: bool,
 }
 
@@ -155,7 +155,7 @@ impl Model {
         }
     }
 
-    /// Forgets the node, its samples, others' samples of it, and its place.
+    /// Removes the node, its samples, others' samples of it, and its coordinates.
     pub fn remove(&mut self, node: NodeId) {
         let Some(known) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) else {
             return;
@@ -311,7 +311,7 @@ impl Model {
         self.fit()
     }
 
-    /// What labels and samples say; `None` where no node has labels.
+    /// The fit of labels; `None` if no node has labels.
     fn label_fit(&self) -> Option<LabelFit> {
         let parts = |node: &Node| [node.region, node.zone, node.rack];
         let mut names: Vec<u64> = self.nodes.iter().flat_map(parts).collect();
@@ -352,8 +352,8 @@ impl Model {
         (sum / all.len() as f64) as f32
     }
 
-    /// All measured pairs, lower number first, in order; without what nodes report
-    /// whom the others contradict.
+    /// All measured pairs, lower number first, in order, without reports of nodes that others
+    /// contradict.
     fn pairs(&self, scale: f32, labels: Option<&LabelFit>) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = Vec::new();
         for (from, samples) in self.samples.iter().enumerate() {

@@ -1,15 +1,14 @@
-//! Which nodes are near which, sparsely: the kernels by which a measured pair
-//! speaks for the pairs beside it.
+//! Near nodes, sparsely: the kernels that weigh a measured pair's evidence for its neighbours.
 
 use crate::{coords::Axes, smooth::Sample, sparse::Sparse};
 
-/// So many neighbours are kept of a node.
+/// Stored neighbours of a node.
 const NEIGHBOURS: usize = 32;
 /// A node's own scale is the distance to its neighbour of this rank.
 const SCALE_RANK: usize = 12;
 /// How fast a kernel falls with distance over scale, and with unlikeness.
 const WIDTHS: [(f32, f32); 2] = [(0.35, 0.0), (0.15, 4.0)];
-/// Unlikeness is drawn to its mean as if by this many common targets.
+/// The weight of the mean unlikeness, in common targets.
 const PRIOR: f32 = 0.3;
 
 #[derive(Clone, Copy)]

@@ -1,15 +1,13 @@
-//! What measured pairs say of the pairs beside them, beyond coordinates: a pair's
-//! correction is the mean residual of measured pairs whose one end is near its
-//! one end and whose other end is near its other (Nadaraya and Watson's estimate
-//! on both ends at once), once widely, then closely of what is left.
+//! Corrections of coordinates by measured pairs: a pair's correction is the mean residual of
+//! measured pairs with both ends near its ends (the Nadaraya-Watson estimate on both ends at
+//! once), first with a wide kernel, then with a narrow one on the rest.
 
 use crate::sparse::Sparse;
 
 /// Residuals of the logarithm count no more than this.
 const CLIP: f32 = 1.0;
-/// Evidence that says "no correction", a step each: where measured pairs speak well
-/// for those beside them, where they do not and only many together are heard, and
-/// where nothing is corrected.
+/// Prior weight of "no correction", for each step: if measured pairs predict their neighbours
+/// well, if only many together do, and for no correction.
 pub(crate) const NARROW: Shrink = [0.03, 0.03];
 pub(crate) const WIDE: Shrink = [1.0, f32::INFINITY];
 const NONE: Shrink = [f32::INFINITY; 2];
@@ -27,7 +25,7 @@ const MOST_MISSED: f32 = 0.5;
 pub(crate) struct Sample {
     /// Logarithm of measured over the fit's scale.
     pub log: f32,
-    /// What it has left over the coordinates, and over the first correction.
+    /// The residuals after the coordinates, and after the first correction.
     pub left: [f32; 2],
 }
 
@@ -48,7 +46,7 @@ fn correction(sums: &Sums, shrink: Shrink) -> f32 {
     (step(sums[0], shrink[0]) + step(sums[1], shrink[1])).clamp(-2.0 * CLIP, 2.0 * CLIP)
 }
 
-/// What pairs (l, m) say to (from, m), as l is near from.
+/// The evidence of pairs (l, m) for (from, m), with l near from.
 fn evidence_from(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
@@ -67,7 +65,7 @@ fn evidence_from(
     }
 }
 
-/// What (from, to) was told, as m is near to.
+/// The evidence for (from, to), with m near to.
 fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     let mut sums = Sums::default();
     for &(m, weight) in kernels.row(to) {
@@ -79,7 +77,7 @@ fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     sums
 }
 
-/// Works out what samples have left after the first correction.
+/// Computes the residuals after the first correction.
 pub(crate) fn second_step(
     samples: &mut Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
@@ -96,8 +94,7 @@ pub(crate) fn second_step(
     }
 }
 
-/// Which evidence to ask for: each of the measured pairs of `rows` as the others
-/// predict it decides.
+/// Chooses the prior weight by predicting each measured pair of `rows` from the others.
 pub(crate) fn choose(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,

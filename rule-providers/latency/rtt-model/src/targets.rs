@@ -1,4 +1,4 @@
-//! What a node should measure.
+//! The choice of a node's targets.
 //!
 //! Labels known: half of the targets in the same rack or zone, the rest at
 //! random. Unknown, or a zone that holds half of all nodes and so says little: an
@@ -14,11 +14,11 @@ use crate::{Fit, Model, NodeId, hash, model::Node};
 const LANDMARKS: f32 = 0.125;
 const FEWEST_LANDMARKS: usize = 2;
 const NEAR: f32 = 0.5;
-/// Near targets are found in so many steps.
+/// The number of steps to find near targets.
 const STEPS: usize = 6;
-/// How much unlikeness of measured times counts against a node, beside distance.
+/// The weight of unlikeness of measured times against distance.
 const UNLIKE: f32 = 16.0;
-/// A near target makes room for one that looks nearer by this.
+/// A near target is replaced by one that is predicted nearer by this factor.
 const NEARER: f32 = 0.5;
 
 /// A node that could be near.

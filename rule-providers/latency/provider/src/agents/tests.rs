@@ -182,7 +182,6 @@ fn hello(node: &str) -> Hello {
         boot_id: "boot".into(),
         address: "127.0.0.1:5310".into(),
         nic_bits_per_second: 7,
-        ..Hello::default()
     }
 }
 

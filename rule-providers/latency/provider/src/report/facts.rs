@@ -1,18 +1,17 @@
-//! What reports are made of.
+//! The data behind reports.
 
 use std::sync::Arc;
 
-use super::{Direction, EffectiveRtt, End, Estimated};
+use super::model::{Direction, EffectiveRtt, End, Estimated};
 
-/// A node and the zone it says it is in.
+/// A node and its zone label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeZone {
     pub node: String,
     pub zone: Option<String>,
 }
 
-/// A pair of nodes that an active rule names, what the rule asks of it, and how it
-/// fares.
+/// A pair of nodes that an active rule names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleOnPair {
     pub from: String,
@@ -21,37 +20,36 @@ pub struct RuleOnPair {
     pub rule: String,
     pub request_micros: Option<u64>,
     pub limit_micros: Option<u64>,
-    /// As it was judged last.
-    pub judged: Option<&'static str>,
+    /// The level of the last evaluation.
+    pub level: Option<&'static str>,
 }
 
-/// What a rule would be told, by the node that a way comes from.
+/// The time that a rule uses, by the first node of a pair.
 pub type RttFrom<'a> = &'a (dyn Fn(&str) -> EffectiveRtt + 'a);
 
-/// What is known of nodes and of the ways between them, at one moment.
+/// Nodes and the pairs between them, at one moment.
 pub trait ReportSource {
     /// All nodes, sorted by name.
     fn nodes(&self) -> Vec<NodeZone>;
-    /// A node; `None` if there is none of that name.
+    /// A node, if it exists.
     fn end(&self, node: &str) -> Option<End>;
-    /// Hands `ask` what says what a rule would be told of the ways to one node, by
-    /// the node they come from. Dear at the first question of a pair that is not
-    /// measured, cheap then.
+    /// Passes the times to one node to `ask`. The first look-up of a pair that is not
+    /// measured is expensive, the next ones are cheap.
     fn with_rtts_to(&self, to: &str, ask: &mut dyn FnMut(RttFrom<'_>));
-    /// What the agent of `from` knows of the way to `to`.
+    /// The measurements of the agent of `from`.
     fn direction(&self, from: &str, to: &str) -> Direction;
-    /// Both directions taken together, if there is a figure that is not too old.
+    /// Both directions combined, if there is a figure that is not too old.
     fn combined_micros(&self, a: &str, b: &str) -> Option<u64>;
     fn estimate(&self, a: &str, b: &str) -> Option<Estimated>;
     fn configured_micros(&self, from: &str, to: &str) -> Option<u64>;
-    /// The nodes between which and this one something was measured, either way.
+    /// The nodes with a measured pair with this one.
     fn measured_with(&self, node: &str) -> Vec<Arc<str>>;
-    /// What active rules name.
+    /// The pairs that active rules name.
     fn active_rules(&self) -> Vec<RuleOnPair>;
-    /// What a rule would be told of one way.
+    /// The time that a rule uses for one pair.
     fn effective_rtt(&self, from: &str, to: &str) -> EffectiveRtt {
-        let mut told = EffectiveRtt::default();
-        self.with_rtts_to(to, &mut |way| told = way(from));
-        told
+        let mut rtt = EffectiveRtt::default();
+        self.with_rtts_to(to, &mut |rtt_from| rtt = rtt_from(from));
+        rtt
     }
 }

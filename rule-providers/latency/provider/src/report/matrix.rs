@@ -1,23 +1,29 @@
 //! `/latency/matrix?by=zone|node[&zone=Z][&nodes=a,b]`
 //!
-//! Of zones the cost is in the measured pairs and a bounded sample, never in all
-//! pairs of nodes: 5,000 nodes have 12 million.
+//! A matrix of zones reads the measured pairs and a bounded sample of the others, never all
+//! pairs: 5,000 nodes have 12 million.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, EffectiveRtt, NodeZone, ReportError, ReportSource, names, query::Query};
+use super::{
+    error::ReportError,
+    facts::{NodeZone, ReportSource},
+    model::{Basis, EffectiveRtt},
+    names,
+    query::Query,
+};
 
-/// Rows and columns at most.
+/// The largest number of rows.
 pub(super) const MOST: usize = 200;
-/// Beside the measured pairs: of a zone so many nodes are looked at,
+/// Besides the measured pairs: so many nodes of each zone are sampled,
 const PEERS: usize = 8;
-/// of all zones together so many,
+/// so many of all zones together,
 const ALL_PEERS: usize = 400;
-/// and of each of them the ways from so many nodes of each zone.
+/// and for each of them the pairs with so many nodes of each zone.
 const FROM: usize = 8;
-/// The zone of nodes that do not say where they are.
+/// The zone of nodes without a zone label.
 const NO_ZONE: &str = "(no zone)";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,21 +39,20 @@ pub enum By {
 #[serde(rename_all = "camelCase")]
 pub struct MatrixReport {
     pub by: By,
-    /// Of rows and of columns.
+    /// The names of rows and columns.
     pub names: Vec<String>,
-    /// For each row its columns. Between zones both halves say the same; within a
-    /// zone it is between its nodes.
+    /// Cells by row and column. A matrix of zones is symmetric; its diagonal is within a zone.
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// Of two nodes: what a rule would be told. Of two zones: the median over pairs of
-/// their nodes, all that are measured and a sample of the others.
+/// Two nodes: the time that a rule uses. Two zones: the median over the measured pairs of
+/// their nodes and a sample of the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
-    /// Of zones: where most of the figures come from.
+    /// For zones: with the source of most of the figures.
     #[serde(flatten)]
-    pub told: EffectiveRtt,
+    pub effective: EffectiveRtt,
     /// A tenth of the pairs of nodes is below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p10_micros: Option<u64>,
@@ -134,7 +139,7 @@ impl MatrixReport {
             facts.with_rtts_to(to, &mut |way| {
                 for (from, row) in names.iter().zip(&mut cells) {
                     row.push(Cell {
-                        told: way(from),
+                        effective: way(from),
                         ..Cell::default()
                     });
                 }
@@ -221,7 +226,7 @@ fn zone_of(place: &NodeZone) -> &str {
     place.zone.as_deref().unwrap_or(NO_ZONE)
 }
 
-fn bounded(count: usize, what: &'static str, mend: &'static str) -> Result<(), ReportError> {
+fn bounded(count: usize, what: &'static str, fix: &'static str) -> Result<(), ReportError> {
     if count <= MOST {
         return Ok(());
     }
@@ -229,11 +234,11 @@ fn bounded(count: usize, what: &'static str, mend: &'static str) -> Result<(), R
         count,
         what,
         most: MOST,
-        mend,
+        fix,
     })
 }
 
-/// What is known of the pairs of nodes of two zones.
+/// The pairs of nodes of two zones.
 #[derive(Clone, Debug, Default)]
 struct ZonePairs {
     figures: Vec<(u64, Basis)>,
@@ -259,7 +264,7 @@ impl ZonePairs {
             (Basis::Old, of(Basis::Old)),
             (Basis::Unreachable, self.unreachable),
         ];
-        // Of as many the first.
+        // Of equals the first.
         let most = bases.iter().rev().filter(|b| b.1 > 0).max_by_key(|b| b.1);
         let basis = most.map_or(Basis::Nothing, |b| b.0);
         let mut sorted: Vec<u64> = self.figures.iter().map(|f| f.0).collect();
@@ -267,7 +272,7 @@ impl ZonePairs {
         let known = basis != Basis::Unreachable;
         let at = |percent| known.then(|| quantile(&sorted, percent)).flatten();
         Cell {
-            told: EffectiveRtt {
+            effective: EffectiveRtt {
                 basis,
                 rtt_micros: at(50),
             },

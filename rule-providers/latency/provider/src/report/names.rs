@@ -1,11 +1,11 @@
-//! Names that are near to one that is not there.
+//! Names similar to an unknown one.
 
-/// So many are offered.
+/// The number of suggestions.
 const OFFERED: usize = 5;
-/// Letters to put in, leave out or change.
+/// The largest edit distance.
 const FAR: usize = 3;
 
-/// Names that a person may have meant, the nearest first.
+/// Similar names, the nearest first.
 pub(super) fn near<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted: Vec<char> = name.chars().take(253).collect();
     let mut found: Vec<(usize, &str)> = all
@@ -30,7 +30,7 @@ pub(super) fn near_text(near: &[String]) -> String {
     }
 }
 
-/// Levenshtein's; `None` where it is more than [`FAR`].
+/// The Levenshtein distance; `None` above [`FAR`].
 fn distance(wanted: &[char], other: &str) -> Option<usize> {
     let mut row: Vec<usize> = (0..=wanted.len()).collect();
     for (i, c) in other.chars().enumerate() {

@@ -1,4 +1,4 @@
-//! The reports on the admin port.
+//! The pages of the admin port.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,13 +6,16 @@ use serde::Serialize;
 use tautline_sdk::AdminPage;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{MatrixReport, PairReport, ReportError, ReportSource, TopReport, query::Query};
+use super::{
+    error::ReportError, facts::ReportSource, matrix::MatrixReport, pair::PairReport, query::Query,
+    top::TopReport,
+};
 
-/// Who waits longer for a turn is told to come again.
+/// A request that waits longer for its turn gets a 503.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Answers the paths below `/latency/`. Reports are made one at a time, so that
-/// answers to the scheduler keep the rest of the machine.
+/// The pages below `/latency/`. Reports run one at a time, to leave CPU to the answers to the
+/// scheduler.
 #[derive(Debug)]
 pub struct Pages<F> {
     facts: Arc<F>,
@@ -29,7 +32,6 @@ impl<F> Clone for Pages<F> {
 }
 
 impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
-    /// Pages of these facts.
     pub fn new(facts: F) -> Self {
         Self {
             facts: Arc::new(facts),
@@ -37,8 +39,8 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
         }
     }
 
-    /// The page of a path and query; `None`: there is none. For `Server::pages`.
-    pub async fn answer(self, path: String, query: String) -> Option<AdminPage> {
+    /// The page of a path and query, if it exists. For `Server::pages`.
+    pub async fn answer(self, path: String, query: String) -> Option<Page> {
         if !path.starts_with("/latency/") {
             return None;
         }

@@ -2,19 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EffectiveRtt, ReportError, ReportSource, facts::RuleOnPair, names};
+use super::{
+    error::ReportError,
+    facts::{ReportSource, RuleOnPair},
+    model::{Direction, EffectiveRtt, End, Estimated, State},
+    names,
+};
 
-/// All that is known of the way between two nodes.
+/// All data on a pair of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PairReport {
     pub from: End,
     pub to: End,
-    /// What a rule would be told now.
-    pub told: EffectiveRtt,
-    /// As asked, then the other way.
+    /// The time that a rule uses now.
+    #[serde(rename = "told")]
+    pub effective: EffectiveRtt,
+    /// As requested, then reversed.
     pub directions: Vec<Direction>,
-    /// Both directions taken together: the larger median of the fresh ones.
+    /// Both directions combined: the larger median of the fresh ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub combined_micros: Option<u64>,
     /// The larger p50 over the smaller, less 1, where both are measured.
@@ -22,87 +28,14 @@ pub struct PairReport {
     pub apart: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimated>,
-    /// What the configured table says, of the nodes or of their zones.
+    /// From a table, of the nodes or of their zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured_micros: Option<u64>,
-    /// Active rules that name the pair: it is then visited every two seconds.
+    /// Active rules that name the pair, which is then visited every two seconds.
     pub named_by: Vec<ActiveRule>,
 }
 
-/// A node of a pair.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct End {
-    pub node: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zone: Option<String>,
-    /// The Node object's.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// Which boot of it is measured: figures of an earlier one do not count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot: Option<String>,
-    /// Whether its agent is connected.
-    pub agent: bool,
-}
-
-/// Of one direction of a pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum State {
-    Measured,
-    /// Three losses in a row.
-    Unreachable,
-    /// No sample for twice the refresh time.
-    Stale,
-    /// Nobody measures it.
-    #[default]
-    Nothing,
-}
-
-/// What one agent knows of the way to the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Direction {
-    pub from: String,
-    pub to: String,
-    pub state: State,
-    /// Of the last five samples.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub median_micros: Option<u64>,
-    /// That median after each of the last three visits, newest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub window_micros: Vec<u64>,
-    /// Of the last `samples`, at most 60.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_micros: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p95_micros: Option<u64>,
-    pub samples: u32,
-    /// Since the last sample.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub age_micros: Option<u64>,
-    /// How often the agent visits the pair.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refresh_micros: Option<u64>,
-    /// For how long it is unreachable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unreachable_micros: Option<u64>,
-    /// The figures are times of TCP connects: echoes by UDP are lost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub by_connect: bool,
-}
-
-/// A prediction with its error bar: four of five times the truth lies in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Estimated {
-    pub rtt_micros: u64,
-    pub low_micros: u64,
-    pub high_micros: u64,
-}
-
-/// What an active rule asks of the pair.
+/// An active rule on the pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRule {
@@ -115,7 +48,7 @@ pub struct ActiveRule {
 
 impl PairReport {
     /// # Errors
-    /// A node that is not there.
+    /// A node does not exist.
     pub fn of(facts: &impl ReportSource, from: &str, to: &str) -> Result<Self, ReportError> {
         let end = |name: &str| {
             facts.end(name).ok_or_else(|| {
@@ -136,7 +69,7 @@ impl PairReport {
         Ok(Self {
             from: a,
             to: b,
-            told: facts.effective_rtt(from, to),
+            effective: facts.effective_rtt(from, to),
             combined_micros: facts.combined_micros(from, to),
             apart: apart(&directions),
             estimate: facts.estimate(from, to),
@@ -155,7 +88,7 @@ fn names_pair(demand: &RuleOnPair, from: &str, to: &str) -> bool {
     names == (from, to) || names == (to, from)
 }
 
-/// How far the directions differ, where both are measured.
+/// The relative difference of the directions, if both are measured.
 pub(super) fn apart(directions: &[Direction]) -> Option<f64> {
     let [one, other] = directions else {
         return None;

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Instant};
 use tautline_sdk::Compliance;
 
 use super::{
-    Basis, Direction, EffectiveRtt, End, Estimated, NodeZone, ReportSource, RuleOnPair, State,
+    facts::{NodeZone, ReportSource, RuleOnPair},
+    model::{Basis, Direction, EffectiveRtt, End, Estimated, State},
 };
 use crate::{
     format::micros,
@@ -155,7 +156,7 @@ fn demand(active: ActivePair) -> RuleOnPair {
         rule: active.quantity.rule().to_owned(),
         request_micros: active.bounds.request,
         limit_micros: active.bounds.limit,
-        judged: active.level.map(|level| Compliance::from(level).as_str()),
+        level: active.level.map(|level| Compliance::from(level).as_str()),
     }
 }
 
@@ -227,7 +228,7 @@ mod tests {
     async fn reports_show_measurements_and_active_rules() {
         let provider = provider();
         let pair = PairReport::of(&provider, "a1", "b1").unwrap();
-        assert_eq!(pair.told, EffectiveRtt::new(Basis::Measured, 15_000));
+        assert_eq!(pair.effective, EffectiveRtt::new(Basis::Measured, 15_000));
         assert_eq!(
             (pair.from.uid.as_str(), pair.from.boot.as_deref()),
             ("uid-a1", Some("boot"))
@@ -250,19 +251,19 @@ mod tests {
         );
 
         let other = PairReport::of(&provider, "a2", "a1").unwrap();
-        assert_eq!(other.told, EffectiveRtt::new(Basis::Configured, 200));
+        assert_eq!(other.effective, EffectiveRtt::new(Basis::Configured, 200));
         assert_eq!(
             (other.from.agent, other.configured_micros),
             (false, Some(200))
         );
         let nothing = PairReport::of(&provider, "a2", "b1").unwrap();
-        assert_eq!(nothing.told, EffectiveRtt::default());
+        assert_eq!(nothing.effective, EffectiveRtt::default());
 
         let zones = MatrixReport::by_zone(&provider).unwrap();
         assert_eq!(zones.cells[0][1].measured_pairs, 1);
-        assert_eq!(zones.cells[0][1].told.rtt_micros, Some(15_000));
+        assert_eq!(zones.cells[0][1].effective.rtt_micros, Some(15_000));
         assert_eq!(
-            zones.cells[0][0].told,
+            zones.cells[0][0].effective,
             EffectiveRtt::new(Basis::Configured, 200)
         );
 

@@ -1,8 +1,8 @@
-//! The part of a URL behind `?`.
+//! The query of a URL.
 
-use super::ReportError;
+use super::error::ReportError;
 
-/// Fields that were given, each once.
+/// The fields, each once.
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -21,7 +21,7 @@ impl Query {
                 return Err(error(what));
             }
             if fields.iter().any(|(n, _)| n == name) {
-                return Err(error("it stands there twice; write it once".to_owned()));
+                return Err(error("it is given twice; write it once".to_owned()));
             }
             let value = decode(value)
                 .ok_or_else(|| error("it does not decode; write %XX of UTF-8".to_owned()))?;
@@ -30,7 +30,7 @@ impl Query {
         Ok(Self(fields))
     }
 
-    /// A field that is given and not empty.
+    /// A field, if it is not empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(n, _)| n == name)?;
         Some(value.as_str()).filter(|v| !v.is_empty())

@@ -56,7 +56,7 @@ impl World {
             rule: "latency".to_owned(),
             request_micros: request,
             limit_micros: limit,
-            judged: None,
+            level: None,
         });
         self
     }
@@ -192,9 +192,12 @@ fn a_pair_shows_all_that_is_known() {
     let back: PairReport = serde_json::from_value(serde_json::to_value(&report).unwrap()).unwrap();
     assert_eq!(back, report);
     let same = PairReport::of(&world, "a1", "a1").unwrap();
-    assert_eq!((same.told.basis, same.directions.len()), (Basis::Same, 0));
+    assert_eq!(
+        (same.effective.basis, same.directions.len()),
+        (Basis::Same, 0)
+    );
     let lost = PairReport::of(&world, "a2", "b1").unwrap();
-    assert_eq!(lost.told.basis, Basis::Unreachable);
+    assert_eq!(lost.effective.basis, Basis::Unreachable);
     assert_eq!(lost.directions[0].unreachable_micros, Some(90_000_000));
     assert!(lost.named_by.is_empty());
 }
@@ -230,11 +233,11 @@ fn zones_of_thousands_of_nodes_ask_for_few_pairs() {
     );
     let cell = &report.cells[0][1];
     assert_eq!(
-        (cell.told, cell.measured_pairs),
+        (cell.effective, cell.measured_pairs),
         (EffectiveRtt::new(Basis::Estimated, 1000), 1)
     );
     assert_eq!(report.cells[1][0], *cell);
-    assert_eq!(report.cells[3][3].told.rtt_micros, Some(100));
+    assert_eq!(report.cells[3][3].effective.rtt_micros, Some(100));
     assert_eq!(
         MatrixReport::by_zone(&world).unwrap(),
         report,
@@ -267,7 +270,10 @@ fn worlds_that_are_empty_or_have_one_node() {
         [[Cell::default()]]
     );
     let by_node = MatrixReport::by_node(&one, None, &[]).unwrap();
-    assert_eq!(by_node.cells[0][0].told, EffectiveRtt::new(Basis::Same, 0));
+    assert_eq!(
+        by_node.cells[0][0].effective,
+        EffectiveRtt::new(Basis::Same, 0)
+    );
 }
 
 #[test]
@@ -300,7 +306,7 @@ fn the_worst_pairs_come_first() {
         ]
     );
     let mut judged = world.demands[0].clone();
-    judged.judged = Some("Violation");
+    judged.level = Some("Violation");
     let steady = World {
         demands: vec![judged],
         ..World::of(&[]).measured("a", "b", 12_000, 15_000)

@@ -5,10 +5,14 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Basis, EffectiveRtt, ReportError, ReportSource, State, facts::RuleOnPair, pair, query::Query,
+    error::ReportError,
+    facts::{ReportSource, RuleOnPair},
+    model::{Basis, EffectiveRtt, State},
+    pair,
+    query::Query,
 };
 
-/// Of jitter and bandwidth there is no such list.
+/// The only rule with such a list.
 const LATENCY: &str = "latency";
 const DEFAULT: usize = 20;
 const MOST: usize = 1000;
@@ -17,9 +21,9 @@ const MOST: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopReport {
-    /// As many as were asked for.
+    /// At most the requested number.
     pub pairs: Vec<TopPair>,
-    /// How many there are.
+    /// The number of all.
     pub named: usize,
 }
 
@@ -35,11 +39,11 @@ pub struct TopPair {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_micros: Option<u64>,
     #[serde(flatten)]
-    pub told: EffectiveRtt,
-    /// The figure over the limit, where there are both.
+    pub effective: EffectiveRtt,
+    /// The figure over the limit, if both exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
-    /// As it was judged last; else as the figure is: `Compliant`, `Limit`,
+    /// The level of the last evaluation, else that of the figure: `Compliant`, `Limit`,
     /// `Violation`, or `Error` where nothing is measured or configured.
     pub compliance: String,
     /// The larger p50 over the smaller, less 1.
@@ -100,7 +104,7 @@ impl TopPair {
             compliance: compliance(told, demand).to_owned(),
             apart: pair::apart(&directions),
             age_micros: measured.filter_map(|d| d.age_micros).min(),
-            told,
+            effective: told,
             from: demand.from.clone(),
             to: demand.to.clone(),
             rule: demand.rule.clone(),
@@ -110,8 +114,8 @@ impl TopPair {
     }
 }
 
-/// Of measured and configured figures only: an estimate is no proof. A judgement
-/// that was given counts while there still is a figure.
+/// Only measured and configured figures count. The level of the last evaluation counts while
+/// there is a figure.
 fn compliance(told: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     let figure = match told.basis {
         Basis::Unreachable => return "Violation",
@@ -121,7 +125,7 @@ fn compliance(told: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     let Some(micros) = figure else {
         return "Error";
     };
-    if let (Basis::Measured, Some(judged)) = (told.basis, demand.judged) {
+    if let (Basis::Measured, Some(judged)) = (told.basis, demand.level) {
         return judged;
     }
     let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);
@@ -132,20 +136,20 @@ fn compliance(told: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     }
 }
 
-/// Unreachable ones first; then by share of the limit; then those without a limit,
-/// by figure; then those of which nothing is known.
+/// Unreachable pairs first; then by share of the limit; then pairs without a limit, by figure;
+/// then pairs without data.
 fn worst_first(a: &TopPair, b: &TopPair) -> Ordering {
-    let class = |p: &TopPair| match (p.told.basis, p.limit_share) {
+    let class = |p: &TopPair| match (p.effective.basis, p.limit_share) {
         (Basis::Unreachable, _) => 0,
         (_, Some(_)) => 1,
-        _ if p.told.rtt_micros.is_some() => 2,
+        _ if p.effective.rtt_micros.is_some() => 2,
         _ => 3,
     };
     let share = |p: &TopPair| p.limit_share.unwrap_or(0.0);
     class(a)
         .cmp(&class(b))
         .then_with(|| share(b).total_cmp(&share(a)))
-        .then_with(|| b.told.rtt_micros.cmp(&a.told.rtt_micros))
+        .then_with(|| b.effective.rtt_micros.cmp(&a.effective.rtt_micros))
         .then_with(|| (&a.from, &a.to, &a.rule).cmp(&(&b.from, &b.to, &b.rule)))
         .then_with(|| (a.limit_micros, a.request_micros).cmp(&(b.limit_micros, b.request_micros)))
 }

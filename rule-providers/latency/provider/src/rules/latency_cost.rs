@@ -56,7 +56,7 @@ fn matrix(
         let from = locate(node);
         let found = view.as_ref().map(|view| view.find(node));
         let found = found.unwrap_or_default();
-        rtts.extend(columns.iter().map(|column| column.from_found(from, found)));
+        rtts.extend(columns.iter().map(|column| column.found_rtt(from, found)));
     }
     CostMatrix::new(nodes, peers, rtts)
 }

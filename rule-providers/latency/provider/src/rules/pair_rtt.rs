@@ -104,11 +104,11 @@ impl<'a> PeerRtts<'a> {
 
     pub(crate) fn from(&self, from: Location<'a>) -> PairRtt {
         let found = self.row.as_ref().map(|row| row.find(from.node));
-        self.from_found(from, found.unwrap_or_default())
+        self.found_rtt(from, found.unwrap_or_default())
     }
 
     /// [`PeerRtts::from`] a node that was looked up in the row's view.
-    pub(crate) fn from_found(&self, from: Location<'a>, found: NodeRef) -> PairRtt {
+    pub(crate) fn found_rtt(&self, from: Location<'a>, found: NodeRef) -> PairRtt {
         if from.node == self.to.node {
             return PairRtt::SameNode;
         }

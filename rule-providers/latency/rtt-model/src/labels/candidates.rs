@@ -1,13 +1,13 @@
-//! The places that a node may be in, and what its samples say against each.
+//! Candidate places of a node, and the loss of its samples at each.
 
 use super::label_validator::{LabelValidator, Observation};
 
 /// With up to so many zones all are tried, else so many regions.
 const CANDIDATES: usize = 256;
-/// What one sample can say against a place.
+/// The largest loss of one sample.
 pub(super) const CUT: f32 = 3.0;
 
-/// What a sample this far off says against a place; `scale` is half the inverse of the variance.
+/// The loss of a residual; `scale` is half the inverse of the variance.
 pub(super) fn loss(miss: f32, scale: f32) -> f32 {
     (miss * miss * scale).min(CUT)
 }
@@ -57,7 +57,7 @@ impl CandidateTables {
         self
     }
 
-    /// The best candidate and what speaks against it.
+    /// The best candidate and its loss.
     pub fn best(&mut self, seen: &[Observation], scale: f32) -> Option<(u32, f32)> {
         let candidates = self.candidates.len();
         self.losses.clear();
@@ -79,7 +79,7 @@ impl CandidateTables {
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// The candidates that no more than this speaks against, by the last call.
+    /// The candidates with at most this loss in the last call.
     pub fn within(&self, most: f32) -> impl Iterator<Item = u32> + '_ {
         let losses = self.candidates.iter().zip(&self.losses);
         losses

@@ -1,13 +1,12 @@
-//! Classes of pairs, from the general to the particular, and their usual
-//! round-trip times.
+//! Classes of pairs, from general to specific, and their typical round-trip times.
 
 use super::Sample;
 use super::offsets::Offsets;
 use super::placements::{NONE, NodePlacements, Placement};
 use super::robust::{four_of_five, median, median_with_prior, spread};
 
-/// From this many samples on, a class stands by its own median and spread.
 const CHUNK: usize = 4_096;
+/// With this many samples a class uses its own median, spread and error.
 const ENOUGH: usize = 8;
 const ENOUGH_FOR_SPREAD: usize = 16;
 const ENOUGH_FOR_ERROR: usize = 30;
@@ -15,7 +14,7 @@ const ENOUGH_FOR_ERROR: usize = 30;
 const PLENTY: usize = 1000;
 /// A rack's median counts as this many samples of its zone's racks.
 const RACK_PRIOR: f32 = 20.0;
-/// A prediction is at least this part of its class's usual time.
+/// A prediction is at least this part of its class's typical time.
 const LEAST_PART: f32 = 0.2;
 
 /// Kinds of classes; a class's parent is of an earlier kind.
@@ -44,7 +43,7 @@ fn key(kind: Kind, a: u32, b: u32) -> u64 {
     ordered_key(kind, a.min(b), a.max(b))
 }
 
-/// A class's usual time less the offsets, and the spread around it.
+/// A class's typical time without offsets, and its spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
     /// Microseconds.
@@ -61,14 +60,14 @@ pub(super) struct Class {
 pub(super) struct PairClasses {
     pub keys: Vec<u64>,
     classes: Vec<Class>,
-    /// A sample's most particular class, `NONE` if it does not count.
+    /// A sample's most specific class, `NONE` if it does not count.
     leaves: Vec<u32>,
     /// Samples of class `c`: `members[starts[c]..starts[c + 1]]`.
     starts: Vec<u32>,
     members: Vec<u32>,
 }
 
-/// Base and offsets, kept from falling to nothing.
+/// Base and offsets, with a lower bound.
 pub(super) fn total(base: f32, a: f32, b: f32) -> f32 {
     (base + (a + b)).max(base * LEAST_PART).max(1.0)
 }
@@ -80,7 +79,7 @@ impl PairClasses {
         samples: &[Sample],
         counts: impl Fn(&Sample) -> bool,
     ) -> Self {
-        // Worked out twice rather than kept: there are many samples.
+        // Computed twice rather than stored: there are many samples.
         let pair = |s: &Sample| -> Option<(u64, Option<u64>)> {
             counts(s)
                 .then(|| leaf(atlas, atlas.placement(s.from)?, atlas.placement(s.to)?))
@@ -136,7 +135,7 @@ impl PairClasses {
         chart
     }
 
-    /// Lets go of what only fitting needs.
+    /// Frees what only fitting needs.
     pub fn forget_samples(&mut self) {
         self.leaves = Vec::new();
         self.members = Vec::new();
@@ -169,14 +168,14 @@ impl PairClasses {
         self.classes[id as usize]
     }
 
-    /// The most particular class of a sample that counts.
+    /// The most specific class of a sample that counts.
     pub fn leaf(&self, sample: u32) -> Option<Class> {
         self.classes
             .get(self.leaves[sample as usize] as usize)
             .copied()
     }
 
-    /// The most particular class with samples for two spots.
+    /// The most specific class with samples for two placements.
     pub fn class_of(&self, atlas: &NodePlacements, a: Placement, b: Placement) -> Option<u32> {
         let rack = (a.rack == b.rack).then(|| self.rack_class(a)).flatten();
         let zones = || {
@@ -187,7 +186,7 @@ impl PairClasses {
             .or_else(|| self.find(key(Kind::Regions, a.region, b.region)))
     }
 
-    /// The class of two nodes in this spot's rack.
+    /// The class of two nodes in this placement's rack.
     pub fn rack_class(&self, spot: Placement) -> Option<u32> {
         let rack = || self.find(key(Kind::Rack, spot.rack, spot.rack));
         let racks = || self.find(key(Kind::Racks, spot.place, spot.place));
@@ -213,7 +212,7 @@ impl PairClasses {
         all.iter().step_by(1 + all.len() / PLENTY).copied()
     }
 
-    /// Each class's usual time and spread, given the offsets.
+    /// Fits each class's typical time and spread, given the offsets.
     pub fn fit(&mut self, samples: &[Sample], offsets: &Offsets) {
         let rest: Vec<f32> = samples
             .iter()
@@ -253,9 +252,8 @@ impl PairClasses {
         }
     }
 
-    /// Each class's error from what its own samples miss. A class with few
-    /// takes its kind's, and the less sure its median is the more of its
-    /// parent's.
+    /// Each class's error, from the residuals of its own samples. A class with few samples uses
+    /// its kind's error, and the more of its parent's the fewer it has.
     pub fn measure_errors(&mut self, samples: &[Sample], offsets: &Offsets) {
         let misses = |chart: &Self, class: usize, out: &mut Vec<f32>| {
             let base = chart.classes[class].base;
@@ -292,7 +290,7 @@ impl PairClasses {
     }
 }
 
-/// The most particular class that labels give a pair, and its parent.
+/// The most specific class of a pair by labels, and its parent.
 fn leaf(atlas: &NodePlacements, a: Placement, b: Placement) -> Option<(u64, Option<u64>)> {
     let regions = key(Kind::Regions, a.region, b.region);
     let zoned = atlas.is_zone(a.place) && atlas.is_zone(b.place);

@@ -1,7 +1,7 @@
-//! Which nodes' labels and reports the samples contradict.
+//! Validation of labels and reports by the samples.
 //!
-//! Losses are negative log likelihoods, cut off, so that a sample that is
-//! plainly wrong counts the same however wrong it is.
+//! Losses are negative log likelihoods with an upper bound, so that the size of a gross error
+//! does not matter.
 
 use super::candidates::{CUT, CandidateTables, loss};
 use super::classes::{PairClasses, total};
@@ -10,26 +10,27 @@ use super::placements::{NodePlacements, Placement};
 use super::robust::{Weighed, median, spread, weighted_median};
 use super::{LabelStatus, NodeId, Sample};
 
-/// Samples this far off in their logarithm are usual at least.
-const USUAL_MISS: f32 = 0.25;
-/// Another place must explain this much more: two samples plainly.
+/// The least typical residual, in logarithm.
+const MIN_RESIDUAL: f32 = 0.25;
+/// Another place must have a loss smaller by this: two clear samples.
 const GAIN: f32 = 6.0;
-/// And leave at most this part of what speaks against the labels.
+/// And at most this part of the loss of the labels.
 const LEFT: f32 = 0.5;
-/// Zones that fit worse than the best by no more than this are looked at in
-/// fine; a zone must do as much better than its region as a whole.
+/// Zones within this of the best are compared by class; a zone must be better than its whole
+/// region by as much.
 const PROOF: f32 = 2.0;
-/// And, in fine, this much better than any other, or only the region is believed.
+/// And better by this than any other zone; else only the region is used.
 const MARGIN: f32 = 1.0;
 const NEAREST: usize = 8;
-/// Reports a factor of 2 off are wrong; a liar's are, and the others' of it not.
+/// Reports off by a factor of 2 are wrong. A misreporting node has most of its own reports
+/// wrong, and few of the others' reports on it.
 const WRONG: f32 = std::f32::consts::LN_2;
 const OWN_WRONG: f32 = 0.6;
 const OTHERS_WRONG: f32 = 0.3;
 const FEWEST: usize = 3;
 
 pub(super) struct LabelValidator<'a> {
-    /// Where labels say nodes are, and where they are taken to be.
+    /// Placements by label, and current placements.
     pub labels: &'a NodePlacements,
     pub atlas: &'a NodePlacements,
     pub chart: &'a PairClasses,
@@ -38,17 +39,17 @@ pub(super) struct LabelValidator<'a> {
     pub links: &'a NodeSamples,
 }
 
-/// A sample as one of its nodes sees it.
+/// A sample from the view of one of its nodes.
 pub(super) struct Observation {
     id: u32,
     pub other: Placement,
     reported: bool,
-    /// Without the other's offset, microseconds.
+    /// Without the other node's offset, microseconds.
     pub micros: f32,
 }
 
 impl LabelValidator<'_> {
-    /// Where each node is better taken to be, and how it stands.
+    /// The better placements, and each node's status.
     pub fn validate(&self, before: &[LabelStatus]) -> (NodePlacements, Vec<LabelStatus>) {
         let usual = self.typical_residual();
         let mut tables = CandidateTables::default();
@@ -74,7 +75,7 @@ impl LabelValidator<'_> {
                 place = self.better_place(id, label, now, &seen, usual, &mut tables);
                 place = place.filter(|place| !self.is_slow_line(label, *place, &seen));
             }
-            // Wrong labels may hide wrong reports: ask the others alone.
+            // Wrong labels may hide wrong reports: use the others' reports alone.
             if place.is_none() {
                 seen.retain(|s| !s.reported);
                 place = self.better_place(id, label, now, &seen, usual, &mut tables);
@@ -115,7 +116,7 @@ impl LabelValidator<'_> {
         (!left_out).then_some(seen)
     }
 
-    /// The usual miss of a sample, as a standard deviation of its logarithm.
+    /// The typical residual of a sample, as a standard deviation of its logarithm.
     fn typical_residual(&self) -> f32 {
         let mut misses: Vec<f32> = (0u32..)
             .zip(self.samples)
@@ -128,10 +129,10 @@ impl LabelValidator<'_> {
                 )
             })
             .collect();
-        (1.5 * spread(&mut misses)).max(USUAL_MISS)
+        (1.5 * spread(&mut misses)).max(MIN_RESIDUAL)
     }
 
-    /// The class's usual time for a node in `spot`, microseconds.
+    /// The class's typical time for a node with this placement, microseconds.
     pub fn base(&self, spot: Placement, other: Placement) -> Option<f32> {
         let class = self.chart.class_of(self.atlas, spot, other)?;
         Some(self.chart.class(class).base)
@@ -142,8 +143,8 @@ impl LabelValidator<'_> {
         leaf.map(|c| c.base).or_else(|| self.base(spot, seen.other))
     }
 
-    /// Whether its reports are wrong where those of it are not, by the offset
-    /// that the others' reports give it.
+    /// Whether its reports are wrong and the others' reports on it are not, by the offset from
+    /// the others' reports.
     fn misreports(&self, now: Placement, seen: &[Observation]) -> bool {
         let rests = |reported: bool| -> Vec<(f32, f32)> {
             let side = seen.iter().filter(|s| s.reported == reported);
@@ -209,8 +210,8 @@ impl LabelValidator<'_> {
         Some(zone.unwrap_or(whole))
     }
 
-    /// Whether a node is where it is labelled, on a slow line: as far from its own
-    /// zone as a node of the next zone is, but not from the others.
+    /// Whether a node is in its labelled zone, on a slow line: as far from its own zone as a
+    /// node of the next zone, but not from the others.
     fn is_slow_line(&self, label: Placement, place: u32, seen: &[Observation]) -> bool {
         let zones = self.labels.is_zone(label.place) && self.atlas.is_zone(place);
         let near = zones && self.atlas.region(place) == label.region;
@@ -218,8 +219,7 @@ impl LabelValidator<'_> {
             < self.class_loss(self.atlas.placement_in(place), seen) + GAIN
     }
 
-    /// What speaks against a node in this spot by each class's own spread, its
-    /// offset the one that fits there.
+    /// The loss of a placement by each class's own spread, with the best offset.
     fn class_loss(&self, spot: Placement, seen: &[Observation]) -> f32 {
         let weighed = |s: &Observation| {
             let class = self.chart.class_of(self.atlas, spot, s.other)?;
@@ -236,7 +236,7 @@ impl LabelValidator<'_> {
         unknown + rests.iter().map(against).sum::<f32>()
     }
 
-    /// The zone that fits best by each class's own spread, if by a margin.
+    /// The zone with the least loss by each class's own spread, if by a margin.
     fn best_zone(&self, zones: impl Iterator<Item = u32>, seen: &[Observation]) -> Option<u32> {
         let (mut best, mut least, mut second) = (None, f32::INFINITY, f32::INFINITY);
         for zone in zones {
@@ -258,7 +258,7 @@ impl LabelValidator<'_> {
         best.filter(|_| second >= least + MARGIN)
     }
 
-    /// The zone of a near peer in this region, if samples speak for it.
+    /// The zone of a near peer in this region, if the samples fit it.
     fn nearest_zone(&self, region: u32, seen: &[Observation], scale: f32) -> Option<u32> {
         let mut nearest: Vec<(f32, u32)> = seen.iter().map(|s| (s.micros, s.other.place)).collect();
         nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

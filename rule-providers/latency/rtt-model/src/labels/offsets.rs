@@ -1,4 +1,4 @@
-//! Each node's own part of its round-trip times: its card, hypervisor, load.
+//! Each node's offset: the part of its times due to its NIC, hypervisor and load.
 
 use super::classes::PairClasses;
 use super::robust::{Weighed, median, spread, weighted_median};

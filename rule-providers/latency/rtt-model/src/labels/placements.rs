@@ -1,11 +1,11 @@
-//! Labels as small numbers.
+//! Placements of nodes: labels as small numbers.
 
 use super::{NodeId, Place};
 
 /// No place, rack or class.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Where a node is taken to be. `place` is a (region, zone), `rack` is unique
+/// The placement of a node. `place` is a (region, zone), `rack` is unique
 /// over all zones; `NONE` where unknown, all three for a node without labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
@@ -14,7 +14,7 @@ pub(super) struct Placement {
     pub rack: u32,
 }
 
-/// Each node's spot, and each place's region and labels.
+/// Each node's placement, and each place's region and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodePlacements {
     spots: Vec<Placement>,
@@ -69,7 +69,7 @@ impl NodePlacements {
             .filter(|s| s.place != NONE)
     }
 
-    /// Treats the node as in a place, rack unknown.
+    /// Places the node, rack unknown.
     pub fn put(&mut self, node: NodeId, place: u32) {
         let there = self.placement_in(place);
         if let Some(spot) = self.spots.get_mut(node.0 as usize) {
@@ -77,7 +77,7 @@ impl NodePlacements {
         }
     }
 
-    /// Somewhere in a place, rack unknown.
+    /// A placement in a place, rack unknown.
     pub fn placement_in(&self, place: u32) -> Placement {
         Placement {
             place,

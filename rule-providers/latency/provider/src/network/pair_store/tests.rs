@@ -21,7 +21,6 @@ fn hello(node: &str, boot: &str) -> Hello {
         boot_id: boot.into(),
         address: "10.0.0.1:5310".into(),
         nic_bits_per_second: 10,
-        ..Hello::default()
     }
 }
 

@@ -108,7 +108,7 @@ async fn answers_for_others(provider: &Latency) -> Vec<String> {
         }
     }
     let pair = PairReport::of(provider, "a1", "b1").unwrap();
-    all.push(format!("{:?} {:?}", pair.told, pair.configured_micros));
+    all.push(format!("{:?} {:?}", pair.effective, pair.configured_micros));
     all.push(format!("{:?}", MatrixReport::by_node(provider, None, &[])));
     all
 }
@@ -154,7 +154,7 @@ async fn a_trusted_namespace_counts_for_all_and_star_trusts_all() {
         let got = judged(&provider, ["shop", "evil"], "latency").await;
         assert_eq!(got.1, "4ms between a1 and b1, configured");
         let pair = PairReport::of(&provider, "a1", "b1").unwrap();
-        assert_eq!(pair.told.basis, Basis::Configured);
+        assert_eq!(pair.effective.basis, Basis::Configured);
     }
 }
 
@@ -186,7 +186,7 @@ async fn a_tenants_table_leaves_measuring_to_those_who_ask() {
     );
     assert_eq!(provider.network.demand.lock().pairs(0).count(), 1);
     let top = TopReport::of(&provider, 9);
-    assert_eq!(top.pairs[0].told.rtt_micros, Some(7_000));
+    assert_eq!(top.pairs[0].effective.rtt_micros, Some(7_000));
 }
 
 #[tokio::test]

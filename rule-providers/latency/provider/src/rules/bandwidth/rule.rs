@@ -245,7 +245,7 @@ impl Bandwidth {
                 ));
             };
             context.metrics.answered(RULE, [by.basis()]);
-            if let Some(bits) = self.transfers.result(&context.network, a, b)
+            if let Some(bits) = self.transfers.result(context.network, a, b)
                 && carried.is_none_or(|(least, ..)| bits < least)
             {
                 carried = Some((bits, a, b));

@@ -1,0 +1,33 @@
+//! Errors of reports.
+
+use super::names;
+
+/// A request that has no answer.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReportError {
+    #[error("there is no {what} {name}{}", names::near_text(near))]
+    Unknown {
+        what: &'static str,
+        name: String,
+        near: Vec<String>,
+    },
+    #[error("{count} {what}, and at most {most} can be shown; {fix}")]
+    TooMany {
+        count: usize,
+        what: &'static str,
+        most: usize,
+        fix: &'static str,
+    },
+    #[error("{field}: {what}")]
+    Query { field: String, what: String },
+}
+
+impl ReportError {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Unknown { .. } => 404,
+            Self::TooMany { .. } | Self::Query { .. } => 400,
+        }
+    }
+}
