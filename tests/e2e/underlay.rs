@@ -156,8 +156,9 @@ async fn underlay_allocates_mitigates_and_releases() {
         .await;
     }
     let state = underlay.state();
-    assert_eq!(state.successes(Verb::Release, id), 1);
-    assert_eq!(state.successes(Verb::Release, &mended), 1);
+    for id in [id, &mended] {
+        assert!(state.successes(Verb::Release, id) >= 1, "{id}");
+    }
     assert!(state.allocated.is_empty(), "{:?}", state.allocated);
     drop(state);
     server.abort();
