@@ -120,9 +120,7 @@ impl App {
         );
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
         spawn(tasks, "events", async move {
-            queue
-                .write(events_client, CONTROLLER, events_stop)
-                .await;
+            queue.write(events_client, CONTROLLER, events_stop).await;
         });
         let providers = context.provider_client.clone();
         spawn(

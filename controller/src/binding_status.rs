@@ -217,7 +217,9 @@ mod tests {
     }
 
     fn conditions(compliance: Compliance, out_of_range_since: Option<u64>) -> Vec<String> {
-        let conditions = status_of(compliance, out_of_range_since).conditions.into_iter();
+        let conditions = status_of(compliance, out_of_range_since)
+            .conditions
+            .into_iter();
         conditions
             .map(|c| format!("{} {} {}", c.type_, c.status, c.reason))
             .collect()

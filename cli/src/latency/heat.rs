@@ -5,7 +5,7 @@ pub(super) mod fixtures;
 
 use std::{fmt::Write, io::IsTerminal};
 
-use tautline_latency::report::{Basis, By, Cell, MatrixReport, EffectiveRtt};
+use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
 use unicode_width::UnicodeWidthStr;
 
 use super::{

@@ -39,9 +39,11 @@ pub(crate) async fn run(
             }
         };
         let change = match changes.next(event, decode) {
-            Some(Change::Replaced(list)) => {
-                BindingEvent::All(list.into_iter().filter_map(|(_, binding)| binding).collect())
-            }
+            Some(Change::Replaced(list)) => BindingEvent::All(
+                list.into_iter()
+                    .filter_map(|(_, binding)| binding)
+                    .collect(),
+            ),
             Some(Change::Applied((_, Some(binding)))) => BindingEvent::Applied(Box::new(binding)),
             Some(Change::Deleted(((key, uid), _))) => BindingEvent::Deleted(key, uid),
             Some(Change::Applied((_, None))) | None => continue,
@@ -56,7 +58,10 @@ type Decoded = ((Arc<str>, Box<str>), Option<(BindingSpec, BindingStatus)>);
 
 /// Key and UID of a binding, and its content if it is valid.
 fn decode(guarded: DeserializeGuard<ConstraintPolicyBinding>) -> Decoded {
-    let key = key(&guarded.namespace().unwrap_or_default(), &guarded.name_any());
+    let key = key(
+        &guarded.namespace().unwrap_or_default(),
+        &guarded.name_any(),
+    );
     let uid = guarded.uid().unwrap_or_default().into();
     let binding = match guarded.0 {
         Ok(binding) => Some((

@@ -1,6 +1,6 @@
 //! Matrices for tests.
 
-use tautline_latency::report::{Basis, By, Cell, MatrixReport, EffectiveRtt};
+use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
 
 /// Nodes of which nothing is known.
 pub(crate) fn nodes(names: &[&str]) -> MatrixReport {

@@ -1,7 +1,7 @@
 //! A pair as text.
 
 use tautline_latency::report::{
-    Basis, Direction, End, Estimated, ActiveRule, PairReport, State, EffectiveRtt,
+    ActiveRule, Basis, Direction, EffectiveRtt, End, Estimated, PairReport, State,
 };
 
 use crate::{
@@ -15,7 +15,7 @@ const ASYMMETRY: f64 = 0.2;
 pub(super) fn text(report: &PairReport) -> String {
     let mut out = field("From", &end(&report.from));
     out += &field("To", &end(&report.to));
-    out += &field("Rules are told", &figure_and_basis(report.effective));
+    out += &field("Rules use", &figure_and_basis(report.effective));
     out += &field("Why", &why(report));
     if !report.directions.is_empty() {
         let header = [

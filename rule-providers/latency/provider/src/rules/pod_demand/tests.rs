@@ -50,11 +50,11 @@ impl LazyPods {
             .await
             .expect("pods are requested")
             .unwrap();
-        let mut listing = self.store.listing(Kind::Pod);
+        let mut listing = self.store.begin_relist(Kind::Pod);
         for (name, node) in [("x", "a"), ("y", "b")] {
             listing.add(pod(name, node));
         }
-        listing.done();
+        listing.commit();
         (self.store, self.provider)
     }
 }
@@ -99,8 +99,8 @@ async fn nodes_sent_by_the_caller_need_no_pods() {
     lazy.store.apply(pod("y", "b"));
     let one = [("x", Some("a")), ("y", None)];
     assert_eq!(judge(&one).await, Compliance::Pending);
-    let listing = lazy.store.listing(Kind::Policy);
-    listing.done();
+    let listing = lazy.store.begin_relist(Kind::Policy);
+    listing.commit();
     let look = async {
         while lazy.not_needed.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
@@ -147,9 +147,9 @@ async fn short_deadline_is_not_ready() {
 #[tokio::test]
 async fn bandwidth_policy_at_the_start_requests_pods() {
     let lazy = LazyPods::new();
-    let mut listing = lazy.store.listing(Kind::Policy);
-    listing.take(policy("bandwidth"));
-    listing.done();
+    let mut listing = lazy.store.begin_relist(Kind::Policy);
+    listing.add(policy("bandwidth"));
+    listing.commit();
     let not_needed = Arc::clone(&lazy.not_needed);
     lazy.pods_come().await;
     assert_eq!(not_needed.load(Ordering::Relaxed), 0);
