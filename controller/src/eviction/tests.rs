@@ -29,7 +29,7 @@ fn plan(verdicts: [NodeVerdict; 3]) -> NodePlan {
     }
 }
 
-fn usable(badness: u64, tie_break: u64) -> NodeVerdict {
+fn usable(normalized_cost: u64, tie_break: u64) -> NodeVerdict {
     NodeVerdict::Usable {
         badness,
         tie_break,

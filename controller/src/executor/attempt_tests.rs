@@ -250,7 +250,7 @@ impl Calls for Fake {
         assert_eq!(pod.node, None, "planned as it would come again");
         let verdict = |(_, cost): &(&str, Option<u64>)| match cost {
             Some(cost) => NodeVerdict::Usable {
-                badness: *cost,
+                normalized_cost: *cost,
                 tie_break: 0,
                 score: 1,
             },

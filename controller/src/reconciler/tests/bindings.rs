@@ -492,7 +492,7 @@ fn fleet_kinds(listed: bool) -> KindStates {
 fn fleet_world() -> World {
     let mut world = World::leading();
     world.kinds(fleet_kinds(true));
-    world.put(Object::Other(fleet("east")));
+    world.put(Object::Dynamic(fleet("east")));
     world.put(Object::Offer(fleet_offer()));
     world.sync();
     world.settle();
