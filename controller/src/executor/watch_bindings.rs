@@ -57,7 +57,7 @@ pub(crate) async fn run(
                 BindingEvent::Deleted(key, o.uid().unwrap_or_default().into())
             }
             Err(error) => {
-                tracing::warn!(%error, "the watch on bindings restarts; are the CRDs installed?");
+                tracing::warn!(%error, "the watch on bindings starts again; are the CRDs installed?");
                 continue;
             }
         };
