@@ -1,4 +1,7 @@
-/// The reason why a write to the API server failed.
+//! The reasons why writes to the API server fail.
+
+use std::time::Duration;
+
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum WriteError {
     #[error("it is gone, or another of its name has come")]
@@ -8,5 +11,51 @@ pub(crate) enum WriteError {
     #[error("{0}")]
     Refused(String),
     #[error("the API server did not answer within {0:?}")]
-    Timeout(std::time::Duration),
+    Timeout(Duration),
+}
+
+impl WriteError {
+    /// The error of a response with this HTTP status.
+    pub(crate) fn from_status(status: u16, reason: &str, message: String) -> Self {
+        match (status, reason) {
+            (404, _) => Self::Gone,
+            (409, "AlreadyExists") => Self::Exists,
+            // Another object has this name now.
+            (409, _) if message.contains("Precondition failed") => Self::Gone,
+            _ => Self::Refused(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(status: u16, reason: &str, message: &str) -> WriteError {
+        WriteError::from_status(status, reason, message.to_owned())
+    }
+
+    #[test]
+    fn write_to_a_missing_object_is_gone() {
+        assert_eq!(error(404, "NotFound", "x"), WriteError::Gone);
+    }
+
+    #[test]
+    fn write_to_another_object_of_the_name_is_gone() {
+        let message = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        assert_eq!(error(409, "Conflict", message), WriteError::Gone);
+    }
+
+    #[test]
+    fn creation_of_an_existing_object_says_so() {
+        assert_eq!(error(409, "AlreadyExists", "x"), WriteError::Exists);
+    }
+
+    #[test]
+    fn other_conflicts_and_errors_are_refusals() {
+        for (status, reason) in [(409, "Conflict"), (403, "Forbidden"), (500, "")] {
+            let refused = WriteError::Refused("why".to_owned());
+            assert_eq!(error(status, reason, "why"), refused);
+        }
+    }
 }

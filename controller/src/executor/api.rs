@@ -34,13 +34,15 @@ const ACTIONS_MANAGER: &str = "tautline-controller-acts";
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) => Err(match (status.code, status.reason.as_str()) {
-            (404, _) => WriteError::Gone,
-            (409, "AlreadyExists") => WriteError::Exists,
-            // Another object has this name now.
-            (409, _) if status.message.contains("Precondition failed") => WriteError::Gone,
-            _ => WriteError::Refused(status.message),
-        }),
+        Ok(Err(kube::Error::Api(status))) => {
+            let status = *status;
+            let message = status.message;
+            Err(WriteError::from_status(
+                status.code,
+                &status.reason,
+                message,
+            ))
+        }
         Ok(Err(error)) => Err(WriteError::Refused(error.to_string())),
         Err(_) => Err(WriteError::Timeout(DEADLINE)),
     }

@@ -115,3 +115,60 @@ fn from_wire(answer: wire::EvaluateResponse) -> (Compliance, String) {
     };
     (compliance, answer.reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use tautline_core::{Index, index::Object, model::Pod};
+
+    use super::*;
+
+    #[test]
+    fn request_names_targets_and_the_nodes_of_local_pods() {
+        let mut index = Index::default();
+        index.apply(Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: "web-0".into(),
+            node: Some("n1".into()),
+            ..Pod::default()
+        }));
+        let mut remote = Reference::pod("shop", "web-1");
+        remote.cluster = "east".to_owned();
+        let binding = BindingSpec {
+            targets: [
+                ("a".into(), Reference::pod("shop", "web-0")),
+                ("b".into(), Reference::pod("shop", "gone")),
+                ("c".into(), remote),
+            ]
+            .into(),
+            ..BindingSpec::default()
+        };
+        let request = request(&index.snapshot(), &binding, &Rule::default());
+        assert_eq!(request.targets.len(), 3);
+        let nodes = request.target_nodes;
+        assert_eq!(
+            (nodes.len(), nodes["a"].as_str(), nodes["b"].as_str()),
+            (2, "n1", "")
+        );
+    }
+
+    fn answer(compliance: i32) -> (Compliance, String) {
+        from_wire(wire::EvaluateResponse {
+            compliance,
+            reason: "why".to_owned(),
+        })
+    }
+
+    #[test]
+    fn answer_has_the_compliance_of_its_number() {
+        for compliance in Compliance::ALL {
+            let number = compliance as i32;
+            assert_eq!(answer(number), (compliance, "why".to_owned()));
+        }
+    }
+
+    #[test]
+    fn answer_with_an_unknown_compliance_is_an_error() {
+        let reason = "ProviderBadAnswer: compliance 77".to_owned();
+        assert_eq!(answer(77), (Compliance::Error, reason));
+    }
+}

@@ -108,3 +108,40 @@ fn keep_transition_times(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+    use super::*;
+    use crate::binding_status::to_api_time;
+
+    fn ready(status: &str, at: u64) -> ConstraintPolicyOfferStatus {
+        let ready = Condition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            last_transition_time: to_api_time(std::time::Duration::from_secs(at)),
+            observed_generation: None,
+        };
+        ConstraintPolicyOfferStatus {
+            conditions: vec![ready],
+            ..ConstraintPolicyOfferStatus::default()
+        }
+    }
+
+    #[test]
+    fn first_offer_status_keeps_the_transition_of_another_replica() {
+        let mut status = ready("True", 9);
+        keep_transition_times(&mut status, &ready("True", 1));
+        assert_eq!(status, ready("True", 1));
+    }
+
+    #[test]
+    fn first_offer_status_has_its_own_time_after_a_transition() {
+        let mut status = ready("False", 9);
+        keep_transition_times(&mut status, &ready("True", 1));
+        assert_eq!(status, ready("False", 9));
+    }
+}

@@ -202,20 +202,21 @@ fn cluster_change_starts_a_new_grace_for_a_replaced_pod() {
     let mut world = World::with_bindings(1);
     world.put(Object::Offer(Offer {
         grace: Duration::from_secs(30),
+        period: Duration::from_secs(3600),
         ..offer("o")
     }));
     world.sync();
-    world.evaluate_all(Compliance::Violation);
+    assert_eq!(world.evaluate_all(Compliance::Violation), 1);
     world.advance_secs(29);
-    world.evaluations.clear();
     world.put(Object::Pod(Pod {
         uid: "second".into(),
         ..pod("web-0", "web")
     }));
     world.sync();
     world.advance_secs(2);
-    world.evaluate_all(Compliance::Violation);
+    assert_eq!(world.evaluate_all(Compliance::Violation), 1);
     world.settle();
     let (_, status) = &world.api[&world.only_key()];
     assert_eq!(format!("{:?}", status.compliance), "Limit");
+    assert!(world.violations.is_empty());
 }

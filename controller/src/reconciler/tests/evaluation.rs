@@ -264,6 +264,30 @@ fn evaluation_that_waits_for_a_deleted_binding_frees_its_slot() {
 }
 
 #[test]
+fn evaluation_that_waits_for_a_replaced_binding_does_not_begin() {
+    let mut world = World::leading_with(Settings {
+        provider_concurrency: 1,
+        ..settings()
+    });
+    world.add_pods(2);
+    world.put(Object::Offer(offer("o")));
+    world.sync();
+    world.settle();
+    let first = world.evaluations.remove(0);
+    let other = |k: &&crate::binding_spec::Key| **k != first.spec.key();
+    let key = world.api.keys().find(other).cloned().unwrap();
+    world.vanish(&key);
+    world.settle();
+    assert_eq!(world.reconciler.waiting(), 2, "one of each UID");
+    world.finish(&first, Some(evaluation(Compliance::Compliant, "")));
+    world.evaluate_all(Compliance::Compliant);
+    assert_eq!(
+        (world.evaluations.len(), world.reconciler.waiting()),
+        (0, 0)
+    );
+}
+
+#[test]
 fn violation_is_raised_at_once_without_a_grace() {
     let mut world = World::with_bindings(1);
     world.next_period(Compliance::Violation);
