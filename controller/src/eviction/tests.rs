@@ -31,7 +31,7 @@ fn plan(verdicts: [NodeVerdict; 3]) -> NodePlan {
 
 fn usable(normalized_cost: u64, tie_break: u64) -> NodeVerdict {
     NodeVerdict::Usable {
-        badness,
+        normalized_cost,
         tie_break,
         score: 9,
     }

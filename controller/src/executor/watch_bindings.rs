@@ -73,36 +73,5 @@ fn decode(guarded: DeserializeGuard<ConstraintPolicyBinding>) -> Decoded {
             None
         }
     };
-    loop {
-        let event = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            event = stream.next() => match event { Some(event) => event, None => return Ok(()) },
-        };
-        let change = match event {
-            Ok(watcher::Event::Init) => {
-                listing.clear();
-                continue;
-            }
-            Ok(watcher::Event::InitApply(o)) => {
-                listing.extend(decode(o));
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => BindingEvent::All(std::mem::take(&mut listing)),
-            Ok(watcher::Event::Apply(o)) => match decode(o) {
-                Some(binding) => BindingEvent::Applied(Box::new(binding)),
-                None => continue,
-            },
-            Ok(watcher::Event::Delete(o)) => {
-                let key = key(&o.namespace().unwrap_or_default(), &o.name_any());
-                BindingEvent::Deleted(key, o.uid().unwrap_or_default().into())
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the watch on bindings starts again; are the CRDs installed?");
-                continue;
-            }
-        };
-        if events.send(change).await.is_err() {
-            return Ok(());
-        }
-    }
+    ((key, uid), binding)
 }
