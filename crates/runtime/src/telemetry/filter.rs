@@ -138,6 +138,6 @@ mod tests {
             .filter(|name| !["tautline_tests", "tautline_codegen"].contains(&&**name))
             .collect();
         expected.sort();
-        assert_eq!(OWN.as_slice(), expected);
+        assert_eq!(OWN, expected);
     }
 }
