@@ -6,6 +6,8 @@ mod attempt;
 #[cfg(test)]
 mod attempt_tests;
 pub(crate) mod bindings;
+#[cfg(test)]
+mod bindings_tests;
 mod calls;
 mod cluster_calls;
 pub(crate) mod context;

@@ -431,7 +431,7 @@ fn compare_deletes_an_existing_binding_that_does_not_fit() {
             BindingStatus::default(),
         ))),
     }));
-    assert_eq!(world.deleted(), [new.name.clone()]);
+    assert_eq!(world.deleted(), std::slice::from_ref(&new.name));
 }
 
 #[test]
